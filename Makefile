@@ -1,0 +1,72 @@
+# make demo   weighs real functions on the embedded platform and writes results/demo/report.html
+# make test   format, lint, types, unit and end-to-end tests
+# Both install what they need: Python packages into .venv, the engine built by cargo into target/.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CARGO := cargo
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint install install-dev lock clean
+
+demo: install
+	$(BIN)/uncia demo
+
+test: install-dev lint
+	$(CARGO) test --workspace --release --locked --quiet
+	$(BIN)/pytest -q
+
+lint: install-dev
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --release --locked --quiet -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+install: $(BIN)/.uncia
+
+install-dev: $(BIN)/.uncia-dev
+
+$(BIN)/python:
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install stable Rust from rustup.rs" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: name another with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy python3-venv; } || { \
+	  echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(BIN)/.requirements: requirements.lock | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	touch $@
+
+$(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	touch $@
+
+RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.js') Cargo.toml Cargo.lock
+
+$(BIN)/.engine: $(RUST_SOURCES) $(BIN)/.requirements
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall ./crates/engine
+	touch $@
+
+$(BIN)/.uncia: $(BIN)/.engine pyproject.toml
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(BIN)/.uncia-dev: $(BIN)/.uncia $(BIN)/.requirements-dev
+	touch $@
+
+# Writes the lock files anew; needs uv.
+lock:
+	uv pip compile pyproject.toml --group build --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-package uncia-engine --no-header \
+	  --output-file requirements.lock
+	uv pip compile pyproject.toml --group build --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-package uncia-engine --no-header \
+	  --constraint requirements.lock --output-file requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) target results

@@ -1,0 +1,267 @@
+//! The five tables, column by column.
+//!
+//! A declaration gives each column its Rust type, Arrow kind, unit, null rule and meaning. Times
+//! are nanoseconds since the run's epoch (the schema's metadata carries it); in a platform's own
+//! log the epoch is the Unix epoch.
+
+use arrow::array::{ArrayRef, RecordBatch};
+
+use crate::column::{
+    Append, BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
+    MoneyColumn, QuantityColumn, Text, TextColumn,
+};
+use crate::stream::Table;
+
+macro_rules! kind_of {
+    (Text) => {
+        ColumnKind::Text
+    };
+    (Id) => {
+        ColumnKind::Id
+    };
+    (Int64) => {
+        ColumnKind::Int64
+    };
+    (Float64) => {
+        ColumnKind::Float64
+    };
+    (Bool) => {
+        ColumnKind::Bool
+    };
+    (Quantity) => {
+        ColumnKind::Quantity
+    };
+    (Money) => {
+        ColumnKind::Money
+    };
+    (Intervals) => {
+        ColumnKind::Intervals
+    };
+}
+macro_rules! column_of {
+    (Text) => {
+        TextColumn
+    };
+    (Id) => {
+        IdColumn
+    };
+    (Int64) => {
+        Int64Column
+    };
+    (Float64) => {
+        Float64Column
+    };
+    (Bool) => {
+        BoolColumn
+    };
+    (Quantity) => {
+        QuantityColumn
+    };
+    (Money) => {
+        MoneyColumn
+    };
+    (Intervals) => {
+        IntervalsColumn
+    };
+}
+macro_rules! value_of {
+    (Text) => { Text };
+    (Id) => { String };
+    (Int64) => { i64 };
+    (Float64) => { f64 };
+    (Bool) => { bool };
+    (Quantity) => { i128 };
+    (Money) => { i128 };
+    (Intervals) => { Vec<(i64, i64)> };
+}
+macro_rules! field_type {
+    ($kind:ident always) => { value_of!($kind) };
+    ($kind:ident null $rule:literal) => { Option<value_of!($kind)> };
+}
+macro_rules! rule_of {
+    (always) => {
+        ""
+    };
+    (null $rule:literal) => {
+        $rule
+    };
+}
+macro_rules! is_nullable {
+    (always) => {
+        false
+    };
+    (null $rule:literal) => {
+        true
+    };
+}
+
+macro_rules! table {
+    (
+        $(#[$doc:meta])*
+        $row:ident, $builder:ident, $name:literal, {
+            $( $field:ident : $kind:ident [$($null:tt)+] $unit:literal, $meaning:literal; )+
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct $row {
+            $( #[doc = $meaning] pub $field: field_type!($kind $($null)+), )+
+        }
+
+        #[doc = concat!("Collects rows of the table `", $name, "` into a record batch.")]
+        pub struct $builder {
+            appended: usize,
+            $( $field: column_of!($kind), )+
+        }
+
+        impl Table for $row {
+            type Builder = $builder;
+            const NAME: &'static str = $name;
+            const COLUMNS: &'static [Column] = &[
+                $( Column {
+                    name: stringify!($field),
+                    kind: kind_of!($kind),
+                    nullable: is_nullable!($($null)+),
+                    unit: $unit,
+                    null_rule: rule_of!($($null)+),
+                    meaning: $meaning,
+                }, )+
+            ];
+
+            fn builder() -> $builder {
+                $builder { appended: 0, $( $field: <column_of!($kind)>::new(), )+ }
+            }
+
+            fn append(&self, builder: &mut $builder) {
+                $( builder.$field.append(&self.$field); )+
+                builder.appended += 1;
+            }
+
+            fn pending(builder: &$builder) -> usize {
+                builder.appended
+            }
+
+            fn finish(builder: &mut $builder, schema: &arrow::datatypes::SchemaRef) -> RecordBatch {
+                let columns: Vec<ArrayRef> = vec![ $( builder.$field.finish(), )+ ];
+                builder.appended = 0;
+                RecordBatch::try_new(schema.clone(), columns)
+                    .expect("the builder and the schema come from one declaration")
+            }
+        }
+    };
+}
+
+table! {
+    /// One attempt to invoke a function.
+    Invocation, InvocationBuilder, "invocations", {
+        run: Text [null "in a platform's own log, which belongs to no run"] "", "the run that the row belongs to";
+        experiment: Text [null "in a platform's own log, and in imported traces"] "", "the experiment within the run";
+        platform: Text [null "when the platform is not known"] "", "the platform that was asked";
+        function: Text [always] "", "the function invoked";
+        invocation: Id [always] "", "identifies the invocation; unique in a run together with `attempt`";
+        request_id: Id [null "when the platform gave none"] "", "the platform's own identifier of the request";
+        attempt: Int64 [always] "count", "1 for the first attempt; retries and requeues count up";
+        parent: Id [null "when no invocation caused this one"] "", "the invocation that caused this one (chains)";
+        stage: Text [null "outside chains"] "", "the stage of a chain";
+        burst: Int64 [null "when the arrival process has no bursts"] "count", "number of the burst, from 0";
+        open_loop: Bool [null "when nothing is known of the client"] "", "whether the send time was fixed before the run";
+        scheduled: Int64 [null "when no send time was intended (traces)"] "ns", "when the request should have been sent";
+        sent: Int64 [null "when it was never sent"] "ns", "when the client began to write the request";
+        connected: Int64 [null "when no connection was made for this request"] "ns", "when the new connection stood";
+        first_byte: Int64 [null "when no answer came"] "ns", "when the head of the answer had arrived";
+        received: Int64 [null "when the answer did not arrive in full"] "ns", "when the last byte of the answer had arrived";
+        connection_reused: Bool [null "when no connection was used"] "", "whether the connection had served a request before";
+        request_bytes: Int64 [null "when not sent"] "bytes", "body of the request";
+        response_bytes: Int64 [null "when no answer came"] "bytes", "body of the answer";
+        outcome: Text [always] "", "ok, function_error, throttled, timeout, transport_error or preempted";
+        status: Int64 [null "when there was no HTTP answer"] "", "HTTP status";
+        error: Id [null "when the outcome is ok"] "", "what went wrong, in words";
+        start: Text [null "when neither platform nor function reports it"] "", "cold, restored, thawed or warm";
+        instance: Text [null "when neither platform nor function reports it"] "", "the instance that served it";
+        shared: Bool [null "when the platform does not say"] "", "whether others ran in the instance meanwhile, so that its usage is not this invocation's alone";
+        started: Int64 [null "when the platform does not say, or it never ran"] "ns", "when the handler was given the request, by the platform's clock";
+        ended: Int64 [null "when the platform does not say, or it never ran"] "ns", "when the handler's answer was there, by the platform's clock";
+        queued: Int64 [null "when the platform does not say"] "ns", "waited for an instance, initialization not included";
+        initialization: Int64 [null "when no instance was started for it, or the platform does not say"] "ns", "start of the instance that this request waited for";
+        execution: Int64 [null "when the platform does not say, or it never ran"] "ns", "ended - started";
+        billed: Int64 [null "when the platform does not say"] "ns", "billed duration as the platform itself says";
+        allocated_cpu: Int64 [null "when not known"] "micro-vCPU", "CPU allocated to the instance";
+        allocated_memory: Int64 [null "when not known"] "bytes", "memory allocated to the instance";
+        cpu_user: Int64 [null "when not measured"] "ns", "CPU time in user mode during the invocation";
+        cpu_system: Int64 [null "when not measured"] "ns", "CPU time in the kernel during the invocation";
+        memory_avg: Int64 [null "when not measured"] "bytes", "memory in use, averaged over the execution";
+        memory_peak: Int64 [null "when not measured"] "bytes", "most memory in use during the execution";
+        throttled_count: Int64 [null "when not measured"] "count", "periods in which the CPU quota was exhausted";
+        throttled_time: Int64 [null "when not measured"] "ns", "time during which the quota held the instance back";
+        reserved_cpu: Int64 [null "when the platform has no such knob"] "micro-vCPU", "CPU reserved";
+        spot_cpu: Int64 [null "when the platform has no such knob"] "micro-vCPU", "CPU that may be used when others leave it idle";
+        preemptible: Bool [null "when the platform has no such knob"] "", "whether its memory may be taken back";
+        qos: Text [null "when the platform has no such knob"] "", "interactive or batch";
+        reserved_cpu_time: Int64 [null "when not measured"] "ns", "CPU time used on reserved CPUs, their idle time included";
+        borrowed_cpu_time: Int64 [null "when not measured"] "ns", "CPU time used outside the reservation";
+        lent_cpu_time: Int64 [null "when not measured"] "ns", "reserved CPU time that others used";
+        lent_memory_avg: Int64 [null "when not measured"] "bytes", "reserved memory that others used, averaged over the execution";
+    }
+}
+
+table! {
+    /// A named interval within an invocation or in the life of an instance.
+    Span, SpanBuilder, "spans", {
+        run: Text [null "in a platform's own log"] "", "the run that the row belongs to";
+        invocation: Id [null "when it belongs to an instance only"] "", "the invocation that it is part of";
+        instance: Text [null "when it belongs to no instance"] "", "the instance that it is part of";
+        name: Text [always] "", "what took the time";
+        start: Int64 [always] "ns", "when it began";
+        end: Int64 [always] "ns", "when it ended";
+        clock: Text [always] "", "whose clock: client, platform or function";
+    }
+}
+
+table! {
+    /// The life of an instance.
+    Instance, InstanceBuilder, "instances", {
+        run: Text [null "in a platform's own log"] "", "the run that the row belongs to";
+        platform: Text [null "when not known"] "", "the platform that it ran on";
+        function: Text [always] "", "the function that it ran";
+        instance: Text [always] "", "identifies the instance";
+        started: Int64 [always] "ns", "when its start began";
+        initialized: Int64 [null "when it never became ready"] "ns", "when it was ready for a request";
+        ended: Int64 [null "while it lives"] "ns", "when it was gone";
+        end_reason: Text [null "while it lives"] "", "keep_alive, timeout, out_of_memory, exit, shutdown, update, delete, init_error or crash";
+        start: Text [null "when not known"] "", "cold or restored";
+        allocated_cpu: Int64 [null "when not known"] "micro-vCPU", "CPU allocated";
+        allocated_memory: Int64 [null "when not known"] "bytes", "memory allocated";
+        invocations: Int64 [null "when not known"] "count", "invocations that it served";
+        idle: Intervals [null "when not known"] "ns", "intervals in which it served nothing";
+    }
+}
+
+table! {
+    /// A counter of the machine, or of a cgroup, at a time.
+    Machine, MachineBuilder, "machine", {
+        run: Text [null "outside a run"] "", "the run that the row belongs to";
+        time: Int64 [always] "ns", "when it was read";
+        counter: Text [always] "", "the counter's name, with its unit";
+        cgroup: Text [null "when it concerns the whole machine"] "", "the cgroup that it was read from";
+        value: Float64 [always] "as the counter's name says", "what it read";
+    }
+}
+
+table! {
+    /// What rows of the invocation table cost under a tariff.
+    Bill, BillBuilder, "bill", {
+        run: Text [null "when the rows are of several runs"] "", "the run that was billed";
+        experiment: Text [null "when the rows are of several experiments"] "", "the experiment that was billed";
+        function: Text [null "when the rows are of several functions"] "", "the function that was billed";
+        invocation: Id [null "when the row is of a group"] "", "the invocation that was billed";
+        tariff: Text [always] "", "the tariff's id";
+        rows: Int64 [always] "count", "rows that were priced";
+        billable_micro_vcpu_ns: Quantity [null "when nothing could be priced"] "micro-vCPU x ns", "CPU billed for";
+        billable_byte_ns: Quantity [null "when nothing could be priced"] "bytes x ns", "memory billed for";
+        used_micro_vcpu_ns: Quantity [null "when use was not measured"] "micro-vCPU x ns", "CPU used";
+        used_byte_ns: Quantity [null "when use was not measured"] "bytes x ns", "memory used";
+        fee_usd: Money [null "when nothing could be priced"] "USD", "invocation fees";
+        rounding_usd: Money [null "when nothing could be priced"] "USD", "what granularities and minimums add";
+        cost_usd: Money [null "when nothing could be priced"] "USD", "the bill";
+    }
+}

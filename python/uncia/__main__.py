@@ -1,0 +1,5 @@
+"""``python -m uncia`` is the command ``uncia``."""
+
+from uncia.cli import main
+
+main()

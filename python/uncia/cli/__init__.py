@@ -1,0 +1,67 @@
+"""The command ``uncia``: one module per command, found by its place in this package.
+
+Every module here that defines ``register(app)`` adds its command or commands to the
+application. Heavy imports belong inside the functions, so that ``uncia --help`` stays quick.
+"""
+
+import importlib
+import pkgutil
+import sys
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+from uncia import __version__
+from uncia.errors import UnciaError
+
+_EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"uncia {__version__}")
+        raise typer.Exit
+
+
+def build() -> typer.Typer:
+    """The application with every command of this package registered, in order of name."""
+    app = typer.Typer(
+        name="uncia",
+        help="Weighs serverless functions: what they cost in time, in money and in machine.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        version: bool = typer.Option(
+            False, "--version", callback=_version, is_eager=True, help="Show the version."
+        ),
+    ) -> None:
+        del version
+
+    for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        register = getattr(module, "register", None)
+        if register is not None:
+            register(app)
+    return app
+
+
+def main() -> NoReturn:
+    """Run the command line; a mistake ends in a sentence on stderr and its exit code."""
+    try:
+        build()()
+    except UnciaError as error:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print("[bold red]error:[/]", end=" ")
+        console.print(error.message, markup=False)
+        if error.hint:
+            console.print("[bold]hint:[/]", end=" ")
+            console.print(error.hint, markup=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(_EXIT_INTERRUPTED)
+    sys.exit(0)

@@ -1,0 +1,26 @@
+"""``uncia recover``: finishes the tables that a crash left."""
+
+from pathlib import Path
+
+import typer
+
+from uncia.errors import UnciaError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``recover`` to ``app``."""
+
+    @app.command()
+    def recover(
+        run: Path = typer.Argument(help="The folder of the run, or one *.arrows file."),
+    ) -> None:
+        """Turn the *.arrows that a crash left into Parquet, up to their last whole batch."""
+        from uncia.record import recover_folder
+
+        if not run.exists():
+            raise UnciaError(f"{run} does not exist")
+        recovered = recover_folder(run)
+        if not recovered:
+            typer.echo(f"{run}: nothing to recover")
+        for name, rows in recovered.items():
+            typer.echo(f"{name}: {rows} rows")

@@ -1,0 +1,54 @@
+"""The reference page of the tables.
+
+To write it: ``python -m uncia.record.markdown > docs/reference/tables.md``.
+"""
+
+from uncia.record.schema import EPOCH_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, columns
+
+_ROWS = {
+    "invocations": "One row per attempt to invoke a function.",
+    "spans": "A named interval within an invocation or in the life of an instance.",
+    "instances": "The life of an instance.",
+    "machine": "A counter of the machine, or of a cgroup, at a time.",
+    "bill": "What rows of the invocation table cost under a tariff.",
+}
+
+_HEAD = f"""# The tables
+
+*Generated from `crates/record`; do not edit. Schema version {SCHEMA_VERSION}.*
+
+Every measurement lands in these tables. A value that was not measured is null, never 0.
+Times are nanoseconds since the run's epoch: the Unix time, in ns, under the key
+`{EPOCH_KEY}` of the schema's metadata, beside the table's name (`{TABLE_KEY}`) and the schema
+version (`{VERSION_KEY}`). In a platform's own log the epoch is 0, so that its times are Unix
+times. 1 vCPU is 1,000,000 micro-vCPU.
+
+While a run goes on, a table is an Arrow IPC stream (`*.arrows`), flushed at least every half
+second; after a clean close it is Parquet. `uncia recover RUN` turns what a crash left into
+Parquet.
+
+Two differences tell most: **latency** is `received - scheduled`, and **generator lag** is
+`sent - scheduled`.
+"""
+
+
+def markdown() -> str:
+    """The page's text: a section a table, a row a column, with type, unit and null rule."""
+    parts = [_HEAD]
+    for table in TABLES:
+        lines = [
+            f"\n## {table}\n",
+            f"{_ROWS[table]}\n",
+            "| column | type | unit | null | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| `{c.name}` | `{c.type}` | {c.unit} | {c.null_rule or 'never'} | {c.meaning} |"
+            for c in columns(table)
+        ]
+        parts.append("\n".join(lines) + "\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

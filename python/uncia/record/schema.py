@@ -1,0 +1,165 @@
+"""The schemas of the tables as pyarrow sees them."""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from uncia.errors import UnciaError
+
+TABLE_KEY = "uncia.table"
+VERSION_KEY = "uncia.schema_version"
+EPOCH_KEY = "uncia.epoch_unix_ns"
+
+_TYPES: dict[str, pa.DataType] = {
+    "dictionary<int32, utf8>": pa.dictionary(pa.int32(), pa.utf8()),
+    "utf8": pa.utf8(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "decimal128(38, 0)": pa.decimal128(38, 0),
+    "decimal128(38, 18)": pa.decimal128(38, 18),
+    "list<struct<start: int64, end: int64>>": pa.list_(
+        pa.field(
+            "item",
+            pa.struct(
+                [
+                    pa.field("start", pa.int64(), nullable=False),
+                    pa.field("end", pa.int64(), nullable=False),
+                ]
+            ),
+            nullable=False,
+        )
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as declared: name, type, unit, whether and when it is null, and its meaning."""
+
+    name: str
+    type: str
+    nullable: bool
+    unit: str
+    null_rule: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class _Table:
+    version: int
+    columns: tuple[Column, ...]
+
+
+@cache
+def _declared() -> dict[str, _Table]:
+    text = Path(__file__).with_name("tables.json").read_text(encoding="utf-8")
+    return {
+        table["name"]: _Table(
+            version=table["version"],
+            columns=tuple(Column(**column) for column in table["columns"]),
+        )
+        for table in json.loads(text)
+    }
+
+
+TABLES: tuple[str, ...] = tuple(_declared())
+SCHEMA_VERSION: int = max(table.version for table in _declared().values())
+
+
+def columns(table: str) -> tuple[Column, ...]:
+    """The columns of ``table`` as declared, in order.
+
+    Raises:
+        UnciaError: there is no such table.
+    """
+    try:
+        return _declared()[table].columns
+    except KeyError:
+        raise UnciaError(
+            f"there is no table {table!r}", hint=f"The tables are: {', '.join(TABLES)}."
+        ) from None
+
+
+def schema(table: str, epoch_unix_ns: int = 0) -> pa.Schema:
+    """The Arrow schema of ``table``, with its name, version and epoch in the metadata.
+
+    Args:
+        table: one of :data:`TABLES`.
+        epoch_unix_ns: the Unix time in ns that the table's times are counted from.
+    """
+    fields = [pa.field(c.name, _TYPES[c.type], nullable=c.nullable) for c in columns(table)]
+    metadata = {
+        TABLE_KEY: table,
+        VERSION_KEY: str(SCHEMA_VERSION),
+        EPOCH_KEY: str(epoch_unix_ns),
+    }
+    return pa.schema(fields, metadata=metadata)
+
+
+def empty(table: str, epoch_unix_ns: int = 0) -> pa.Table:
+    """A table of no rows."""
+    return schema(table, epoch_unix_ns).empty_table()
+
+
+def epoch_unix_ns(table: pa.Table) -> int:
+    """The Unix time in ns that the times of ``table`` are counted from; 0 if it does not say."""
+    metadata = table.schema.metadata or {}
+    return int(metadata.get(EPOCH_KEY.encode(), b"0"))
+
+
+def conform(data: pa.Table, table: str, epoch: int | None = None) -> pa.Table:
+    """``data`` with exactly the columns and types of ``table``, in order.
+
+    A nullable column that is missing becomes null (tables written before it existed).
+
+    Args:
+        data: rows whose columns are those of ``table``, in any order.
+        table: one of :data:`TABLES`.
+        epoch: the epoch for the metadata; by default that of ``data``.
+
+    Raises:
+        UnciaError: a required column is missing or holds a null, a column is not of the table,
+            or values do not fit its type.
+    """
+    target = schema(table, epoch_unix_ns(data) if epoch is None else epoch)
+    unknown = sorted(set(data.column_names) - set(target.names))
+    if unknown:
+        raise UnciaError(
+            f"the table {table} has no column {', '.join(unknown)}",
+            hint=f"Its columns are: {', '.join(target.names)}.",
+        )
+    arrays: list[pa.ChunkedArray | pa.Array] = []
+    for field in target:
+        if field.name not in data.column_names:
+            if not field.nullable and data.num_rows > 0:
+                raise UnciaError(f"the table {table} lacks its required column {field.name}")
+            arrays.append(pa.nulls(data.num_rows, field.type))
+            continue
+        column = data.column(field.name)
+        if not field.nullable and column.null_count > 0:
+            raise UnciaError(
+                f"{table}.{field.name} must not be null, but is in {column.null_count} rows"
+            )
+        arrays.append(_cast(column, field, table))
+    return pa.Table.from_arrays(arrays, schema=target)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        if pa.types.is_dictionary(field.type):
+            text = column.cast(pa.utf8())
+            if text.null_count == len(text):
+                return pa.chunked_array([pa.nulls(len(text), field.type)])
+            encoded = text.dictionary_encode()
+            return encoded if encoded.type == field.type else encoded.cast(field.type)
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise UnciaError(
+            f"{table}.{field.name} must be {field.type}, but is {column.type}: {error}"
+        ) from error

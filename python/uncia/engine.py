@@ -53,6 +53,7 @@ def run(
     arguments: Sequence[str],
     config: dict[str, Any] | None = None,
     on_event: Callable[[Event], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
 ) -> Event:
     """Run a subcommand to its end and return its last ``done`` event (empty if it has none).
 
@@ -63,6 +64,8 @@ def run(
         arguments: subcommand and options.
         config: sent as JSON on standard input when given.
         on_event: called with every event as it comes.
+        on_start: called with the process number once the engine runs, before it has its
+            configuration.
 
     Raises:
         UnciaError: the engine reported an error (exit code 2 for bad input, else 1).
@@ -80,6 +83,8 @@ def run(
     last_error: str | None = None
     done: Event = {}
     try:
+        if on_start is not None:
+            on_start(process.pid)
         if config is not None and process.stdin is not None:
             try:
                 json.dump(config, process.stdin)

@@ -38,13 +38,12 @@ def read(path: Path | str, table: str = "invocations") -> pa.Table:
     """
     path = Path(path)
     if path.is_dir():
-        for suffix in (_PARQUET, _STREAM):
-            file = path / f"{table}{suffix}"
-            if file.exists():
-                return _read_file(file, table)
-        if any(
-            (path / f"{name}{suffix}").exists() for name in TABLES for suffix in (_PARQUET, _STREAM)
-        ):
+        parquet = path / f"{table}{_PARQUET}"
+        if parquet.exists():
+            return _read_file(parquet, table)
+        if streams := _streams(path, table):
+            return merge([_read_file(stream, table) for stream in streams], table)
+        if any((path / f"{name}{_PARQUET}").exists() or _streams(path, name) for name in TABLES):
             return empty(table)
         raise UnciaError(
             f"{path} is not the folder of a run: it holds no table",
@@ -137,21 +136,42 @@ def recover_folder(path: Path) -> dict[str, int]:
         UnciaError: a stream could not be recovered; it is still there.
     """
     streams = sorted(path.glob(f"*{_STREAM}")) if path.is_dir() else [path]
-    recovered: dict[str, int] = {}
+    targets: dict[Path, list[tuple[Path, pa.Table]]] = {}
     failures: list[str] = []
     for stream in streams:
         try:
-            table = _table_of(stream)
-            data = _read_file(stream, table)
-            write(data, stream.with_suffix(_PARQUET), table)
+            data = _read_file(stream, _table_of(stream))
         except UnciaError as error:
             failures.append(error.message)
             continue
-        stream.unlink()
-        recovered[stream.name] = data.num_rows
+        targets.setdefault(_target_of(stream), []).append((stream, data))
+    recovered: dict[str, int] = {}
+    for target, parts in targets.items():
+        table = _table_of(parts[0][0])
+        try:
+            write(merge([data for _, data in parts], table), target, table)
+        except UnciaError as error:
+            failures.append(error.message)
+            continue
+        for stream, data in parts:
+            stream.unlink()
+            recovered[stream.name] = data.num_rows
     if failures:
         raise UnciaError("; ".join(failures), exit_code=1)
     return recovered
+
+
+def _streams(folder: Path, table: str) -> list[Path]:
+    """The streams of a table in a run folder: one whole, or parts ``table.NNN-experiment``."""
+    whole = folder / f"{table}{_STREAM}"
+    return [*([whole] if whole.exists() else []), *sorted(folder.glob(f"{table}.*{_STREAM}"))]
+
+
+def _target_of(stream: Path) -> Path:
+    """The Parquet file that a stream belongs to; the parts of a table share one."""
+    table = stream.name.split(".")[0]
+    is_part = table in TABLES and stream.name != f"{table}{_STREAM}"
+    return stream.with_name(f"{table}{_PARQUET}") if is_part else stream.with_suffix(_PARQUET)
 
 
 def _table_of(stream: Path) -> str:

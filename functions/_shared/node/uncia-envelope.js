@@ -1,0 +1,57 @@
+"use strict";
+// What the catalogue's Node.js functions share: the `uncia` key of the answer.
+// Copied beside the handler when a function is packaged.
+
+const { randomBytes } = require("node:crypto");
+
+const instance = randomBytes(8).toString("hex");
+let calls = 0;
+
+// Wall-clock time in ns. Date.now() has whole milliseconds only; timeOrigin + now() has the fraction.
+// Past 2^53 ns a double no longer holds every integer, so the sum is done in BigInt and written to
+// the answer as a number: exact to 256 ns until the year 2043.
+function unixNs() {
+  const origin = BigInt(Math.round(performance.timeOrigin * 1e3)) * 1000n;
+  return Number(origin + BigInt(Math.round(performance.now() * 1e6)));
+}
+
+function cpuNs() {
+  const { user, system } = process.cpuUsage();
+  return (user + system) * 1000;
+}
+
+// Parameters of an event: the event itself, or the JSON in the body of an HTTP request.
+function parameters(event) {
+  if (event && typeof event === "object" && ("body" in event || "requestContext" in event)) {
+    const body = event.isBase64Encoded
+      ? Buffer.from(event.body || "", "base64").toString("utf8")
+      : event.body;
+    event = body ? JSON.parse(body) : {};
+  }
+  if (event === null || event === undefined) return {};
+  if (typeof event !== "object" || Array.isArray(event)) {
+    throw new TypeError("the event must be a JSON object of parameters");
+  }
+  return event;
+}
+
+// Makes a Lambda handler of `work(event) -> [result, valid]`, which may be asynchronous.
+function enveloped(work) {
+  return async (event) => {
+    const cpu = cpuNs();
+    const start = unixNs();
+    const fresh = calls++ === 0;
+    const [result, valid] = await work(event);
+    result.uncia = {
+      fresh,
+      instance,
+      handler_start_ns: start,
+      handler_end_ns: unixNs(),
+      cpu_ns: cpuNs() - cpu,
+      valid: Boolean(valid),
+    };
+    return result;
+  };
+}
+
+module.exports = { enveloped, parameters };

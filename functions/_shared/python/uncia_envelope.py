@@ -1,0 +1,134 @@
+"""What the catalogue's Python functions share: parameters in, the `uncia` key of the answer out.
+
+Copied beside the handler when a function is packaged. It needs the standard library only, and
+of that only what is loaded anyway, because every import here is paid again at each cold start.
+"""
+
+import itertools
+import os
+import time
+
+_INSTANCE = os.urandom(8).hex()
+_CALLS = itertools.count()  # next() is atomic, so one invocation alone is the first
+
+# What one of each unit is, in the smallest unit of its kind. A megabyte is 1024 * 1024 bytes, as
+# it is for the platforms that sell memory by the megabyte.
+_TIME = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_SIZE = {"B": 1, "KB": 2**10, "KiB": 2**10, "MB": 2**20, "MiB": 2**20, "GB": 2**30, "GiB": 2**30}
+
+
+class Parameter:
+    """A number that a function takes: its default, the least and most allowed, its unit if any."""
+
+    def __init__(self, default, low, high, unit=None, whole=True):
+        self.default, self.low, self.high, self.unit, self.whole = default, low, high, unit, whole
+
+    def read(self, name, given):
+        """`given` as a number in the unit; it is one already, or text such as "50ms".
+
+        Raises ValueError, with the parameter's name, when it is no such number or out of range.
+        """
+        value = self._of_text(name, given) if isinstance(given, str) else given
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+            raise ValueError(f"{name}: {given!r} is not a number{self._in_unit()}")
+        if not self.low <= value <= self.high:
+            raise ValueError(
+                f"{name}: {given!r} is not between {self.low} and {self.high}{self._in_unit()}"
+            )
+        if self.whole:
+            if value != int(value):
+                raise ValueError(f"{name}: {given!r} is not a whole number{self._in_unit()}")
+            value = int(value)
+        return value
+
+    def _in_unit(self):
+        return f" {self.unit}" if self.unit else ""
+
+    def _of_text(self, name, text):
+        number = text.strip()
+        unit = ""
+        while number and number[-1].isalpha():
+            number, unit = number[:-1], number[-1] + unit
+        try:
+            value = int(number) if number.strip().isdigit() else float(number)
+        except ValueError:
+            raise ValueError(f"{name}: {text!r} is not a number{self._in_unit()}") from None
+        if not unit:
+            return value
+        units = next((known for known in (_TIME, _SIZE) if self.unit in known), {})
+        if unit not in units:
+            raise ValueError(
+                f"{name}: unknown unit in {text!r}; allowed: {', '.join(units) or 'none'}"
+            )
+        whole, rest = divmod(value * units[unit], units[self.unit])
+        return whole if rest == 0 else whole + rest / units[self.unit]
+
+
+def _given(event):
+    """The parameters in an event: the event itself, or the JSON in the body of an HTTP request."""
+    if isinstance(event, dict) and ("body" in event or "requestContext" in event):
+        body = event.get("body")
+        if event.get("isBase64Encoded") and body:
+            from binascii import a2b_base64
+
+            body = a2b_base64(body)
+        if not body:
+            return {}
+        import json
+
+        event = json.loads(body)
+    if event is None:
+        return {}
+    if not isinstance(event, dict):
+        raise ValueError(
+            f"the event must be a JSON object of parameters, not {type(event).__name__}"
+        )
+    return event
+
+
+def read_parameters(event, declared):
+    """Every declared parameter, given or default. An unknown name is a ValueError."""
+    given = _given(event)
+    unknown = sorted(set(given) - set(declared))
+    if unknown:
+        allowed = ", ".join(declared) or "none"
+        raise ValueError(f"unknown parameter {unknown[0]!r}; allowed: {allowed}")
+    return {name: p.read(name, given.get(name, p.default)) for name, p in declared.items()}
+
+
+def enveloped(parameters=None):
+    """Makes a Lambda handler of `work(**parameters) -> (result: dict, valid: bool)`.
+
+    With `parameters=None` the event is ignored, whatever it is.
+    """
+
+    def decorate(work):
+        def handler(event, context=None):
+            cpu = time.process_time_ns()
+            start = time.time_ns()
+            fresh = next(_CALLS) == 0
+            values = {} if parameters is None else read_parameters(event, parameters)
+            result, valid = work(**values)
+            if parameters is not None:
+                result["parameters"] = values
+            result["uncia"] = {
+                "fresh": fresh,
+                "instance": _INSTANCE,
+                "handler_start_ns": start,
+                "handler_end_ns": time.time_ns(),
+                "cpu_ns": time.process_time_ns() - cpu,
+                "valid": bool(valid),
+            }
+            return result
+
+        return handler
+
+    return decorate

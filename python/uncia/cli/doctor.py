@@ -1,0 +1,57 @@
+"""``uncia doctor``: what this machine can do, how noisy it is, and what each shortcoming costs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from uncia.doctor import Report
+
+_SIGNS: Final = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "missing": "[red]missing[/]"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``doctor`` to ``app``."""
+
+    @app.command()
+    def doctor(
+        as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+        seconds: float = typer.Option(
+            1.0, "--seconds", min=0.0, max=3600.0, help="How long to measure the noise; 0 skips it."
+        ),
+    ) -> None:
+        """Say what this machine can do, how noisy it is, and what each missing thing costs."""
+        from uncia.doctor import examine
+
+        report = examine(seconds)
+        if as_json:
+            typer.echo(json.dumps(report.to_dict(), indent=2))
+        else:
+            _show(report)
+
+
+def _show(report: Report) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in report.checks:
+        table.add_row(_SIGNS[check.status], check.id, escape(check.finding))
+        if check.consequence:
+            table.add_row("", "", escape(check.consequence))
+        if check.remedy and check.status != "ok":
+            table.add_row("", "", f"[dim]{escape(check.remedy)}[/]")
+    console.print(table)
+    wrong = [check for check in report.checks if check.status != "ok"]
+    console.print(
+        f"\n{len(report.checks) - len(wrong)} of {len(report.checks)} as they should be."
+        + (" Reports of runs repeat what impairs their results." if wrong else "")
+    )

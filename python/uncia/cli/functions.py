@@ -1,0 +1,155 @@
+"""``uncia functions``: the catalogue of functions, and their packages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from uncia.functions import Function, Parameter
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group ``functions`` to ``app``."""
+    group = typer.Typer(help="The catalogue of functions.", no_args_is_help=True)
+    app.add_typer(group, name="functions")
+
+    @group.command("list")
+    def list_command(
+        as_json: bool = typer.Option(False, "--json", help="Print as JSON."),
+    ) -> None:
+        """List the functions of the catalogue."""
+        from rich.console import Console
+
+        from uncia.functions import list_functions
+
+        functions = list_functions()
+        if as_json:
+            typer.echo(json.dumps([_plain(function) for function in functions], indent=2))
+            return
+        table = _table("name", "runtimes", "description")
+        for function in functions:
+            table.add_row(
+                f"[bold]{function.name}[/]", ", ".join(function.runtime_names), function.description
+            )
+        Console(highlight=False).print(table)
+
+    @group.command()
+    def show(
+        name: str = typer.Argument(help="A name in the catalogue, or a folder (./mine)."),
+        as_json: bool = typer.Option(False, "--json", help="Print as JSON."),
+    ) -> None:
+        """Show a function: its parameters, its sizes, and what a right answer looks like."""
+        from uncia.functions import load
+
+        function = load(name)
+        if as_json:
+            typer.echo(json.dumps(_plain(function), indent=2))
+        else:
+            _show(function)
+
+    @group.command()
+    def package(
+        name: str = typer.Argument(help="A name in the catalogue, or a folder (./mine)."),
+        runtime: str | None = typer.Option(None, help="python or node; by default its first."),
+        python_version: str | None = typer.Option(
+            None, help="major.minor that requirements are for; by default this Python's."
+        ),
+        architecture: str | None = typer.Option(
+            None, help="x86_64 or arm64; by default this machine's."
+        ),
+        filler: str = typer.Option("0B", help="Incompressible data to add, for example 10MB."),
+        output: Path | None = typer.Option(
+            None, "--output", "-o", help="The file to write; by default NAME-RUNTIME.zip."
+        ),
+    ) -> None:
+        """Write a function's zip file, as Lambda takes it; the same input gives the same bytes."""
+        from uncia.functions import package as make
+        from uncia.units import UnitError, format_size, parse_size
+
+        try:
+            extra = parse_size(filler)
+        except UnitError as error:
+            raise UnciaError(f"--filler: {error}") from error
+        made = make(
+            name, runtime, python_version=python_version, architecture=architecture, filler=extra
+        )
+        target = output or Path(f"{made.function}-{made.runtime}.zip")
+        try:
+            shutil.copyfile(made.path, target)
+        except OSError as error:
+            raise UnciaError(f"{target} cannot be written: {error.strerror or error}") from error
+        typer.echo(f"{target}: {made.size} bytes, {format_size(made.unzipped_size)} unzipped")
+        typer.echo(f"handler: {made.handler}")
+        typer.echo(f"sha256: {made.sha256}")
+
+
+def _plain(function: Function) -> dict[str, Any]:
+    return {
+        **function.model_dump(mode="json", exclude_none=True),
+        "folder": str(function.folder),
+    }
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("name", "runtimes"))
+    return table
+
+
+def _show(function: Function) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from uncia.units import format_duration, format_size
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{function.name}[/]  {escape(function.description)}\n")
+    for runtime in function.runtime_names:
+        form = getattr(function.runtimes, runtime)
+        needs = ", ".join(getattr(form, "requirements", []))
+        console.print(
+            f"runtime {runtime}: {form.handler}" + (f", requires {needs}" if needs else "")
+        )
+    console.print(
+        f"memory {format_size(function.memory)}, timeout {format_duration(function.timeout)} "
+        "unless an experiment says otherwise"
+    )
+    console.print(f"folder {escape(str(function.folder))}\n")
+    if function.parameters:
+        table = _table("name", "type", "default", "range", "description")
+        for name, parameter in function.parameters.items():
+            table.add_row(
+                f"[bold]{name}[/]",
+                parameter.type + (f", {parameter.unit}" if parameter.unit else ""),
+                escape(str(parameter.default)),
+                escape(_range(parameter)),
+                escape(parameter.description),
+            )
+        console.print(table)
+        for size in ("test", "small", "large"):
+            given = getattr(function.sizes, size)
+            console.print(f"{size}: " + escape(", ".join(f"{k}={v}" for k, v in given.items())))
+    else:
+        console.print("It takes no parameters.")
+    console.print(f"\nA right answer: {escape(function.answer.text)}")
+
+
+def _range(parameter: Parameter) -> str:
+    if parameter.choices:
+        return " | ".join(parameter.choices)
+    low, high = parameter.min, parameter.max
+    if low is None and high is None:
+        return ""
+    return f"{'' if low is None else low} .. {'' if high is None else high}"

@@ -1,0 +1,388 @@
+"""What this machine can do, and what each missing thing costs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from uncia.doctor import perf
+from uncia.doctor.host import CgroupMount, Host
+from uncia.doctor.probe import Probe
+from uncia.doctor.report import Check
+
+# What the embedded platform needs of either version; version 2 freezes without a controller.
+_CONTROLLERS_V1: Final = ("cpu", "cpuacct", "memory", "freezer", "pids")
+_CONTROLLERS_V2: Final = ("cpu", "memory", "pids")
+_COSTS: Final = {
+    "cpu": "CPU is not limited in proportion to memory",
+    "cpuacct": "CPU time per invocation is not metered",
+    "memory": "memory is neither limited nor metered",
+    "freezer": "idle instances are not frozen",
+    "pids": "a function may fork without end",
+}
+_NAMESPACES: Final = {"mnt": "mount", "pid": "pid", "ipc": "ipc", "uts": "uts", "net": "network"}
+_OLDEST_NODE: Final = (16,)
+_OPEN_FILES: Final = 4_096
+_TIMEOUT_S: Final = 10
+_QUICK_CLOCKS: Final = (
+    "tsc",
+    "kvm-clock",
+    "arch_sys_counter",
+    "hyperv_clocksource_tsc_page",
+    "xen",
+)
+
+
+def capability_checks(host: Host, probe: Probe) -> list[Check]:
+    """Everything about this machine that does not change from one second to the next."""
+    checks = [_system(host), _engine(probe), *_runtimes()]
+    if host.linux():
+        checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
+        checks += [*_sandbox(probe), *_perf()]
+    checks += [_cpus(host), _clock(host), _tick(host)]
+    checks += [
+        check for check in (_frequency(host), _swap(host), _open_files()) if check is not None
+    ]
+    return checks
+
+
+def _system(host: Host) -> Check:
+    facts = host.facts()
+    name = f"{facts['os']}, kernel {facts['kernel']}, {facts['architecture']}"
+    below = {True: ", virtualised", False: ", on bare metal", None: ""}[facts["virtualised"]]
+    inside = f", in a {facts['container']} container" if facts["container"] else ""
+    if host.linux():
+        return Check("system", "ok", f"{name}{below}{inside}.")
+    return Check(
+        "system",
+        "missing",
+        f"{name}: this is not Linux.",
+        "The embedded platform does not run here; bills, reports and cloud platforms do.",
+        "Use a Linux machine, or a virtual one, for `uncia serve` and `uncia demo`.",
+    )
+
+
+def _engine(probe: Probe) -> Check:
+    if probe.path is None:
+        return Check(
+            "engine",
+            "missing",
+            f"The engine is missing: {probe.problem}.",
+            "Nothing can be run; bills and reports of what was measured still work.",
+            "Install both wheels from a checkout: pip install ./crates/engine .",
+        )
+    if probe.problem:
+        return Check(
+            "engine",
+            "warn",
+            f"The engine does not say what it can do here: {probe.problem}.",
+            "What follows about namespaces and cgroups was found without it.",
+            "Run `uncia-engine probe` to see what it says.",
+        )
+    return Check("engine", "ok", f"The engine is {probe.path}.")
+
+
+def _sandbox(probe: Probe) -> list[Check]:
+    """What the engine, having tried, says that it cannot enforce; nothing if it did not say."""
+    told = (probe.found or {}).get("warnings")
+    if not isinstance(told, list):
+        return []
+    sentences = [text if text.endswith(".") else f"{text}." for text in map(str, told)]
+    if not sentences:
+        return [Check("sandbox", "ok", "The embedded platform enforces here all that it promises.")]
+    return [
+        Check(
+            "sandbox",
+            "warn",
+            " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences),
+            "Measurements on the embedded platform hold with these restrictions.",
+            "Run as root, on a machine with cgroups that can be written.",
+        )
+    ]
+
+
+def _runtimes() -> list[Check]:
+    # Functions in Python run with the interpreter that requirements are installed for: this one,
+    # outside of its virtual environment.
+    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    python = Check("runtime-python", "ok", f"Python {platform.python_version()} at {base}.")
+    path = shutil.which("node")
+    version = _version(path) if path else None
+    if version is not None and version >= _OLDEST_NODE:
+        shown = ".".join(map(str, version))
+        return [python, Check("runtime-node", "ok", f"Node.js {shown} at {path}.")]
+    if path is None:
+        finding = "Node.js is not installed."
+    elif version is None:
+        finding = f"{path} does not tell its version."
+    else:
+        finding = f"Node.js at {path} is {'.'.join(map(str, version))}, which is too old."
+    return [
+        python,
+        Check(
+            "runtime-node",
+            "missing",
+            finding,
+            "Functions in JavaScript do not run here.",
+            f"Install Node.js {_OLDEST_NODE[0]} or newer.",
+        ),
+    ]
+
+
+def _version(path: str) -> tuple[int, ...] | None:
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r"(\d+)\.(\d+)\.(\d+)", done.stdout + done.stderr)
+    return tuple(map(int, match.groups())) if match else None
+
+
+def _root(host: Host) -> Check:
+    if host.root_user():
+        return Check("root", "ok", "Running as root.")
+    return Check(
+        "root",
+        "warn",
+        "Not running as root.",
+        "The embedded platform runs with what user namespaces allow; CPU and memory limits hold "
+        "only where cgroups are delegated to this user.",
+        "Run as root, or delegate a cgroup: systemd-run --user --scope -p Delegate=yes uncia ...",
+    )
+
+
+def _user_namespaces(host: Host) -> Check:
+    most = host.integer("/proc/sys/user/max_user_namespaces")
+    reasons = []
+    if not host.exists("/proc/self/ns/user"):
+        reasons.append("the kernel has none")
+    elif most == 0:
+        reasons.append("user.max_user_namespaces is 0")
+    if not host.root_user():
+        if host.integer("/proc/sys/kernel/unprivileged_userns_clone") == 0:
+            reasons.append("kernel.unprivileged_userns_clone is 0")
+        if host.integer("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
+            reasons.append("AppArmor restricts them")
+    if not reasons:
+        return Check("user-namespaces", "ok", "User namespaces can be made.")
+    needed = not host.root_user()
+    return Check(
+        "user-namespaces",
+        "missing" if needed else "ok",
+        f"User namespaces cannot be made: {' and '.join(reasons)}.",
+        "Without root, instances cannot be isolated at all." if needed else "",
+        "Allow them with sysctl, or run as root." if needed else "",
+    )
+
+
+def _namespaces(host: Host) -> Check:
+    kinds = [shown for file, shown in _NAMESPACES.items() if host.exists(f"/proc/self/ns/{file}")]
+    absent = [shown for shown in _NAMESPACES.values() if shown not in kinds]
+    if absent:
+        return Check(
+            "namespaces",
+            "missing",
+            f"The kernel lacks namespaces: {', '.join(absent)}.",
+            "Instances see that much of the host and of each other.",
+            "Boot a kernel that has them.",
+        )
+    if host.capable_of_everything():
+        return Check("namespaces", "ok", f"Namespaces can be made: {', '.join(kinds)}.")
+    return Check(
+        "namespaces",
+        "warn",
+        "Namespaces can be made only inside a user namespace (no CAP_SYS_ADMIN).",
+        "Instances are isolated as far as user namespaces allow.",
+        "Run as root.",
+    )
+
+
+def _cgroups(host: Host) -> Check:
+    mounts = host.cgroup_mounts()
+    version = host.cgroup_version()
+    if version is None:
+        return Check(
+            "cgroup",
+            "missing",
+            "No cgroup hierarchy with a cpu controller is mounted.",
+            "Instances are neither limited nor metered: " + "; ".join(_COSTS.values()) + ".",
+            "Mount cgroups, or run outside the container that hides them.",
+        )
+    needed = _CONTROLLERS_V2 if version == 2 else _CONTROLLERS_V1
+    usable: list[str] = []
+    lacking: list[str] = []
+    for controller in needed:
+        good = any(
+            _can_make_group(host, mount, controller)
+            for mount in mounts
+            if mount.version == version and controller in mount.controllers
+        )
+        (usable if good else lacking).append(controller)
+    if not lacking:
+        return Check("cgroup", "ok", f"cgroup version {version}, writable: {', '.join(usable)}.")
+    return Check(
+        "cgroup",
+        "warn" if usable else "missing",
+        f"cgroup version {version}; not usable: {', '.join(lacking)}.",
+        "On the embedded platform " + "; ".join(_COSTS[name] for name in lacking) + ".",
+        "Run as root, or delegate a cgroup: systemd-run --user --scope -p Delegate=yes uncia ...",
+    )
+
+
+def _can_make_group(host: Host, mount: CgroupMount, controller: str) -> bool:
+    """Whether a group can be made at the top of a hierarchy, or below this process's own group."""
+    if not mount.writable:
+        return False
+    own = host.own_cgroups().get("" if mount.version == 2 else controller, "/").lstrip("/")
+    return any(
+        _made_and_removed(parent) for parent in dict.fromkeys((mount.path, mount.path / own))
+    )
+
+
+def _made_and_removed(parent: Path) -> bool:
+    group = parent / f"uncia-doctor-{os.getpid()}"
+    try:
+        group.mkdir()
+        group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _perf() -> Sequence[Check]:
+    software = perf.count(perf.SOFTWARE_TASK_CLOCK)
+    hardware = perf.count(perf.HARDWARE_CYCLES)
+    allow = "Set kernel.perf_event_paranoid to 1 or less, or run as root."
+    return (
+        Check("perf-software", "ok", "Software performance events are counted.")
+        if software.count is not None
+        else Check(
+            "perf-software",
+            "missing",
+            f"Software performance events are not to be had: {software.reason}.",
+            "No context switches, migrations and page faults in profiles.",
+            allow,
+        ),
+        Check("perf-hardware", "ok", "Hardware performance events are counted.")
+        if hardware.count is not None
+        else Check(
+            "perf-hardware",
+            "missing",
+            f"Hardware performance events are not to be had: {hardware.reason}.",
+            "No instructions per cycle and no cache misses in profiles; latencies and bills are "
+            "not concerned.",
+            "Use a machine whose hypervisor passes the counters on, or bare metal.",
+        ),
+    )
+
+
+def _cpus(host: Host) -> Check:
+    usable, quota = host.usable_cpus(), host.cpu_quota()
+    model = f", {host.cpu_model()}" if host.cpu_model() else ""
+    finding = f"{usable} CPUs usable of {host.cpus()}{model}"
+    if quota is not None:
+        return Check(
+            "cpus",
+            "warn",
+            f"{finding}; this process's cgroup allows it {quota:g} CPUs' worth of time.",
+            "When that is used up, the load generator and the functions stand still together.",
+            "Run outside that limit.",
+        )
+    if usable is not None and usable < 2:
+        return Check(
+            "cpus",
+            "warn",
+            f"{finding}.",
+            "The load generator and the functions compete for one CPU.",
+            "Use a machine with at least two.",
+        )
+    return Check("cpus", "ok", f"{finding}.")
+
+
+def _clock(host: Host) -> Check:
+    source = host.clocksource()
+    if source is None:
+        return Check("clock", "ok", "The clock source is not known.")
+    if source in _QUICK_CLOCKS:
+        return Check("clock", "ok", f"The clock source is {source}.")
+    return Check(
+        "clock",
+        "warn",
+        f"The clock source is {source}, which takes about a microsecond to read.",
+        "Reading times costs CPU at high request rates.",
+        "Boot with clocksource=tsc if the processor's is reliable.",
+    )
+
+
+def _tick(host: Host) -> Check:
+    hz, piece = host.hz(), host.scheduler_slice_ns()
+    share = host.integer("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
+    parts = [
+        f"the kernel ticks at {hz} Hz" if hz else "the kernel's tick rate is not known",
+        f"the scheduler's base slice is {piece / 1e6:g} ms"
+        if piece
+        else "the scheduler's base slice is not readable",
+        f"CPU quota is handed out in slices of {share / 1000:g} ms"
+        if share
+        else "the slice of CPU quota is not readable",
+    ]
+    text = "; ".join(parts)
+    return Check("tick", "ok", f"{text[0].upper()}{text[1:]}.")
+
+
+def _frequency(host: Host) -> Check | None:
+    governor = host.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if governor is None:
+        return None
+    if governor == "performance":
+        return Check("frequency", "ok", "The CPU frequency governor is performance.")
+    return Check(
+        "frequency",
+        "warn",
+        f"The CPU frequency governor is {governor}.",
+        "Short functions run at a lower frequency than long ones.",
+        "cpupower frequency-set -g performance",
+    )
+
+
+def _swap(host: Host) -> Check | None:
+    total, free = host.memory("SwapTotal"), host.memory("SwapFree")
+    if not total or free is None:
+        return None
+    used = total - free
+    if used == 0:
+        return Check("swap", "ok", f"Swap of {total >> 20} MB, none in use.")
+    return Check(
+        "swap",
+        "warn",
+        f"{used >> 20} MB of swap are in use.",
+        "Memory figures are too low where pages were swapped out, and latencies too long.",
+        "swapoff -a for the time of the run.",
+    )
+
+
+def _open_files() -> Check | None:
+    if platform.system() == "Windows":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    if soft == resource.RLIM_INFINITY or soft >= _OPEN_FILES:
+        return Check("open-files", "ok", f"A process may open {shown} files.")
+    return Check(
+        "open-files",
+        "warn",
+        f"A process may open {shown} files only.",
+        "A burst of more connections than that fails at the client.",
+        f"ulimit -n {min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536}",
+    )

@@ -1,0 +1,55 @@
+"""What the engine finds that it can do: ``uncia-engine probe``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from uncia import engine
+from uncia.errors import UnciaError
+
+_TIMEOUT_S: Final = 20
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The engine and its answer.
+
+    Attributes:
+        path: the binary; None if it is not installed.
+        found: what it said; None if it said nothing of use.
+        problem: why there is no path, or nothing found.
+    """
+
+    path: Path | None
+    found: dict[str, Any] | None
+    problem: str = ""
+
+
+def engine_probe() -> Probe:
+    """Find the engine and let it try what this machine allows."""
+    try:
+        path = engine.binary()
+    except UnciaError as error:
+        return Probe(None, None, error.message)
+    try:
+        done = subprocess.run(
+            [path, "probe"],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Probe(path, None, f"{path} probe did not answer: {error}")
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        found = None
+    if done.returncode != 0 or not isinstance(found, dict):
+        return Probe(path, None, f"{path} probe failed with exit code {done.returncode}")
+    return Probe(path, found)

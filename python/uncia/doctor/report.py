@@ -1,0 +1,68 @@
+"""What an examination finds: checks, each with its consequence and its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Status = Literal["ok", "warn", "missing"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        id: a short name that does not change.
+        status: ``ok``; ``warn`` (there, but results suffer); ``missing`` (not to be had here).
+        finding: what was found, a sentence.
+        consequence: what it costs, a sentence; empty when nothing.
+        remedy: what to do about it, a sentence; empty when nothing can be done, or need be.
+    """
+
+    id: str
+    status: Status
+    finding: str
+    consequence: str = ""
+    remedy: str = ""
+
+    def sentence(self) -> str:
+        """Finding and consequence in one line."""
+        return " ".join(part for part in (self.finding, self.consequence) if part)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an examination found.
+
+    Attributes:
+        checks: in the order in which a person should read them.
+        facts: the machine in figures, plain data; None for what is not known.
+    """
+
+    checks: tuple[Check, ...]
+    facts: Mapping[str, Any]
+
+    def warnings(self, *, profiling: bool = False) -> list[str]:
+        """What impairs results, a sentence each, for a run's report.
+
+        Args:
+            profiling: the run reads performance events, so that their absence matters too.
+        """
+        return [
+            check.sentence()
+            for check in self.checks
+            if check.status != "ok" and (profiling or not check.id.startswith("perf-"))
+        ]
+
+    def machine(self) -> dict[str, Any]:
+        """The machine in figures, for ``run.yaml``: plain data, None for what is not known.
+
+        ``noise`` is a mapping of its own, or None if it was not measured.
+        """
+        return dict(self.facts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {"checks": [asdict(check) for check in self.checks], "machine": self.machine()}

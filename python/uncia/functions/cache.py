@@ -1,0 +1,107 @@
+"""The user's cache folder, and making something in it once, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from uncia.errors import UnciaError
+
+UNUSED_DAYS: Final = 30
+"""What was not asked for in this time is removed, so that padded packages do not fill the disk."""
+
+
+def cache_folder(part: str) -> Path:
+    """The folder ``part`` of Uncia's cache, made if it is missing: ``$XDG_CACHE_HOME/uncia/part``.
+
+    :raises UnciaError: it cannot be made.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification has relative paths ignored.
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    folder = root / "uncia" / part
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnciaError(
+            f"the cache folder {folder} cannot be made: {error.strerror}",
+            hint="Set XDG_CACHE_HOME to a folder that you can write to.",
+        ) from error
+    return folder
+
+
+def made_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """``path`` in the cache, made by ``make(partial)`` if it is not there.
+
+    The work happens beside it under another name and becomes ``path`` by one rename, under a lock:
+    a failed or killed attempt leaves nothing that could be taken for the thing itself, and the next
+    attempt removes what is left. Several processes that need the same thing make it once.
+
+    Raises:
+        UnciaError: the cache cannot be written; or what ``make`` raises.
+    """
+    if path.exists():
+        return _touched(path)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with _locked(path.with_name(f"{path.name}.lock")):
+            if path.exists():
+                return _touched(path)
+            _remove(partial)
+            try:
+                make(partial)
+                partial.rename(path)
+            finally:
+                _remove(partial)
+            _remove_unused(path)
+    except OSError as error:
+        raise UnciaError(
+            f"the cache {path.parent} cannot be written: {error.strerror or error}",
+            hint="Free some space, or set XDG_CACHE_HOME to a folder that you can write to.",
+        ) from error
+    return path
+
+
+def _touched(path: Path) -> Path:
+    try:
+        os.utime(path)
+    except PermissionError:
+        return path  # a cache made by another user, shared for reading
+    return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _remove_unused(made: Path) -> None:
+    oldest = time.time() - UNUSED_DAYS * 86_400
+    for other in made.parent.iterdir():
+        if (
+            other != made
+            and other.suffix not in (".lock", ".partial")
+            and other.stat().st_mtime < oldest
+        ):
+            _remove(other)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds an advisory lock on a file; the kernel lets go of it when the process ends."""
+    with path.open("a") as file:
+        try:
+            import fcntl
+        except ImportError:
+            # Where there are no such locks, two processes may both make it; the rename decides.
+            yield
+            return
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

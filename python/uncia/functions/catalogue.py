@@ -1,0 +1,89 @@
+"""Finds functions: by their name in the catalogue, or by their folder."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Final
+
+from uncia import yamlio
+from uncia.errors import UnciaError
+from uncia.functions.form import Function, check_presets
+from uncia.paths import data
+
+FILE_NAME: Final = "function.yaml"
+
+
+def names() -> list[str]:
+    """The names in the catalogue, sorted."""
+    return sorted(file.parent.name for file in data("functions").glob(f"*/{FILE_NAME}"))
+
+
+def list_functions() -> list[Function]:
+    """Every function of the catalogue, sorted by name.
+
+    :raises UnciaError: one of their files is not right.
+    """
+    return [load(name) for name in names()]
+
+
+def load(name: str | os.PathLike[str]) -> Function:
+    """Read and check a function.
+
+    Args:
+        name: a name in the catalogue; or a folder, given as a path or as text with a ``/`` in it.
+
+    Raises:
+        UnciaError: there is no such function, or its ``function.yaml`` is not right (with file,
+            line and key).
+    """
+    folder = find(name)
+    document = yamlio.load(folder / FILE_NAME)
+    function = yamlio.validate(Function, document)
+    function._folder = folder
+    check_presets(function, document)
+    for runtime in function.runtime_names:
+        if not (folder / runtime).is_dir():
+            raise document.error(("runtimes", runtime), f"there is no folder {folder / runtime}")
+    if folder.parent == data("functions") and function.name != folder.name:
+        raise document.error(("name",), f"the name must be that of the folder, {folder.name}")
+    return function
+
+
+def find(name: str | os.PathLike[str]) -> Path:
+    """The folder of a function.
+
+    :raises UnciaError: there is no such function.
+    """
+    text = os.fspath(name)
+    if isinstance(name, str) and not _is_path(name):
+        known = names()
+        if name in known:
+            return data("functions") / name
+        close = difflib.get_close_matches(name, known, n=1)
+        also = (
+            f" There is a folder {name} here: for that, write ./{name}."
+            if Path(name).is_dir()
+            else ""
+        )
+        raise UnciaError(
+            f"there is no function {name!r} in the catalogue"
+            + (f", did you mean {close[0]}?" if close else ""),
+            hint=f"The catalogue has {', '.join(known)}; a folder of yours is named with a /, "
+            f"for example ./{name or 'mine'}.{also}",
+        )
+    folder = Path(text)
+    if not folder.is_dir():
+        raise UnciaError(f"there is no folder {folder}")
+    if not (folder / FILE_NAME).is_file():
+        raise UnciaError(
+            f"the folder {folder} is no function: it has no {FILE_NAME}",
+            hint="`uncia new function NAME` writes one that works.",
+        )
+    return folder.resolve()
+
+
+def _is_path(text: str) -> bool:
+    separators = {os.sep, os.altsep or os.sep}
+    return any(separator in text for separator in separators) or text in (os.curdir, os.pardir)

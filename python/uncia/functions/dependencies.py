@@ -1,0 +1,201 @@
+"""Installs a Python function's requirements into the cache: pinned, hashed, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from uncia.errors import UnciaError
+from uncia.functions.cache import cache_folder, made_once
+
+LOCK_NAME: Final = "requirements.txt"
+_LAYOUT: Final = 1  # counts up when what is kept of an installation changes
+
+_ARCHITECTURES: Final = {
+    "x86_64": "x86_64",
+    "amd64": "x86_64",
+    "aarch64": "aarch64",
+    "arm64": "aarch64",
+}
+
+# Platform tags of wheels for Linux with glibc: Lambda's Amazon Linux 2023 has glibc 2.34, and
+# Debian 12, the oldest system Uncia runs on, 2.36.
+_MANYLINUX: Final = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+
+_LAST_LINES: Final = 8
+_NOTES: Final = ("INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the installed files are to run on.
+
+    Attributes:
+        python_version: ``major.minor``.
+        architecture: ``x86_64`` or ``aarch64``.
+    """
+
+    python_version: str
+    architecture: str
+
+    @staticmethod
+    def of(python_version: str | None, architecture: str | None) -> Target:
+        """The target with this machine's values for what is None.
+
+        :raises UnciaError: an unknown architecture, or no ``major.minor``.
+        """
+        version = python_version or f"{sys.version_info.major}.{sys.version_info.minor}"
+        if re.fullmatch(r"3\.\d{1,2}", version) is None:
+            raise UnciaError(f"{version!r} is not a Python version: write for example 3.12")
+        machine = (architecture or platform.machine()).lower()
+        if machine not in _ARCHITECTURES:
+            known = ", ".join(sorted(set(_ARCHITECTURES)))
+            raise UnciaError(f"unknown architecture {machine!r} (allowed: {known})")
+        return Target(version, _ARCHITECTURES[machine])
+
+
+def check_lock(folder: Path, requirements: list[str]) -> Path:
+    """The lock file of a runtime folder, once it is clear that it pins what is required.
+
+    :raises UnciaError: it is missing, lacks a requirement or a hash, or names an index.
+    """
+    path = folder / LOCK_NAME
+    make = (
+        "Make it with: printf '%s\\n' "
+        + " ".join(requirements)
+        + f" | uv pip compile --universal --generate-hashes --no-emit-index-url -o {path} -"
+    )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UnciaError(
+            f"{path} is missing; it pins what the function requires", hint=make
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnciaError(f"{path} cannot be read: {error}") from error
+    pinned = set()
+    for number, line in _logical_lines(text):
+        if line.startswith("-"):
+            raise UnciaError(
+                f"{path}:{number}: options do not belong here, only pinned requirements",
+                hint=make,
+            )
+        match = re.match(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*==\s*[^\s;]+", line)
+        if match is None:
+            raise UnciaError(f"{path}:{number}: not pinned with ==: {line.split()[0]}", hint=make)
+        if "--hash=" not in line:
+            raise UnciaError(f"{path}:{number}: {match.group(1)} has no --hash", hint=make)
+        pinned.add(_canonical(match.group(1)))
+    for name in requirements:
+        if _canonical(name) not in pinned:
+            raise UnciaError(f"{path} does not pin {name}, which function.yaml requires", hint=make)
+    return path
+
+
+def key(lock: Path, target: Target) -> str:
+    """What an installation depends on, as a hexadecimal SHA-256."""
+    digest = hashlib.sha256(f"{_LAYOUT} {target.python_version} {target.architecture}\n".encode())
+    digest.update(lock.read_bytes())
+    return digest.hexdigest()
+
+
+def install(lock: Path, target: Target) -> Path:
+    """The folder with everything that a lock file pins, installed now or before.
+
+    Args:
+        lock: a ``requirements.txt`` whose every line has a version and hashes.
+        target: what it is to run on; only binary wheels are taken, so nothing is built or executed.
+
+    Returns:
+        A folder of the cache, to be read only.
+
+    Raises:
+        UnciaError: there is no installer, or it failed; nothing is left of the attempt.
+    """
+    path = cache_folder("dependencies") / key(lock, target)[:32]
+    return made_once(path, lambda partial: _install(lock, target, partial))
+
+
+def _install(lock: Path, target: Target, partial: Path) -> None:
+    command = _installer(lock, target, partial)
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode != 0:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise UnciaError(
+            f"installing {lock} for Python {target.python_version} on {target.architecture}"
+            " failed:\n" + "\n".join(said[-_LAST_LINES:]),
+            hint="Nothing was kept. Check the network, and that there are wheels for this target.",
+            exit_code=1,
+        )
+    partial.mkdir(exist_ok=True)
+    # Scripts carry the path of this machine's interpreter, and a handler cannot use them anyway.
+    shutil.rmtree(partial / "bin", ignore_errors=True)
+    # What an installer notes about itself differs from one to the next, and no handler reads it.
+    for noted in _NOTES:
+        for file in partial.glob(f"*.dist-info/{noted}"):
+            file.unlink()
+
+
+def _installer(lock: Path, target: Target, folder: Path) -> list[str]:
+    if importlib.util.find_spec("pip") is not None:
+        platforms = [f"--platform={tag}_{target.architecture}" for tag in _MANYLINUX]
+        return [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input"),
+            *("--disable-pip-version-check", "--no-compile", "--no-warn-script-location"),
+            *("--require-hashes", "--only-binary=:all:", "--implementation=cp"),
+            *(f"--python-version={target.python_version}", *platforms),
+            *("--target", str(folder), "--requirement", str(lock)),
+        ]
+    uv = shutil.which("uv")
+    if uv is None:
+        raise UnciaError(
+            "neither pip nor uv is here to install a function's requirements",
+            hint=f"Install pip: {sys.executable} -m ensurepip",
+        )
+    return [
+        *(
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--no-config",
+            "--require-hashes",
+            "--only-binary=:all:",
+        ),
+        *("--python", sys.executable, "--python-version", target.python_version),
+        *("--python-platform", f"{target.architecture}-manylinux_2_34"),
+        *("--target", str(folder), "--requirement", str(lock)),
+    ]
+
+
+def _canonical(name: str) -> str:
+    """A distribution's name in the normal form of the packaging specifications."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """Requirements with continuations joined and comments dropped, and their line numbers."""
+    lines: list[tuple[int, str]] = []
+    open_line: tuple[int, str] | None = None
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = re.sub(r"(^|\s)#.*$", "", raw).strip()
+        start, before = open_line or (number, "")
+        if line.endswith("\\"):
+            open_line = (start, f"{before}{line[:-1].rstrip()} ")
+            continue
+        open_line = None
+        if joined := (before + line).strip():
+            lines.append((start, joined))
+    if open_line and open_line[1].strip():
+        lines.append((open_line[0], open_line[1].strip()))
+    return lines

@@ -1,0 +1,320 @@
+"""``function.yaml``: what a function is called, takes, answers and needs; and checks against it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+
+from uncia.errors import UnciaError
+from uncia.forms import Form
+from uncia.units import Duration, Size, UnitError, parse_duration, parse_size
+from uncia.yamlio import Document, KeyPath
+
+Value = int | float | str | bool
+"""A parameter's value as it stands in an event: a number is in the parameter's unit."""
+
+Unit = Literal["ns", "us", "ms", "s", "B", "KB", "MB", "GB"]
+_DURATIONS: Final = ("ns", "us", "ms", "s")
+
+ENVELOPE: Final = "uncia"
+"""The key of an answer under which a function reports on itself."""
+
+_ENVELOPE_TYPES: Final[dict[str, type]] = {
+    "fresh": bool,
+    "instance": str,
+    "handler_start_ns": int,
+    "handler_end_ns": int,
+    "cpu_ns": int,
+    "valid": bool,
+}
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_HANDLER: Final = re.compile(r"(?:[A-Za-z_][\w-]*[./])*[A-Za-z_][\w-]*\.[A-Za-z_]\w*")
+_PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REQUIREMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+def _check_name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(
+            f"{text!r} is not a name: write 1 to 32 letters, digits, - or _, "
+            "beginning with a letter or digit"
+        )
+    return text
+
+
+def _check_handler(text: str) -> str:
+    if _HANDLER.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a handler: write module.function, e.g. handler.handler")
+    return text
+
+
+def _check_parameter_name(text: str) -> str:
+    if _PARAMETER.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a parameter's name: write letters, digits and _")
+    return text
+
+
+def _check_requirement(text: str) -> str:
+    if _REQUIREMENT.fullmatch(text) is None:
+        raise ValueError(
+            f"{text!r} is not a distribution's name: versions and hashes belong in requirements.txt"
+        )
+    return text
+
+
+Handler = Annotated[str, AfterValidator(_check_handler)]
+
+
+class PythonRuntime(Form):
+    """The function in Python, in its folder ``python``."""
+
+    handler: Handler = Field(description="module.function, called with (event, context)")
+    requirements: list[Annotated[str, AfterValidator(_check_requirement)]] = Field(
+        default_factory=list,
+        description="Distributions it imports; python/requirements.txt locks them with hashes",
+    )
+
+
+class NodeRuntime(Form):
+    """The function in JavaScript, in its folder ``node``, with its node_modules if it needs any."""
+
+    handler: Handler = Field(description="module.export, called with (event, context)")
+
+
+class Runtimes(Form):
+    """The languages that the function exists in."""
+
+    python: PythonRuntime | None = None
+    node: NodeRuntime | None = None
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> Self:
+        if self.python is None and self.node is None:
+            raise ValueError("a function has at least one runtime: python or node")
+        return self
+
+
+class Parameter(Form):
+    """One key of the function's event."""
+
+    description: str
+    type: Literal["integer", "number", "text", "boolean"]
+    unit: Unit | None = Field(None, description="The unit that the handler takes the number in")
+    default: Value
+    min: int | float | str | None = Field(None, description="The least value, with its unit")
+    max: int | float | str | None = Field(None, description="The greatest value, with its unit")
+    choices: list[str] = Field(default_factory=list, description="The texts that are allowed")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        numeric = self.type in ("integer", "number")
+        if not numeric and (self.unit or self.min is not None or self.max is not None):
+            raise ValueError(f"unit, min and max are for numbers; the type is {self.type}")
+        if self.choices and self.type != "text":
+            raise ValueError(f"choices are for text; the type is {self.type}")
+        low, high = self.low, self.high
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        self.value(self.default)
+        return self
+
+    @property
+    def low(self) -> int | float | None:
+        """``min`` as a number in the unit."""
+        return None if self.min is None else self._number(self.min)
+
+    @property
+    def high(self) -> int | float | None:
+        """``max`` as a number in the unit."""
+        return None if self.max is None else self._number(self.max)
+
+    def value(self, given: object) -> Value:
+        """What a person wrote, as the value for the event.
+
+        A number with a unit is written with one (``50ms``, ``2MB``) and comes out as a number in
+        the parameter's unit: an int where that is exact, else the nearest float.
+
+        Raises:
+            ValueError: wrong type, no or wrong unit, out of range; says what is allowed.
+        """
+        if self.type == "boolean":
+            if not isinstance(given, bool):
+                raise ValueError(f"{given!r} is not true or false")
+            return given
+        if self.type == "text":
+            if not isinstance(given, str):
+                raise ValueError(f"{given!r} is not text")
+            if self.choices and given not in self.choices:
+                raise ValueError(f"{given!r} is not one of {', '.join(self.choices)}")
+            return given
+        number = self._number(given)
+        if self.type == "integer" and not isinstance(number, int):
+            raise ValueError(
+                f"{given!r} is not a whole number{f' of {self.unit}' if self.unit else ''}"
+            )
+        if self.low is not None and number < self.low:
+            raise ValueError(f"{given!r} is below {self.min}, the least allowed")
+        if self.high is not None and number > self.high:
+            raise ValueError(f"{given!r} is above {self.max}, the most allowed")
+        return number
+
+    def _number(self, given: object) -> int | float:
+        if self.unit is None:
+            if isinstance(given, bool) or not isinstance(given, int | float):
+                raise ValueError(f"{given!r} is not a number")
+            if not math.isfinite(given):
+                raise ValueError(f"{given!r} is not a finite number")
+            return int(given) if given == int(given) else given
+        parse = parse_duration if self.unit in _DURATIONS else parse_size
+        try:
+            exact = Fraction(parse(given), parse(f"1{self.unit}"))
+        except UnitError as error:
+            raise ValueError(str(error)) from error
+        return exact.numerator if exact.denominator == 1 else float(exact)
+
+
+class Checks(Form):
+    """What can be checked of an answer by its keys."""
+
+    required: list[str] = Field(default_factory=list, description="Keys that an answer has")
+    equal: dict[str, Value] = Field(default_factory=dict, description="Keys and their exact values")
+
+
+class Answer(Form):
+    """What a right answer looks like."""
+
+    text: str = Field(description="For a person")
+    check: Checks = Field(default_factory=Checks)
+
+
+Presets = dict[str, Any]
+
+
+class Sizes(Form):
+    """Parameters for a quick test, for small and for large work."""
+
+    test: Presets
+    small: Presets
+    large: Presets
+
+
+class Function(Form):
+    """A function of the catalogue, or of yours."""
+
+    name: Annotated[str, AfterValidator(_check_name)]
+    description: str
+    runtimes: Runtimes
+    parameters: dict[Annotated[str, AfterValidator(_check_parameter_name)], Parameter] = Field(
+        description="The keys of its event"
+    )
+    sizes: Sizes
+    answer: Answer
+    memory: Size = Field(gt=0, description="Memory it is given unless an experiment says otherwise")
+    timeout: Duration = Field(
+        gt=0, description="Its time limit unless an experiment says otherwise"
+    )
+
+    _folder: Path = PrivateAttr(default=Path())
+
+    @property
+    def folder(self) -> Path:
+        """Where its ``function.yaml`` lies."""
+        return self._folder
+
+    @property
+    def runtime_names(self) -> list[str]:
+        """The runtimes it exists in, ``python`` before ``node``."""
+        return [name for name in Runtimes.model_fields if getattr(self.runtimes, name) is not None]
+
+    def preset(self, size: str) -> dict[str, Value]:
+        """The event of one of its sizes: ``test``, ``small`` or ``large``.
+
+        :raises UnciaError: there is no such size.
+        """
+        if size not in Sizes.model_fields:
+            raise UnciaError(
+                f"{self.name} has no size {size!r}", hint=f"Sizes: {', '.join(Sizes.model_fields)}."
+            )
+        return validate_params(self, getattr(self.sizes, size))
+
+
+def validate_params(function: Function, params: Mapping[str, Any]) -> dict[str, Value]:
+    """The event for parameters that a person wrote, with the defaults of those left out.
+
+    Args:
+        function: what takes them.
+        params: name -> value; a number of a parameter that has a unit is text with one (``50ms``).
+
+    Raises:
+        UnciaError: an unknown name, or a value that the parameter does not take.
+    """
+    for name in params:
+        if name not in function.parameters:
+            allowed = ", ".join(function.parameters) or "none"
+            raise UnciaError(f"{function.name} has no parameter {name!r} (allowed: {allowed})")
+    event: dict[str, Value] = {}
+    for name, parameter in function.parameters.items():
+        try:
+            event[name] = parameter.value(params.get(name, parameter.default))
+        except ValueError as error:
+            raise UnciaError(f"parameter {name} of {function.name}: {error}") from error
+    return event
+
+
+def check_presets(function: Function, document: Document) -> None:
+    """Check that every size names parameters that exist, with values that they take.
+
+    :raises UnciaError: with file, line and key.
+    """
+    for size in Sizes.model_fields:
+        for name, given in getattr(function.sizes, size).items():
+            path: KeyPath = ("sizes", size, name)
+            if name not in function.parameters:
+                raise document.error(path, "there is no such parameter", tuple(function.parameters))
+            try:
+                function.parameters[name].value(given)
+            except ValueError as error:
+                raise document.error(path, str(error)) from error
+
+
+def check_answer(function: Function, answer: object) -> list[str]:
+    """What is wrong with an answer, a sentence each; an empty list if nothing is.
+
+    Args:
+        function: what answered.
+        answer: the response's JSON, decoded.
+    """
+    if not isinstance(answer, dict):
+        return [f"the answer is not a JSON object but {type(answer).__name__}"]
+    wrong = [
+        f"the key {key} is missing" for key in function.answer.check.required if key not in answer
+    ]
+    for key, expected in function.answer.check.equal.items():
+        found = answer.get(key)
+        if type(found) is not type(expected) or found != expected:
+            wrong.append(f"{key} is {found!r}, not {expected!r}")
+    envelope = answer.get(ENVELOPE)
+    if not isinstance(envelope, dict):
+        return [*wrong, f"the key {ENVELOPE} is missing"]
+    for key, kind in _ENVELOPE_TYPES.items():
+        if type(envelope.get(key)) is not kind:
+            wrong.append(f"{ENVELOPE}.{key} is {envelope.get(key)!r}, which is no {kind.__name__}")
+    if envelope.get("valid") is False:
+        wrong.append("the function found its own output wrong (uncia.valid is false)")
+    return wrong
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of ``function.yaml``, for editors and other tools."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Function.model_json_schema(mode="validation"),
+        "title": "Uncia function file",
+    }

@@ -1,0 +1,77 @@
+"""Checks, without running anything, that a runtime folder holds the handler that it promises."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from uncia.errors import UnciaError
+
+
+def check_handler(runtime: str, handler: str, folder: Path) -> None:
+    """Check that ``handler`` (``module.function``) is in ``folder``.
+
+    :raises UnciaError: its file is missing or not valid Python, or does not define it.
+    """
+    module, _, name = handler.rpartition(".")
+    if runtime == "python":
+        _check_python(handler, module, name, folder)
+    else:
+        _check_node(handler, module, name, folder)
+
+
+def _check_python(handler: str, module: str, name: str, folder: Path) -> None:
+    base = folder.joinpath(*module.replace(".", "/").split("/"))
+    path = base / "__init__.py" if base.is_dir() else base.with_name(f"{base.name}.py")
+    if not path.is_file():
+        raise UnciaError(f"the handler {handler} is missing: there is no file {path}")
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise UnciaError(f"{path}:{error.lineno}: this is not valid Python: {error.msg}") from error
+    except ValueError as error:
+        raise UnciaError(f"{path}: this is not valid Python: {error}") from error
+    defined = _defined(tree.body)
+    if name not in defined and "*" not in defined:
+        raise UnciaError(
+            f"the handler {handler} is missing: {path} defines no {name}",
+            hint=f"It defines: {', '.join(sorted(defined)) or 'nothing'}.",
+        )
+
+
+def _defined(body: list[ast.stmt]) -> set[str]:
+    """The names that statements bind at the top of a module, also inside if, try and with."""
+    names: set[str] = set()
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(statement.name)
+            continue
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            names.update((a.asname or a.name).partition(".")[0] for a in statement.names)
+            continue
+        targets = (
+            statement.targets
+            if isinstance(statement, ast.Assign)
+            else [statement.target]
+            if isinstance(statement, ast.AnnAssign)
+            else []
+        )
+        names.update(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+        for block in ("body", "orelse", "finalbody"):
+            names |= _defined(getattr(statement, block, []))
+        for except_clause in getattr(statement, "handlers", []):
+            names |= _defined(except_clause.body)
+    return names
+
+
+def _check_node(handler: str, module: str, name: str, folder: Path) -> None:
+    candidates = [folder / f"{module}.{suffix}" for suffix in ("js", "mjs", "cjs")]
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if path is None:
+        raise UnciaError(f"the handler {handler} is missing: there is no file {candidates[0]}")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    # A parser for JavaScript would weigh more than this check; the runtime has the last word.
+    exported = rf"exports\s*(\.\s*{name}\b|\[\s*['\"]{name}['\"]|=)|\bexport\b[^;]*\b{name}\b"
+    if re.search(exported, text) is None:
+        raise UnciaError(f"the handler {handler} is missing: {path} exports no {name}")

@@ -1,0 +1,193 @@
+"""Packages a function as the zip file that a Lambda-compatible platform takes.
+
+The same input gives the same bytes: entries are sorted, times and modes fixed, requirements pinned
+by hash, and no bytecode is included (it depends on the interpreter that compiled it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from uncia.errors import UnciaError
+from uncia.functions import dependencies
+from uncia.functions.cache import cache_folder, made_once
+from uncia.functions.catalogue import load
+from uncia.functions.form import Function
+from uncia.functions.handlers import check_handler
+from uncia.paths import data
+from uncia.units import MIB
+
+FILLER_NAME: Final = "uncia-filler.bin"
+FILLER_SEED: Final = 20_250_515
+
+_LAYOUT: Final = 1  # counts up when the same input is to give another zip
+_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+_LEVEL: Final = 6
+_CHUNK: Final = MIB
+
+
+@dataclass(frozen=True)
+class Package:
+    """A function's zip file in the cache.
+
+    Attributes:
+        function: the function's name.
+        runtime: ``python`` or ``node``.
+        handler: ``module.function`` in the zip.
+        path: the file, to be read only.
+        sha256: of the file, hexadecimal.
+        size: of the file in bytes.
+        unzipped_size: of its contents in bytes.
+    """
+
+    function: str
+    runtime: str
+    handler: str
+    path: Path
+    sha256: str
+    size: int
+    unzipped_size: int
+
+    def read_bytes(self) -> bytes:
+        """The zip file itself."""
+        return self.path.read_bytes()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One file of a zip: its name there, its source, and whether it is executable."""
+
+    name: str
+    source: Path
+    executable: bool
+
+
+def package(
+    function: str | os.PathLike[str] | Function,
+    runtime: str | None = None,
+    *,
+    python_version: str | None = None,
+    architecture: str | None = None,
+    filler: int = 0,
+) -> Package:
+    """Package a function, or find the package in the cache.
+
+    Args:
+        function: a name in the catalogue, a folder, or a loaded function.
+        runtime: ``python`` or ``node``; by default the function's first.
+        python_version: ``major.minor`` that its requirements are installed for; by default this
+            interpreter's. Without meaning for a function that has none.
+        architecture: ``x86_64`` or ``arm64``; by default this machine's.
+        filler: bytes of incompressible data to add, for measuring what size costs.
+
+    Raises:
+        UnciaError: no such function or runtime, the handler is missing, a file is a link out of the
+            folder, requirements are not pinned or not to be had, or the cache cannot be written.
+    """
+    if not isinstance(function, Function):
+        function = load(function)
+    runtime = _runtime(function, runtime)
+    if filler < 0:
+        raise UnciaError(f"a filler of {filler} bytes is impossible")
+    folder = function.folder / runtime
+    form = getattr(function.runtimes, runtime)
+    check_handler(runtime, form.handler, folder)
+    entries = {entry.name: entry for entry in _files(folder, folder)}
+    shared = data("functions") / "_shared" / runtime
+    for entry in _files(shared, shared):
+        entries.setdefault(entry.name, entry)
+    identity = hashlib.sha256(f"{_LAYOUT} {zlib.ZLIB_RUNTIME_VERSION} {filler}\n".encode())
+    if runtime == "python" and form.requirements:
+        target = dependencies.Target.of(python_version, architecture)
+        lock = dependencies.check_lock(folder, form.requirements)
+        installed = dependencies.install(lock, target)
+        identity.update(dependencies.key(lock, target).encode())
+        for entry in _files(installed, installed):
+            if entry.name in entries:
+                raise UnciaError(
+                    f"{function.name} has a file {entry.name}, and so has one of its requirements"
+                )
+            entries[entry.name] = entry
+    if filler and FILLER_NAME in entries:
+        raise UnciaError(f"{function.name} has a file {FILLER_NAME}, which is the filler's name")
+    ordered = [entries[name] for name in sorted(entries)]
+    for entry in ordered:
+        content = hashlib.sha256(entry.source.read_bytes()).hexdigest()
+        identity.update(f"{entry.name}\0{entry.executable}\0{content}\n".encode())
+    name = f"{function.name}-{runtime}-{identity.hexdigest()[:32]}.zip"
+    path = made_once(
+        cache_folder("packages") / name, lambda partial: _write(partial, ordered, filler)
+    )
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    unzipped = sum(entry.source.stat().st_size for entry in ordered) + filler
+    return Package(
+        function.name, runtime, form.handler, path, digest, path.stat().st_size, unzipped
+    )
+
+
+def _runtime(function: Function, runtime: str | None) -> str:
+    known = function.runtime_names
+    if runtime is None:
+        return known[0]
+    if runtime not in known:
+        raise UnciaError(
+            f"{function.name} has no runtime {runtime!r} (allowed: {', '.join(known)})"
+        )
+    return runtime
+
+
+def _files(folder: Path, root: Path) -> Iterator[_Entry]:
+    """The files below a folder, without bytecode, hidden files and the lock."""
+    for child in sorted(folder.iterdir()):
+        if child.name.startswith(".") or child.name == "__pycache__" or child.suffix == ".pyc":
+            continue
+        if folder == root and child.name == dependencies.LOCK_NAME:
+            continue
+        resolved = child.resolve()
+        if not resolved.is_relative_to(root.resolve()):
+            raise UnciaError(f"{child} is a link out of its folder, to {resolved}")
+        if child.is_dir():
+            if child.is_symlink():
+                raise UnciaError(f"{child} is a link to a folder; copy the folder instead")
+            yield from _files(child, root)
+        elif child.is_file():
+            executable = bool(child.stat().st_mode & stat.S_IXUSR)
+            yield _Entry(child.relative_to(root).as_posix(), child, executable)
+        else:
+            raise UnciaError(f"{child} is neither a file nor a folder")
+
+
+def _write(path: Path, entries: list[_Entry], filler: int) -> None:
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        for entry in entries:
+            info = _info(entry.name, 0o755 if entry.executable else 0o644)
+            archive.writestr(info, entry.source.read_bytes())
+        if filler:
+            info = _info(FILLER_NAME, 0o644)
+            info.compress_type = zipfile.ZIP_STORED
+            info.file_size = filler
+            numbers = random.Random(FILLER_SEED)
+            with archive.open(info, "w") as target:
+                for start in range(0, filler, _CHUNK):
+                    target.write(numbers.randbytes(min(_CHUNK, filler - start)))
+
+
+def _info(name: str, mode: int) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _TIME)
+    info.create_system = 3  # Unix, whatever the machine, so that the mode counts
+    info.external_attr = (stat.S_IFREG | mode) << 16
+    info.compress_type = zipfile.ZIP_DEFLATED
+    return info

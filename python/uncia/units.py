@@ -1,0 +1,270 @@
+"""Quantities written as text with a unit, parsed exactly.
+
+Every figure in a file or on the command line says its unit: ``100/s``, ``200ms``, ``1769MB``. A
+bare number is refused, because the reader of a file cannot know whether ``3`` meant seconds or
+minutes. Nothing here uses floating point: ``0.1s`` is exactly 100,000,000 ns, and a text that has
+no exact value in the base unit (``0.5ns``) is an error instead of a rounded number.
+
+| quantity | base unit       | units                                             |
+|----------|-----------------|---------------------------------------------------|
+| duration | int nanoseconds | ns, us, ms, s, min, h                             |
+| rate     | Fraction per s  | /s, /min, /h                                      |
+| size     | int bytes       | B, KB = KiB = 2^10, MB = MiB = 2^20, GB = GiB = 2^30 |
+| CPU      | int micro-vCPU  | vCPU, mvCPU                                       |
+
+Sizes are binary because the platforms' are: Lambda's ``MemorySize`` of 1769 MB is 1769 x 2^20
+bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+NS_PER_US: Final = 1_000
+NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
+NS_PER_MIN: Final = 60 * NS_PER_S
+NS_PER_H: Final = 60 * NS_PER_MIN
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+MICRO_PER_VCPU: Final = 1_000_000
+
+# Times and sizes are int64 in every table, so a quantity that does not fit is refused where it is
+# read.
+INT64_MAX: Final = (1 << 63) - 1
+
+_DURATION: Final[dict[str, int]] = {
+    "ns": 1,
+    "us": NS_PER_US,
+    "µs": NS_PER_US,
+    "ms": NS_PER_MS,
+    "s": NS_PER_S,
+    "min": NS_PER_MIN,
+    "h": NS_PER_H,
+}
+_SIZE: Final[dict[str, int]] = {
+    "B": 1,
+    "KB": KIB,
+    "KiB": KIB,
+    "MB": MIB,
+    "MiB": MIB,
+    "GB": GIB,
+    "GiB": GIB,
+}
+_CPU: Final[dict[str, int]] = {"vCPU": MICRO_PER_VCPU, "mvCPU": MICRO_PER_VCPU // 1_000}
+_PER: Final[dict[str, int]] = {"s": 1, "min": 60, "h": 3_600}
+
+_NUMBER = r"(?:0|[1-9][0-9_]*)(?:\.[0-9]+)?"
+_QUANTITY: Final = re.compile(rf"({_NUMBER})\s*([A-Za-zµ]+)")
+_RATE: Final = re.compile(rf"({_NUMBER})\s*/\s*([A-Za-z]+)")
+
+
+class UnitError(ValueError):
+    """The text is not a quantity of the kind needed; the message names the allowed units."""
+
+
+def parse_duration(text: object) -> int:
+    """Parse ``"200ms"`` to nanoseconds.
+
+    :raises UnitError: no unit, unknown unit, negative, finer than a nanosecond, or beyond int64.
+    """
+    return _parse(
+        text, "a duration", _DURATION, ("ns", "us", "ms", "s", "min", "h"), "5s", "nanosecond"
+    )
+
+
+def parse_size(text: object) -> int:
+    """Parse ``"1769MB"`` to bytes (KB, MB and GB are powers of 1024, as on Lambda).
+
+    :raises UnitError: no unit, unknown unit, negative, a fraction of a byte, or beyond int64.
+    """
+    return _parse(
+        text, "a size", _SIZE, ("B", "KB", "KiB", "MB", "MiB", "GB", "GiB"), "128MB", "byte"
+    )
+
+
+def parse_cpu(text: object) -> int:
+    """Parse ``"0.5vCPU"`` to micro-vCPU.
+
+    :raises UnitError: no unit, unknown unit, negative, finer than a micro-vCPU, or beyond int64.
+    """
+    return _parse(text, "a CPU allocation", _CPU, ("vCPU", "mvCPU"), "0.5vCPU", "micro-vCPU")
+
+
+def parse_rate(text: object) -> Fraction:
+    """Parse ``"6/min"`` to an exact number per second (here 1/10).
+
+    :raises UnitError: no unit, unknown unit, zero or negative.
+    """
+    allowed = ("/s", "/min", "/h")
+    if not isinstance(text, str):
+        raise UnitError(_bare(text, "a rate", allowed, "100/s"))
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise UnitError(_unreadable(text, "a rate", allowed, "100/s"))
+    number, per = match.groups()
+    if per not in _PER:
+        raise UnitError(_unreadable(text, "a rate", allowed, "100/s"))
+    rate = Fraction(Decimal(number.replace("_", ""))) / _PER[per]
+    if rate == 0:
+        raise UnitError(f"{text!r} is no rate: it must be above zero")
+    return rate
+
+
+def format_duration(ns: int) -> str:
+    """Write nanoseconds in the largest unit that keeps the number whole: ``1500`` -> ``1500ns``."""
+    return _format(
+        ns,
+        (
+            ("h", NS_PER_H),
+            ("min", NS_PER_MIN),
+            ("s", NS_PER_S),
+            ("ms", NS_PER_MS),
+            ("us", NS_PER_US),
+            ("ns", 1),
+        ),
+    )
+
+
+def format_size(size: int) -> str:
+    """Write bytes in the largest unit that keeps the number whole: ``2**20`` -> ``1MB``."""
+    return _format(size, (("GB", GIB), ("MB", MIB), ("KB", KIB), ("B", 1)))
+
+
+def format_cpu(micro: int) -> str:
+    """Write micro-vCPU as an exact decimal number of vCPU: ``500_000`` -> ``0.5vCPU``."""
+    return f"{_point(micro, 6)}vCPU"
+
+
+def format_rate(rate: Fraction) -> str:
+    """Write a rate so that :func:`parse_rate` gives back the same fraction: ``1/10`` -> ``0.1/s``.
+
+    :raises UnitError: the fraction has no finite decimal form per second, minute or hour.
+    """
+    for per, seconds in _PER.items():
+        number = _finite_decimal(rate * seconds)
+        if number is not None:
+            return f"{number}/{per}"
+    raise UnitError(f"{rate}/s cannot be written exactly per second, minute or hour")
+
+
+def rate_per_second_text(rate: Fraction) -> str:
+    """The rate per second as decimal text for the engine, to 18 decimals where it has no finite
+    form.
+
+    At 18 decimals the error is below a nanosecond over an hour at any rate the engine accepts.
+    """
+    exact = _finite_decimal(rate)
+    if exact is not None:
+        return exact
+    scaled = (rate.numerator * 10**18 * 2 + rate.denominator) // (2 * rate.denominator)
+    return _point(scaled, 18)
+
+
+def _parse(
+    text: object,
+    what: str,
+    units: dict[str, int],
+    allowed: tuple[str, ...],
+    example: str,
+    base: str,
+) -> int:
+    if not isinstance(text, str):
+        raise UnitError(_bare(text, what, allowed, example))
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match.group(2) not in units:
+        raise UnitError(_unreadable(text, what, allowed, example))
+    number, unit = match.groups()
+    value = Fraction(Decimal(number.replace("_", ""))) * units[unit]
+    if value.denominator != 1:
+        raise UnitError(f"{text!r} is finer than one {base}")
+    if value > INT64_MAX:
+        raise UnitError(f"{text!r} is beyond the range of a 64-bit {base} count")
+    return int(value)
+
+
+def _bare(value: object, what: str, allowed: tuple[str, ...], example: str) -> str:
+    units = ", ".join(allowed)
+    return f"{value!r} has no unit: {what} is written with one of {units}, for example {example!r}"
+
+
+def _unreadable(text: str, what: str, allowed: tuple[str, ...], example: str) -> str:
+    units = ", ".join(allowed)
+    return f"{text!r} is not {what}: write a number and one of {units}, for example {example!r}"
+
+
+def _format(value: int, units: tuple[tuple[str, int], ...]) -> str:
+    if value == 0:
+        return f"0{units[-1][0]}"
+    unit, factor = next((u, f) for u, f in units if value % f == 0)
+    return f"{value // factor}{unit}"
+
+
+def _finite_decimal(value: Fraction) -> str | None:
+    """The exact decimal text of a fraction, or None when its expansion does not end."""
+    rest, twos, fives = value.denominator, 0, 0
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    if rest != 1:
+        return None
+    places = max(twos, fives)
+    return _point(value.numerator * 10**places // value.denominator, places)
+
+
+def _point(digits: int, places: int) -> str:
+    """``digits`` / 10^``places`` as decimal text without trailing zeros."""
+    whole, fraction = divmod(digits, 10**places)
+    text = str(fraction).rjust(places, "0").rstrip("0") if fraction else ""
+    return f"{whole}.{text}" if text else str(whole)
+
+
+def _schema(description: str, pattern: str, examples: list[str]) -> WithJsonSchema:
+    return WithJsonSchema(
+        {"type": "string", "description": description, "pattern": pattern, "examples": examples}
+    )
+
+
+# The pydantic forms: text in, exact number inside, text out again (so that a resolved file can be
+# read back).
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    _schema(
+        "A duration with its unit", rf"^{_NUMBER} *(ns|us|µs|ms|s|min|h)$", ["200ms", "5s", "10min"]
+    ),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(format_size, return_type=str),
+    _schema(
+        "A size with its unit; MB = MiB = 2^20 bytes",
+        rf"^{_NUMBER} *(B|[KMG]i?B)$",
+        ["128MB", "1769MB", "1GB"],
+    ),
+]
+Cpu = Annotated[
+    int,
+    BeforeValidator(parse_cpu),
+    PlainSerializer(format_cpu, return_type=str),
+    _schema("A CPU allocation with its unit", rf"^{_NUMBER} *m?vCPU$", ["0.5vCPU", "250mvCPU"]),
+]
+Rate = Annotated[
+    Fraction,
+    BeforeValidator(parse_rate),
+    PlainSerializer(format_rate, return_type=str),
+    _schema(
+        "A rate: a number per second, minute or hour",
+        rf"^{_NUMBER} */ *(s|min|h)$",
+        ["100/s", "6/min"],
+    ),
+]

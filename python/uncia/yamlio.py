@@ -1,0 +1,435 @@
+"""YAML in, with line numbers: every mistake is told with its file, line and key.
+
+Two functions are all that a reader of a YAML form needs::
+
+    document = load(Path("demo.yaml"))          # text -> plain data, lines remembered
+    model = validate(Experiment, document)      # data -> pydantic model, or one UnciaError
+
+The YAML read here is the core schema of YAML 1.2, not PyYAML's 1.1: ``no``, ``on``, ``1:30``
+and ``2025-05-15`` stay text, ``1e-5`` is a number. Keys are text and occur once; tags, merge
+keys and several documents in one file are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from uncia.errors import UnciaError
+
+KeyPath = tuple[str | int, ...]
+"""Where a value stands: mapping keys and list positions from the top, e.g. ("steps", 0, "rate")."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_NODES: Final = 200_000
+"""Values in one document, aliases counted each time: far above any form that a person writes,
+and it ends an alias bomb in well under a second."""
+
+MAX_DEPTH: Final = 64
+"""Levels of nesting; the deepest form of this project has fewer than ten."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe parser with the scalar rules of the YAML 1.2 core schema."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+_CORE_SCHEMA: Final = (
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+)
+for _name, _pattern, _first in _CORE_SCHEMA:
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_name}",
+        re.compile(rf"^(?:{_pattern})$"),
+        ["" if letter == "\0" else letter for letter in _first],
+    )
+
+
+class Document:
+    """A YAML document as plain data that remembers on which line every key stands.
+
+    Attributes:
+        name: the file's name as it is shown in messages.
+        data: dict, list, str, int, float, bool or None, nested; None when the file is empty.
+    """
+
+    def __init__(self, name: str, data: Any, lines: Mapping[KeyPath, int]) -> None:
+        self.name = name
+        self.data = data
+        self._lines = dict(lines)
+
+    def line(self, path: KeyPath) -> int:
+        """The line (from 1) of the key at `path`, or of the nearest key above it."""
+        for length in range(len(path), -1, -1):
+            found = self._lines.get(tuple(path[:length]))
+            if found is not None:
+                return found
+        return 1
+
+    def error(
+        self,
+        path: KeyPath,
+        message: str,
+        allowed: Sequence[str] = (),
+        *,
+        hint: str | None = None,
+    ) -> UnciaError:
+        """An error about the key at `path`: ``file:line: key: message (allowed: ...)``."""
+        return UnciaError(self._sentence(path, message, allowed), hint)
+
+    def _sentence(self, path: KeyPath, message: str, allowed: Sequence[str] = ()) -> str:
+        key = f"{format_path(path)}: " if path else ""
+        tail = f" (allowed: {', '.join(allowed)})" if allowed else ""
+        return f"{self.name}:{self.line(path)}: {key}{message}{tail}"
+
+
+def format_path(path: KeyPath) -> str:
+    """A key path as text: ``steps[0].rate``."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def load(path_or_text: Path | str, name: str | None = None) -> Document:
+    """Read one YAML document.
+
+    Args:
+        path_or_text: a `Path` is a file to read; a `str` is the YAML text itself.
+        name: the name to show in messages; by default the path, or ``<text>``.
+
+    Raises:
+        UnciaError: the file cannot be read, is not UTF-8, is not YAML, or has a key twice, a
+            key that is not text, a tag, a merge key or a second document; with file and line.
+    """
+    if isinstance(path_or_text, Path):
+        shown = name or str(path_or_text)
+        text = _read(path_or_text, shown)
+    else:
+        shown = name or "<text>"
+        text = path_or_text
+    # PyYAML's marks count lines by its own rules and its reader refuses a NUL; say it plainly.
+    if "\0" in text:
+        raise UnciaError(f"{shown}: this is not a text file (it holds a NUL byte)")
+    loader = _Loader(text)
+    try:
+        root = loader.get_node() if loader.check_node() else None
+        second = loader.get_node() if root is not None and loader.check_node() else None
+        if second is not None:
+            raise UnciaError(
+                f"{shown}:{second.start_mark.line + 1}: a second document begins here;"
+                " one file holds one document"
+            )
+        if root is None:
+            return Document(shown, None, {(): 1})
+        builder = _Builder(loader, shown)
+        data = builder.build(root, (), 0)
+        return Document(shown, data, builder.lines)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark is not None else ""
+        reason = " ".join(part for part in (error.context, error.problem) if part)
+        raise UnciaError(f"{shown}{line}: this is not valid YAML: {reason}") from error
+    except yaml.YAMLError as error:
+        raise UnciaError(f"{shown}: this is not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise UnciaError(f"{shown}: nested deeper than {MAX_DEPTH} levels") from error
+    finally:
+        loader.dispose()
+
+
+def _read(path: Path, shown: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise UnciaError(f"{shown}: there is no such file") from error
+    except IsADirectoryError as error:
+        raise UnciaError(f"{shown}: this is a folder, not a file") from error
+    except UnicodeDecodeError as error:
+        raise UnciaError(f"{shown}: this is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise UnciaError(f"{shown}: cannot be read: {error.strerror or error}") from error
+
+
+class _Builder:
+    """Turns a tree of YAML nodes into plain data and the table of line numbers."""
+
+    def __init__(self, loader: _Loader, name: str) -> None:
+        self.loader = loader
+        self.name = name
+        self.lines: dict[KeyPath, int] = {(): 1}
+        self.nodes = 0
+
+    def build(self, node: yaml.Node, path: KeyPath, depth: int) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise self._error(node, f"more than {MAX_NODES} values in one file")
+        if depth > MAX_DEPTH:
+            raise self._error(node, f"nested deeper than {MAX_DEPTH} levels")
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            self._check_tag(node, "map")
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            self._check_tag(node, "seq")
+            return [
+                self.build(item, (*path, position), depth + 1)
+                for position, item in enumerate(node.value)
+            ]
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            here = (*path, key)
+            if key in result:
+                first = self.lines[here]
+                raise self._error(
+                    key_node, f"{format_path(here)}: this key is already on line {first}"
+                )
+            self.lines[here] = key_node.start_mark.line + 1
+            result[key] = self.build(value_node, here, depth + 1)
+        return result
+
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._error(node, "a key must be text, not a list or a mapping")
+        if node.value == "<<" and node.style is None:
+            raise self._error(node, "merge keys (<<) are not supported; write the keys out")
+        key = self._scalar(node)
+        if not isinstance(key, str):
+            raise self._error(
+                node, f'the key {node.value} must be text; put it in quotes: "{node.value}"'
+            )
+        return key
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        text: str = node.value
+        match node.tag:
+            case "tag:yaml.org,2002:str":
+                return text
+            case "tag:yaml.org,2002:null":
+                return None
+            case "tag:yaml.org,2002:bool":
+                return text.lower() == "true"
+            case "tag:yaml.org,2002:int":
+                return self._integer(node, text)
+            case "tag:yaml.org,2002:float":
+                return self._number(node, text)
+        raise self._error(node, f"the tag {node.tag} is not allowed here; only plain data is")
+
+    def _integer(self, node: yaml.Node, text: str) -> int:
+        try:
+            return int(text, 0) if text[:2] in ("0x", "0o") else int(text, 10)
+        except ValueError as error:
+            raise self._error(node, f"{_shorten(text)} is not a whole number") from error
+
+    def _number(self, node: yaml.Node, text: str) -> float:
+        try:
+            return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
+        except ValueError as error:
+            raise self._error(node, f"{_shorten(text)} is not a number") from error
+
+    def _check_tag(self, node: yaml.Node, kind: str) -> None:
+        if node.tag != f"tag:yaml.org,2002:{kind}":
+            raise self._error(node, f"the tag {node.tag} is not allowed here; only plain data is")
+
+    def _error(self, node: yaml.Node, message: str) -> UnciaError:
+        return UnciaError(f"{self.name}:{node.start_mark.line + 1}: {message}")
+
+
+def validate(model_cls: type[Model], document: Document) -> Model:
+    """Check a document against a pydantic model.
+
+    Raises:
+        UnciaError: one sentence per mistake, ``file:line: key: message (allowed: ...)``, in the
+            order of the lines, with the nearest allowed word for one that is misspelt.
+    """
+    if document.data is None:
+        raise UnciaError(f"{document.name}: the file is empty")
+    try:
+        return model_cls.model_validate(document.data)
+    except ValidationError as error:
+        found = [_explain(model_cls, document, detail) for detail in error.errors()]
+    # Members of a plain union fail one by one on the same key: say it once, joined by "or".
+    sentences: dict[KeyPath, list[tuple[str, tuple[str, ...]]]] = {}
+    for path, message, allowed in found:
+        told = sentences.setdefault(path, [])
+        if (message, allowed) not in told:
+            told.append((message, allowed))
+    lines: list[tuple[int, str]] = []
+    for path, told in sentences.items():
+        allowed = tuple(dict.fromkeys(word for _, words in told for word in words))
+        message = ", or ".join(dict.fromkeys(message for message, _ in told))
+        lines.append((document.line(path), document._sentence(path, message, allowed)))
+    lines.sort(key=lambda item: item[0])
+    raise UnciaError("\n".join(sentence for _, sentence in lines))
+
+
+def _explain(
+    model_cls: type[BaseModel], document: Document, detail: ErrorDetails
+) -> tuple[KeyPath, str, tuple[str, ...]]:
+    """One pydantic error as (path in the document, message, allowed words)."""
+    kind = detail["type"]
+    context: Mapping[str, Any] = detail.get("ctx", {})
+    location = detail["loc"]
+    missing = kind in ("missing", "union_tag_not_found")
+    walk = location[:-1] if kind in ("missing", "extra_forbidden") else location
+    path, candidates = _descend(model_cls, document.data, walk)
+    last = location[-1] if location else ""
+    if kind == "missing":
+        return (*path, last), f"the key {last} is missing", ()
+    if kind == "extra_forbidden":
+        known = tuple(_keys(candidates))
+        return (*path, last), f"unknown key{_did_you_mean(str(last), known)}", known
+    if missing or kind == "union_tag_invalid":
+        key = str(context.get("discriminator", "")).strip("'")
+        tags = tuple(_tags(candidates, key))
+        if missing:
+            return (*path, key), f"the key {key} is missing", tags
+        tag = str(context.get("tag", ""))
+        return (*path, key), f"{tag!r} is not known{_did_you_mean(tag, tags)}", tags
+    value = detail.get("input")
+    if kind in ("literal_error", "enum"):
+        words = tuple(_quoted(str(context.get("expected", ""))))
+        return path, f"{_show(value)} is not known{_did_you_mean(str(value), words)}", words
+    message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message = re.sub(r"be a valid dictionary( or instance of \w+)?", "be a mapping", message)
+    subject, should, rest = message.partition(" should ")
+    if should and " " not in subject:  # "Input should be ...", "String should match ..."
+        message = f"must {rest}, not {_show(value)}"
+    return path, message, ()
+
+
+def _descend(
+    model_cls: type[BaseModel], data: Any, location: Sequence[str | int]
+) -> tuple[KeyPath, list[Any]]:
+    """Follow a pydantic location through the data and the types at once.
+
+    Pydantic puts the names of union members and validators between the keys; what is not in the
+    data is such a name and only narrows the types.
+
+    Returns:
+        The path in the data, and the types that may stand there.
+    """
+    path: list[str | int] = []
+    here = data
+    candidates: list[Any] = list(_members(model_cls))
+    for part in location:
+        is_key = isinstance(here, dict) and part in here
+        is_position = isinstance(here, list) and isinstance(part, int) and part < len(here)
+        if is_key or is_position:
+            candidates = [kind for member in candidates for kind in _below(member, part)]
+            here = here[part]
+            path.append(part)
+        else:
+            narrowed = [member for member in candidates if _is_named(member, str(part))]
+            candidates = narrowed or candidates
+    return tuple(path), candidates
+
+
+def _members(kind: Any) -> Iterator[Any]:
+    """The types that a type stands for: unions opened, Annotated and aliases unwrapped."""
+    origin = typing.get_origin(kind)
+    if isinstance(kind, typing.TypeAliasType if hasattr(typing, "TypeAliasType") else ()):
+        yield from _members(kind.__value__)
+    elif origin is typing.Annotated:
+        yield from _members(typing.get_args(kind)[0])
+    elif origin in (typing.Union, types.UnionType):
+        for member in typing.get_args(kind):
+            yield from _members(member)
+    else:
+        yield kind
+
+
+def _below(kind: Any, key: str | int) -> Iterator[Any]:
+    """The types of what stands under `key` in a value of the given type."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            if key in (field.alias, name):
+                yield from _members(field.annotation)
+    elif origin in (dict, Mapping) and len(arguments) == 2:
+        yield from _members(arguments[1])
+    elif origin is tuple and Ellipsis not in arguments:
+        if isinstance(key, int) and key < len(arguments):
+            yield from _members(arguments[key])
+    elif arguments and isinstance(key, int):
+        yield from _members(arguments[0])
+
+
+def _is_named(kind: Any, name: str) -> bool:
+    """Whether a union member is the one that pydantic calls `name` (its class or its tag)."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return False
+    if kind.__name__ == name:
+        return True
+    return any(
+        name in typing.get_args(field.annotation)
+        for field in kind.model_fields.values()
+        if typing.get_origin(field.annotation) is typing.Literal
+    )
+
+
+def _keys(candidates: Sequence[Any]) -> Iterator[str]:
+    seen: dict[str, None] = {}
+    for kind in candidates:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            for name, field in kind.model_fields.items():
+                seen[field.alias or name] = None
+    yield from seen
+
+
+def _tags(candidates: Sequence[Any], key: str) -> Iterator[str]:
+    for kind in candidates:
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and key in kind.model_fields:
+            yield from (str(tag) for tag in typing.get_args(kind.model_fields[key].annotation))
+
+
+def _quoted(expected: str) -> Iterator[str]:
+    """The words in pydantic's list: ``'a', 'b' or 'c'``."""
+    found = re.findall(r"'((?:[^'\\]|\\.)*)'", expected)
+    yield from found or re.split(r", | or ", expected)
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f", did you mean {close[0]}?" if close else ""
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _shorten(repr(value))
+
+
+def _shorten(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,47 @@
+"""What end-to-end tests share: the engine, a state folder, the command as a process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from uncia import engine
+
+
+@pytest.fixture(scope="session")
+def engine_binary() -> Path:
+    """The built engine; without it an end-to-end test fails, because it would test nothing."""
+    return engine.binary()
+
+
+@pytest.fixture
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own, for this process and those it starts."""
+    folder = tmp_path / "state-home"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder / "uncia"
+
+
+Uncia = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def uncia(engine_binary: Path, state_home: Path) -> Uncia:
+    """Starts the command ``uncia``; its output is text, nothing of it is a terminal."""
+    del state_home
+
+    def start(*arguments: str | Path, cwd: Path | None = None) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "uncia", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, "UNCIA_ENGINE": str(engine_binary), "COLUMNS": "120"},
+        )
+
+    return start

@@ -1,0 +1,271 @@
+"""Noise: shares of CPU time, whose it is, and the monitor that watches during a run."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncia.doctor.host import Host
+from uncia.doctor.monitor import BACKGROUND, BUSY, STEAL, MachineRow, NoiseMonitor
+from uncia.doctor.noise import Noise, Reading, measure, noise_checks, read, shares, tree_ticks
+
+MakeHost = Callable[[Mapping[str, str]], Host]
+
+needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc")
+
+
+def _reading(at: float = 0.0, **fields: int) -> Reading:
+    base = {"busy": 0, "idle": 0, "iowait": 0, "steal": 0, "ours": 0}
+    pressure = {key[3:]: value for key, value in fields.items() if key.startswith("ps_")}
+    base.update({k: v for k, v in fields.items() if not k.startswith("ps_")})
+    return Reading(at=at, pressure=pressure, **base)
+
+
+def test_shares_are_of_all_cpu_time() -> None:
+    before = _reading(10.0, busy=100, idle=1000, steal=5, iowait=7, ours=40, ps_cpu=1_000_000)
+    after = _reading(12.0, busy=200, idle=1080, steal=15, iowait=17, ours=100, ps_cpu=1_500_000)
+    found = shares(before, after)
+    assert found.busy_percent == 50
+    assert found.background_percent == 20
+    assert found.steal_percent == 5
+    assert found.iowait_percent == 5
+    assert found.pressure_percent == {"cpu": 25}
+
+
+def test_no_time_at_all_is_no_share() -> None:
+    same = _reading(1.0, busy=5, idle=5)
+    found = shares(same, same)
+    assert found.busy_percent is None
+    assert found.background_percent is None
+    assert found.pressure_percent == {}
+
+
+@given(*[st.integers(0, 10_000)] * 5)
+def test_shares_stay_between_0_and_100(
+    busy: int, idle: int, iowait: int, steal: int, ours: int
+) -> None:
+    found = shares(
+        _reading(0.0), _reading(1.0, busy=busy, idle=idle, iowait=iowait, steal=steal, ours=ours)
+    )
+    for value in (found.busy_percent, found.background_percent, found.steal_percent):
+        assert value is None or 0 <= value <= 100
+
+
+def test_counters_are_read_as_the_kernel_writes_them(machine: MakeHost) -> None:
+    host = machine(
+        {
+            "/proc/stat": "cpu  100 20 30 4000 50 6 7 80 90 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n",
+            "/proc/pressure/cpu": "some avg10=0.01 avg60=2.52 avg300=2.36 total=26377396\n"
+            "full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
+        }
+    )
+    found = read(host, set())
+    assert found is not None
+    # Guest time (90) is part of user time and must not count twice.
+    assert (found.busy, found.idle, found.iowait, found.steal) == (163, 4000, 50, 80)
+    assert found.pressure == {"cpu": 26377396}
+
+
+def test_an_old_kernel_without_steal_is_read(machine: MakeHost) -> None:
+    found = read(machine({"/proc/stat": "cpu  1 2 3 4\n"}), set())
+    assert found is not None
+    assert (found.busy, found.steal) == (6, 0)
+    assert read(machine({"/proc/stat": "intr 1\n"}), set()) is None
+
+
+def _stat(pid: int, parent: int, ticks: int, name: str = "x") -> str:
+    fields = ["S", str(parent), *["0"] * 9, str(ticks), "0", "0", "0", *["0"] * 30]
+    return f"{pid} ({name}) {' '.join(fields)}"
+
+
+def test_cpu_time_of_a_process_and_its_descendants(machine: MakeHost) -> None:
+    tree = {1: (0, 1), 10: (1, 2), 11: (10, 4), 12: (11, 8), 20: (1, 16), 21: (20, 32)}
+    host = machine(
+        {
+            f"/proc/{pid}/stat": _stat(pid, parent, ticks, "a) S 1 (b")
+            for pid, (parent, ticks) in tree.items()
+        }
+    )
+    assert tree_ticks(host, {10}) == 2 + 4 + 8
+    assert tree_ticks(host, {10, 12}) == 2 + 4 + 8
+    assert tree_ticks(host, {10, 20}) == 2 + 4 + 8 + 16 + 32
+    assert tree_ticks(host, {1}) == 63
+    assert tree_ticks(host, {99}) == 0
+    assert tree_ticks(host, set()) == 0
+
+
+@needs_proc
+def test_the_time_of_children_that_ended_still_counts() -> None:
+    before = tree_ticks(Host(), {os.getpid()})
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    spent = tree_ticks(Host(), {os.getpid()}) - before
+    assert spent >= 0.25 * os.sysconf("SC_CLK_TCK")
+
+
+@needs_proc
+def test_our_own_work_is_not_background() -> None:
+    host = Host()
+    before = read(host, {os.getpid()})
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    after = read(host, {os.getpid()})
+    assert before is not None
+    assert after is not None
+    assert after.ours - before.ours >= 0.25 * os.sysconf("SC_CLK_TCK")
+
+
+def _noise(**fields: float | None) -> Noise:
+    quiet: dict[str, float | None] = {
+        "steal_percent": 0.0,
+        "background_percent": 1.0,
+        "iowait_percent": 0.0,
+        "cpu_pressure_percent": 0.0,
+        "memory_pressure_percent": 0.0,
+        "io_pressure_percent": 0.0,
+        "load_1m": 0.1,
+        "timer_late_p50_us": 60.0,
+        "timer_late_p99_us": 90.0,
+    }
+    return Noise(duration_s=1.0, **{**quiet, **fields})
+
+
+def test_a_quiet_machine_is_no_reason_to_warn() -> None:
+    checks = noise_checks(_noise())
+    assert [check.id for check in checks] == ["steal", "background", "pressure", "timer"]
+    assert {check.status for check in checks} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("steal_percent", 1.5, "steal"),
+        ("background_percent", 20.0, "background"),
+        ("cpu_pressure_percent", 11.0, "pressure"),
+        ("memory_pressure_percent", 11.0, "pressure"),
+        ("timer_late_p99_us", 1500.0, "timer"),
+    ],
+)
+def test_each_kind_of_noise_is_told_on_its_own(field: str, value: float, name: str) -> None:
+    checks = noise_checks(_noise(**{field: value}))
+    assert [check.id for check in checks if check.status == "warn"] == [name]
+
+
+def test_a_kernel_without_pressure_is_told_and_the_unknown_is_left_out() -> None:
+    unknown = dict.fromkeys(
+        [
+            "steal_percent",
+            "background_percent",
+            "cpu_pressure_percent",
+            "memory_pressure_percent",
+            "io_pressure_percent",
+            "timer_late_p99_us",
+        ]
+    )
+    checks = noise_checks(_noise(**unknown))
+    assert [(check.id, check.status) for check in checks] == [("pressure", "missing")]
+
+
+def test_measuring_counts_late_sleeps() -> None:
+    noise = measure(Host(), 0.05)
+    assert noise.timer_late_p50_us is not None
+    assert noise.timer_late_p99_us is not None
+    assert 0 <= noise.timer_late_p50_us <= noise.timer_late_p99_us
+
+
+@needs_proc
+def test_the_monitor_writes_rows_of_the_machine_table() -> None:
+    import pyarrow as pa
+
+    from uncia.record import conform, schema
+
+    epoch = time.time_ns()
+    with NoiseMonitor(epoch, interval_s=0.25) as monitor:
+        time.sleep(0.8)
+    rows = monitor.rows()
+    times = [row.time for row in rows]
+    assert times == sorted(times)
+    assert 0 < times[0] <= times[-1] <= time.time_ns() - epoch
+    assert len(set(times)) >= 2
+    assert {STEAL, BACKGROUND, BUSY, "load.1m", "memory.available_bytes"} <= {
+        row.counter for row in rows
+    }
+    assert all(row.cgroup is None for row in rows)
+    table = conform(pa.Table.from_pylist([row._asdict() for row in rows]), "machine", epoch)
+    assert table.schema.equals(schema("machine", epoch))
+    assert table.num_rows == len(rows)
+
+
+@needs_proc
+def test_the_monitor_ends_cleanly_and_keeps_the_last_stretch() -> None:
+    before = threading.active_count()
+    monitor = NoiseMonitor(0, interval_s=60)
+    monitor.start()
+    time.sleep(0.4)
+    monitor.stop()
+    monitor.stop()
+    assert threading.active_count() == before
+    assert {row.counter for row in monitor.rows()} >= {BUSY}
+    with pytest.raises(RuntimeError, match="once"):
+        monitor.start()
+    NoiseMonitor(0).stop()
+
+
+def test_the_monitor_of_a_machine_without_counters_has_no_rows(tmp_path: Path) -> None:
+    with NoiseMonitor(0, interval_s=0.01, host=Host(tmp_path)) as monitor:
+        time.sleep(0.05)
+    assert monitor.rows() == []
+    assert monitor.warnings() == []
+
+
+@needs_proc
+def test_a_process_that_is_declared_ours_is_not_background() -> None:
+    burn = "import time\nend = time.time() + 20\nwhile time.time() < end: pass"
+    # A session of its own, and an intermediate parent that ends: no descendant of ours any more.
+    spawn = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {burn!r}], start_new_session=True,\n"
+        "                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "print(child.pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", spawn], capture_output=True, text=True, check=True)
+    pid = int(done.stdout)
+    try:
+        host = Host()
+        without = tree_ticks(host, {os.getpid()})
+        time.sleep(0.3)
+        together = tree_ticks(host, {os.getpid(), pid})
+        assert together - without >= 1
+        monitor = NoiseMonitor(0)
+        monitor.include(pid)
+        reading = monitor._read()
+        assert reading is not None
+        assert reading.ours > tree_ticks(host, {os.getpid()})
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_noisy_run_is_told_in_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = NoiseMonitor(0)
+    rows = [
+        MachineRow(1, STEAL, None, 1.0),
+        MachineRow(2, STEAL, None, 9.0),
+        MachineRow(1, BACKGROUND, None, 5.0),
+        MachineRow(2, BACKGROUND, None, 5.0),
+        MachineRow(1, "pressure.memory_percent", None, 30.0),
+    ]
+    monkeypatch.setattr(monitor, "rows", lambda: rows)
+    told = monitor.warnings()
+    assert len(told) == 2
+    assert "5.0 %" in told[0]
+    assert "9 % in the worst second" in told[0]
+    assert "waited for memory 30.0 %" in told[1]

@@ -1,0 +1,302 @@
+"""Every function of the catalogue, packaged and run in a process of its own."""
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncia.functions import check_answer, list_functions, load, package
+
+FUNCTIONS = {function.name: function for function in list_functions()}
+EACH = [(f.name, runtime) for f in FUNCTIONS.values() for runtime in f.runtime_names]
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Imports a packaged handler into this process, for checks of its inner parts."""
+    loaded: dict[str, ModuleType] = {}
+
+    def load_module(name: str) -> ModuleType:
+        if name not in loaded:
+            folder = tmp_path_factory.mktemp(name)
+            with zipfile.ZipFile(package(name).path) as archive:
+                archive.extractall(folder)
+            import importlib.util
+
+            sys.path.insert(0, str(folder))
+            try:
+                spec = importlib.util.spec_from_file_location(
+                    f"{name}_handler", folder / "handler.py"
+                )
+                assert spec is not None
+                assert spec.loader is not None
+                loaded[name] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(loaded[name])
+            finally:
+                sys.path.remove(str(folder))
+                sys.modules.pop("uncia_envelope", None)
+        return loaded[name]
+
+    return load_module
+
+
+def test_the_catalogue_has_what_it_should() -> None:
+    assert set(FUNCTIONS) >= {"hello", "spin", "pyaes", "resize", "payload", "memory", "wait"}
+    assert FUNCTIONS["hello"].runtime_names == ["python", "node"]
+
+
+@pytest.mark.parametrize(("name", "runtime"), EACH)
+def test_default_and_test_size_give_right_answers(name: str, runtime: str, call: Any) -> None:
+    function = FUNCTIONS[name]
+    small = (
+        {**function.preset("small"), "hold": 0} if name == "memory" else function.preset("small")
+    )
+    first, second, third = call(function, function.preset("test"), {}, small, runtime=runtime)
+    for reply in (first, second, third):
+        assert check_answer(function, reply["answer"]) == []
+    assert [r["answer"]["uncia"]["fresh"] for r in (first, second, third)] == [True, False, False]
+    assert len({r["answer"]["uncia"]["instance"] for r in (first, second, third)}) == 1
+    for reply in (first, second, third):
+        envelope = reply["answer"]["uncia"]
+        assert 0 < envelope["handler_start_ns"] <= envelope["handler_end_ns"]
+        assert envelope["cpu_ns"] >= 0
+
+
+@pytest.mark.parametrize(("name", "runtime"), EACH)
+def test_every_process_is_fresh_and_another_instance(name: str, runtime: str, call: Any) -> None:
+    function = FUNCTIONS[name]
+    event = function.preset("test")
+    envelopes = [call(function, event, runtime=runtime)[0]["answer"]["uncia"] for _ in range(2)]
+    assert [e["fresh"] for e in envelopes] == [True, True]
+    assert envelopes[0]["instance"] != envelopes[1]["instance"]
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.parameters])
+def test_handler_and_function_yaml_agree_on_defaults(name: str, call: Any) -> None:
+    function = FUNCTIONS[name]
+    reply = call(function, {})[0]
+    from uncia.functions import validate_params
+
+    assert reply["answer"]["parameters"] == validate_params(function, {})
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.parameters])
+def test_handler_and_function_yaml_agree_on_ranges_and_units(name: str, call: Any) -> None:
+    function = FUNCTIONS[name]
+    quick = function.preset("test")
+    events, expected = [], []
+    for key, parameter in function.parameters.items():
+        assert parameter.low is not None
+        assert parameter.high is not None
+        for bad in (parameter.low - 1, parameter.high + 1, "many", None, True, [1]):
+            events.append({**quick, key: bad})
+            expected.append("error")
+        if parameter.type == "integer":
+            events.append({**quick, key: parameter.low + 0.5})
+            expected.append("error")
+        if parameter.unit:
+            events.append({**quick, key: f"{quick[key]}{parameter.unit}"})
+            expected.append("answer")
+            events.append({**quick, key: "1parsec"})
+            expected.append("error")
+        events.append({**quick, key: parameter.low})
+        expected.append("answer")
+    events.append({**quick, "nosuch": 1})
+    expected.append("error")
+    replies = call(function, *events)
+    for event, want, reply in zip(events, expected, replies, strict=True):
+        assert want in reply, (event, reply)
+        if want == "error":
+            assert reply["error"] == "ValueError"
+            assert any(key in reply["message"] for key in (*function.parameters, "nosuch"))
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.parameters])
+def test_parameters_arrive_by_function_url_too(name: str, call: Any) -> None:
+    function = FUNCTIONS[name]
+    event = function.preset("test")
+    body = json.dumps(event)
+    http = {"version": "2.0", "requestContext": {"http": {"method": "POST"}}}
+    encoded = base64.b64encode(body.encode()).decode()
+    plain, base64_body, no_object, broken = call(
+        function,
+        {**http, "body": body, "isBase64Encoded": False},
+        {**http, "body": encoded, "isBase64Encoded": True},
+        {**http, "body": "[1]"},
+        {**http, "body": "{"},
+    )
+    assert plain["answer"]["parameters"] == event
+    assert base64_body["answer"]["parameters"] == event
+    assert "object" in no_object["message"]
+    assert "error" in broken
+
+
+def test_hello_takes_any_event(call: Any) -> None:
+    for runtime in ("python", "node"):
+        for reply in call("hello", None, [1], "x", {"a": 1}, {"body": "{"}, runtime=runtime):
+            assert reply["answer"]["message"] == "hello"
+
+
+def test_spin_burns_the_cpu_time_asked_for(call: Any) -> None:
+    event = {"cpu": 30}
+    for reply in call("spin", event, event, {"cpu": 0.5}, {"cpu": 0}):
+        answer = reply["answer"]
+        asked = answer["parameters"]["cpu"] * 1e6
+        assert answer["cpu_ns"] >= asked
+        assert answer["uncia"]["cpu_ns"] >= asked
+        assert answer["wall_ns"] >= answer["cpu_ns"] * 0.99
+        assert answer["uncia"]["valid"]
+
+
+def test_wait_waits_without_using_the_cpu(call: Any) -> None:
+    (reply,) = call("wait", {"time": 300})
+    assert reply["answer"]["wall_ns"] >= 299_000_000
+    assert reply["answer"]["uncia"]["cpu_ns"] < 100_000_000
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000, 1_000_000])
+def test_payload_is_seeded_incompressible_and_verifiable(size: int, call: Any) -> None:
+    one, again, other = call("payload", *({"size": size, "seed": seed} for seed in (1, 1, 2)))
+    data = base64.b64decode(one["answer"]["data"], validate=True)
+    assert len(data) == size
+    assert data == hashlib.shake_256(b"1").digest(size)
+    assert hashlib.sha256(data).hexdigest() == one["answer"]["sha256"]
+    assert one["answer"]["data"] == again["answer"]["data"]
+    if size >= 1000:
+        assert len(zlib.compress(data, 9)) >= size
+        assert one["answer"]["data"] != other["answer"]["data"]
+
+
+def test_the_largest_payload_fits_lambdas_limit(call: Any) -> None:
+    (reply,) = call("payload", {"size": load("payload").parameters["size"].high})
+    assert len(json.dumps(reply["answer"])) < 6 * 1024 * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_memory_is_really_resident(call: Any) -> None:
+    large, small = call("memory", {"size": 100, "hold": 0}, {"size": 2, "hold": 0})
+    held = large["answer"]["rss_held_bytes"] - large["answer"]["rss_before_bytes"]
+    assert 95 << 20 <= held <= 110 << 20
+    assert large["answer"]["rss_peak_bytes"] >= large["answer"]["rss_held_bytes"] - (1 << 20)
+    assert large["answer"]["uncia"]["valid"]
+    # It is given back, and where the kernel lets us reset the peak it is this invocation's own.
+    assert small["answer"]["rss_before_bytes"] < large["answer"]["rss_held_bytes"] - (80 << 20)
+    if not small["answer"]["peak_since_process_start"]:
+        assert small["answer"]["rss_peak_bytes"] < large["answer"]["rss_peak_bytes"] - (80 << 20)
+
+
+def test_aes_matches_fips_197_and_sp_800_38a(module: Any) -> None:
+    aes = module("pyaes")
+    # FIPS 197, appendix A.1: the last word of the key schedule; appendix B and C.1: whole blocks.
+    words = aes.expand_key(bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c"))
+    assert len(words) == 44
+    assert words[4] == 0xA0FAFE17
+    assert words[43] == 0xB6630CA6
+    assert aes.encrypt_block(words, 0x3243F6A8885A308D313198A2E0370734) == (
+        0x3925841D02DC09FBDC118597196A0B32
+    )
+    words = aes.expand_key(bytes(range(16)))
+    assert aes.encrypt_block(words, 0x00112233445566778899AABBCCDDEEFF) == (
+        0x69C4E0D86A7B0430D8CDB78070B4C55A
+    )
+    # SP 800-38A, F.5.1: four blocks in counter mode.
+    plain = bytes.fromhex(
+        "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51"
+        "30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"
+    )
+    cipher = bytes.fromhex(
+        "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff"
+        "5ae4df3edbd5d35e5b4f09020db03eab1e031dda2fbe03d1792170a0f3009cee"
+    )
+    key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+    counter = 0xF0F1F2F3F4F5F6F7F8F9FAFBFCFDFEFF
+    assert aes.counter_mode(key, counter, plain) == cipher
+    assert aes.counter_mode(key, counter, plain[:61]) == cipher[:61]
+    assert aes.counter_mode(key, counter, cipher) == plain
+    # The counter wraps round at 2^128.
+    wrapped = aes.counter_mode(key, (1 << 128) - 1, bytes(32))[16:]
+    assert wrapped == aes.encrypt_block(aes.expand_key(key), 0).to_bytes(16, "big")
+    # FIPS 197, figure 7.
+    assert [aes.SBOX[i] for i in (0x00, 0x01, 0x53, 0xC5, 0xFF)] == [0x63, 0x7C, 0xED, 0xA6, 0x16]
+    assert sorted(aes.SBOX) == list(range(256))
+
+
+def test_pyaes_notices_a_broken_cipher(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    aes = module("pyaes")
+    event = {"length": 40, "iterations": 1}
+    assert aes.handler(event)["uncia"]["valid"] is True
+    right = aes.encrypt_block
+    monkeypatch.setattr(aes, "encrypt_block", lambda words, block: right(words, block) ^ 1)
+    assert aes.handler(event)["uncia"]["valid"] is False
+
+
+def test_resize_notices_a_wrong_picture(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    resize = module("resize")
+    event = load("resize").preset("test")
+    assert resize.handler(event)["uncia"]["valid"] is True
+    right = resize.encode
+
+    def turned(image: Any) -> bytes:
+        done: bytes = right(image.rotate(180) if image.width == event["to_width"] else image)
+        return done
+
+    def dark(image: Any) -> bytes:
+        done: bytes = right(
+            image.point(lambda v: v // 2) if image.width == event["to_width"] else image
+        )
+        return done
+
+    for wrong in (turned, dark):
+        monkeypatch.setattr(resize, "encode", wrong)
+        assert resize.handler(event)["uncia"]["valid"] is False
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "to_width", "to_height"),
+    [
+        sides
+        for sides in itertools.product((16, 31, 100, 333), repeat=4)
+        if sides[0] <= sides[1] or sides[2] >= sides[3]
+    ][::7],
+)
+def test_resize_is_right_at_odd_sizes(
+    width: int, height: int, to_width: int, to_height: int, module: Any
+) -> None:
+    answer = module("resize").handler(
+        {"width": width, "height": height, "to_width": to_width, "to_height": to_height}
+    )
+    assert answer["uncia"]["valid"]
+    assert (answer["width"], answer["height"]) == (to_width, to_height)
+
+
+@settings(max_examples=200)
+@given(
+    text=st.from_regex(r"(0|[1-9][0-9]{0,5})(\.[0-9]{1,3})? ?(ns|us|ms|s|min|h)", fullmatch=True)
+)
+def test_handlers_read_quantities_as_experiment_files_do(text: str, module: Any) -> None:
+    from uncia.units import UnitError, parse_duration
+
+    try:
+        exact = parse_duration(text) / 1_000_000
+    except UnitError:
+        return  # finer than a nanosecond
+    parameter = module("wait").Parameter(0, 0, 1e18, "ms", whole=False)
+    assert parameter.read("x", text) == pytest.approx(exact, rel=1e-12, abs=1e-12)
+
+
+def test_node_reports_times_of_this_century(call: Any) -> None:
+    (reply,) = call("hello", {}, runtime="node")
+    envelope = reply["answer"]["uncia"]
+    assert re.fullmatch(r"[0-9a-f]{16}", envelope["instance"])
+    assert 1.6e18 < envelope["handler_start_ns"] <= envelope["handler_end_ns"] < 4.1e18

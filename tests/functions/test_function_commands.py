@@ -1,0 +1,145 @@
+"""``uncia functions`` and ``uncia new`` as a person calls them."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from uncia.cli import build
+from uncia.errors import UnciaError
+from uncia.functions import check_answer, list_functions, load
+
+
+def _uncia(*arguments: str) -> Result:
+    return CliRunner().invoke(build(), list(arguments))
+
+
+def _error(*arguments: str) -> UnciaError:
+    result = _uncia(*arguments)
+    assert isinstance(result.exception, UnciaError), result.output
+    return result.exception
+
+
+def test_list_names_every_function() -> None:
+    result = _uncia("functions", "list")
+    assert result.exit_code == 0
+    for function in list_functions():
+        assert function.name in result.output
+    plain = json.loads(_uncia("functions", "list", "--json").stdout)
+    assert [entry["name"] for entry in plain] == [function.name for function in list_functions()]
+
+
+@pytest.mark.parametrize("name", [function.name for function in list_functions()])
+def test_show_tells_of_parameters_and_answers(name: str) -> None:
+    result = _uncia("functions", "show", name)
+    assert result.exit_code == 0
+    assert "A right answer" in result.output
+    function = load(name)
+    for parameter in function.parameters:
+        assert parameter in result.output
+    plain = json.loads(_uncia("functions", "show", name, "--json").stdout)
+    assert set(plain["parameters"]) == set(function.parameters)
+
+
+def test_package_writes_a_zip(tmp_path: Path, cache: Path) -> None:
+    target = tmp_path / "out.zip"
+    result = _uncia("functions", "package", "hello", "-o", str(target), "--filler", "1MB")
+    assert result.exit_code == 0, result.output
+    with zipfile.ZipFile(target) as archive:
+        assert archive.getinfo("uncia-filler.bin").file_size == 1 << 20
+        assert "handler.py" in archive.namelist()
+    assert "handler: handler.handler" in result.output
+
+
+def test_mistakes_are_sentences(tmp_path: Path, cache: Path) -> None:
+    assert "did you mean" in _error("functions", "show", "helo").message
+    assert "no runtime" in _error("functions", "package", "spin", "--runtime", "node").message
+    assert "--filler" in _error("functions", "package", "hello", "--filler", "10").message
+    nowhere = str(tmp_path / "no" / "such" / "x.zip")
+    assert "cannot be written" in _error("functions", "package", "hello", "-o", nowhere).message
+
+
+@pytest.mark.parametrize("runtime", ["python", "node"])
+def test_a_new_function_runs_as_it_is(runtime: str, tmp_path: Path, call: Any, cache: Path) -> None:
+    result = _uncia("new", "function", "mine", "--runtime", runtime, "--into", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    function = load(tmp_path / "mine")
+    assert function.runtime_names == [runtime]
+    small, large, wrong, unknown = call(
+        function,
+        function.preset("test"),
+        function.preset("large"),
+        {"count": 0},
+        {"cuont": 1},
+        runtime=runtime,
+    )
+    for reply in (small, large):
+        assert check_answer(function, reply["answer"]) == []
+    assert small["answer"]["total"] == 1
+    assert large["answer"]["total"] == 500_000_500_000
+    assert "count" in wrong["message"]
+    assert "cuont" in unknown["message"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_new_function_in_both_runtimes(tmp_path: Path) -> None:
+    arguments = ["--runtime", "node", "--runtime", "python", "--into", str(tmp_path / "a" / "b")]
+    assert _uncia("new", "function", "both", *arguments).exit_code == 0
+    assert load(tmp_path / "a" / "b" / "both").runtime_names == ["python", "node"]
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine.yaml").write_text("precious")
+    into = ["--into", str(tmp_path)]
+    assert "exists already" in _error("new", "function", "mine", *into).message
+    assert "exists already" in _error("new", "tariff", "mine", *into).message
+    assert "exists already" in _error("new", "experiment", "mine", *into).message
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert (tmp_path / "mine.yaml").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "-a", "x" * 65, "é"])
+@pytest.mark.parametrize("kind", ["function", "tariff", "experiment"])
+def test_impossible_names_are_refused(kind: str, name: str, tmp_path: Path) -> None:
+    result = _uncia("new", kind, "--into", str(tmp_path), "--", name)
+    assert isinstance(result.exception, UnciaError)
+    assert "is not a name" in result.exception.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_runtime_is_refused(tmp_path: Path) -> None:
+    error = _error("new", "function", "a", "--runtime", "cobol", "--into", str(tmp_path))
+    assert "cobol" in error.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for kind in ("function", "tariff", "experiment"):
+        error = _error("new", kind, "a", "--into", str(tmp_path / "file"))
+        assert "cannot be written" in error.message
+
+
+def test_a_new_tariff_is_one(tmp_path: Path) -> None:
+    from uncia.tariffs.catalogue import resolve
+
+    assert _uncia("new", "tariff", "my-cloud", "--into", str(tmp_path)).exit_code == 0
+    (tariff,) = resolve([str(tmp_path / "my-cloud.yaml")])
+    assert tariff.id == "my-cloud"
+    assert tariff.unpriced_figures == ()
+
+
+def test_a_new_experiment_is_one(tmp_path: Path) -> None:
+    from uncia.experiment.model import load as load_experiment
+    from uncia.experiment.plan import plan
+    from uncia.experiment.sources import Sources
+
+    assert _uncia("new", "experiment", "first", "--into", str(tmp_path)).exit_code == 0
+    path = tmp_path / "first.yaml"
+    file, document = load_experiment(path)
+    planned = plan(file, Sources(document, path.parent))
+    assert {"warm", "cold", "pyaes-128", "pyaes-1769"} <= {e.name for e in planned.experiments}

@@ -1,0 +1,315 @@
+//! Whatever happens, in whatever order, the scheduler keeps its promises. A driver with a virtual
+//! clock and no instances at all carries out what it decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use uncia_policy::{
+    Decision, Event, FunctionId, FunctionSettings, InstanceId, Nanos, Policies, Rejection,
+    RequestId, Scheduler,
+};
+
+const WORKER_LIMIT: u32 = 6;
+const FUNCTIONS: u64 = 3;
+const SETTINGS: FunctionSettings =
+    FunctionSettings { keep_alive: 1_000, pause_after: 50, max_instances: 4 };
+
+/// What a driver may do next; numbers choose among what is possible.
+#[derive(Debug, Clone)]
+enum Step {
+    Arrive(u64),
+    Ready(usize),
+    Fail(usize),
+    Done(usize, bool),
+    Undelivered(usize),
+    Exit(usize),
+    Stopped(usize),
+    Pass(Nanos),
+    Update(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..FUNCTIONS).prop_map(Step::Arrive),
+        5 => any::<usize>().prop_map(Step::Ready),
+        1 => any::<usize>().prop_map(Step::Fail),
+        5 => (any::<usize>(), prop::bool::weighted(0.9)).prop_map(|(n, ok)| Step::Done(n, ok)),
+        1 => any::<usize>().prop_map(Step::Undelivered),
+        1 => any::<usize>().prop_map(Step::Exit),
+        3 => any::<usize>().prop_map(Step::Stopped),
+        4 => (0..400u64).prop_map(Step::Pass),
+        1 => (0..FUNCTIONS).prop_map(Step::Update),
+    ]
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Starting,
+    Idle { frozen: bool, since: Nanos },
+    Busy(RequestId),
+    Stopping,
+}
+
+struct Driver {
+    scheduler: Scheduler,
+    now: Nanos,
+    wake_at: Option<Nanos>,
+    next_request: u64,
+    instances: BTreeMap<InstanceId, (FunctionId, State)>,
+    waiting: BTreeMap<RequestId, FunctionId>,
+    answered: BTreeSet<RequestId>,
+}
+
+impl Driver {
+    fn new() -> Self {
+        let mut driver = Self {
+            scheduler: Scheduler::new(Policies::default(), WORKER_LIMIT),
+            now: 0,
+            wake_at: None,
+            next_request: 0,
+            instances: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            answered: BTreeSet::new(),
+        };
+        for function in (0..FUNCTIONS).map(FunctionId) {
+            driver.tell(Event::FunctionConfigured { function, settings: SETTINGS });
+        }
+        driver
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut decisions = Vec::new();
+        self.scheduler.on_event(self.now, &event, &mut decisions);
+        for decision in decisions {
+            self.carry_out(decision);
+        }
+        assert_eq!(self.scheduler.instances(), self.instances.len());
+        let idle = self.count(|state| matches!(state, State::Idle { .. }));
+        assert_eq!(self.scheduler.timers(), idle, "one timer per idle instance");
+        assert!(idle == 0 || self.wake_at.is_some(), "somebody wakes it for the idle ones");
+        let running = self.count(|state| matches!(state, State::Busy(_)));
+        assert_eq!(self.scheduler.in_flight() as usize, self.waiting.len() + running);
+        assert!(self.scheduler.in_flight() <= WORKER_LIMIT);
+    }
+
+    fn count(&self, of: impl Fn(&State) -> bool) -> usize {
+        self.instances.values().filter(|(_, state)| of(state)).count()
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Start { instance, function } => {
+                let old = self.instances.insert(instance, (function, State::Starting));
+                assert_eq!(old, None, "an instance's name is used once");
+            }
+            Decision::Assign { request, instance, thaw } => {
+                let function = self.waiting.remove(&request).expect("a request that waits");
+                let (of, state) = self.instances.get_mut(&instance).expect("a live instance");
+                assert_eq!(*of, function, "an instance serves its own function");
+                match *state {
+                    State::Idle { frozen, since } => {
+                        assert_eq!(frozen, thaw, "what is frozen is thawed first");
+                        assert!(self.now < since + SETTINGS.keep_alive, "kept too long");
+                    }
+                    // It has just become ready, or free.
+                    State::Starting | State::Busy(_) => assert!(!thaw),
+                    State::Stopping => panic!("{instance:?} is being stopped"),
+                }
+                *state = State::Busy(request);
+            }
+            Decision::Reject { request, reason } => {
+                let function = self.waiting.remove(&request).expect("a request that waits");
+                assert!(self.answered.insert(request));
+                if reason == Rejection::FunctionLimit {
+                    let mine = self
+                        .instances
+                        .values()
+                        .filter(|(of, state)| *of == function && matches!(state, State::Busy(_)));
+                    let waiting = self.waiting.values().filter(|of| **of == function);
+                    assert_eq!(mine.count() + waiting.count(), SETTINGS.max_instances as usize);
+                }
+            }
+            Decision::Freeze { instance } => {
+                match &mut self.instances.get_mut(&instance).unwrap().1 {
+                    State::Idle { frozen, .. } => assert!(!std::mem::replace(frozen, true)),
+                    other => panic!("{other:?} is not to be frozen"),
+                }
+            }
+            Decision::Stop { instance, .. } => {
+                let state = &mut self.instances.get_mut(&instance).unwrap().1;
+                let old = std::mem::replace(state, State::Stopping);
+                assert_ne!(old, State::Stopping, "it is stopped once");
+            }
+            Decision::WakeAt(at) => self.wake_at = Some(at),
+        }
+    }
+
+    fn nth(&self, n: usize, of: impl Fn(&State) -> bool) -> Option<InstanceId> {
+        let found: Vec<InstanceId> =
+            self.instances.iter().filter(|(_, (_, s))| of(s)).map(|(id, _)| *id).collect();
+        (!found.is_empty()).then(|| found[n % found.len()])
+    }
+
+    /// Lets time pass, with the wake-ups that were asked for.
+    fn pass(&mut self, time: Nanos) {
+        let until = self.now + time;
+        while let Some(at) = self.wake_at.filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.wake_at = None;
+            self.tell(Event::Wake);
+        }
+        self.now = until;
+    }
+
+    fn settle(&mut self, instance: InstanceId) {
+        // What it did not decide otherwise is idle now.
+        if let Some((_, state)) = self.instances.get_mut(&instance) {
+            *state = State::Idle { frozen: false, since: self.now };
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let starting = |state: &State| *state == State::Starting;
+        let busy = |state: &State| matches!(state, State::Busy(_));
+        match *step {
+            Step::Arrive(function) => {
+                let request = RequestId(self.next_request);
+                self.next_request += 1;
+                self.waiting.insert(request, FunctionId(function));
+                self.tell(Event::Arrival { request, function: FunctionId(function) });
+            }
+            Step::Ready(n) => {
+                if let Some(instance) = self.nth(n, starting) {
+                    self.settle(instance);
+                    self.tell(Event::InstanceReady { instance });
+                }
+            }
+            Step::Fail(n) => {
+                if let Some(instance) = self.nth(n, starting) {
+                    self.instances.remove(&instance);
+                    self.tell(Event::InstanceFailed { instance });
+                }
+            }
+            Step::Done(n, survives) => {
+                let Some(instance) = self.nth(n, busy) else { return };
+                if let State::Busy(request) = self.instances[&instance].1 {
+                    assert!(self.answered.insert(request), "answered once");
+                }
+                if survives {
+                    self.settle(instance);
+                } else {
+                    self.instances.remove(&instance);
+                }
+                self.tell(Event::InvocationDone { instance, survives });
+            }
+            Step::Undelivered(n) => {
+                let Some(instance) = self.nth(n, busy) else { return };
+                if let Some((function, State::Busy(request))) = self.instances.remove(&instance) {
+                    self.waiting.insert(request, function);
+                    self.tell(Event::Undelivered { request, instance });
+                }
+            }
+            Step::Exit(n) => {
+                if let Some(instance) = self.nth(n, |s| matches!(s, State::Idle { .. })) {
+                    self.instances.remove(&instance);
+                    self.tell(Event::InstanceGone { instance });
+                }
+            }
+            Step::Stopped(n) => {
+                if let Some(instance) = self.nth(n, |s| *s == State::Stopping) {
+                    self.instances.remove(&instance);
+                    self.tell(Event::InstanceGone { instance });
+                }
+            }
+            Step::Pass(time) => self.pass(time),
+            Step::Update(function) => {
+                self.tell(Event::FunctionUpdated { function: FunctionId(function) });
+            }
+        }
+    }
+
+    /// Ends everything that goes on, without failures, until nothing is left to do.
+    fn finish(&mut self) {
+        for _ in 0..10_000 {
+            if self.waiting.is_empty() && self.instances.is_empty() {
+                return;
+            }
+            self.step(&Step::Ready(0));
+            self.step(&Step::Done(0, true));
+            self.step(&Step::Stopped(0));
+            self.pass(100);
+        }
+        panic!("it does not come to rest: {:?}, {:?}", self.waiting, self.instances);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn promises_are_kept_and_every_request_is_answered(
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let mut driver = Driver::new();
+        for step in &steps {
+            driver.step(step);
+        }
+        driver.finish();
+        prop_assert_eq!(driver.answered.len() as u64, driver.next_request);
+        prop_assert_eq!(driver.scheduler.timers(), 0);
+    }
+
+    #[test]
+    fn the_same_events_give_the_same_decisions(steps in prop::collection::vec(step(), 0..80)) {
+        let run = || {
+            let mut driver = Driver::new();
+            for step in &steps {
+                driver.step(step);
+            }
+            (driver.instances, driver.waiting, driver.answered)
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
+
+/// One instance serves a request at 0, and idles from then on.
+fn idle_instance() -> (Scheduler, Vec<Decision>) {
+    let mut scheduler = Scheduler::new(Policies::default(), WORKER_LIMIT);
+    let (function, request, instance) = (FunctionId(0), RequestId(0), InstanceId(1));
+    let mut out = Vec::new();
+    for event in [
+        Event::FunctionConfigured { function, settings: SETTINGS },
+        Event::Arrival { request, function },
+        Event::InstanceReady { instance },
+        Event::InvocationDone { instance, survives: true },
+    ] {
+        scheduler.on_event(0, &event, &mut out);
+    }
+    (scheduler, std::mem::take(&mut out))
+}
+
+#[test]
+fn an_idle_instance_is_frozen_and_removed_to_the_nanosecond() {
+    let (mut scheduler, decisions) = idle_instance();
+    assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.pause_after)));
+    let mut out = Vec::new();
+    scheduler.on_event(SETTINGS.pause_after - 1, &Event::Wake, &mut out);
+    assert!(!out.iter().any(|d| matches!(d, Decision::Freeze { .. })), "{out:?}");
+    out.clear();
+    scheduler.on_event(SETTINGS.pause_after, &Event::Wake, &mut out);
+    assert_eq!(out[0], Decision::Freeze { instance: InstanceId(1) });
+    assert_eq!(out[1], Decision::WakeAt(SETTINGS.keep_alive));
+    out.clear();
+    scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
+    assert!(matches!(out[0], Decision::Stop { instance: InstanceId(1), .. }), "{out:?}");
+}
+
+#[test]
+fn an_arrival_at_the_end_of_the_keep_alive_finds_no_instance() {
+    let (mut scheduler, _) = idle_instance();
+    let mut out = Vec::new();
+    let event = Event::Arrival { request: RequestId(1), function: FunctionId(0) };
+    scheduler.on_event(SETTINGS.keep_alive, &event, &mut out);
+    assert!(out.iter().any(|d| matches!(d, Decision::Stop { .. })), "{out:?}");
+    assert!(out.iter().any(|d| matches!(d, Decision::Start { .. })), "{out:?}");
+}

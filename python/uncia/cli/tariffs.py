@@ -1,0 +1,224 @@
+"""``uncia tariffs``: the catalogue of tariffs, and the check of a file of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    from uncia.tariffs.model import BillableTime, Charge, Tariff
+
+_WIDE = 150  # columns, where no terminal says how wide it is
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands ``tariffs list``, ``show`` and ``check`` to ``app``."""
+    tariffs = typer.Typer(
+        help="What platforms charge: the catalogue, and the check of a tariff of your own.",
+        no_args_is_help=True,
+    )
+    app.add_typer(tariffs, name="tariffs")
+
+    @tariffs.command("list")
+    def list_tariffs(
+        as_json: bool = typer.Option(False, "--json", help="Print the ids and figures as JSON."),
+    ) -> None:
+        """List the tariffs that ship with Uncia."""
+        from uncia.tariffs import get, ids
+
+        known = [get(name) for name in ids()]
+        if as_json:
+            typer.echo(json.dumps([tariff.model_dump(mode="json") for tariff in known], indent=2))
+        else:
+            _print_list(known)
+
+    @tariffs.command()
+    def show(
+        tariff: str = typer.Argument(metavar="ID", help="A tariff's id, or a file."),
+        as_yaml: bool = typer.Option(False, "--yaml", help="Print its file, to copy and change."),
+        as_json: bool = typer.Option(False, "--json", help="Print it as JSON."),
+    ) -> None:
+        """Show one tariff: what is billed, at what price, and who says so."""
+        from uncia.tariffs import find, yaml_text
+
+        if as_yaml:
+            typer.echo(yaml_text(tariff), nl=False)
+        elif as_json:
+            typer.echo(json.dumps(find(tariff).model_dump(mode="json"), indent=2))
+        else:
+            _print_one(find(tariff))
+
+    @tariffs.command()
+    def check(
+        files: list[Path] = typer.Argument(metavar="FILE...", help="Tariff files (YAML)."),
+    ) -> None:
+        """Check tariff files; a mistake is told with its line, key and what is allowed."""
+        from uncia.tariffs import read
+
+        broken: list[str] = []
+        for file in files:
+            try:
+                tariff = read(file)
+            except UnciaError as error:
+                broken.append(str(error))
+                continue
+            typer.echo(f"{file}: {tariff.id} is a well-formed tariff; {_verdict(tariff)}")
+        if broken:
+            raise UnciaError("\n".join(broken))
+
+
+def _verdict(tariff: Tariff) -> str:
+    if tariff.by_instance:
+        return "it bills instance time, so `uncia bill` needs more than the invocation table"
+    if tariff.unpriced_figures:
+        return f"it cannot bill yet: no price for {' and '.join(tariff.unpriced_figures)}"
+    return f"a million invocations of 100 ms at 1 vCPU and 1769 MB cost {_example(tariff)}"
+
+
+def _example(tariff: Tariff) -> str:
+    """A figure that whoever wrote the file can compare with the platform's calculator."""
+    import pyarrow as pa
+
+    from uncia.tariffs import bill
+    from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
+
+    row = {
+        "outcome": "ok",
+        "start": "warm",
+        "execution": 100 * NS_PER_MS,
+        "allocated_cpu": MICRO_PER_VCPU,
+        "allocated_memory": 1769 * MIB,
+        "cpu_user": 100 * NS_PER_MS,
+        "cpu_system": 0,
+        "memory_avg": 1769 * MIB,
+    }
+    line = bill(pa.Table.from_pylist([row]), [tariff])[0]
+    if line.cost_usd_per_million is None:
+        return f"nothing that could be computed ({', '.join(line.unpriced)})"
+    return f"{float(line.cost_usd_per_million):.6g} USD, all of it used"
+
+
+def _print_list(known: list[Tariff]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDE)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("id", "as of", "billed time", "vCPU", "memory", "fee"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what is billed")
+    for tariff in known:
+        table.add_row(
+            tariff.id,
+            tariff.as_of.isoformat(),
+            tariff.time.kind,
+            _prices(tariff, "cpu"),
+            _prices(tariff, "memory"),
+            tariff.fee.price or "unknown",
+            tariff.summary,
+        )
+    console.print(table)
+    console.print(
+        "vCPU: USD a vCPU-second, memory: USD a GB-second (or an hour, marked /h), fee: USD an"
+        " invocation.\nTariffs billed by instance are listed, and `uncia bill` refuses them.",
+        style="dim",
+    )
+
+
+def _prices(tariff: Tariff, resource: str) -> str:
+    found = [_price(charge) for charge in tariff.charges if charge.resource == resource]
+    if resource == "cpu" and not found:
+        machines = [charge for charge in tariff.charges if charge.resource == "instance"]
+        found = [f"{_price(charge)} a machine" for charge in machines]
+    return ", ".join(dict.fromkeys(found)) or "-"
+
+
+def _price(charge: Charge) -> str:
+    if charge.price is None:
+        return "unknown"
+    return f"{charge.price}{'/h' if charge.per.endswith('-hour') else ''}"
+
+
+def _print_one(tariff: Tariff) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=_WIDE)
+    console.print(f"{tariff.id}: {tariff.provider}, {tariff.product}", style="bold")
+    console.print(tariff.summary)
+    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    where = f"{tariff.region or 'any region'}, {tariff.architecture}"
+    facts.add_row("as of", f"{tariff.as_of.isoformat()}, {where}, {tariff.currency}")
+    facts.add_row("billed time", _time(tariff.time))
+    for charge in tariff.charges:
+        facts.add_row(f"{charge.resource} {charge.basis}", _charge(charge))
+    facts.add_row("fee", f"{tariff.fee.price or 'unknown'} an invocation{_why(tariff.fee)}")
+    facts.add_row("sizes", f"{tariff.sizes.rule}{_why(tariff.sizes)}")
+    if tariff.free_tier is not None:
+        facts.add_row("free tier", f"{_free(tariff)} (not taken off bills)")
+    for note in tariff.notes:
+        facts.add_row("note", note)
+    for name, source in tariff.sources.items():
+        accessed = f" ({source.accessed.isoformat()})" if source.accessed else ""
+        facts.add_row(f"source {name}", f"{source.citation}{accessed} {source.url or ''}".strip())
+    console.print(facts)
+
+
+def _time(time: BillableTime) -> str:
+    from uncia.units import format_duration
+
+    parts: list[str] = [time.kind]
+    if time.granularity is not None:
+        parts.append(f"in steps of {format_duration(time.granularity)}")
+    if time.minimum is not None:
+        parts.append(f"at least {format_duration(time.minimum)}")
+    return ", ".join(parts) + _why(time)
+
+
+def _charge(charge: Charge) -> str:
+    parts = [f"{charge.price or 'unknown price'} per {charge.per}"]
+    if charge.amount is not None:
+        parts.append(charge.amount)
+    if charge.granularity is not None:
+        parts.append(f"in steps of {charge.granularity}")
+    if charge.minimum is not None:
+        parts.append(f"at least {charge.minimum}")
+    if charge.maximum is not None:
+        parts.append(f"at most {charge.maximum}")
+    if charge.is_credit:
+        parts.append("a credit")
+    if charge.when != "always":
+        parts.append(f"if {charge.when.replace('_', ' ')}")
+    return ", ".join(parts) + _why(charge)
+
+
+def _why(figure: object) -> str:
+    note, source = getattr(figure, "note", None), getattr(figure, "source", "")
+    return f" [{source}]" if note is None else f" [{source}]. {note}"
+
+
+def _free(tariff: Tariff) -> str:
+    free = tariff.free_tier
+    if free is None:
+        return "none"
+    parts = [
+        f"{value:,} {unit}"
+        for value, unit in (
+            (free.requests, "requests"),
+            (free.vcpu_seconds, "vCPU-s"),
+            (free.gb_seconds, "GB-s"),
+        )
+        if value is not None
+    ]
+    return f"{', '.join(parts)} a {free.per}"

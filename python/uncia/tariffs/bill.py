@@ -1,0 +1,343 @@
+"""Bills: quantities from one exact aggregation, money once from their sums."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from uncia.errors import UnciaError
+from uncia.tariffs import catalogue
+from uncia.tariffs.model import Tariff
+from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
+
+if TYPE_CHECKING:
+    from ibis.expr import types as ir
+
+    from uncia.tariffs.equation import Plan
+
+MONEY_PLACES: Final = 18
+"""Decimals of an amount of money: prices have at most ten, and the rest is rounded half to even."""
+
+_VCPU_SECOND: Final = MICRO_PER_VCPU * NS_PER_S
+_GB_SECOND: Final = GIB * NS_PER_S
+_MILLION: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one tariff charges for one group of rows.
+
+    Attributes:
+        tariff: id of the tariff.
+        group: values of the grouping columns; empty when all rows are one group.
+        fit: the rule by which allocations became sizes, in words.
+        total_rows: rows of the group: priced, not billable and not priceable.
+        rows: rows that were priced.
+        not_billable: rows that no platform charges for, by reason.
+        unpriced: rows that this tariff cannot price, by reason.
+        beyond_limits: priced rows that exceed what the platform allows.
+        billable_micro_vcpu_ns: CPU billed for; None if no row was priced or a vCPU is not known.
+        billable_byte_ns: memory billed for; None as above.
+        used_micro_vcpu_ns: CPU used, over the rows where it and the billed amount are known.
+        used_byte_ns: memory used, likewise.
+        used_vcpu_rows: how many rows that is, for CPU.
+        used_memory_rows: how many rows that is, for memory.
+        inflation_vcpu: billed over used, both over those rows; None if nothing was used.
+        inflation_memory: likewise.
+        fee_usd: invocation fees.
+        rounding_usd: what granularities and minimums add.
+        cost_usd: the bill.
+    """
+
+    tariff: str
+    group: Mapping[str, str | None]
+    fit: str
+    total_rows: int
+    rows: int
+    not_billable: Mapping[str, int]
+    unpriced: Mapping[str, int]
+    beyond_limits: int
+    billable_micro_vcpu_ns: int | None
+    billable_byte_ns: int | None
+    used_micro_vcpu_ns: int | None
+    used_byte_ns: int | None
+    used_vcpu_rows: int
+    used_memory_rows: int
+    inflation_vcpu: Fraction | None
+    inflation_memory: Fraction | None
+    fee_usd: decimal.Decimal | None
+    rounding_usd: decimal.Decimal | None
+    cost_usd: decimal.Decimal | None
+    exact_cost: Fraction | None = field(repr=False, compare=False, default=None)
+
+    @property
+    def unpriced_rows(self) -> int:
+        """Rows that would have been billed and could not be."""
+        return sum(self.unpriced.values())
+
+    @property
+    def billable_vcpu_s(self) -> Fraction | None:
+        """CPU billed for, vCPU x s."""
+        return _over(self.billable_micro_vcpu_ns, _VCPU_SECOND)
+
+    @property
+    def billable_gb_s(self) -> Fraction | None:
+        """Memory billed for, GB x s."""
+        return _over(self.billable_byte_ns, _GB_SECOND)
+
+    @property
+    def used_vcpu_s(self) -> Fraction | None:
+        """CPU used, vCPU x s."""
+        return _over(self.used_micro_vcpu_ns, _VCPU_SECOND)
+
+    @property
+    def used_gb_s(self) -> Fraction | None:
+        """Memory used, GB x s."""
+        return _over(self.used_byte_ns, _GB_SECOND)
+
+    @property
+    def cost_usd_per_million(self) -> Fraction | None:
+        """Dollars for a million invocations like those priced."""
+        if self.exact_cost is None or self.rows == 0:
+            return None
+        return self.exact_cost * _MILLION / self.rows
+
+    @property
+    def fee_share(self) -> Fraction | None:
+        """Part of the bill that is invocation fees."""
+        return _share(self.fee_usd, self.exact_cost)
+
+    @property
+    def rounding_share(self) -> Fraction | None:
+        """Part of the bill that granularities and minimums add."""
+        return _share(self.rounding_usd, self.exact_cost)
+
+
+def bill(
+    table: pa.Table | ir.Table | str | Path | Sequence[str | Path],
+    tariffs: Sequence[str | Path | Tariff] | None = None,
+    group_by: Sequence[str] = (),
+) -> list[Line]:
+    """Price an invocation table.
+
+    Args:
+        table: rows with the columns of the invocation table, in memory, as an Ibis expression on
+            any backend, or as paths: a run folder, Parquet files, an Arrow IPC stream.
+        tariffs: ids, paths of tariff files, or tariffs; by default every one that bills by request.
+        group_by: text columns; each combination of their values is billed apart.
+
+    Returns:
+        One line for each tariff and group, tariffs in the order given, groups sorted.
+
+    Raises:
+        UnciaError: a table or tariff cannot be read, or a column is missing or not exact.
+    """
+    chosen = catalogue.resolve(tariffs)
+    if not chosen:
+        raise UnciaError("no tariff was named")
+    import duckdb
+
+    from uncia.tariffs.equation import query
+
+    expression, plans = query(_source(table), chosen, group_by)
+    try:
+        result = expression.to_pyarrow()
+    except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
+        raise UnciaError(
+            "the sums are beyond 38 digits, so they cannot be right: the table holds values that"
+            " no platform produces"
+        ) from error
+    rows = result.to_pylist()
+    if not group_by and not rows:
+        raise UnciaError("the aggregation returned nothing")
+    rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
+    return [_line(plan, row, group_by) for plan in plans for row in rows]
+
+
+def summary_entry(line: Line) -> dict[str, Any]:
+    """A line as the entry of its tariff in ``summary.json``: plain numbers, null where unknown."""
+    return {
+        "rows": line.rows,
+        "unpriced_rows": line.unpriced_rows,
+        "unpriced": dict(line.unpriced),
+        "not_billable": dict(line.not_billable),
+        "beyond_limits": line.beyond_limits,
+        "fit": line.fit,
+        "billable_vcpu_s": _number(line.billable_vcpu_s),
+        "billable_gb_s": _number(line.billable_gb_s),
+        "used_vcpu_s": _number(line.used_vcpu_s),
+        "used_gb_s": _number(line.used_gb_s),
+        "used_vcpu_rows": line.used_vcpu_rows,
+        "used_memory_rows": line.used_memory_rows,
+        "inflation_vcpu": _number(line.inflation_vcpu),
+        "inflation_memory": _number(line.inflation_memory),
+        "fee_share": _number(line.fee_share),
+        "rounding_share": _number(line.rounding_share),
+        "cost_usd": _number(line.exact_cost),
+        "cost_usd_per_million": _number(line.cost_usd_per_million),
+    }
+
+
+def summary(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """The ``tariffs`` part of ``summary.json``: id to entry, of lines that are not grouped."""
+    return {line.tariff: summary_entry(line) for line in lines}
+
+
+def bill_table(lines: Sequence[Line]) -> pa.Table:
+    """Lines as the bill table of the record (one row each; grouping columns that are not there
+    are null)."""
+    from uncia.record import schema
+
+    target = schema("bill")
+    columns: dict[str, list[Any]] = {name: [] for name in target.names}
+    for line in lines:
+        for name in ("run", "experiment", "function", "invocation"):
+            columns[name].append(line.group.get(name))
+        columns["tariff"].append(line.tariff)
+        columns["rows"].append(line.rows)
+        for name in (
+            "billable_micro_vcpu_ns",
+            "billable_byte_ns",
+            "used_micro_vcpu_ns",
+            "used_byte_ns",
+        ):
+            value = getattr(line, name)
+            columns[name].append(None if value is None else decimal.Decimal(value))
+        for name in ("fee_usd", "rounding_usd", "cost_usd"):
+            columns[name].append(getattr(line, name))
+    arrays = []
+    for column in target:
+        if pa.types.is_dictionary(column.type):
+            text = pa.array(columns[column.name], pa.utf8())
+            arrays.append(text.dictionary_encode().cast(column.type))
+        else:
+            arrays.append(pa.array(columns[column.name], column.type))
+    return pa.Table.from_arrays(arrays, schema=target)
+
+
+def _source(table: pa.Table | ir.Table | str | Path | Sequence[str | Path]) -> ir.Table:
+    import duckdb
+    import ibis
+
+    if isinstance(table, ibis.Table):
+        return table
+    if isinstance(table, pa.Table):
+        return _in_memory(table)
+    paths = [Path(table)] if isinstance(table, (str, Path)) else [Path(one) for one in table]
+    if not paths:
+        raise UnciaError("no table was named")
+    files: list[Path] = []
+    streams: list[Path] = []
+    for path in paths:
+        inside = path / "invocations.parquet"
+        if path.is_dir() and inside.exists():
+            files.append(inside)
+        elif path.suffix == ".parquet" and path.is_file():
+            files.append(path)
+        else:
+            streams.append(path)
+    if streams:
+        from uncia.record import merge, read
+
+        return _in_memory(merge(read(path) for path in (*files, *streams)))
+    try:
+        return ibis.duckdb.connect().read_parquet([str(file) for file in files], union_by_name=True)
+    except duckdb.Error as error:
+        names = ", ".join(str(file) for file in files)
+        raise UnciaError(f"{names} cannot be read as Parquet: {error}") from error
+
+
+def _in_memory(table: pa.Table) -> ir.Table:
+    import ibis
+
+    # A connection of its own: the process-wide default one may belong to someone else.
+    return ibis.duckdb.connect().create_table("invocations", table, temp=True)
+
+
+def _line(plan: Plan, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:
+    from uncia.tariffs.cells import NOT_BILLABLE
+
+    tariff, prefix = plan.tariff, plan.prefix
+    rows = int(row[f"{prefix}rows"] or 0)
+    billed: dict[str, int | None] = {"cpu": 0, "memory": 0}
+    same = {"cpu": 0, "memory": 0}
+    charges = Fraction(0)
+    unrounded = Fraction(0)
+    for position, charge in enumerate(tariff.charges):
+        sign = -1 if charge.is_credit else 1
+        amount = int(row[f"{prefix}billed_{position}"] or 0)
+        known = int(row[f"{prefix}known_{position}"] or 0)
+        total = billed[charge.resource]
+        if known < rows or total is None:
+            billed[charge.resource] = None
+        else:
+            billed[charge.resource] = total + sign * amount
+        same[charge.resource] += sign * int(row[f"{prefix}same_{position}"] or 0)
+        price = charge.unit_price
+        if price:
+            charges += sign * price * amount
+            plain = int(row[f"{prefix}unrounded_{position}"] or 0) if tariff.rounds else amount
+            unrounded += sign * price * plain
+    fee = Fraction(tariff.fee.price or 0) * rows
+    cost = charges + fee
+    used_rows = {name: int(row[f"{prefix}used_{name}_rows"] or 0) for name in same}
+    used = {
+        name: int(row[f"{prefix}used_{name}"] or 0) if used_rows[name] else None for name in same
+    }
+    priced = rows > 0
+    return Line(
+        tariff=tariff.id,
+        group={name: row[f"g_{name}"] for name in group_by},
+        fit=tariff.sizes.rule,
+        total_rows=int(row["rows"] or 0),
+        rows=rows,
+        not_billable=_counts(row, "none_", NOT_BILLABLE),
+        unpriced=_counts(row, f"{prefix}no_", plan.reasons),
+        beyond_limits=int(row.get(f"{prefix}beyond") or 0),
+        billable_micro_vcpu_ns=billed["cpu"] if priced else None,
+        billable_byte_ns=billed["memory"] if priced else None,
+        used_micro_vcpu_ns=used["cpu"],
+        used_byte_ns=used["memory"],
+        used_vcpu_rows=used_rows["cpu"],
+        used_memory_rows=used_rows["memory"],
+        inflation_vcpu=_ratio(same["cpu"], used["cpu"]),
+        inflation_memory=_ratio(same["memory"], used["memory"]),
+        fee_usd=_money(fee) if priced else None,
+        rounding_usd=_money(charges - unrounded) if priced else None,
+        cost_usd=_money(cost) if priced else None,
+        exact_cost=cost if priced else None,
+    )
+
+
+def _counts(row: Mapping[str, Any], prefix: str, reasons: Mapping[int, str]) -> dict[str, int]:
+    found = {reason: int(row[f"{prefix}{code}"] or 0) for code, reason in reasons.items()}
+    return {reason: count for reason, count in found.items() if count}
+
+
+def _money(value: Fraction) -> decimal.Decimal:
+    """An amount to 18 decimals, half to even; built from digits, as Decimal arithmetic rounds."""
+    scaled = round(value * 10**MONEY_PLACES)
+    digits = tuple(int(digit) for digit in str(abs(scaled)))
+    return decimal.Decimal((int(scaled < 0), digits, -MONEY_PLACES))
+
+
+def _over(value: int | None, unit: int) -> Fraction | None:
+    return None if value is None else Fraction(value, unit)
+
+
+def _ratio(billed: int, used: int | None) -> Fraction | None:
+    return Fraction(billed, used) if used else None
+
+
+def _share(part: decimal.Decimal | None, cost: Fraction | None) -> Fraction | None:
+    return Fraction(part) / cost if part is not None and cost else None
+
+
+def _number(value: Fraction | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,116 @@
+"""The tariffs that ship with Uncia, one YAML file each beside this module, and a user's own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from uncia.errors import UnciaError
+from uncia.tariffs.model import Tariff
+from uncia.yamlio import load, validate
+
+_FOLDER = Path(__file__).resolve().parent
+
+
+def read(path: Path) -> Tariff:
+    """Read and check one tariff file.
+
+    Raises:
+        UnciaError: the file cannot be read or is not a tariff; with file, line and key.
+    """
+    document = load(path)
+    tariff = validate(Tariff, document)
+    for where, source in tariff.cited():
+        if source not in tariff.sources:
+            raise document.error(
+                where, f"the source {source!r} is not listed under sources", sorted(tariff.sources)
+            )
+    return tariff
+
+
+def ids() -> tuple[str, ...]:
+    """The ids of all tariffs that ship with Uncia, sorted."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+@cache
+def get(name: str) -> Tariff:
+    """The tariff with this id.
+
+    Raises:
+        UnciaError: there is none, or its file is broken.
+    """
+    if name not in ids():
+        close = difflib.get_close_matches(name, ids(), n=1, cutoff=0.5)
+        hint = f"Did you mean {close[0]}?" if close else f"Known tariffs: {', '.join(ids())}."
+        raise UnciaError(f"there is no tariff {name!r}", hint)
+    tariff = read(_FOLDER / f"{name}.yaml")
+    if tariff.id != name:
+        raise UnciaError(f"the file {name}.yaml holds the tariff {tariff.id!r}; they must agree")
+    return tariff
+
+
+def billable() -> tuple[str, ...]:
+    """The ids of the tariffs that can price an invocation table: by request, all prices known."""
+    return tuple(
+        name for name in ids() if not get(name).by_instance and not get(name).unpriced_figures
+    )
+
+
+def resolve(names: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
+    """Tariffs by id, by path of a file, or as they are; all that can price a table by default.
+
+    Raises:
+        UnciaError: an id or a file is unknown or wrong, a tariff is named twice, bills instance
+            time, or lacks a price.
+    """
+    if names is None:
+        return [get(name) for name in billable()]
+    tariffs = [find(name) for name in names]
+    seen: set[str] = set()
+    for tariff in tariffs:
+        if tariff.id in seen:
+            raise UnciaError(f"the tariff {tariff.id} is named twice")
+        seen.add(tariff.id)
+        if tariff.by_instance:
+            raise UnciaError(
+                f"the tariff {tariff.id} bills the time that instances exist, whatever they do; "
+                "that is in the instances table, and the invocation table cannot tell it",
+                f"Choose among the tariffs that bill by request: {', '.join(billable())}.",
+            )
+        if tariff.unpriced_figures:
+            raise UnciaError(
+                f"the tariff {tariff.id} cannot price anything: no public price is known for "
+                f"{' and '.join(tariff.unpriced_figures)}",
+                f"Copy {tariff.id}.yaml (uncia tariffs show {tariff.id} --yaml), "
+                "fill in your prices and name the file: --tariff my-tariff.yaml",
+            )
+    return tariffs
+
+
+def find(name: str | Path | Tariff) -> Tariff:
+    """A tariff by its id, or by the path of its file (anything with a ``/``, .yaml or .yml).
+
+    Raises:
+        UnciaError: there is none, or its file is broken.
+    """
+    if isinstance(name, Tariff):
+        return name
+    return read(Path(name)) if _is_path(name) else get(str(name))
+
+
+def yaml_text(name: str) -> str:
+    """The text of a tariff's file, by id or path; it is checked first.
+
+    Raises:
+        UnciaError: there is no such tariff, or its file is broken.
+    """
+    find(name)
+    path = Path(name) if _is_path(name) else _FOLDER / f"{name}.yaml"
+    return path.read_text(encoding="utf-8")
+
+
+def _is_path(name: str | Path) -> bool:
+    return isinstance(name, Path) or name.endswith((".yaml", ".yml")) or "/" in name

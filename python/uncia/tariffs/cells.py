@@ -1,0 +1,314 @@
+"""From rows to cells: all rows of a group that every tariff treats alike, with their sums.
+
+A cell holds the rows of one group that have the same allocation and the same gaps (columns that
+are null). Times and used amounts are rounded row by row, then summed over the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ibis
+from ibis.expr import types as ir
+
+from uncia.errors import UnciaError
+from uncia.tariffs.columns import Col, Columns
+from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
+from uncia.tariffs.model import Charge, Tariff
+from uncia.units import MICRO_PER_VCPU
+
+MAX_TIME: Final = 366 * 24 * 3600 * 10**9
+"""Longest duration that is believed, ns: a year. No platform runs an invocation for that long."""
+
+MAX_CPU: Final = 1000 * MICRO_PER_VCPU
+"""Largest vCPU allocation that is believed, micro-vCPU."""
+
+MAX_MEMORY: Final = 1 << 42
+"""Largest memory that is believed, bytes: 4 TiB. The fit multiplies it by 10^6 within 64 bits."""
+
+_BELIEVED: Final[dict[str, int]] = {
+    "execution": MAX_TIME,
+    "initialization": MAX_TIME,
+    "allocated_cpu": MAX_CPU,
+    "allocated_memory": MAX_MEMORY,
+    "cpu_user": MAX_TIME,
+    "cpu_system": MAX_TIME,
+    "memory_avg": MAX_MEMORY,
+    "memory_peak": MAX_MEMORY,
+    "reserved_cpu": MAX_CPU,
+    "borrowed_cpu_time": MAX_TIME,
+    "lent_cpu_time": MAX_TIME,
+    "lent_memory_avg": MAX_MEMORY,
+}
+"""The columns that bills are made from, with the largest value that is believed."""
+
+NOT_BILLABLE: Final[dict[int, str]] = {
+    1: "throttled",
+    2: "preempted",
+    3: "timeout before it ran",
+    4: "transport error before it ran",
+}
+"""What no tariff charges for, by code of the column `common`."""
+
+NO_EXECUTION: Final = 5
+ABSURD: Final = 6
+COMMON_UNPRICED: Final[dict[int, str]] = {
+    NO_EXECUTION: "execution is null",
+    ABSURD: "a value is negative or absurd",
+}
+PRICED: Final = 0
+
+# The column where each basis finds its amount; allocations come from the fit.
+_MEASURED: Final[dict[tuple[str, str], str]] = {
+    ("cpu", "used"): "cpu_time",
+    ("cpu", "reserved"): "reserved_cpu",
+    ("cpu", "borrowed"): "borrowed_cpu_time",
+    ("cpu", "lent"): "lent_cpu_time",
+    ("memory", "used"): "memory_avg",
+    ("memory", "lent"): "lent_memory_avg",
+}
+
+
+class Cells:
+    """Collects what the cells must hold: sums over rows, and the gaps that tell cells apart."""
+
+    def __init__(self, prepared: ir.Table, group_by: Sequence[str]) -> None:
+        self._rows = Columns(prepared)
+        groups = [f"g_{name}" for name in group_by]
+        self._keys = [*groups, "v_allocated_cpu", "v_allocated_memory", "common", "unknown_start"]
+        self._gaps: dict[str, Col] = {}
+        self._sums: dict[str, Col] = {}
+
+    def row(self, name: str) -> Col:
+        """A column of the rows."""
+        return self._rows.base(name)
+
+    def add(self, label: str, build: Callable[..., Any], *inputs: Col) -> Col:
+        """A column of the rows computed from others; see `Columns.add`."""
+        return self._rows.add(label, build, *inputs)
+
+    def sum(self, column: Col) -> str:
+        """The sum of a row column over each cell, DECIMAL(38, 0); the name of the cells' column."""
+        name = f"sum_{column.name}"
+        self._sums[name] = column
+        return name
+
+    def gap(self, name: str) -> str:
+        """Keep rows apart by whether a column is null; the name of the cells' column."""
+        gap = f"no_{name}"
+        if gap not in self._gaps:
+            self._gaps[gap] = self._rows.add(
+                "is null", lambda value: value.isnull(), self._rows.base(f"v_{name}")
+            )
+        return gap
+
+    def key(self, name: str) -> str:
+        """Keep rows apart by the value of a column."""
+        if name not in self._keys:
+            self._keys.append(name)
+        return name
+
+    def table(self) -> ir.Table:
+        """The cells: keys, gaps, sums, and ``n``, the number of rows."""
+        rows = self._rows.table()
+        gaps = {name: rows[column.name] for name, column in self._gaps.items()}
+        rows = rows.mutate(**gaps) if gaps else rows
+        return rows.aggregate(
+            {"n": rows.count().cast("int64")}
+            | {name: _sum(rows[column.name]) for name, column in self._sums.items()},
+            by=[*self._keys, *self._gaps],
+        )
+
+
+def _sum(value: Any) -> Any:
+    narrow = value if value.type().is_decimal() else value.cast("decimal(18, 0)")
+    return narrow.sum().cast("decimal(38, 0)")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Names of the cells' columns that a tariff's charges are made of; read by `equation`."""
+
+    billed: tuple[str, ...]
+    unrounded: tuple[str, ...]
+    beyond: str | None
+
+
+def tariff_sums(cells: Cells, tariff: Tariff) -> Sums:
+    """Ask for the sums that a tariff needs: of time for allocations, of amounts for usage."""
+    time, plain_time = _times(cells, tariff)
+    billed: list[str] = []
+    unrounded: list[str] = []
+    for charge in tariff.charges:
+        for column in measured_needs(charge):
+            cells.gap(column)
+        if charge.when != "always":
+            cells.key("preemptible")
+        if charge.basis == "allocated":
+            billed.append(cells.sum(time))
+            unrounded.append(cells.sum(plain_time))
+            continue
+        amount = cells.row(f"v_{_measured(charge)}")
+        bounded, plain = _bounded(cells, amount, charge), capped(cells, amount, charge)
+        if charge.is_rate:
+            bounded = cells.add("product", product, bounded, time)
+            plain = cells.add("product", product, plain, plain_time)
+        elif tariff.time.kind == "cpu":
+            bounded, plain = time, plain_time  # CPU time is the billable time, rounded already
+        billed.append(cells.sum(bounded))
+        unrounded.append(cells.sum(plain))
+    beyond = _beyond(cells, tariff)
+    return Sums(tuple(billed), tuple(unrounded), None if beyond is None else cells.sum(beyond))
+
+
+def used_memory(cells: Cells) -> str:
+    for column in ("cpu_time", "memory_avg"):
+        cells.gap(column)
+    return cells.sum(
+        cells.add("product", product, cells.row("v_memory_avg"), cells.row("v_execution"))
+    )
+
+
+def _times(cells: Cells, tariff: Tariff) -> tuple[Col, Col]:
+    """The billable time T of each row, ns: rounded up, and as it was."""
+    execution = cells.row("v_execution")
+    match tariff.time.kind:
+        case "execution":
+            plain = execution
+        case "turnaround":
+            plain = cells.add(
+                "turnaround",
+                lambda run, start: run + start.fill_null(0),
+                execution,
+                cells.row("v_initialization"),
+            )
+        case "cpu":
+            plain = cells.row("v_cpu_time")
+        case "instance":
+            raise UnciaError(f"the tariff {tariff.id} bills instance time, not invocations")
+    time = plain
+    if (step := tariff.time.granularity) is not None:
+        time = cells.add(f"round up to {step}", lambda value: round_up(value, step), time)
+    if (least := tariff.time.minimum) is not None:
+        time = cells.add(f"at least {least}", lambda value: at_least(value, least), time)
+    return time, plain
+
+
+def _bounded(cells: Cells, amount: Col, charge: Charge) -> Col:
+    """The amount used of each row, with granularity, minimum and maximum applied."""
+    if (step := charge.limit("granularity")) is not None:
+        amount = cells.add(f"round up to {step}", lambda value: round_up(value, step), amount)
+    if (least := charge.limit("minimum")) is not None:
+        amount = cells.add(f"at least {least}", lambda value: at_least(value, least), amount)
+    return capped(cells, amount, charge)
+
+
+def capped(cells: Cells | Columns, amount: Col, charge: Charge) -> Col:
+    most = charge.limit("maximum")
+    if most is None:
+        return amount
+    return cells.add(f"at most {most}", lambda value: at_most(value, most), amount)
+
+
+def _beyond(cells: Cells, tariff: Tariff) -> Col | None:
+    """1 for each row that exceeds what the platform allows; what is null exceeds nothing."""
+    limits = tariff.limits
+    if limits is None:
+        return None
+    known = (
+        ("v_execution", limits.execution),
+        ("v_cpu_time", limits.cpu_time),
+        ("v_memory_peak", limits.memory),
+    )
+    bounds = [(cells.row(name), bound) for name, bound in known if bound is not None]
+    if not bounds:
+        return None
+    most = [bound for _, bound in bounds]
+    return cells.add(
+        f"beyond {most}",
+        lambda *values: ibis.ifelse(
+            ibis.or_(
+                *(
+                    (value > integer(bound)).fill_null(False)
+                    for value, bound in zip(values, most, strict=True)
+                )
+            ),
+            integer(1),
+            integer(0),
+        ),
+        *(column for column, _ in bounds),
+    )
+
+
+def _measured(charge: Charge) -> str:
+    name = _MEASURED.get((charge.resource, charge.basis))
+    if name is None:
+        raise UnciaError(f"{charge.resource} {charge.basis} cannot be billed by request")
+    return name
+
+
+def measured_needs(charge: Charge) -> tuple[str, ...]:
+    """The measured columns without which a charge's amount is not known."""
+    return () if charge.basis == "allocated" else (_measured(charge),)
+
+
+def prepare(table: ir.Table, group_by: Sequence[str]) -> ir.Table:
+    """The needed columns only, as int64; a value that cannot be believed is null and marked."""
+    schema = table.schema()
+    for required in ("execution", *group_by):
+        if required not in schema:
+            raise UnciaError(f"the table has no column {required}, so it cannot be billed")
+    columns: dict[str, Any] = {f"g_{name}": table[name] for name in group_by}
+    absurd_row: Any = ibis.literal(False)
+    for name, most in _BELIEVED.items():
+        value = _integers(table, name)
+        if value is None:
+            columns[f"v_{name}"] = ibis.null("int64")
+            continue
+        absurd = ((value < integer(0)) | (value > integer(most))).fill_null(False)
+        absurd_row = absurd_row | absurd
+        columns[f"v_{name}"] = ibis.ifelse(absurd, ibis.null("int64"), value)
+    start = table["start"].cast("string") if "start" in schema else ibis.null("string")
+    cold = start.isin(["cold", "restored"]).fill_null(False)
+    columns["preemptible"] = (
+        table["preemptible"].cast("boolean") if "preemptible" in schema else ibis.null("boolean")
+    )
+    columns["unknown_start"] = cold & columns["v_initialization"].isnull()
+    execution = _integers(table, "execution")
+    ran = ibis.literal(False) if execution is None else execution.notnull()
+    outcome = table["outcome"].cast("string") if "outcome" in schema else ibis.literal("ok")
+    columns["common"] = ibis.cases(
+        (outcome == "throttled", 1),
+        (outcome == "preempted", 2),
+        (~ran & (outcome == "timeout"), 3),
+        (~ran & (outcome == "transport_error"), 4),
+        (~ran, NO_EXECUTION),
+        (absurd_row, ABSURD),
+        else_=PRICED,
+    ).cast("int16")
+    # A platform that reports only the total of CPU time has it in cpu_user.
+    user, system = columns["v_cpu_user"], columns["v_cpu_system"]
+    columns["v_cpu_time"] = ibis.ifelse(
+        user.isnull() & system.isnull(), ibis.null("int64"), user.fill_null(0) + system.fill_null(0)
+    )
+    return table.select(**columns)
+
+
+def _integers(table: ir.Table, name: str) -> Any:
+    """A column as int64, or None if it is not there or holds nothing.
+
+    Raises:
+        UnciaError: it holds something else than whole numbers.
+    """
+    dtype = table.schema().get(name)
+    # Parquet's null type comes through DuckDB as a type that Ibis does not know.
+    if dtype is None or dtype.is_null() or (dtype.is_unknown() and "NULL" in str(dtype)):
+        return None
+    if not dtype.is_integer():
+        raise UnciaError(
+            f"the column {name} is {dtype}, but bills are exact: it must hold whole numbers"
+            " (ns, bytes, micro-vCPU)"
+        )
+    return table[name].cast("int64")

@@ -1,0 +1,345 @@
+"""The form of a tariff: what a platform bills for, in what steps, at what price, and who says so.
+
+A tariff is data, one YAML file each. It follows Equation (1) of *Demystifying Serverless Costs on
+Public Platforms* (EuroSys'26, section 2.1): a billable time, charges for resources by allocation or
+by usage, granularities and minimums, and a fee for each invocation. Prices are decimal text, never
+floating point. A GB is 2^30 bytes (1024 MB), as the platforms count it; 1 MB is 2^20 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date
+from fractions import Fraction
+from typing import Annotated, Final, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+
+from uncia.forms import Form
+from uncia.tariffs.sizes import AnySizes, Fixed, Sizes, Text
+from uncia.units import (
+    GIB,
+    MICRO_PER_VCPU,
+    NS_PER_H,
+    NS_PER_S,
+    Duration,
+    Size,
+    UnitError,
+    parse_cpu,
+    parse_duration,
+    parse_size,
+)
+
+HOURS_PER_MONTH: Final = 720
+"""A month of 30 days, as the cost paper counts a monthly price (its EBS comparison)."""
+
+MAX_DECIMALS: Final = 24
+"""Decimals of a price; the finest public price has ten."""
+
+_MONEY: Final = re.compile(r"(?:0|[1-9][0-9]{0,11})(?:\.[0-9]{1,24})?")
+
+
+def _parse_money(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(
+            f'a price is decimal text in quotes, for example "0.0000166667"; {value!r} is not text'
+        )
+    if _MONEY.fullmatch(value) is None:
+        raise ValueError(
+            f"{value!r} is no price: write plain decimal digits, at most {MAX_DECIMALS} after the"
+            ' point, for example "0.0000166667"'
+        )
+    return value
+
+
+def _parse_date(value: object) -> date:
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{value!r} is not a date: write year-month-day, for example 2025-05-15")
+
+
+Money = Annotated[
+    str,
+    BeforeValidator(_parse_money),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^{_MONEY.pattern}$",
+            "description": "US dollars as decimal text",
+            "examples": ["0.0000166667", "0.034"],
+        }
+    ),
+]
+Date = Annotated[
+    date,
+    BeforeValidator(_parse_date),
+    PlainSerializer(date.isoformat, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date", "examples": ["2025-05-15"]}),
+]
+TariffId = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
+Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
+
+Resource = Literal["cpu", "memory", "storage", "instance"]
+Basis = Literal["allocated", "used", "reserved", "borrowed", "lent"]
+Unit = Literal[
+    "vCPU-second",
+    "vCPU-hour",
+    "GB-second",
+    "GB-hour",
+    "GB-month",
+    "instance-hour",
+    "instance-month",
+]
+
+_UNITS: Final[dict[str, tuple[str, ...]]] = {
+    "cpu": ("vCPU-second", "vCPU-hour"),
+    "memory": ("GB-second", "GB-hour"),
+    "storage": ("GB-hour", "GB-month"),
+    "instance": ("instance-hour", "instance-month"),
+}
+# How many base units (micro-vCPU x ns, bytes x ns, instances x ns) one unit of the price holds.
+_PER_UNIT: Final[dict[str, int]] = {
+    "vCPU-second": MICRO_PER_VCPU * NS_PER_S,
+    "vCPU-hour": MICRO_PER_VCPU * NS_PER_H,
+    "GB-second": GIB * NS_PER_S,
+    "GB-hour": GIB * NS_PER_H,
+    "GB-month": GIB * NS_PER_H * HOURS_PER_MONTH,
+    "instance-hour": NS_PER_H,
+    "instance-month": NS_PER_H * HOURS_PER_MONTH,
+}
+
+
+class Source(Form):
+    """Where a figure is from: a public page or a paper."""
+
+    citation: Text
+    url: Url | None = None
+    accessed: Date | None = None
+
+
+class BillableTime(Form):
+    """Which time is billed (T of Equation 1) and how it is rounded up.
+
+    ``execution``: the handler runs. ``turnaround``: the same plus the initialization that this
+    request waited for. ``instance``: the instance exists, whatever it does. ``cpu``: CPU time used.
+    """
+
+    kind: Literal["execution", "turnaround", "instance", "cpu"]
+    granularity: Duration | None = None
+    minimum: Duration | None = None
+    source: Text
+    note: Text | None = None
+
+    @field_validator("granularity")
+    @classmethod
+    def _above_zero(cls, value: int | None) -> int | None:
+        if value == 0:
+            raise ValueError("a granularity must be above zero; leave the key out for none")
+        return value
+
+
+class Charge(Form):
+    """A price for a resource, and the amount of it that is billed.
+
+    ``basis``: ``allocated`` and ``reserved`` amounts are multiplied by the billable time, as is the
+    average memory ``used`` or ``lent``; CPU ``used``, ``borrowed`` or ``lent`` is CPU time as it
+    is. What is ``lent`` is a credit. ``granularity``, ``minimum`` and ``maximum`` are of the
+    amount: a size for memory, vCPU for CPU allocated or reserved, a duration of CPU time otherwise.
+    """
+
+    resource: Resource
+    basis: Basis
+    price: Money | None
+    per: Unit
+    granularity: Text | None = None
+    minimum: Text | None = None
+    maximum: Text | None = None
+    amount: Text | None = None
+    when: Literal["always", "preemptible", "not_preemptible"] = "always"
+    source: Text
+    note: Text | None = None
+
+    @field_validator("basis")
+    @classmethod
+    def _basis_exists(cls, value: Basis, info: ValidationInfo) -> Basis:
+        resource = info.data.get("resource")
+        if resource in ("storage", "instance") and value != "allocated":
+            raise ValueError(f"{resource} is billed as allocated, not as {value}")
+        if resource == "memory" and value in ("reserved", "borrowed"):
+            raise ValueError(f"memory is billed as allocated, used or lent, not as {value}")
+        return value
+
+    @field_validator("per")
+    @classmethod
+    def _unit_fits(cls, value: Unit, info: ValidationInfo) -> Unit:
+        allowed = _UNITS.get(info.data.get("resource", ""), ())
+        if allowed and value not in allowed:
+            raise ValueError(f"{info.data['resource']} is priced per {' or '.join(allowed)}")
+        return value
+
+    @field_validator("granularity", "minimum", "maximum", "amount")
+    @classmethod
+    def _quantity_fits(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None or "resource" not in info.data or "basis" not in info.data:
+            return value
+        resource, basis = info.data["resource"], info.data["basis"]
+        if info.field_name == "amount" and resource != "storage":
+            raise ValueError("only storage has a fixed amount")
+        if resource == "instance":
+            raise ValueError("an instance is billed whole")
+        amount = _parse_amount(value, resource, basis)
+        if info.field_name == "granularity" and amount == 0:
+            raise ValueError("a granularity must be above zero; leave the key out for none")
+        return value
+
+    @property
+    def is_credit(self) -> bool:
+        """Whether the charge is taken off the bill (what was lent to others)."""
+        return self.basis == "lent"
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether the amount is a level that holds over the billable time, not CPU time itself."""
+        return self.resource != "cpu" or self.basis in ("allocated", "reserved")
+
+    @property
+    def unit_price(self) -> Fraction | None:
+        """Dollars per base unit (micro-vCPU x ns, bytes x ns, instances x ns), exactly."""
+        return None if self.price is None else Fraction(self.price) / _PER_UNIT[self.per]
+
+    def limit(self, name: Literal["granularity", "minimum", "maximum", "amount"]) -> int | None:
+        """A limit of the amount in its base unit: bytes, micro-vCPU, or ns of CPU time."""
+        text: str | None = getattr(self, name)
+        return None if text is None else _parse_amount(text, self.resource, self.basis)
+
+
+def _parse_amount(text: str, resource: str, basis: str) -> int:
+    try:
+        if resource in ("memory", "storage"):
+            return parse_size(text)
+        return parse_cpu(text) if basis in ("allocated", "reserved") else parse_duration(text)
+    except UnitError as error:
+        raise ValueError(str(error)) from error
+
+
+class Fee(Form):
+    """The fixed price of an invocation (C_0 of Equation 1)."""
+
+    price: Money | None
+    source: Text
+    note: Text | None = None
+
+
+class FreeTier(Form):
+    """What is free each month; recorded, and not taken off a bill."""
+
+    requests: Annotated[int, Field(ge=0)] | None = None
+    vcpu_seconds: Annotated[int, Field(ge=0)] | None = None
+    gb_seconds: Annotated[int, Field(ge=0)] | None = None
+    per: Literal["month"] = "month"
+    source: Text
+    note: Text | None = None
+
+
+class Limits(Form):
+    """What an invocation may not exceed; priced rows beyond it are counted, not dropped."""
+
+    execution: Duration | None = None
+    cpu_time: Duration | None = None
+    memory: Size | None = None
+    source: Text
+    note: Text | None = None
+
+
+class Tariff(Form):
+    """One tariff: a platform's public prices and rules at a date, or a billing model of a paper."""
+
+    id: TariffId
+    provider: Text
+    product: Text
+    region: Text | None
+    architecture: Literal["x86_64", "arm64", "any"]
+    currency: Literal["USD"]
+    as_of: Date
+    summary: Text
+    sources: Annotated[dict[str, Source], Field(min_length=1)]
+    time: BillableTime
+    charges: Annotated[list[Charge], Field(min_length=1)]
+    fee: Fee
+    sizes: Sizes
+    free_tier: FreeTier | None = None
+    limits: Limits | None = None
+    notes: list[Text] = Field(default_factory=list)
+
+    @field_validator("charges")
+    @classmethod
+    def _charges_fit_time(cls, value: list[Charge], info: ValidationInfo) -> list[Charge]:
+        time = info.data.get("time")
+        if time is None:
+            return value
+        for charge in value:
+            if charge.resource in ("storage", "instance") and time.kind != "instance":
+                raise ValueError(f"{charge.resource} is only billed over instance time")
+            if time.kind == "cpu" and (charge.resource, charge.basis) != ("cpu", "used"):
+                raise ValueError("over CPU time, only CPU used can be billed")
+            if time.kind == "cpu" and (charge.granularity or charge.minimum or charge.maximum):
+                raise ValueError("over CPU time, granularity and minimum stand under time")
+        return value
+
+    @field_validator("sizes")
+    @classmethod
+    def _sizes_fit_charges(cls, value: AnySizes, info: ValidationInfo) -> AnySizes:
+        charged = {
+            charge.resource
+            for charge in info.data.get("charges", ())
+            if charge.basis == "allocated"
+        }
+        if isinstance(value, Fixed):
+            if "cpu" in charged and value.cpu is None:
+                raise ValueError("allocated cpu is charged, so the fixed size must name its cpu")
+            if "memory" in charged and value.memory is None:
+                raise ValueError("allocated memory is charged, so the fixed size must name it")
+        return value
+
+    @property
+    def by_instance(self) -> bool:
+        """Whether instance time is billed, which the invocation table cannot tell."""
+        return self.time.kind == "instance"
+
+    @property
+    def unpriced_figures(self) -> tuple[str, ...]:
+        """What has no known price, in words; empty if the tariff can be billed."""
+        missing = [f"{c.resource} {c.basis}" for c in self.charges if c.price is None]
+        return (*missing, "fee") if self.fee.price is None else tuple(missing)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether any granularity or minimum applies, so that rounding can add to the bill."""
+        return bool(
+            self.time.granularity
+            or self.time.minimum
+            or any(charge.granularity or charge.minimum for charge in self.charges)
+        )
+
+    def cited(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Every reference to a source, with its path in the form."""
+        yield ("time", "source"), self.time.source
+        for position, charge in enumerate(self.charges):
+            yield ("charges", position, "source"), charge.source
+        yield ("fee", "source"), self.fee.source
+        yield ("sizes", "source"), self.sizes.source
+        if self.free_tier is not None:
+            yield ("free_tier", "source"), self.free_tier.source
+        if self.limits is not None:
+            yield ("limits", "source"), self.limits.source

@@ -1,0 +1,178 @@
+"""The commands `uncia bill` and `uncia tariffs`, run as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tariff_rows import row, table
+
+import uncia
+from uncia import record
+from uncia.tariffs import bill, ids
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "tariffs"
+
+
+def uncia_command(*arguments: object, width: int = 160) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, with this package on its path."""
+    source = str(Path(uncia.__file__).resolve().parents[1])
+    return subprocess.run(
+        [sys.executable, "-m", "uncia", *(str(argument) for argument in arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": source, "COLUMNS": str(width), "TERM": "dumb"},
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder: two experiments, a throttled row, a row without average memory."""
+    rows = [
+        row(invocation="a", experiment="warm", function="hello"),
+        row(invocation="b", experiment="warm", function="hello", memory_avg=None),
+        row(invocation="c", experiment="burst", function="spin"),
+        row(invocation="d", experiment="burst", outcome="throttled", execution=None),
+    ]
+    data = table(rows).append_column("attempt", pa.array([1] * len(rows), pa.int64()))
+    folder = tmp_path_factory.mktemp("runs") / "demo"
+    folder.mkdir()
+    record.write(record.conform(data, "invocations", epoch=0), folder / "invocations.parquet")
+    return folder
+
+
+def test_bill_prints_every_tariff_and_what_is_left_out(run: Path) -> None:
+    done = uncia_command("bill", run)
+    assert done.returncode == 0, done.stderr
+    for line in bill(run):
+        assert line.tariff in done.stdout
+    assert "Not billed by any platform, of 4 rows: 1 row (throttled)." in done.stdout
+    assert "Not in the bill of azure-consumption, spfu: 1 row (memory_avg is null)." in done.stdout
+    assert "USD a million" in done.stdout
+    first = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    cheapest = [line.tariff for line in sorted(bill(run), key=_cost)]
+    assert [word for word in first if word in cheapest] == cheapest
+
+
+def _cost(line: uncia.tariffs.Line) -> tuple[Fraction, str]:
+    assert line.cost_usd_per_million is not None
+    return line.cost_usd_per_million, line.tariff
+
+
+def test_bill_as_json_is_exact(run: Path) -> None:
+    done = uncia_command("bill", run, "--tariff", "aws-lambda-x86", "-t", "spfu", "--json")
+    assert done.returncode == 0, done.stderr
+    entries = json.loads(done.stdout)
+    assert [entry["tariff"] for entry in entries] == ["aws-lambda-x86", "spfu"]
+    (line, _) = bill(run, ["aws-lambda-x86", "spfu"])
+    assert entries[0]["rows"] == 3
+    assert entries[0]["total_rows"] == 4
+    assert Decimal(entries[0]["cost_usd"]) == line.cost_usd
+    assert int(entries[0]["billable_byte_ns"]) == line.billable_byte_ns
+    assert entries[0]["not_billable"] == {"throttled": 1}
+    assert entries[1]["unpriced"] == {"memory_avg is null": 1}
+
+
+def test_bill_by_experiment_and_function(run: Path) -> None:
+    done = uncia_command(
+        "bill", run, "-t", "slim", "--by", "experiment", "--by", "function", "--json"
+    )
+    groups = [(one["experiment"], one["function"], one["rows"]) for one in json.loads(done.stdout)]
+    assert groups == [("burst", "f", 0), ("burst", "spin", 1), ("warm", "hello", 2)]
+    shown = uncia_command("bill", run, "-t", "slim", "--by", "experiment").stdout
+    assert "experiment burst" in shown
+    assert "experiment warm" in shown
+
+
+def test_bill_takes_a_file_of_ones_own(run: Path) -> None:
+    done = uncia_command("bill", run, "-t", DATA / "own-cloud.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["tariff"] == "own-cloud"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-t", "gcp-run-instance"], "bills the time that instances exist"),
+        (["-t", "slim", "spfu"], "Write --tariff before each tariff: --tariff spfu"),
+        (["-t", "npfu"], "no public price is known"),
+        (["-t", "slimm"], "there is no tariff 'slimm'"),
+        (["-t", "none.yaml"], "none.yaml: there is no such file"),
+        (["--by", "colour"], "colour"),
+    ],
+)
+def test_bill_refuses_in_a_sentence(run: Path, arguments: list[str], message: str) -> None:
+    done = uncia_command("bill", run, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bill_of_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    done = uncia_command("bill", tmp_path)
+    assert done.returncode == 2
+    assert "is not the folder of a run" in done.stderr
+
+
+def test_tariffs_list_has_all() -> None:
+    done = uncia_command("tariffs", "list")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ids())
+    entries = json.loads(uncia_command("tariffs", "list", "--json").stdout)
+    assert [entry["id"] for entry in entries] == list(ids())
+
+
+def test_tariffs_show_names_prices_and_sources() -> None:
+    done = uncia_command("tariffs", "show", "aws-lambda-x86")
+    assert done.returncode == 0
+    for words in ("0.0000166667 per GB-second", "turnaround, in steps of 1ms", "[pricing]"):
+        assert words in done.stdout
+    assert "https://aws.amazon.com/lambda/pricing/" in done.stdout
+    assert uncia_command("tariffs", "show", "aws").returncode == 2
+
+
+def test_every_tariff_can_be_shown() -> None:
+    from typer.testing import CliRunner
+
+    from uncia.cli import build
+
+    for name in ids():
+        shown = CliRunner().invoke(build(), ["tariffs", "show", name])
+        assert shown.exit_code == 0, name
+        assert name in shown.output
+
+
+def test_tariffs_show_yaml_can_be_changed_and_checked(tmp_path: Path) -> None:
+    text = uncia_command("tariffs", "show", "npfu", "--yaml").stdout
+    own = tmp_path / "npfu-mine.yaml"
+    own.write_text(text.replace("price: null", 'price: "0.000001"'), encoding="utf-8")
+    done = uncia_command("tariffs", "check", own)
+    assert done.returncode == 0, done.stderr
+    assert "npfu is a well-formed tariff" in done.stdout
+
+
+def test_tariffs_check_gives_a_figure_to_compare() -> None:
+    done = uncia_command("tariffs", "check", DATA / "own-cloud.yaml")
+    # 0.1 s x 1 vCPU x 0.00002 + 0.175 GB-s (1792 MB) x 0.000002 + the fee, a million times.
+    assert "cost 2.45 USD" in done.stdout
+
+
+def test_tariffs_check_tells_all_mistakes_of_all_files(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    good = (DATA / "own-cloud.yaml").read_text(encoding="utf-8")
+    first.write_text(good.replace('price: "0.00002"', "price: 0.00002"), encoding="utf-8")
+    second.write_text(good.replace("kind: turnaround", "kind: turnarond"), encoding="utf-8")
+    done = uncia_command("tariffs", "check", first, DATA / "own-cloud.yaml", second)
+    assert done.returncode == 2
+    assert f"{first}:27: charges[0].price: a price is decimal text in quotes" in done.stderr
+    assert f"{second}:19: time.kind: 'turnarond' is not known, did you mean" in done.stderr
+    assert "own-cloud is a well-formed tariff" in done.stdout

@@ -1,0 +1,171 @@
+"""What a mistake in a tariff file is told as: file, line, key, and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from uncia.errors import UnciaError
+from uncia.tariffs import Tariff, read
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "tariffs"
+GOOD = (DATA / "own-cloud.yaml").read_text(encoding="utf-8")
+
+
+def told(path: Path, old: str, new: str) -> str:
+    assert GOOD.count(old) == 1, old
+    file = path / "own.yaml"
+    file.write_text(GOOD.replace(old, new), encoding="utf-8")
+    with pytest.raises(UnciaError) as caught:
+        read(file)
+    return caught.value.message.replace(f"{path}/", "")
+
+
+def line_of(text: str) -> int:
+    return 1 + GOOD[: GOOD.index(text)].count("\n")
+
+
+def test_the_good_file_is_good() -> None:
+    assert read(DATA / "own-cloud.yaml").id == "own-cloud"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "message"),
+    [
+        ("as_of:", "asof:", "asof", "unknown key, did you mean as_of? (allowed: id, provider"),
+        ("as_of: 2025-11-01", "as_of: yesterday", "as_of", "'yesterday' is not a date"),
+        ("id: own-cloud", "id: Own Cloud", "id", "must match pattern"),
+        ("currency: USD", "currency: EUR", "currency", "'EUR' is not known (allowed: USD)"),
+        (
+            'price: "0.00002"',
+            "price: 0.00002",
+            "charges[0].price",
+            'a price is decimal text in quotes, for example "0.0000166667"; 2e-05 is not text',
+        ),
+        ('price: "0.00002"', 'price: "2e-5"', "charges[0].price", "'2e-5' is no price"),
+        ('price: "0.00002"', 'price: "-1"', "charges[0].price", "'-1' is no price"),
+        ('price: "0.00002"', 'price: "1,5"', "charges[0].price", "'1,5' is no price"),
+        (
+            "per: vCPU-second",
+            "per: GB-second",
+            "charges[0].per",
+            "cpu is priced per vCPU-second or vCPU-hour",
+        ),
+        (
+            "per: vCPU-second",
+            "per: vCPU-secnd",
+            "charges[0].per",
+            "'vCPU-secnd' is not known, did you mean vCPU-second? (allowed: vCPU-second,",
+        ),
+        (
+            "granularity: 10 ms",
+            "granularity: 10",
+            "time.granularity",
+            "10 has no unit: a duration is written with one of ns, us, ms, s, min, h",
+        ),
+        ("granularity: 10 ms", "granularity: 0 ms", "time.granularity", "must be above zero"),
+        ("granularity: 10 ms", "granularity: 10 MB", "time.granularity", "is not a duration"),
+        (
+            "kind: turnaround",
+            "kind: turnarond",
+            "time.kind",
+            "'turnarond' is not known, did you mean turnaround?"
+            " (allowed: execution, turnaround, instance, cpu)",
+        ),
+        (
+            "granularity: 128 MB",
+            "granularity: 128 ms",
+            "charges[1].granularity",
+            "is not a size",
+        ),
+        (
+            "basis: used",
+            "basis: borrowed",
+            "charges[1].basis",
+            "memory is billed as allocated, used or lent, not as borrowed",
+        ),
+        ("basis: used", "basis: usd", "charges[1].basis", "did you mean used?"),
+        (
+            "resource: memory",
+            "resource: gpu",
+            "charges[1].resource",
+            "'gpu' is not known, did you mean cpu? (allowed: cpu, memory, storage, instance)",
+        ),
+        (
+            "kind: independent",
+            "kind: free",
+            "sizes.kind",
+            "'free' is not known (allowed: observed, proportional, fixed, combinations,"
+            " independent)",
+        ),
+        (
+            "step: 0.5 vCPU",
+            "step: 0.3 vCPU",
+            "sizes.cpu",
+            "minimum 0.5vCPU is not a whole number of steps of 0.3vCPU",
+        ),
+        (
+            "minimum: 128 MB\n    maximum: 8 GB",
+            "minimum: 9 GB\n    maximum: 8 GB",
+            "sizes.memory",
+            "minimum 9GB is above maximum 8GB",
+        ),
+        ("step: 64 MB", "step: 64 MB\n    setp: 1 MB", "sizes.memory.setp", "did you mean step?"),
+        (
+            "source: manual\n\nfee:",
+            "source: manaul\n\nfee:",
+            "charges[1].source",
+            "the source 'manaul' is not listed under sources (allowed: manual, prices)",
+        ),
+        ("fee:\n", "fees:\n", "fees", "unknown key, did you mean fee?"),
+        ("requests: 1000", "requests: many", "free_tier.requests", "must be a valid integer"),
+    ],
+)
+def test_a_mistake_names_its_line_and_key(
+    tmp_path: Path, old: str, new: str, key: str, message: str
+) -> None:
+    text = told(tmp_path, old, new)
+    assert message in text
+    first = line_of(old)
+    last = first + max(old.count("\n"), new.count("\n")) + 1
+    numbers = [int(part.split(":")[1]) for part in text.splitlines() if f": {key}: " in part]
+    assert numbers, text
+    # Where a check spans several keys, the line is that of the mapping above them.
+    assert any(first - 3 <= number <= last for number in numbers), text
+
+
+def test_a_missing_key_is_told(tmp_path: Path) -> None:
+    text = told(tmp_path, "provider: Us\n", "")
+    assert text == "own.yaml:1: provider: the key provider is missing"
+
+
+def test_a_fixed_size_must_name_what_is_charged(tmp_path: Path) -> None:
+    sizes = GOOD[GOOD.index("sizes:") : GOOD.index("free_tier:")]
+    fixed = "sizes:\n  kind: fixed\n  cpu: null\n  memory: 1 GB\n  source: manual\n\n"
+    assert "allocated cpu is charged" in told(tmp_path, sizes, fixed)
+
+
+def test_cpu_time_can_only_bill_cpu_used(tmp_path: Path) -> None:
+    text = told(tmp_path, "kind: turnaround", "kind: cpu")
+    assert "charges: over CPU time, only CPU used can be billed" in text
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        GOOD.replace("currency: USD", "currency: EUR").replace("kind: turnaround", "kind: never"),
+        encoding="utf-8",
+    )
+    with pytest.raises(UnciaError) as caught:
+        read(file)
+    lines = caught.value.message.splitlines()
+    assert len(lines) == 2
+    assert "currency" in lines[0]
+    assert "time.kind" in lines[1]
+
+
+def test_the_form_has_a_json_schema() -> None:
+    schema = Tariff.model_json_schema()
+    assert schema["additionalProperties"] is False
+    assert {"id", "charges", "sizes", "sources"} <= set(schema["required"])

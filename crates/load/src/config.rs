@@ -1,0 +1,169 @@
+//! What a load run is told, as JSON. Unknown keys are errors.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use uncia_arrivals::{NS_PER_S, Process};
+
+/// A connection that does not stand after this has met a host that does not answer: TCP has sent
+/// its SYN four times by then.
+const DEFAULT_CONNECT_TIMEOUT_NS: i64 = 10 * NS_PER_S;
+/// Longer than the functions of most experiments, shorter than anybody's patience.
+const DEFAULT_TOTAL_TIMEOUT_NS: i64 = 60 * NS_PER_S;
+/// Covers the error of a sleep with a timer slack of 1 ns on a busy virtual machine; see
+/// `benches/load`.
+const DEFAULT_SPIN_NS: i64 = 100_000;
+
+/// A load run.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Copied to the rows.
+    pub run: Option<String>,
+    /// Copied to the rows.
+    pub experiment: Option<String>,
+    /// Copied to the rows.
+    pub platform: Option<String>,
+    /// The invocation table: `NAME.arrows` while running.
+    pub out: PathBuf,
+    /// The spans that functions report; none: they are not kept.
+    #[serde(default)]
+    pub spans_out: Option<PathBuf>,
+    /// Whether the tables become `NAME.parquet` on a clean close.
+    #[serde(default = "yes")]
+    pub parquet: bool,
+    /// The Unix time from which the rows count; default: the start of the schedule.
+    #[serde(default)]
+    pub epoch_unix_ns: Option<i64>,
+    /// The Unix time at which the schedule starts; default: as soon as everything is ready.
+    #[serde(default)]
+    pub start_unix_ns: Option<i64>,
+    pub seed: u64,
+    /// Write the schedule, and send nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+    #[serde(default = "default_connect_timeout")]
+    pub connect_timeout_ns: i64,
+    /// From the first act for a request (connecting or writing) to the end of its answer.
+    #[serde(default = "default_total_timeout")]
+    pub total_timeout_ns: i64,
+    /// After SIGINT or SIGTERM, how long to wait for answers; default: the total timeout.
+    #[serde(default)]
+    pub drain_timeout_ns: Option<i64>,
+    /// Connections open at once; default: as many as it takes.
+    #[serde(default)]
+    pub max_connections: Option<usize>,
+    /// How long before a send time sleeping ends and polling begins.
+    #[serde(default = "default_spin")]
+    pub spin_ns: i64,
+    /// Whether the sending thread goes before every ordinary one (SCHED_FIFO), where that is allowed.
+    #[serde(default)]
+    pub realtime: bool,
+    /// What invocation ids begin with; default: made of `run` and `experiment`.
+    #[serde(default)]
+    pub invocation_prefix: Option<String>,
+    pub streams: Vec<Stream>,
+}
+
+/// Requests to one function, with send times of their own.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stream {
+    /// The function's name in the table.
+    pub function: String,
+    /// The key of the random stream; default: the function's name.
+    #[serde(default)]
+    pub label: Option<String>,
+    /// Replicas, visited in turn.
+    pub targets: Vec<Target>,
+    /// Default: POST with a body, GET without.
+    #[serde(default)]
+    pub method: Option<String>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub body: Option<Body>,
+    /// The header that carries the invocation id; none: it is not sent.
+    #[serde(default)]
+    pub invocation_header: Option<String>,
+    pub arrivals: Process,
+    /// When the stream's arrivals start, after the start of the schedule.
+    #[serde(default)]
+    pub start_ns: i64,
+}
+
+/// A replica of a function.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// The replica's own name.
+    pub function: String,
+    pub url: String,
+}
+
+/// A request's body.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Body {
+    Text(String),
+    Base64(String),
+}
+
+impl Config {
+    /// Reads a configuration; the error says line, column and what was expected.
+    pub fn from_json(json: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_connect_timeout() -> i64 {
+    DEFAULT_CONNECT_TIMEOUT_NS
+}
+
+fn default_total_timeout() -> i64 {
+    DEFAULT_TOTAL_TIMEOUT_NS
+}
+
+fn default_spin() -> i64 {
+    DEFAULT_SPIN_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINIMAL: &str = r#"{"out": "x.arrows", "seed": 7, "streams": [{"function": "hello",
+        "targets": [{"function": "hello-0", "url": "http://127.0.0.1:1/"}],
+        "arrivals": {"kind": "constant", "rate_per_s": "100", "duration_ns": 1000000000}}]}"#;
+
+    #[test]
+    fn defaults_fill_what_is_left_out() {
+        let config = Config::from_json(MINIMAL).unwrap();
+        assert!(config.parquet && !config.dry_run && config.epoch_unix_ns.is_none());
+        assert_eq!(config.total_timeout_ns, DEFAULT_TOTAL_TIMEOUT_NS);
+    }
+
+    #[test]
+    fn unknown_keys_are_errors_that_name_them() {
+        for (from, to) in [
+            ("\"seed\"", "\"sede\": 1, \"seed\""),
+            ("\"url\"", "\"uri\": \"\", \"url\""),
+            ("\"kind\": \"constant\"", "\"kind\": \"constant\", \"rate\": 5"),
+            ("\"function\": \"hello\"", "\"function\": \"hello\", \"burst\": 5"),
+        ] {
+            let error = Config::from_json(&MINIMAL.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains("unknown field"), "{error}");
+        }
+        let kind = MINIMAL.replace("\"constant\"", "\"uniform\"");
+        let error = Config::from_json(&kind).unwrap_err().to_string();
+        assert!(error.contains("`burst`, `constant`, `poisson`"), "{error}");
+        let rate = MINIMAL.replace("\"100\"", "\"NaN\"");
+        let error = Config::from_json(&rate).unwrap_err().to_string();
+        assert!(error.contains("\"NaN\" is not a rate"), "{error}");
+    }
+}

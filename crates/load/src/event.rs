@@ -1,0 +1,78 @@
+//! What a run tells while it goes on: one JSON object each.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+pub use crate::rows::Quantiles;
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Something the person should know before the run starts.
+    Warning {
+        message: String,
+    },
+    Start(Start),
+    Progress(Progress),
+    Done(Done),
+}
+
+/// The run is about to start.
+#[derive(Debug, Clone, Serialize)]
+pub struct Start {
+    /// Requests in the schedule.
+    pub scheduled: u64,
+    pub epoch_unix_ns: i64,
+    pub start_unix_ns: i64,
+    /// From the start to the last send time.
+    pub span_ns: i64,
+}
+
+/// How the run goes.
+#[derive(Debug, Clone, Serialize)]
+pub struct Progress {
+    pub elapsed_s: f64,
+    /// Requests in the whole schedule.
+    pub scheduled: u64,
+    pub sent: u64,
+    pub done: u64,
+    pub in_flight: u64,
+    pub ok: u64,
+    /// By outcome.
+    pub failed: BTreeMap<String, u64>,
+    /// Requests sent per second since the last progress.
+    pub rate: f64,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub lag_p99_us: Option<f64>,
+}
+
+/// How the run went.
+#[derive(Debug, Clone, Serialize)]
+pub struct Done {
+    pub rows: u64,
+    pub scheduled: u64,
+    pub sent: u64,
+    /// Scheduled, but not sent because the run was stopped. They have no rows.
+    pub unsent: u64,
+    pub ok: u64,
+    /// By outcome.
+    pub failed: BTreeMap<String, u64>,
+    /// The signal that stopped the run.
+    pub interrupted: Option<&'static str>,
+    pub elapsed_s: f64,
+    /// Requests per second from the first to the last send time, as scheduled.
+    pub offered_rate: Option<f64>,
+    /// The same, as sent.
+    pub achieved_rate: Option<f64>,
+    /// From the scheduled time to the end of the answer, of those that were answered.
+    pub latency_ms: Option<Quantiles>,
+    pub lag_us: Option<Quantiles>,
+    /// CPU time of the process, all threads.
+    pub cpu_s: f64,
+    /// The table's file, under its final name.
+    pub out: PathBuf,
+    pub spans_out: Option<PathBuf>,
+}

@@ -1,0 +1,34 @@
+//! HTTP/1.1 responses (RFC 9112), read without I/O: bytes in, facts out.
+
+mod chunked;
+mod head;
+mod response;
+
+pub use response::{ResponseReader, header};
+
+/// Why bytes are not a response, or not all of one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResponseError {
+    #[error("the answer is not HTTP/1: {0}")]
+    NotHttp(httparse::Error),
+    #[error("the head of the answer is longer than {limit} bytes")]
+    HeadTooLong { limit: usize },
+    #[error("the answer has an invalid Content-Length")]
+    ContentLength,
+    #[error("the answer has an invalid chunk size")]
+    ChunkSize,
+    #[error("a chunk of the answer does not end where its size says")]
+    ChunkEnd,
+    #[error("chunk extensions and trailers of the answer are longer than {limit} bytes")]
+    TrailersTooLong { limit: usize },
+    #[error("the server switched protocols")]
+    SwitchedProtocols,
+    #[error("the server closed the connection before it answered")]
+    NoAnswer,
+    #[error("the server closed the connection within the head of its answer")]
+    EndedInHead,
+    #[error("the server closed the connection after {received} of {expected} bytes of its answer")]
+    EndedInBody { received: u64, expected: u64 },
+    #[error("the server closed the connection within a chunked answer, after {received} bytes")]
+    EndedInChunks { received: u64 },
+}

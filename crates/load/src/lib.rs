@@ -1,0 +1,253 @@
+//! Uncia's load generator: arrivals become requests, requests become rows.
+//!
+//! The loop is open: every send time is fixed before the run, and no answer delays a request.
+//!
+//! * [`config`]: what a run is told. `plan` checks it and makes it ready.
+//! * `open_loop`: one thread that paces and does all that has to do with sockets, by means of `net`
+//!   (readiness, non-blocking connects) and `http1` (responses, without I/O).
+//! * `rows`: another thread, which makes rows of what the first hands over, writes the tables and
+//!   reports progress.
+
+mod clock;
+pub mod config;
+mod dry_run;
+mod error;
+pub mod event;
+mod http1;
+mod net;
+mod open_loop;
+mod plan;
+mod rows;
+mod stop;
+mod thread;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+use uncia_record::{Epoch, RecordError};
+
+pub use config::Config;
+pub use error::LoadError;
+pub use event::Event;
+pub use stop::{Signal, Stop};
+
+use clock::Clock;
+use event::{Done, Start};
+use net::Poller;
+use open_loop::{Finished, OpenLoop};
+use plan::Plan;
+use rows::{Counters, Recorder};
+
+/// From being ready to the start of the schedule, when no start time was given: enough for the
+/// threads to be running.
+const START_LEAD_NS: i64 = 50_000_000;
+
+/// Runs a configuration to its end, or until `stop` is told to stop it. Every request that was sent
+/// has its row then.
+///
+/// `on_event` is called from one thread at a time; what it takes long for delays rows, not requests.
+pub fn run(
+    config: &Config,
+    stop: &Stop,
+    on_event: &mut (dyn FnMut(&Event) + Send),
+) -> Result<Done, LoadError> {
+    run_with(Poller::new, config, stop, on_event)
+}
+
+fn run_with(
+    poller: fn() -> io::Result<Poller>,
+    config: &Config,
+    stop: &Stop,
+    on_event: &mut (dyn FnMut(&Event) + Send),
+) -> Result<Done, LoadError> {
+    let plan = Plan::new(config)?;
+    for message in &plan.warnings {
+        on_event(&Event::Warning { message: message.clone() });
+    }
+    let times = Times::of(config)?;
+    let done = match config.dry_run {
+        true => write_schedule(config, &plan, &times)?,
+        false => send(poller, config, &plan, &times, stop, on_event)?,
+    };
+    on_event(&Event::Done(done.clone()));
+    Ok(done)
+}
+
+/// When the rows' time begins, and when the schedule's does.
+struct Times {
+    epoch: Epoch,
+    start_unix_ns: i64,
+}
+
+impl Times {
+    fn of(config: &Config) -> Result<Self, LoadError> {
+        let now = clock::unix_now();
+        let start_unix_ns = match config.start_unix_ns {
+            Some(start) if start < now && !config.dry_run => {
+                return Err(LoadError::StartPassed { late_ns: now - start });
+            }
+            Some(start) => start,
+            None => now + START_LEAD_NS,
+        };
+        let epoch = Epoch::from_unix_ns(config.epoch_unix_ns.unwrap_or(start_unix_ns));
+        Ok(Self { epoch, start_unix_ns })
+    }
+
+    /// The start of the schedule on the rows' clock.
+    fn start(&self) -> i64 {
+        self.start_unix_ns - self.epoch.unix_ns()
+    }
+}
+
+fn write_schedule(config: &Config, plan: &Plan, times: &Times) -> Result<Done, LoadError> {
+    let began = Instant::now();
+    let rows = dry_run::write(plan, times.start_unix_ns, &config.out).map_err(|error| {
+        if matches!(error, RecordError::Io { .. }) {
+            LoadError::Create(error)
+        } else {
+            LoadError::Record(error)
+        }
+    })?;
+    Ok(Done {
+        rows,
+        scheduled: plan.extent.total,
+        sent: 0,
+        unsent: plan.extent.total,
+        ok: 0,
+        failed: Default::default(),
+        interrupted: None,
+        elapsed_s: began.elapsed().as_secs_f64(),
+        offered_rate: offered_rate(plan),
+        achieved_rate: None,
+        latency_ms: None,
+        lag_us: None,
+        cpu_s: cpu_seconds(),
+        out: finish_table(config, &config.out)?,
+        spans_out: None,
+    })
+}
+
+fn send(
+    poller: fn() -> io::Result<Poller>,
+    config: &Config,
+    plan: &Plan,
+    times: &Times,
+    stop: &Stop,
+    on_event: &mut (dyn FnMut(&Event) + Send),
+) -> Result<Done, LoadError> {
+    let began = Instant::now();
+    let spans_out = config.spans_out.as_deref();
+    let mut recorder =
+        Recorder::create(plan, times.epoch, &config.out, spans_out).map_err(LoadError::Create)?;
+    on_event(&Event::Start(Start {
+        scheduled: plan.extent.total,
+        epoch_unix_ns: times.epoch.unix_ns(),
+        start_unix_ns: times.start_unix_ns,
+        span_ns: plan.extent.last_ns,
+    }));
+    let counters = Counters::default();
+    let (outbox, inbox) = rows::channel();
+    let clock = Clock::since(times.epoch);
+    let (writing, counting) = (&mut recorder, &counters);
+    let record = move || {
+        thread::yield_to_others();
+        writing.run(&inbox, counting, stop, on_event)
+    };
+    let open_loop = || {
+        let poller = poller().map_err(LoadError::Poll)?;
+        OpenLoop::new(plan, clock, times.start(), stop, &counters, outbox, poller)
+            .map_err(LoadError::Poll)?
+            .run()
+    };
+    let (recorded, sent) = std::thread::scope(|scope| {
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let recording = named("uncia-rows").spawn_scoped(scope, record);
+        let recording = recording.map_err(LoadError::Thread)?;
+        let sending = named("uncia-send").spawn_scoped(scope, open_loop);
+        let sending = sending.map_err(LoadError::Thread)?;
+        Ok::<_, LoadError>((join(recording), join(sending)))
+    })?;
+    recorded?;
+    let statistics = recorder.close().map_err(LoadError::Record)?;
+    let out = finish_table(config, &config.out)?;
+    let spans_out = spans_out.map(|path| finish_table(config, path)).transpose()?;
+    // Only now: whatever went wrong with the sockets, the rows are kept.
+    let Finished { sent } = sent?;
+    Ok(Done {
+        rows: statistics.rows,
+        scheduled: plan.extent.total,
+        sent,
+        unsent: plan.extent.total - sent,
+        ok: statistics.ok,
+        interrupted: stop.first_signal().map(Signal::name),
+        elapsed_s: began.elapsed().as_secs_f64(),
+        offered_rate: offered_rate(plan),
+        achieved_rate: statistics.achieved_rate(),
+        latency_ms: statistics.latency_ms(),
+        lag_us: statistics.lag_us(),
+        failed: statistics.failed,
+        cpu_s: cpu_seconds(),
+        out,
+        spans_out,
+    })
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn offered_rate(plan: &Plan) -> Option<f64> {
+    rows::rate(plan.extent.total, plan.extent.last_ns - plan.extent.first_ns)
+}
+
+/// Gives a closed table its final form; returns its name.
+fn finish_table(config: &Config, stream: &Path) -> Result<PathBuf, LoadError> {
+    if !config.parquet {
+        return Ok(stream.to_owned());
+    }
+    uncia_record::recover(stream).map(|recovered| recovered.parquet).map_err(LoadError::Convert)
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / uncia_arrivals::NS_PER_S as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The way of systems without epoll.
+    #[test]
+    fn a_run_by_poll_alone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                    for _ in lines.filter(String::is_empty) {
+                        (&stream).write_all(b"HTTP/1.1 204 No\r\n\r\n").unwrap();
+                    }
+                });
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let arrivals = serde_json::json!(
+            {"kind": "burst", "sizes": [20], "interval_ns": 20_000_000, "bursts": 10});
+        let config = serde_json::from_value(serde_json::json!({
+            "out": folder.path().join("rows.arrows"), "seed": 1, "streams": [{
+                "function": "f", "targets": [{"function": "f", "url": url}], "arrivals": arrivals}],
+        }));
+        let stop = Stop::new().unwrap();
+        let done =
+            run_with(|| Ok(Poller::portable()), &config.unwrap(), &stop, &mut |_| {}).unwrap();
+        assert_eq!((done.rows, done.ok), (200, 200));
+    }
+}

@@ -1,0 +1,7 @@
+//! Sockets and their readiness.
+
+mod poll_set;
+mod poller;
+pub mod socket;
+
+pub use poller::{Event, Poller};

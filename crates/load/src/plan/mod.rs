@@ -1,0 +1,324 @@
+//! A configuration, checked and made ready: hosts resolved, requests rendered, schedule known.
+
+mod descriptors;
+mod endpoint;
+mod request;
+mod schedule;
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use uncia_arrivals::{MAX_SPAN_NS, Process};
+use uncia_record::Text;
+
+use crate::config::{Config, Stream};
+use crate::error::LoadError;
+use crate::thread;
+use endpoint::Endpoints;
+
+pub use endpoint::Endpoint;
+pub use request::{RequestTemplate, Scratch};
+pub use schedule::{Entry, Extent, Schedule};
+
+/// The longest invocation id that the embedded platform takes.
+const MAX_INVOCATION_ID: usize = 128;
+/// Room in an invocation id for `-<stream>-<number>`.
+const INVOCATION_SUFFIX: usize = 32;
+/// Digits of the hash that keeps two prefixes apart whose differing characters had to go.
+const PREFIX_HASH_DIGITS: usize = 8;
+
+/// Everything that a run needs to know before its first request.
+#[derive(Debug)]
+pub struct Plan {
+    pub run: Option<Text>,
+    pub experiment: Option<Text>,
+    pub platform: Option<Text>,
+    pub prefix: String,
+    pub seed: u64,
+    pub endpoints: Vec<Endpoint>,
+    pub streams: Vec<PlannedStream>,
+    pub connect_timeout_ns: i64,
+    pub total_timeout_ns: i64,
+    pub drain_timeout_ns: i64,
+    pub spin_ns: i64,
+    /// Whether the sending thread goes before every ordinary one.
+    pub realtime: bool,
+    pub max_connections: Option<usize>,
+    pub extent: Extent,
+    /// What the person should know before the run starts.
+    pub warnings: Vec<String>,
+}
+
+/// A stream of requests to one function.
+#[derive(Debug)]
+pub struct PlannedStream {
+    pub function: Text,
+    pub label: String,
+    pub arrivals: Process,
+    pub start_ns: i64,
+    pub targets: Vec<PlannedTarget>,
+}
+
+/// A replica: where its requests go, and what they say.
+#[derive(Debug)]
+pub struct PlannedTarget {
+    pub function: Text,
+    /// Index into [`Plan::endpoints`].
+    pub endpoint: usize,
+    pub request: RequestTemplate,
+}
+
+impl Plan {
+    /// Checks the configuration and resolves its hosts. Nothing is sent.
+    pub fn new(config: &Config) -> Result<Self, LoadError> {
+        check_times(config)?;
+        check_output(&config.out, config.parquet)?;
+        if let Some(spans) = &config.spans_out {
+            check_output(spans, config.parquet)?;
+        }
+        if config.streams.is_empty() {
+            return Err(LoadError::NoStreams);
+        }
+        let mut endpoints = Endpoints::default();
+        let streams = config
+            .streams
+            .iter()
+            .map(|stream| plan_stream(stream, &mut endpoints, config.dry_run))
+            .collect::<Result<Vec<_>, _>>()?;
+        let extent = Extent::measure(config.seed, &streams, config.total_timeout_ns);
+        if extent.total == 0 {
+            return Err(LoadError::NothingScheduled);
+        }
+        let mut warnings = Vec::new();
+        if !config.dry_run {
+            warnings.extend(descriptors::provide(&extent, config.max_connections)?);
+        }
+        let mut realtime = config.realtime && !config.dry_run;
+        if realtime && let Err(error) = thread::may_take_precedence() {
+            realtime = false;
+            warnings.push(format!(
+                "real-time scheduling (\"realtime\") was refused: {error}; it takes root, \
+                 CAP_SYS_NICE, or an rtprio limit of at least 10 (`ulimit -r`): going on without, \
+                 so requests may be late when the CPUs are busy"
+            ));
+        }
+        let text = |value: &Option<String>| value.as_deref().map(Text::from);
+        Ok(Self {
+            run: text(&config.run),
+            experiment: text(&config.experiment),
+            platform: text(&config.platform),
+            prefix: prefix(config)?,
+            seed: config.seed,
+            endpoints: endpoints.into_vec(),
+            streams,
+            connect_timeout_ns: config.connect_timeout_ns,
+            total_timeout_ns: config.total_timeout_ns,
+            drain_timeout_ns: config.drain_timeout_ns.unwrap_or(config.total_timeout_ns),
+            spin_ns: config.spin_ns,
+            realtime,
+            max_connections: config.max_connections,
+            extent,
+            warnings,
+        })
+    }
+
+    /// All requests of all streams, in the order of their send times.
+    pub fn schedule(&self) -> Schedule {
+        Schedule::new(self.seed, &self.streams)
+    }
+
+    /// The id of a request: the same in every run of the same configuration.
+    pub fn invocation(&self, entry: &Entry) -> String {
+        format!("{}-{}-{}", self.prefix, entry.stream, entry.number)
+    }
+
+    pub fn target(&self, entry: &Entry) -> &PlannedTarget {
+        let targets = &self.streams[entry.stream].targets;
+        &targets[entry.target(targets.len())]
+    }
+}
+
+fn check_times(config: &Config) -> Result<(), LoadError> {
+    let positive = |key, value: i64| match value {
+        ..=0 => Err(LoadError::OutOfRange { key, value, rule: "above zero" }),
+        _ if value > MAX_SPAN_NS => {
+            Err(LoadError::OutOfRange { key, value, rule: "at most 100 years" })
+        }
+        _ => Ok(()),
+    };
+    let not_negative = |key, value: i64| match value {
+        0 => Ok(()),
+        _ if value < 0 => Err(LoadError::OutOfRange { key, value, rule: "zero or more" }),
+        _ => positive(key, value),
+    };
+    positive("connect_timeout_ns", config.connect_timeout_ns)?;
+    positive("total_timeout_ns", config.total_timeout_ns)?;
+    not_negative("drain_timeout_ns", config.drain_timeout_ns.unwrap_or(0))?;
+    not_negative("spin_ns", config.spin_ns)?;
+    for (key, value) in
+        [("epoch_unix_ns", config.epoch_unix_ns), ("start_unix_ns", config.start_unix_ns)]
+    {
+        if let Some(value @ ..0) = value {
+            return Err(LoadError::OutOfRange { key, value, rule: "zero or more" });
+        }
+    }
+    if config.max_connections == Some(0) {
+        return Err(LoadError::OutOfRange {
+            key: "max_connections",
+            value: 0,
+            rule: "at least 1, or left out",
+        });
+    }
+    for stream in &config.streams {
+        not_negative("start_ns", stream.start_ns)?;
+    }
+    Ok(())
+}
+
+fn check_output(path: &Path, parquet: bool) -> Result<(), LoadError> {
+    if path.extension().is_none_or(|extension| extension != "arrows") {
+        return Err(LoadError::OutName { path: path.to_owned() });
+    }
+    let mut taken = vec![path.to_owned()];
+    if parquet {
+        taken.push(path.with_extension("parquet"));
+    }
+    match taken.into_iter().find(|path: &PathBuf| path.exists()) {
+        Some(path) => Err(LoadError::OutExists { path }),
+        None => Ok(()),
+    }
+}
+
+fn plan_stream(
+    stream: &Stream,
+    endpoints: &mut Endpoints,
+    dry_run: bool,
+) -> Result<PlannedStream, LoadError> {
+    stream
+        .arrivals
+        .validate()
+        .map_err(|source| LoadError::Arrivals { stream: stream.function.clone(), source })?;
+    if stream.targets.is_empty() {
+        return Err(LoadError::NoTargets { stream: stream.function.clone() });
+    }
+    let parts = request::Parts::of(stream)?;
+    let targets = stream.targets.iter().map(|target| {
+        let address = endpoint::Address::parse(&stream.function, &target.url)?;
+        let request = parts.render(&address);
+        let endpoint = endpoints.add(&stream.function, &target.url, address, dry_run)?;
+        Ok(PlannedTarget { function: target.function.as_str().into(), endpoint, request })
+    });
+    Ok(PlannedStream {
+        function: stream.function.as_str().into(),
+        label: stream.label.as_ref().unwrap_or(&stream.function).clone(),
+        arrivals: stream.arrivals.clone(),
+        start_ns: stream.start_ns,
+        targets: targets.collect::<Result<_, LoadError>>()?,
+    })
+}
+
+fn allowed_in_id(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "_.:-".contains(character)
+}
+
+fn prefix(config: &Config) -> Result<String, LoadError> {
+    const LIMIT: usize = MAX_INVOCATION_ID - INVOCATION_SUFFIX;
+    if let Some(prefix) = &config.invocation_prefix {
+        if prefix.is_empty() || prefix.len() > LIMIT || !prefix.chars().all(allowed_in_id) {
+            return Err(LoadError::Prefix { prefix: prefix.clone(), limit: LIMIT });
+        }
+        return Ok(prefix.clone());
+    }
+    let Some(run) = &config.run else {
+        // Without a run's name the time keeps the ids of two runs apart in a platform's log; a
+        // dry run has no such log and is to come out the same each time.
+        return Ok(match config.dry_run {
+            true => "dry".to_owned(),
+            false => format!("load-{:x}-{:x}", crate::clock::unix_now(), std::process::id()),
+        });
+    };
+    let full = match &config.experiment {
+        Some(experiment) => format!("{run}:{experiment}"),
+        None => run.clone(),
+    };
+    if full.len() <= LIMIT && full.chars().all(allowed_in_id) {
+        return Ok(full);
+    }
+    let replaced = full.chars().map(|c| if allowed_in_id(c) { c } else { '_' });
+    let kept: String = replaced.take(LIMIT - PREFIX_HASH_DIGITS - 1).collect();
+    let hash: String = Sha256::digest(&full).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{kept}.{}", &hash[..PREFIX_HASH_DIGITS]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(change: impl FnOnce(&mut serde_json::Value)) -> Result<Plan, LoadError> {
+        let mut json = serde_json::json!({"out": "/nonexistent/x.arrows", "seed": 7, "streams": [
+            {"function": "hello", "targets": [{"function": "hello-0", "url": "http://127.0.0.1:1/"}],
+             "arrivals": {"kind": "burst", "sizes": [2], "interval_ns": 0, "bursts": 1}}]});
+        change(&mut json);
+        Plan::new(&serde_json::from_value(json).unwrap())
+    }
+
+    fn message(change: impl FnOnce(&mut serde_json::Value)) -> String {
+        config(change).expect_err("the configuration is bad").to_string()
+    }
+
+    #[test]
+    fn bad_input_is_a_sentence_that_names_the_place() {
+        type Change = fn(&mut serde_json::Value);
+        let cases: [(&str, Change); 14] = [
+            ("no streams", |c| c["streams"] = serde_json::json!([])),
+            ("\"hello\" has no targets", |c| c["streams"][0]["targets"] = serde_json::json!([])),
+            ("total_timeout_ns is -1", |c| c["total_timeout_ns"] = (-1).into()),
+            ("start_ns is -5", |c| c["streams"][0]["start_ns"] = (-5).into()),
+            ("max_connections is 0", |c| c["max_connections"] = 0.into()),
+            ("must end in .arrows", |c| c["out"] = "x.parquet".into()),
+            ("number 0 of \"sizes\"", |c| c["streams"][0]["arrivals"]["sizes"][0] = 0.into()),
+            ("not a URL", |c| c["streams"][0]["targets"][0]["url"] = "http://".into()),
+            ("TLS", |c| c["streams"][0]["targets"][0]["url"] = "https://a/".into()),
+            ("not a method", |c| c["streams"][0]["method"] = "G T".into()),
+            ("can't be sent", |c| c["streams"][0]["headers"]["a b"] = "".into()),
+            ("can't be sent", |c| c["streams"][0]["headers"]["a"] = "x\r\ny: z".into()),
+            ("Content-Length", |c| c["streams"][0]["headers"]["Content-Length"] = "5".into()),
+            ("not valid base64", |c| {
+                c["streams"][0]["body"] = serde_json::json!({"base64": "!"});
+            }),
+        ];
+        for (expected, change) in cases {
+            let message = message(change);
+            assert!(message.contains(expected), "{expected:?} not in {message:?}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_without_a_single_request_is_an_error() {
+        let message = message(|c| {
+            c["streams"][0]["arrivals"] =
+                serde_json::json!({"kind": "poisson", "rate_per_s": "0.001", "duration_ns": 1});
+        });
+        assert!(message.contains("schedule is empty"), "{message}");
+    }
+
+    #[test]
+    fn ids_are_the_same_each_time_and_fit_the_platform_s_rule() {
+        let named = |run: &str| {
+            let plan = config(|c| {
+                c["run"] = run.into();
+                c["experiment"] = "warm".into();
+            });
+            let plan = plan.unwrap();
+            let last = plan.schedule().last().unwrap();
+            plan.invocation(&last)
+        };
+        assert_eq!(named("demo"), "demo:warm-0-1");
+        assert_ne!(named("a b"), named("a/b"));
+        for run in ["a b", "ü", &"x".repeat(500)] {
+            let id = named(run);
+            assert!(id.len() <= MAX_INVOCATION_ID && id.chars().all(allowed_in_id), "{id}");
+            assert_eq!(id, named(run));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The merged schedule of all streams.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use uncia_arrivals::{Arrivals, RandomStream};
+
+use super::PlannedStream;
+
+/// A request that is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Nanoseconds after the start of the schedule.
+    pub at: i64,
+    /// Index of its stream.
+    pub stream: usize,
+    /// Number within its stream, from 0.
+    pub number: u64,
+    /// Number of its burst within the stream.
+    pub burst: Option<i64>,
+}
+
+impl Entry {
+    /// Which of `targets` replicas it goes to: they take turns.
+    pub fn target(&self, targets: usize) -> usize {
+        (self.number % targets as u64) as usize
+    }
+}
+
+struct Source {
+    arrivals: Arrivals,
+    start_ns: i64,
+    next_number: u64,
+}
+
+/// The requests of all streams by time, then by stream; computed one at a time.
+pub struct Schedule {
+    sources: Vec<Source>,
+    /// The next arrival of each stream that has one: time, stream, burst.
+    heads: BinaryHeap<Reverse<(i64, usize, Option<i64>)>>,
+}
+
+impl Schedule {
+    pub fn new(seed: u64, streams: &[PlannedStream]) -> Self {
+        let sources = streams.iter().map(|stream| Source {
+            arrivals: stream.arrivals.arrivals(RandomStream::new(seed, &stream.label)),
+            start_ns: stream.start_ns,
+            next_number: 0,
+        });
+        let mut schedule = Self { sources: sources.collect(), heads: BinaryHeap::new() };
+        for stream in 0..schedule.sources.len() {
+            schedule.advance(stream);
+        }
+        schedule
+    }
+
+    fn advance(&mut self, stream: usize) {
+        let source = &mut self.sources[stream];
+        if let Some(arrival) = source.arrivals.next() {
+            self.heads.push(Reverse((source.start_ns + arrival.offset, stream, arrival.burst)));
+        }
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        let Reverse((at, stream, burst)) = self.heads.pop()?;
+        let source = &mut self.sources[stream];
+        let number = source.next_number;
+        source.next_number += 1;
+        self.advance(stream);
+        Some(Entry { at, stream, number, burst })
+    }
+}
+
+/// How much a schedule asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    /// Requests in all.
+    pub total: u64,
+    /// The first and the last send time.
+    pub first_ns: i64,
+    pub last_ns: i64,
+    /// The most requests at one and the same time.
+    pub simultaneous: u64,
+    /// The most requests that can be in flight if every answer takes until its timeout.
+    pub in_flight: u64,
+}
+
+impl Extent {
+    /// Goes through the schedule twice, one timeout apart; keeps nothing.
+    pub fn measure(seed: u64, streams: &[PlannedStream], timeout_ns: i64) -> Self {
+        let mut extent = Self::default();
+        let mut ended = Schedule::new(seed, streams).peekable();
+        let (mut at_once, mut open) = (0, 0);
+        for entry in Schedule::new(seed, streams) {
+            at_once = if entry.at == extent.last_ns { at_once + 1 } else { 1 };
+            while ended.next_if(|old| old.at + timeout_ns <= entry.at).is_some() {
+                open -= 1;
+            }
+            open += 1;
+            if extent.total == 0 {
+                extent.first_ns = entry.at;
+            }
+            extent.total += 1;
+            extent.last_ns = entry.at;
+            extent.simultaneous = extent.simultaneous.max(at_once);
+            extent.in_flight = extent.in_flight.max(open);
+        }
+        extent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use uncia_arrivals::Process;
+
+    fn stream(label: &str, start_ns: i64, arrivals: serde_json::Value) -> PlannedStream {
+        let arrivals: Process = serde_json::from_value(arrivals).unwrap();
+        arrivals.validate().unwrap();
+        PlannedStream {
+            function: label.into(),
+            label: label.to_owned(),
+            arrivals,
+            start_ns,
+            targets: Vec::new(),
+        }
+    }
+
+    fn poisson(label: &str) -> PlannedStream {
+        let arrivals = serde_json::json!(
+            {"kind": "poisson", "rate_per_s": "1000", "duration_ns": 500_000_000});
+        stream(label, 0, arrivals)
+    }
+
+    fn times(streams: &[PlannedStream], of: usize) -> Vec<i64> {
+        let schedule = Schedule::new(7, streams);
+        schedule.filter(|entry| entry.stream == of).map(|entry| entry.at).collect()
+    }
+
+    #[test]
+    fn a_stream_s_times_do_not_depend_on_the_others() {
+        let alone = times(&[poisson("a")], 0);
+        assert_eq!(alone, times(&[poisson("b"), poisson("a")], 1));
+        assert_ne!(alone, times(&[poisson("b"), poisson("a")], 0));
+    }
+
+    #[test]
+    fn extent_counts_what_is_at_once_and_what_can_be_open() {
+        let burst = serde_json::json!(
+            {"kind": "burst", "sizes": [3, 5], "interval_ns": 100, "bursts": 4});
+        let streams = [stream("a", 0, burst.clone()), stream("b", 100, burst)];
+        // At 0: 3; 100: 5 + 3; 200: 3 + 5; 300: 5 + 3; 400: 5.
+        let extent = Extent::measure(0, &streams, 100);
+        assert_eq!(
+            extent,
+            Extent { total: 32, first_ns: 0, last_ns: 400, simultaneous: 8, in_flight: 8 }
+        );
+        assert_eq!(Extent::measure(0, &streams, 101).in_flight, 16);
+        assert_eq!(Extent::measure(0, &streams, i64::MAX / 2).in_flight, 32);
+    }
+
+    proptest! {
+        #[test]
+        fn merged_is_sorted_and_complete(starts in prop::collection::vec(0i64..300_000_000, 1..6)) {
+            let streams: Vec<_> = starts.iter().enumerate().map(|(index, &start)| PlannedStream {
+                start_ns: start, ..poisson(&index.to_string())
+            }).collect();
+            let merged: Vec<Entry> = Schedule::new(1, &streams).collect();
+            prop_assert!(merged.is_sorted_by_key(|entry| (entry.at, entry.stream)));
+            for (index, stream) in streams.iter().enumerate() {
+                let own: Vec<_> = merged.iter().filter(|entry| entry.stream == index).collect();
+                let random = RandomStream::new(1, &stream.label);
+                let expected: Vec<_> = stream.arrivals.arrivals(random)
+                    .map(|arrival| arrival.offset + stream.start_ns).collect();
+                prop_assert_eq!(own.iter().map(|e| e.at).collect::<Vec<_>>(), expected);
+                prop_assert!(own.iter().zip(0..).all(|(entry, number)| entry.number == number));
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What an answer says: by its status, its headers, and the report that a function put into it.
+
+use serde::Deserialize;
+use uncia_record::{Epoch, Invocation, Span, Text};
+
+use super::batch::Completion;
+use crate::http1;
+
+const OUTCOMES: [&str; 6] =
+    ["ok", "function_error", "throttled", "timeout", "transport_error", "preempted"];
+const STARTS: [&str; 4] = ["cold", "restored", "thawed", "warm"];
+const TOO_MANY_REQUESTS: u16 = 429;
+/// Longer explanations are cut: an error column is for reading.
+const MAX_ERROR_CHARACTERS: usize = 500;
+/// How AWS Lambda words a timeout, which it reports as an error of the function.
+const LAMBDA_TIMEOUT: &str = "Task timed out after";
+
+/// The part of a function's JSON answer that is about the invocation itself.
+#[derive(Debug, Default, Deserialize)]
+struct Report {
+    fresh: Option<bool>,
+    instance: Option<String>,
+    handler_start_ns: Option<i64>,
+    handler_end_ns: Option<i64>,
+}
+
+/// The keys of an answer that matter; a function's own are passed over without being kept.
+#[derive(Debug, Default, Deserialize)]
+struct Answer {
+    #[serde(default, deserialize_with = "lenient")]
+    uncia: Option<Report>,
+    #[serde(default, rename = "errorType", deserialize_with = "lenient")]
+    error_type: Option<String>,
+    #[serde(default, rename = "errorMessage", deserialize_with = "lenient")]
+    error_message: Option<String>,
+    #[serde(default, alias = "Message", deserialize_with = "lenient")]
+    message: Option<String>,
+}
+
+/// Functions may use these keys for something else; that is no error.
+fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::de::DeserializeOwned,
+{
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
+}
+
+impl Answer {
+    fn read(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or_default()
+    }
+
+    fn explanation(&self) -> Option<String> {
+        match (&self.error_type, &self.error_message) {
+            (Some(kind), Some(message)) => Some(format!("{kind}: {message}")),
+            (Some(one), None) | (None, Some(one)) => Some(one.clone()),
+            (None, None) => self.message.clone(),
+        }
+    }
+}
+
+/// Fills the columns that depend on the answer; returns the span of the handler if the function
+/// reported one.
+pub fn fill(
+    row: &mut Invocation,
+    completion: &Completion,
+    head: &[u8],
+    body: &[u8],
+    epoch: Epoch,
+) -> Option<Span> {
+    let mut headers = Headers::default();
+    if !head.is_empty() {
+        http1::header(head, |name, value| headers.see(row, name, value, epoch));
+    }
+    let answer = if body.is_empty() { Answer::default() } else { Answer::read(body) };
+    let (outcome, error) = match (&completion.failure, completion.status) {
+        (Some(failure), _) => (failure.outcome(), Some(failure.to_string())),
+        (None, Some(status)) => judge(status, &headers, &answer, body),
+        (None, None) => unreachable!("a request ends with an answer or a failure"),
+    };
+    row.outcome = outcome.into();
+    row.error = error.map(|text| text.chars().take(MAX_ERROR_CHARACTERS).collect());
+    let report = answer.uncia?;
+    if row.start.is_none() {
+        row.start = report.fresh.map(|fresh| Text::from(if fresh { "cold" } else { "warm" }));
+    }
+    if row.instance.is_none() {
+        row.instance = report.instance.map(Text::from);
+    }
+    let (start, end) = (report.handler_start_ns?, report.handler_end_ns?);
+    Some(Span {
+        run: row.run.clone(),
+        invocation: Some(row.invocation.clone()),
+        instance: row.instance.clone(),
+        name: "handler".into(),
+        start: start.checked_sub(epoch.unix_ns())?,
+        end: end.checked_sub(epoch.unix_ns())?,
+        clock: "function".into(),
+    })
+}
+
+/// Headers that do not go straight into a column.
+#[derive(Debug, Default)]
+struct Headers {
+    function_error: Option<String>,
+    outcome: Option<&'static str>,
+}
+
+impl Headers {
+    fn see(&mut self, row: &mut Invocation, name: &str, value: &[u8], epoch: Epoch) {
+        let Ok(value) = std::str::from_utf8(value) else {
+            return;
+        };
+        let name = name.to_ascii_lowercase();
+        // What is no number was not measured.
+        let number = || value.parse::<i64>().ok();
+        let time = || number().and_then(|unix| unix.checked_sub(epoch.unix_ns()));
+        let Some(key) = name.strip_prefix("x-uncia-") else {
+            match name.as_str() {
+                "x-amzn-requestid" => row.request_id = Some(value.to_owned()),
+                "x-amz-function-error" => self.function_error = Some(value.to_owned()),
+                _ => {}
+            }
+            return;
+        };
+        match key {
+            "outcome" => self.outcome = OUTCOMES.into_iter().find(|outcome| *outcome == value),
+            "start" => {
+                row.start = STARTS.into_iter().find(|start| *start == value).map(Text::from);
+            }
+            "instance" => row.instance = (!value.is_empty()).then(|| Text::from(value)),
+            "queued-ns" => row.queued = number(),
+            "initialization-ns" => row.initialization = number(),
+            "execution-ns" => row.execution = number(),
+            "billed-ns" => row.billed = number(),
+            "cpu-user-ns" => row.cpu_user = number(),
+            "cpu-system-ns" => row.cpu_system = number(),
+            "memory-avg" => row.memory_avg = number(),
+            "memory-peak" => row.memory_peak = number(),
+            "throttled-count" => row.throttled_count = number(),
+            "throttled-ns" => row.throttled_time = number(),
+            "started-unix-ns" => row.started = time(),
+            "ended-unix-ns" => row.ended = time(),
+            _ => {}
+        }
+    }
+}
+
+fn judge(
+    status: u16,
+    headers: &Headers,
+    answer: &Answer,
+    body: &[u8],
+) -> (&'static str, Option<String>) {
+    let message = answer.error_message.as_deref().unwrap_or_default();
+    let by_answer = match (status, &headers.function_error) {
+        (_, Some(_)) if message.contains(LAMBDA_TIMEOUT) => "timeout",
+        (_, Some(_)) => "function_error",
+        (200..=299, None) => "ok",
+        (TOO_MANY_REQUESTS, _) => "throttled",
+        (500..=599, _) => "function_error",
+        _ => "transport_error",
+    };
+    let outcome = headers.outcome.unwrap_or(by_answer);
+    if outcome == "ok" {
+        return (outcome, None);
+    }
+    let said = match &headers.function_error {
+        Some(kind) => kind.clone(),
+        None => format!("HTTP {status}"),
+    };
+    let explanation = answer.explanation().or_else(|| {
+        let text = String::from_utf8_lossy(body);
+        let is_text = !text.trim().is_empty() && !text.starts_with('{');
+        is_text.then(|| text.split_whitespace().collect::<Vec<_>>().join(" "))
+    });
+    let note = match status {
+        300..=399 if explanation.is_none() => Some("redirects are not followed".to_owned()),
+        _ => explanation,
+    };
+    (outcome, Some(note.map_or(said.clone(), |note| format!("{said}: {note}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Entry;
+    use crate::rows::failure::Failure;
+
+    fn answered(status: u16, head: &str, body: &str) -> (Invocation, Option<Span>) {
+        let mut completion =
+            Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, 0, 0);
+        completion.status = Some(status);
+        let mut row = Invocation { invocation: "i".to_owned(), ..Invocation::default() };
+        let head = if head.is_empty() {
+            String::new()
+        } else {
+            format!("HTTP/1.1 {status} X\r\n{head}\r\n\r\n")
+        };
+        let epoch = Epoch::from_unix_ns(1_000);
+        let span = fill(&mut row, &completion, head.as_bytes(), body.as_bytes(), epoch);
+        (row, span)
+    }
+
+    fn judged(status: u16, head: &str, body: &str) -> (String, Option<String>) {
+        let (row, _) = answered(status, head, body);
+        (row.outcome.to_string(), row.error)
+    }
+
+    #[test]
+    fn outcomes_follow_status_and_headers() {
+        let ok = |status| judged(status, "", "");
+        assert_eq!(ok(200), ("ok".into(), None));
+        assert_eq!(ok(204), ("ok".into(), None));
+        assert_eq!(ok(503), ("function_error".into(), Some("HTTP 503".into())));
+        assert_eq!(ok(302).1.unwrap(), "HTTP 302: redirects are not followed");
+        let throttled = judged(429, "", r#"{"Type": "User", "message": "Rate Exceeded."}"#);
+        assert_eq!(throttled, ("throttled".into(), Some("HTTP 429: Rate Exceeded.".into())));
+        let missing = judged(404, "", "not\n  here");
+        assert_eq!(missing, ("transport_error".into(), Some("HTTP 404: not here".into())));
+        let raised = r#"{"errorType": "ValueError", "errorMessage": "no"}"#;
+        let raised = judged(200, "X-Amz-Function-Error: Unhandled", raised);
+        assert_eq!(raised, ("function_error".into(), Some("Unhandled: ValueError: no".into())));
+        let late = r#"{"errorMessage": "2026-01-01 1234 Task timed out after 3.00 seconds"}"#;
+        assert_eq!(judged(200, "x-amz-function-error: Unhandled", late).0, "timeout");
+        assert_eq!(judged(504, "x-uncia-outcome: timeout", "").0, "timeout");
+        assert_eq!(judged(504, "x-uncia-outcome: whatever", "").0, "function_error");
+        assert_eq!(judged(200, "x-uncia-outcome: preempted", "").0, "preempted");
+    }
+
+    #[test]
+    fn the_platform_s_headers_become_columns() {
+        let head = "x-amzn-RequestId: r-1\r\nX-Uncia-Start: thawed\r\nx-uncia-instance: i-9\r\n\
+            x-uncia-queued-ns: 11\r\nx-uncia-execution-ns: 12\r\nx-uncia-billed-ns: 13\r\n\
+            x-uncia-cpu-user-ns: 14\r\nx-uncia-cpu-system-ns: 15\r\nx-uncia-memory-avg: 16\r\n\
+            x-uncia-memory-peak: 17\r\nx-uncia-throttled-count: 18\r\nx-uncia-throttled-ns: 19\r\n\
+            x-uncia-started-unix-ns: 1020\r\nx-uncia-ended-unix-ns: 1032\r\n\
+            x-uncia-initialization-ns: fast";
+        let (row, span) = answered(200, head, r#"{"uncia": {"fresh": true, "instance": "own"}}"#);
+        assert_eq!(span, None);
+        let expected = Invocation {
+            invocation: "i".to_owned(),
+            request_id: Some("r-1".to_owned()),
+            outcome: "ok".into(),
+            start: Some("thawed".into()),
+            instance: Some("i-9".into()),
+            queued: Some(11),
+            execution: Some(12),
+            billed: Some(13),
+            cpu_user: Some(14),
+            cpu_system: Some(15),
+            memory_avg: Some(16),
+            memory_peak: Some(17),
+            throttled_count: Some(18),
+            throttled_time: Some(19),
+            started: Some(20),
+            ended: Some(32),
+            ..Invocation::default()
+        };
+        assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn a_function_s_report_fills_what_the_platform_did_not_say() {
+        let body = r#"{"sum": [1, {"uncia": 3}], "uncia": {"fresh": false, "instance": "p-1",
+            "handler_start_ns": 1005, "handler_end_ns": 1009, "cpu_ns": 4, "valid": true}}"#;
+        let (row, span) = answered(200, "", body);
+        assert_eq!(row.start.as_deref(), Some("warm"));
+        assert_eq!(row.instance.as_deref(), Some("p-1"));
+        let span = span.unwrap();
+        assert_eq!(
+            (&*span.name, span.start, span.end, &*span.clock),
+            ("handler", 5, 9, "function")
+        );
+        assert_eq!(span.invocation.as_deref(), Some("i"));
+    }
+
+    #[test]
+    fn other_uses_of_the_same_keys_are_no_error() {
+        for body in ["{\"uncia\": 5, \"message\": [1]}", "{\"uncia\": {}}", "{broken", "{}"] {
+            let (row, span) = answered(200, "", body);
+            assert_eq!((&*row.outcome, row.start, span), ("ok", None, None), "{body}");
+        }
+    }
+
+    #[test]
+    fn failures_are_told_in_words() {
+        let mut completion =
+            Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, 0, 0);
+        completion.failure = Some(Failure::TotalTimeout { timeout_ns: 2_000_000_000 });
+        let mut row = Invocation::default();
+        fill(&mut row, &completion, b"", b"", Epoch::UNIX);
+        assert_eq!(&*row.outcome, "timeout");
+        assert_eq!(row.error.as_deref(), Some("no complete answer within 2000 ms"));
+    }
+}

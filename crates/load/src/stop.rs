@@ -1,0 +1,113 @@
+//! Ending a run early.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// Why a run is asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    Interrupt,
+    Terminate,
+}
+
+impl Signal {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        }
+    }
+
+    /// The exit code that shells expect of a process that the signal ended.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
+/// How urgently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Go on.
+    None,
+    /// Send nothing more, wait for answers.
+    Drain,
+    /// End at once.
+    Now,
+}
+
+const NO_SIGNAL: u8 = 0;
+const INTERRUPT: u8 = 1;
+const TERMINATE: u8 = 2;
+
+/// The handle with which other threads end a run. The first signal lets requests in flight finish;
+/// the second does not.
+#[derive(Debug)]
+pub struct Stop {
+    requests: AtomicU32,
+    first: AtomicU8,
+    wake: UnixStream,
+    woken: UnixStream,
+}
+
+impl Stop {
+    pub fn new() -> io::Result<Self> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        Ok(Self { requests: AtomicU32::new(0), first: AtomicU8::new(NO_SIGNAL), wake, woken })
+    }
+
+    /// A signal came.
+    pub fn signal(&self, signal: Signal) {
+        let code = match signal {
+            Signal::Interrupt => INTERRUPT,
+            Signal::Terminate => TERMINATE,
+        };
+        // Only the first is kept: it is what the exit code reports.
+        let _ = self.first.compare_exchange(NO_SIGNAL, code, Ordering::SeqCst, Ordering::SeqCst);
+        self.request(1);
+    }
+
+    /// Nothing that still happens could be recorded: end at once.
+    pub(crate) fn abort(&self) {
+        self.request(2);
+    }
+
+    fn request(&self, count: u32) {
+        self.requests.fetch_add(count, Ordering::SeqCst);
+        // A full buffer means that a wake-up is under way already.
+        let _ = (&self.wake).write(&[0]);
+    }
+
+    pub(crate) fn urgency(&self) -> Urgency {
+        match self.requests.load(Ordering::SeqCst) {
+            0 => Urgency::None,
+            1 => Urgency::Drain,
+            _ => Urgency::Now,
+        }
+    }
+
+    /// The signal that came first.
+    pub fn first_signal(&self) -> Option<Signal> {
+        match self.first.load(Ordering::SeqCst) {
+            INTERRUPT => Some(Signal::Interrupt),
+            TERMINATE => Some(Signal::Terminate),
+            _ => None,
+        }
+    }
+
+    /// Becomes readable when the run is asked to end.
+    pub(crate) fn woken(&self) -> &UnixStream {
+        &self.woken
+    }
+
+    /// Takes the wake-ups that have come.
+    pub(crate) fn take_wakes(&self) {
+        let mut bytes = [0; 64];
+        while matches!((&self.woken).read(&mut bytes), Ok(1..)) {}
+    }
+}

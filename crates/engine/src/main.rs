@@ -1,0 +1,65 @@
+//! `uncia-engine`: all of Uncia's Rust as one binary.
+//!
+//! Configuration goes in as JSON, tables come out as Arrow IPC, progress as JSON lines on stderr.
+//! SIGINT and SIGTERM end every subcommand cleanly.
+
+mod load;
+mod output;
+#[cfg(target_os = "linux")]
+mod probe;
+mod recover;
+#[cfg(target_os = "linux")]
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "uncia-engine", version, about = "Uncia's engine")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the embedded platform until SIGINT or SIGTERM.
+    #[cfg(target_os = "linux")]
+    Serve(serve::Arguments),
+    /// Generate load as a JSON configuration says.
+    Load {
+        /// The configuration: a file, or - for standard input.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Turn Arrow IPC streams that a crash left into Parquet files beside them.
+    Recover {
+        #[arg(required = true, value_name = "FILE.arrows")]
+        streams: Vec<PathBuf>,
+    },
+    /// Print the schemas of the tables as JSON.
+    Schema,
+    /// Print what this machine offers to the embedded platform as JSON.
+    #[cfg(target_os = "linux")]
+    Probe,
+}
+
+fn main() -> ExitCode {
+    // An instance's first process is this binary again; it must become one before any thread or
+    // runtime exists.
+    #[cfg(target_os = "linux")]
+    if let Some(code) = uncia_worker::instance::enter_if_asked() {
+        return code;
+    }
+    match Arguments::parse().command {
+        #[cfg(target_os = "linux")]
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Load { config } => load::run(&config),
+        Command::Recover { streams } => recover::run(&streams),
+        Command::Schema => output::print(&uncia_record::schema_json()),
+        #[cfg(target_os = "linux")]
+        Command::Probe => probe::run(),
+    }
+}

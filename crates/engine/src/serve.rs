@@ -1,0 +1,80 @@
+//! `uncia-engine serve`: the embedded platform until SIGINT or SIGTERM.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use uncia_worker::config::Config;
+use uncia_worker::serve::{ServeError, Worker};
+
+use crate::output::{self, BAD_INPUT, FAILED};
+
+/// Requests are short and wait for others; more threads only pass the work around.
+const MOST_THREADS: usize = 4;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The loopback address and port to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:9000", value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// The folder for functions, log and root filesystems; made if it is not there.
+    #[arg(long, value_name = "FOLDER")]
+    state: PathBuf,
+    /// The configuration as JSON; every key has a default.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Serves until told to stop.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let config = match read(arguments) {
+        Ok(config) => config,
+        Err(message) => return output::fail(&message, BAD_INPUT),
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(serve(arguments, config)),
+        Err(error) => output::fail(&format!("cannot start threads: {error}"), FAILED),
+    }
+}
+
+fn read(arguments: &Arguments) -> Result<Config, String> {
+    let Some(path) = &arguments.config else { return Ok(Config::default()) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Config::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
+    // From now on, so that a signal during the start ends in a clean stop too.
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        return output::fail("cannot handle signals", FAILED);
+    };
+    let worker = match Worker::start(arguments.listen, &arguments.state, config).await {
+        Ok(worker) => worker,
+        Err(error) => {
+            let code = if matches!(error, ServeError::NotLoopback(_)) { BAD_INPUT } else { FAILED };
+            return output::fail(&error.to_string(), code);
+        }
+    };
+    let ready = json!({
+        "event": "listening",
+        "address": worker.address().to_string(),
+        "pid": std::process::id(),
+        "warnings": worker.warnings(),
+    });
+    // Whoever started it may not listen; then nobody needs to know.
+    let _ = writeln!(std::io::stdout().lock(), "{ready}");
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    worker.stop().await;
+    ExitCode::SUCCESS
+}

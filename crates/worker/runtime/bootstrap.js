@@ -1,0 +1,278 @@
+// Runs a Node.js handler: the client of the Lambda Runtime API inside an instance.
+//
+// It speaks HTTP on a bare socket, because loading the module http costs every cold start several
+// milliseconds, and asks for the next event in the same write that carries the answer to the last.
+'use strict';
+
+const BEGAN = `${Math.round((performance.timeOrigin + performance.now()) * 1e3)}000`;
+
+const fs = require('fs');
+const net = require('net');
+const path = require('path');
+
+const PREFIX = '/2018-06-01/runtime/';
+const EXTENSIONS = ['', '.js', '.mjs', '.cjs'];
+// What Lambda's own runtime exits with after an error that nobody caught.
+const EXIT_UNCAUGHT = 129;
+
+const environment = process.env;
+const address = environment.AWS_LAMBDA_RUNTIME_API;
+const root = environment.LAMBDA_TASK_ROOT || '/var/task';
+
+class Unusable extends Error {
+  constructor(kind, message, cause) {
+    super(message);
+    this.name = kind;
+    if (cause && cause.stack) this.stack = cause.stack;
+  }
+}
+
+// The connection: every request that is sent adds what is to be done with its response.
+const expected = [];
+let received = Buffer.alloc(0);
+const socket = net.connect(Number(address.slice(address.lastIndexOf(':') + 1)), address.slice(0, address.lastIndexOf(':')));
+socket.setNoDelay(true);
+socket.on('data', (data) => {
+  received = received.length ? Buffer.concat([received, data]) : data;
+  read();
+});
+// The worker is gone, or has no more use for this instance.
+socket.on('error', () => process.exit(0));
+socket.on('close', () => process.exit(0));
+
+// The head of a response whose body has not arrived yet, so that it is read only once.
+let head = null;
+
+function read() {
+  for (;;) {
+    if (!head) {
+      const end = received.indexOf('\r\n\r\n');
+      if (end < 0) return;
+      const lines = received.toString('latin1', 0, end).split('\r\n');
+      const headers = {};
+      for (const line of lines.slice(1)) {
+        const colon = line.indexOf(':');
+        headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim();
+      }
+      const length = Number(headers['content-length'] || 0);
+      head = { status: Number(lines[0].split(' ')[1]), headers, body: end + 4, end: end + 4 + length };
+    }
+    if (received.length < head.end) return;
+    const { status, headers } = head;
+    const body = received.toString('utf8', head.body, head.end);
+    received = received.subarray(head.end);
+    head = null;
+    const then = expected.shift();
+    if (then) then(status, headers, body);
+  }
+}
+
+function get(where, headers, then) {
+  expected.push(then);
+  return `GET ${PREFIX}${where} HTTP/1.1\r\nHost: ${address}\r\n${headers}\r\n`;
+}
+
+function post(where, body, headers, then) {
+  expected.push(then);
+  return (
+    `POST ${PREFIX}${where} HTTP/1.1\r\nHost: ${address}\r\nContent-Type: application/json\r\n` +
+    `Content-Length: ${Buffer.byteLength(body)}\r\n${headers}\r\n${body}`
+  );
+}
+
+function kindHeader(kind) {
+  return `Lambda-Runtime-Function-Error-Type: ${kind.replace(/[^\x20-\x7e]/g, '?')}\r\n`;
+}
+
+// Lambda's object for anything that may be thrown.
+function describe(error) {
+  try {
+    if (error instanceof Error || (error && error.stack && error.message !== undefined)) {
+      const trace = String(error.stack).split('\n');
+      return { errorType: String(error.name), errorMessage: String(error.message), trace };
+    }
+    return { errorType: typeof error, errorMessage: String(error), trace: [] };
+  } catch {
+    return { errorType: 'handled', errorMessage: 'callback called with Error argument, but it could not be described', trace: [] };
+  }
+}
+
+function report(label, description) {
+  console.error('%s %s', label, JSON.stringify(description));
+}
+
+// The package's own word on whether its .js files are ES modules.
+function isModule(file) {
+  if (file.endsWith('.mjs')) return true;
+  if (!file.endsWith('.js')) return false;
+  for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
+    try {
+      return JSON.parse(fs.readFileSync(path.join(folder, 'package.json'), 'utf8')).type === 'module';
+    } catch {
+      // None here, or none that can be read: look above.
+    }
+    if (folder === root || folder === path.dirname(folder)) return false;
+  }
+}
+
+async function loadModule(name) {
+  const base = path.resolve(root, name);
+  const file = EXTENSIONS.map((it) => base + it).find((it) => fs.existsSync(it) && fs.statSync(it).isFile());
+  try {
+    if (file && isModule(file)) return await import(require('url').pathToFileURL(file).href);
+    return require(file || base);
+  } catch (error) {
+    if (error instanceof SyntaxError) {
+      throw new Unusable('Runtime.UserCodeSyntaxError', String(error), error);
+    }
+    if (error && (error.code === 'MODULE_NOT_FOUND' || error.code === 'ERR_MODULE_NOT_FOUND')) {
+      throw new Unusable('Runtime.ImportModuleError', String(error), error);
+    }
+    throw error;
+  }
+}
+
+async function load(name) {
+  const folder = path.dirname(name);
+  const match = /^([^.]*)\.(.*)$/.exec(path.basename(name));
+  if (!match || name.includes('..')) throw new Unusable('Runtime.MalformedHandlerName', 'Bad handler');
+  const module = await loadModule(path.join(folder, match[1]));
+  const find = (from) => match[2].split('.').reduce((value, key) => value && value[key], from);
+  const handler = find(module) || find(module.default);
+  if (handler === undefined) {
+    throw new Unusable('Runtime.HandlerNotFound', `${name} is undefined or not exported`);
+  }
+  if (typeof handler !== 'function') {
+    throw new Unusable('Runtime.HandlerNotFound', `${name} is not a function`);
+  }
+  return handler;
+}
+
+// The invocation that runs: {id, settled, answer, waits}.
+let current = null;
+
+// What is sent as the result. It may wait until the event loop has nothing left to do.
+function settle(invocation, error, result, failed, context) {
+  if (invocation.settled) return;
+  invocation.settled = true;
+  invocation.answer = () => {
+    if (failed) return sendError(invocation, error);
+    let body;
+    try {
+      body = JSON.stringify(result);
+    } catch (cause) {
+      return sendError(invocation, new Unusable('Runtime.MarshalError', `Unable to stringify response body: ${cause && cause.message}`, cause));
+    }
+    send(invocation, 'response', body === undefined ? 'null' : body, '');
+  };
+  if (!(invocation.waits && context.callbackWaitsForEmptyEventLoop)) invocation.answer();
+}
+
+function sendError(invocation, error) {
+  const description = describe(error);
+  report('Invoke Error', description);
+  send(invocation, 'error', JSON.stringify(description), kindHeader(description.errorType));
+}
+
+function send(invocation, kind, body, headers) {
+  if (current !== invocation) return;
+  current = null;
+  socket.ref();
+  socket.write(post(`invocation/${invocation.id}/${kind}`, body, headers, () => {}) + get('invocation/next', '', event));
+}
+
+function parse(text) {
+  return text === undefined ? undefined : JSON.parse(text);
+}
+
+let handler;
+
+function event(status, headers, body) {
+  if (status !== 200) {
+    console.error('the Runtime API answered %d: %s', status, body);
+    process.exit(1);
+  }
+  const id = headers['lambda-runtime-aws-request-id'];
+  const deadline = Number(headers['lambda-runtime-deadline-ms']);
+  const trace = headers['lambda-runtime-trace-id'];
+  if (trace) environment._X_AMZN_TRACE_ID = trace;
+  const invocation = { id, settled: false, answer: null, waits: true };
+  current = invocation;
+  // Now the event loop may run empty, which is how a function without a promise ends.
+  socket.unref();
+
+  const finish = (error, result) => settle(invocation, error, result, error !== null && error !== undefined, context);
+  const context = {
+    callbackWaitsForEmptyEventLoop: true,
+    functionName: environment.AWS_LAMBDA_FUNCTION_NAME,
+    functionVersion: environment.AWS_LAMBDA_FUNCTION_VERSION,
+    memoryLimitInMB: environment.AWS_LAMBDA_FUNCTION_MEMORY_SIZE,
+    logGroupName: environment.AWS_LAMBDA_LOG_GROUP_NAME,
+    logStreamName: environment.AWS_LAMBDA_LOG_STREAM_NAME,
+    awsRequestId: id,
+    invokedFunctionArn: headers['lambda-runtime-invoked-function-arn'],
+    clientContext: undefined,
+    identity: undefined,
+    getRemainingTimeInMillis: () => Math.max(deadline - Date.now(), 0),
+    done: finish,
+    fail: (error) => finish(error === undefined || error === null ? new Error('handled') : error),
+    succeed: (result) => finish(null, result),
+  };
+  try {
+    context.clientContext = parse(headers['lambda-runtime-client-context']);
+    const returned = handler(JSON.parse(body), context, finish);
+    if (returned && typeof returned.then === 'function') {
+      invocation.waits = false;
+      returned.then(
+        (result) => settle(invocation, null, result, false, context),
+        (error) => settle(invocation, error, null, true, context),
+      );
+    }
+  } catch (error) {
+    invocation.waits = false;
+    settle(invocation, error, null, true, context);
+  }
+}
+
+// Nothing is left to wait for.
+process.on('beforeExit', () => {
+  const invocation = current;
+  if (!invocation) return;
+  if (invocation.answer) {
+    invocation.answer();
+  } else if (invocation.waits) {
+    invocation.settled = true;
+    send(invocation, 'response', 'null', '');
+  } else {
+    invocation.settled = true;
+    sendError(invocation, new Unusable('Runtime.NodeJsExit', "the handler's promise was neither resolved nor rejected, and nothing is left that could do it"));
+  }
+});
+
+// An error that nobody caught leaves the process in an unknown state: it is reported, and the
+// instance ends.
+function uncaught(kind, error) {
+  const description = describe(error);
+  if (kind) description.errorType = kind;
+  report(kind || 'Uncaught Exception', description);
+  const where = current ? `invocation/${current.id}/error` : 'init/error';
+  current = null;
+  socket.ref();
+  expected.length = 0;
+  socket.write(post(where, JSON.stringify(description), kindHeader(description.errorType), () => process.exit(EXIT_UNCAUGHT)));
+}
+process.on('uncaughtException', (error) => uncaught(null, error));
+process.on('unhandledRejection', (error) => uncaught('Runtime.UnhandledPromiseRejection', error));
+
+load(environment._HANDLER || '').then(
+  (loaded) => {
+    handler = loaded;
+    socket.write(get('invocation/next', `Uncia-Began: ${BEGAN}\r\n`, event));
+  },
+  (error) => {
+    const description = describe(error);
+    report('Init Error', description);
+    const body = JSON.stringify(description);
+    socket.write(post('init/error', body, kindHeader(description.errorType), () => process.exit(1)));
+  },
+);

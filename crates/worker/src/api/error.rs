@@ -1,0 +1,144 @@
+//! Errors as Lambda's API gives them: a type, a status and a sentence.
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use serde_json::json;
+use uncia_policy::Rejection;
+
+use crate::store::{PackageError, StoreError, is_disk_full};
+
+pub type Answer = Response<Full<Bytes>>;
+
+/// An error of the API.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {message}")]
+pub struct ApiError {
+    pub status: StatusCode,
+    pub kind: &'static str,
+    pub message: String,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into() }
+    }
+
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidParameterValueException", message)
+    }
+
+    pub fn content(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidRequestContentException", message)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "ResourceNotFoundException", message)
+    }
+
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "ResourceConflictException", message)
+    }
+
+    pub fn precondition(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "PreconditionFailedException", message)
+    }
+
+    pub fn too_large(bytes: usize, most: usize) -> Self {
+        let message = format!("{bytes} byte payload is too large; at most {most} bytes are taken");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLargeException", message)
+    }
+
+    pub fn throttled(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequestsException", message)
+    }
+
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "AccessDeniedException", message)
+    }
+
+    pub fn no_operation(method: &http::Method, path: &str) -> Self {
+        let message = format!("{method} {path} is not an operation of this API");
+        Self::new(StatusCode::NOT_FOUND, "UnknownOperationException", message)
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceException", message)
+    }
+
+    pub fn service(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "ServiceException", message)
+    }
+
+    pub fn bad_http(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestException", message)
+    }
+
+    /// The answer that says it.
+    pub fn answer(&self) -> Answer {
+        let fault = if self.status.is_server_error() { "Service" } else { "User" };
+        let mut body = json!({"Type": fault, "Message": self.message, "message": self.message});
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            body["Reason"] = json!("ConcurrentInvocationLimitExceeded");
+        }
+        let mut answer = json_answer(self.status, &body);
+        answer.headers_mut().insert("x-amzn-errortype", http::HeaderValue::from_static(self.kind));
+        answer
+    }
+}
+
+impl From<PackageError> for ApiError {
+    fn from(error: PackageError) -> Self {
+        match error {
+            PackageError::Io(io) if is_disk_full(&io) => {
+                Self::service("The disk is full: the package was not stored")
+            }
+            PackageError::Io(_) => Self::service(error.to_string()),
+            PackageError::Zipped(_) => Self::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "RequestTooLargeException",
+                error.to_string(),
+            ),
+            _ => Self::invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::service(format!("The change was not stored: {error}"))
+    }
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::FunctionLimit => Self::throttled(
+                "Rate Exceeded: as many requests of the function are in flight as it may have",
+            ),
+            Rejection::WorkerLimit => Self::throttled(
+                "Rate Exceeded: as many requests are in flight as the platform takes",
+            ),
+            Rejection::NoFunction => Self::not_found("The function was deleted"),
+            Rejection::StartFailed(_) => Self::service("The instance could not be started"),
+            Rejection::ShuttingDown => Self::unavailable("The platform is shutting down"),
+        }
+    }
+}
+
+/// A JSON answer.
+pub fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// An answer without a body.
+pub fn empty_answer(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = status;
+    answer
+}

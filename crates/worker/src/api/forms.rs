@@ -1,0 +1,405 @@
+//! The bodies of the management requests, checked as Lambda checks them.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::error::ApiError;
+use crate::function::{Configuration, runtime_of};
+use crate::instance::{Host, Runtime};
+
+const MEMORY_MB: std::ops::RangeInclusive<u64> = 128..=10_240;
+const TIMEOUT_S: std::ops::RangeInclusive<u64> = 1..=900;
+const EPHEMERAL_MB: std::ops::RangeInclusive<u64> = 512..=10_240;
+const MAX_NAME: usize = 64;
+const MAX_DESCRIPTION: usize = 256;
+const MAX_HANDLER: usize = 128;
+/// Lambda's limit for all environment variables together.
+const MAX_ENVIRONMENT_BYTES: usize = 4 * 1024;
+const MAX_TAGS: usize = 50;
+/// Variables that the platform sets itself.
+const RESERVED: [&str; 16] = [
+    "_HANDLER",
+    "_X_AMZN_TRACE_ID",
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+    "AWS_EXECUTION_ENV",
+    "AWS_LAMBDA_FUNCTION_NAME",
+    "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+    "AWS_LAMBDA_FUNCTION_VERSION",
+    "AWS_LAMBDA_INITIALIZATION_TYPE",
+    "AWS_LAMBDA_LOG_GROUP_NAME",
+    "AWS_LAMBDA_LOG_STREAM_NAME",
+    "AWS_LAMBDA_RUNTIME_API",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "LAMBDA_TASK_ROOT",
+    "LAMBDA_RUNTIME_DIR",
+];
+
+/// What Lambda can do and this platform can't; each is refused unless it asks for nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct CreateFunction {
+    pub FunctionName: String,
+    pub Runtime: Option<String>,
+    pub Role: Option<String>,
+    pub Handler: Option<String>,
+    pub Code: Code,
+    pub Description: Option<String>,
+    pub Timeout: Option<u64>,
+    pub MemorySize: Option<u64>,
+    pub Publish: Option<bool>,
+    pub PackageType: Option<String>,
+    pub Environment: Option<Environment>,
+    pub Tags: Option<BTreeMap<String, String>>,
+    pub Architectures: Option<Vec<String>>,
+    pub EphemeralStorage: Option<EphemeralStorage>,
+    pub VpcConfig: Value,
+    pub DeadLetterConfig: Value,
+    pub KMSKeyArn: Value,
+    pub TracingConfig: Value,
+    pub Layers: Value,
+    pub FileSystemConfigs: Value,
+    pub ImageConfig: Value,
+    pub CodeSigningConfigArn: Value,
+    pub SnapStart: Value,
+    pub LoggingConfig: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct Code {
+    pub ZipFile: Option<String>,
+    pub S3Bucket: Value,
+    pub S3Key: Value,
+    pub S3ObjectVersion: Value,
+    pub ImageUri: Value,
+    pub SourceKMSKeyArn: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct UpdateCode {
+    pub ZipFile: Option<String>,
+    pub S3Bucket: Value,
+    pub S3Key: Value,
+    pub S3ObjectVersion: Value,
+    pub ImageUri: Value,
+    pub SourceKMSKeyArn: Value,
+    pub Publish: Option<bool>,
+    pub DryRun: Option<bool>,
+    pub RevisionId: Option<String>,
+    pub Architectures: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct UpdateConfiguration {
+    pub Runtime: Option<String>,
+    pub Role: Option<String>,
+    pub Handler: Option<String>,
+    pub Description: Option<String>,
+    pub Timeout: Option<u64>,
+    pub MemorySize: Option<u64>,
+    pub Environment: Option<Environment>,
+    pub RevisionId: Option<String>,
+    pub EphemeralStorage: Option<EphemeralStorage>,
+    pub VpcConfig: Value,
+    pub DeadLetterConfig: Value,
+    pub KMSKeyArn: Value,
+    pub TracingConfig: Value,
+    pub Layers: Value,
+    pub FileSystemConfigs: Value,
+    pub ImageConfig: Value,
+    pub SnapStart: Value,
+    pub LoggingConfig: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct Environment {
+    pub Variables: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct EphemeralStorage {
+    pub Size: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct UrlForm {
+    pub AuthType: Option<String>,
+    pub InvokeMode: Option<String>,
+    pub Cors: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct TagForm {
+    pub Tags: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub struct ConcurrencyForm {
+    pub ReservedConcurrentExecutions: u32,
+}
+
+/// Reads a request's JSON body; an unknown key is an error that names it.
+pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|error| {
+        let text = error.to_string();
+        if error.is_data() {
+            ApiError::invalid(format!("The request is not valid: {text}"))
+        } else {
+            ApiError::content(format!("Could not parse request body into json: {text}"))
+        }
+    })
+}
+
+/// Refuses what this platform does not have, unless it is empty.
+pub fn refuse(unsupported: &[(&str, &Value)]) -> Result<(), ApiError> {
+    for (key, value) in unsupported {
+        if asks_for_something(value) {
+            return Err(ApiError::invalid(format!(
+                "{key} is not supported by this platform; leave it out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn asks_for_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        // The values that mean "as it is anyway".
+        Value::String(text) => !matches!(text.as_str(), "" | "None" | "PassThrough" | "Text"),
+        Value::Array(items) => items.iter().any(asks_for_something),
+        Value::Object(items) => items.values().any(asks_for_something),
+        Value::Bool(flag) => *flag,
+        Value::Number(_) => true,
+    }
+}
+
+/// The bytes of a package given as base64.
+pub fn zip_file(code: Option<&str>) -> Result<Vec<u8>, ApiError> {
+    let Some(text) = code else {
+        return Err(ApiError::invalid(
+            "Please provide the package as ZipFile; S3 and images are not supported",
+        ));
+    };
+    base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|error| ApiError::invalid(format!("ZipFile is not valid base64: {error}")))
+}
+
+pub fn check_name(name: &str) -> Result<(), ApiError> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fine) {
+        return Err(ApiError::invalid(format!(
+            "FunctionName must be 1 to {MAX_NAME} letters, digits, hyphens and underscores, not {name:?}"
+        )));
+    }
+    Ok(())
+}
+
+fn in_range(key: &str, value: u64, range: &std::ops::RangeInclusive<u64>) -> Result<u64, ApiError> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(ApiError::invalid(format!(
+        "{key} must be between {} and {}, not {value}",
+        range.start(),
+        range.end()
+    )))
+}
+
+/// The runtime, which must exist on this host.
+pub fn check_runtime(identifier: &str, host: &Host) -> Result<Runtime, ApiError> {
+    let runtime = runtime_of(identifier).ok_or_else(|| {
+        ApiError::invalid(format!(
+            "Runtime {identifier:?} is not supported; python3.N, nodejsN.x and provided.al2023 are"
+        ))
+    })?;
+    if host.runtime_version(runtime).is_none() {
+        let missing = match runtime {
+            Runtime::Python => "Python 3 (python3)",
+            Runtime::Node => "Node.js (node)",
+            Runtime::Provided => "what custom runtimes need",
+        };
+        return Err(ApiError::invalid(format!(
+            "Runtime {identifier:?} needs {missing} on this machine, which has none: install it, \
+             or name it under runtimes in the configuration"
+        )));
+    }
+    Ok(runtime)
+}
+
+pub fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    if tags.len() > MAX_TAGS {
+        return Err(ApiError::invalid(format!("At most {MAX_TAGS} tags are allowed")));
+    }
+    match tags.keys().find(|key| key.is_empty() || key.len() > 128) {
+        Some(key) => Err(ApiError::invalid(format!("A tag's key has 1 to 128 bytes: {key:?}"))),
+        None => Ok(()),
+    }
+}
+
+pub fn check_architectures(given: Option<&[String]>) -> Result<String, ApiError> {
+    let own = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
+    match given {
+        None => Ok(own.to_owned()),
+        Some([one]) if one == own => Ok(own.to_owned()),
+        Some(other) => Err(ApiError::invalid(format!(
+            "Architectures must be [\"{own}\"], which this machine is, not {other:?}"
+        ))),
+    }
+}
+
+/// Settings common to creating and updating; what is left out stays as it is.
+#[derive(Default)]
+pub struct Settings<'a> {
+    pub handler: Option<&'a str>,
+    pub role: Option<&'a str>,
+    pub description: Option<&'a str>,
+    pub timeout: Option<u64>,
+    pub memory: Option<u64>,
+    pub ephemeral: Option<u64>,
+    pub environment: Option<&'a BTreeMap<String, String>>,
+}
+
+impl Settings<'_> {
+    /// Puts the settings into a configuration, or says which is wrong.
+    pub fn apply(&self, configuration: &mut Configuration) -> Result<(), ApiError> {
+        if let Some(handler) = self.handler {
+            let fine = !handler.is_empty()
+                && handler.len() <= MAX_HANDLER
+                && !handler.bytes().any(|byte| byte.is_ascii_whitespace());
+            if !fine {
+                return Err(ApiError::invalid(format!(
+                    "Handler must be 1 to {MAX_HANDLER} characters without spaces, not {handler:?}"
+                )));
+            }
+            handler.clone_into(&mut configuration.handler);
+        }
+        if let Some(role) = self.role {
+            role.clone_into(&mut configuration.role);
+        }
+        if let Some(description) = self.description {
+            if description.len() > MAX_DESCRIPTION {
+                return Err(ApiError::invalid(format!(
+                    "Description must have at most {MAX_DESCRIPTION} bytes"
+                )));
+            }
+            description.clone_into(&mut configuration.description);
+        }
+        if let Some(timeout) = self.timeout {
+            configuration.timeout_s = in_range("Timeout", timeout, &TIMEOUT_S)?;
+        }
+        if let Some(memory) = self.memory {
+            configuration.memory_mb = in_range("MemorySize", memory, &MEMORY_MB)?;
+        }
+        if let Some(size) = self.ephemeral {
+            configuration.ephemeral_mb = in_range("EphemeralStorage.Size", size, &EPHEMERAL_MB)?;
+        }
+        if let Some(environment) = self.environment {
+            check_environment(environment)?;
+            configuration.environment.clone_from(environment);
+        }
+        Ok(())
+    }
+}
+
+fn check_environment(environment: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    for (key, value) in environment {
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let first = key.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+        if RESERVED.contains(&key.as_str()) {
+            return Err(ApiError::invalid(format!(
+                "The environment variable {key} is reserved: the platform sets it"
+            )));
+        }
+        if !first || key.len() < 2 || !key.bytes().all(fine) || value.contains('\0') {
+            return Err(ApiError::invalid(format!(
+                "{key:?} is no name of an environment variable, or its value holds a NUL"
+            )));
+        }
+    }
+    let bytes: usize = environment.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_ENVIRONMENT_BYTES {
+        return Err(ApiError::invalid(format!(
+            "The environment variables have {bytes} bytes; at most {MAX_ENVIRONMENT_BYTES} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configuration() -> Configuration {
+        serde_json::from_value(serde_json::json!({
+            "runtime": "python3.11", "handler": "a.b", "role": "", "description": "",
+            "timeout_s": 3, "memory_mb": 128, "ephemeral_mb": 512, "environment": {},
+            "architecture": "x86_64", "modified_unix_ms": 0, "revision": "",
+            "reserved_concurrency": null,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn limits_are_lambdas() {
+        let mut to = configuration();
+        let set = |settings: Settings<'_>, to: &mut Configuration| settings.apply(to).is_ok();
+        assert!(set(Settings { memory: Some(10_240), ..Settings::default() }, &mut to));
+        assert!(!set(Settings { memory: Some(127), ..Settings::default() }, &mut to));
+        assert!(!set(Settings { timeout: Some(901), ..Settings::default() }, &mut to));
+        assert!(!set(Settings { handler: Some("a b"), ..Settings::default() }, &mut to));
+        assert_eq!(to.memory_mb, 10_240);
+    }
+
+    #[test]
+    fn reserved_and_long_environments_are_refused() {
+        let refuse = |key: &str, value: &str| {
+            check_environment(&BTreeMap::from([(key.to_owned(), value.to_owned())])).unwrap_err()
+        };
+        assert!(refuse("AWS_REGION", "x").message.contains("AWS_REGION"));
+        assert!(refuse("BIG", &"x".repeat(5_000)).message.contains("4096"));
+        assert!(refuse("1A", "x").message.contains("1A"));
+    }
+
+    #[test]
+    fn what_asks_for_nothing_is_taken() {
+        let empty = serde_json::json!({"SubnetIds": [], "SecurityGroupIds": []});
+        assert!(refuse(&[("VpcConfig", &empty)]).is_ok());
+        let layers = serde_json::json!(["arn:aws:lambda:us-east-1:1:layer:x:1"]);
+        assert!(refuse(&[("Layers", &layers)]).unwrap_err().message.contains("Layers"));
+    }
+
+    #[test]
+    fn unknown_keys_are_named() {
+        let error = read::<CreateFunction>(br#"{"FunctionNaem": "x"}"#).unwrap_err();
+        assert!(error.message.contains("FunctionNaem"), "{error}");
+        assert_eq!(
+            read::<CreateFunction>(b"{").unwrap_err().kind,
+            "InvalidRequestContentException"
+        );
+    }
+}

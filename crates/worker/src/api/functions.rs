@@ -1,0 +1,393 @@
+//! Creating, changing and describing functions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::error::{Answer, ApiError, empty_answer, json_answer};
+use super::forms::{
+    self, ConcurrencyForm, CreateFunction, Settings, UpdateCode, UpdateConfiguration,
+    check_architectures, check_name, check_runtime, check_tags, refuse, zip_file,
+};
+use super::route::query_values;
+use super::{ARN_PREFIX, Api};
+use crate::clock;
+use crate::function::{Configuration, Function, Overrides};
+use crate::ids;
+use crate::store::{Code, check_handler};
+
+const DEFAULT_TIMEOUT_S: u64 = 3;
+const DEFAULT_MEMORY_MB: u64 = 128;
+const DEFAULT_EPHEMERAL_MB: u64 = 512;
+const MAX_ITEMS: usize = 50;
+
+/// The name in a name, a partial ARN, or an ARN; the only version there is may be named.
+pub fn name_of(reference: &str) -> Result<&str, ApiError> {
+    let rest = reference.strip_prefix(ARN_PREFIX).unwrap_or_else(|| {
+        // `000000000000:function:NAME`, and ARNs of other accounts and regions.
+        reference.split_once(":function:").map_or(reference, |(_, name)| name)
+    });
+    let (name, version) = match rest.split_once(':') {
+        Some((name, version)) => (name, Some(version)),
+        None => (rest, None),
+    };
+    if version.is_some_and(|version| version != "$LATEST") {
+        return Err(ApiError::not_found(format!(
+            "Function not found: {reference}: only $LATEST exists on this platform"
+        )));
+    }
+    Ok(name)
+}
+
+/// The function that a request names.
+pub fn find(api: &Api, reference: &str) -> Result<Arc<Function>, ApiError> {
+    let name = name_of(reference)?;
+    api.registry
+        .get(name)
+        .ok_or_else(|| ApiError::not_found(format!("Function not found: {ARN_PREFIX}{name}")))
+}
+
+fn check_qualifier(query: &str) -> Result<(), ApiError> {
+    match query_values(query, "Qualifier").first() {
+        Some(version) if version != "$LATEST" => Err(ApiError::not_found(format!(
+            "There is no version {version:?}: only $LATEST exists on this platform"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Changes a function and makes the change known; `revision` must be the current one, if given.
+pub fn change(
+    api: &Arc<Api>,
+    reference: &str,
+    revision: Option<&str>,
+    edit: impl FnOnce(&mut Function) -> Result<(), ApiError>,
+) -> Result<Arc<Function>, ApiError> {
+    let name = name_of(reference)?;
+    let mut changes = api.registry.change();
+    let old = changes
+        .get(name)
+        .ok_or_else(|| ApiError::not_found(format!("Function not found: {ARN_PREFIX}{name}")))?;
+    if revision.is_some_and(|revision| revision != old.configuration.revision) {
+        return Err(ApiError::precondition(
+            "The RevisionId provided does not match the latest RevisionId",
+        ));
+    }
+    let mut function = (*old).clone();
+    edit(&mut function)?;
+    function.configuration.modified_unix_ms = clock::unix_ns() / 1_000_000;
+    function.configuration.revision = ids::uuid();
+    let function = changes.put(function, |function| api.dispatcher.configure(function))?;
+    Ok(function)
+}
+
+pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
+    let form: CreateFunction = forms::read(body)?;
+    let name = name_of(&form.FunctionName)?.to_owned();
+    check_name(&name)?;
+    refuse(&[
+        ("VpcConfig", &form.VpcConfig),
+        ("DeadLetterConfig", &form.DeadLetterConfig),
+        ("KMSKeyArn", &form.KMSKeyArn),
+        ("TracingConfig", &form.TracingConfig),
+        ("Layers", &form.Layers),
+        ("FileSystemConfigs", &form.FileSystemConfigs),
+        ("ImageConfig", &form.ImageConfig),
+        ("CodeSigningConfigArn", &form.CodeSigningConfigArn),
+        ("SnapStart", &form.SnapStart),
+        ("Code.S3Bucket", &form.Code.S3Bucket),
+        ("Code.S3Key", &form.Code.S3Key),
+        ("Code.S3ObjectVersion", &form.Code.S3ObjectVersion),
+        ("Code.ImageUri", &form.Code.ImageUri),
+        ("Code.SourceKMSKeyArn", &form.Code.SourceKMSKeyArn),
+    ])?;
+    if form.PackageType.as_deref().is_some_and(|kind| kind != "Zip") {
+        return Err(ApiError::invalid("PackageType must be Zip: images are not supported"));
+    }
+    let identifier =
+        form.Runtime.ok_or_else(|| ApiError::invalid("Runtime is required for a zip package"))?;
+    let runtime = check_runtime(&identifier, &api.host)?;
+    let handler =
+        form.Handler.ok_or_else(|| ApiError::invalid("Handler is required for a zip package"))?;
+    let tags = form.Tags.unwrap_or_default();
+    check_tags(&tags)?;
+    let overrides = Overrides::parse(&tags).map_err(ApiError::invalid)?;
+    let mut configuration = Configuration {
+        runtime: identifier,
+        handler: String::new(),
+        role: form.Role.ok_or_else(|| ApiError::invalid("Role is required"))?,
+        description: String::new(),
+        timeout_s: DEFAULT_TIMEOUT_S,
+        memory_mb: DEFAULT_MEMORY_MB,
+        ephemeral_mb: DEFAULT_EPHEMERAL_MB,
+        environment: BTreeMap::new(),
+        architecture: check_architectures(form.Architectures.as_deref())?,
+        modified_unix_ms: clock::unix_ns() / 1_000_000,
+        revision: ids::uuid(),
+        reserved_concurrency: None,
+    };
+    Settings {
+        handler: Some(&handler),
+        role: None,
+        description: form.Description.as_deref(),
+        timeout: form.Timeout,
+        memory: form.MemorySize,
+        ephemeral: form.EphemeralStorage.map(|storage| storage.Size),
+        environment: form.Environment.as_ref().map(|environment| &environment.Variables),
+    }
+    .apply(&mut configuration)?;
+    let zip = zip_file(form.Code.ZipFile.as_deref())?;
+    let exists = || ApiError::conflict(format!("Function already exist: {name}"));
+    if api.registry.get(&name).is_some() {
+        return Err(exists());
+    }
+    let code = api.registry.shelf().store(&zip, |folder| {
+        check_handler(folder, runtime, &configuration.runtime, &configuration.handler)
+    })?;
+    let mut changes = api.registry.change();
+    if changes.get(&name).is_some() {
+        return Err(exists());
+    }
+    let function = api.registry.new_function(&name, configuration, tags, overrides, code);
+    let function = changes.put(function, |function| api.dispatcher.configure(function))?;
+    Ok(json_answer(StatusCode::CREATED, &describe(api, &function)))
+}
+
+pub fn update_code(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+    let form: UpdateCode = forms::read(body)?;
+    refuse(&[
+        ("S3Bucket", &form.S3Bucket),
+        ("S3Key", &form.S3Key),
+        ("S3ObjectVersion", &form.S3ObjectVersion),
+        ("ImageUri", &form.ImageUri),
+        ("SourceKMSKeyArn", &form.SourceKMSKeyArn),
+    ])?;
+    let old = find(api, reference)?;
+    check_architectures(form.Architectures.as_deref())?;
+    let zip = zip_file(form.ZipFile.as_deref())?;
+    let settings = &old.configuration;
+    let code = api.registry.shelf().store(&zip, |folder| {
+        check_handler(folder, old.runtime(), &settings.runtime, &settings.handler)
+    })?;
+    if form.DryRun == Some(true) {
+        return Ok(json_answer(StatusCode::OK, &describe(api, &old)));
+    }
+    let function = change(api, reference, form.RevisionId.as_deref(), |function| {
+        function.code = code;
+        Ok(())
+    })?;
+    Ok(json_answer(StatusCode::OK, &describe(api, &function)))
+}
+
+pub fn update_configuration(
+    api: &Arc<Api>,
+    reference: &str,
+    body: &[u8],
+) -> Result<Answer, ApiError> {
+    let form: UpdateConfiguration = forms::read(body)?;
+    refuse(&[
+        ("VpcConfig", &form.VpcConfig),
+        ("DeadLetterConfig", &form.DeadLetterConfig),
+        ("KMSKeyArn", &form.KMSKeyArn),
+        ("TracingConfig", &form.TracingConfig),
+        ("Layers", &form.Layers),
+        ("FileSystemConfigs", &form.FileSystemConfigs),
+        ("ImageConfig", &form.ImageConfig),
+        ("SnapStart", &form.SnapStart),
+    ])?;
+    let function = change(api, reference, form.RevisionId.as_deref(), |function| {
+        let configuration = &mut function.configuration;
+        if let Some(identifier) = &form.Runtime {
+            check_runtime(identifier, &api.host)?;
+            configuration.runtime.clone_from(identifier);
+        }
+        Settings {
+            handler: form.Handler.as_deref(),
+            role: form.Role.as_deref(),
+            description: form.Description.as_deref(),
+            timeout: form.Timeout,
+            memory: form.MemorySize,
+            ephemeral: form.EphemeralStorage.as_ref().map(|storage| storage.Size),
+            environment: form.Environment.as_ref().map(|environment| &environment.Variables),
+        }
+        .apply(configuration)?;
+        if form.Handler.is_some() || form.Runtime.is_some() {
+            let runtime = function.runtime();
+            let configuration = &function.configuration;
+            let (identifier, handler) = (&configuration.runtime, &configuration.handler);
+            check_handler(&function.code.folder(), runtime, identifier, handler)?;
+        }
+        Ok(())
+    })?;
+    Ok(json_answer(StatusCode::OK, &describe(api, &function)))
+}
+
+pub fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {
+    check_qualifier(query)?;
+    let function = find(api, reference)?;
+    let sha256 = function.code.sha256();
+    let location = format!("http://{}/uncia/v1/code/{sha256}", api.address);
+    let mut body = json!({
+        "Configuration": describe(api, &function),
+        "Code": {"RepositoryType": "S3", "Location": location},
+        "Tags": function.tags,
+    });
+    if let Some(reserved) = function.configuration.reserved_concurrency {
+        body["Concurrency"] = json!({"ReservedConcurrentExecutions": reserved});
+    }
+    Ok(json_answer(StatusCode::OK, &body))
+}
+
+pub fn get_configuration(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {
+    check_qualifier(query)?;
+    Ok(json_answer(StatusCode::OK, &describe(api, &*find(api, reference)?)))
+}
+
+pub fn list(api: &Api, query: &str) -> Result<Answer, ApiError> {
+    let most = match query_values(query, "MaxItems").first() {
+        None => MAX_ITEMS,
+        Some(text) => match text.parse() {
+            Ok(number @ 1..=10_000) => usize::min(number, MAX_ITEMS),
+            _ => {
+                return Err(ApiError::invalid(format!("MaxItems must be 1 to 10000, not {text:?}")));
+            }
+        },
+    };
+    let marker = query_values(query, "Marker").into_iter().next().unwrap_or_default();
+    let mut later = api.registry.all();
+    later.retain(|function| *function.name > *marker);
+    let page: Vec<Value> = later.iter().take(most).map(|it| describe(api, it)).collect();
+    let mut body = json!({"Functions": page});
+    if later.len() > most {
+        body["NextMarker"] = json!(&*later[most - 1].name);
+    }
+    Ok(json_answer(StatusCode::OK, &body))
+}
+
+pub fn delete(api: &Arc<Api>, reference: &str, query: &str) -> Result<Answer, ApiError> {
+    check_qualifier(query)?;
+    let name = name_of(reference)?;
+    let mut changes = api.registry.change();
+    let function = changes
+        .get(name)
+        .ok_or_else(|| ApiError::not_found(format!("Function not found: {ARN_PREFIX}{name}")))?;
+    changes.remove(&function)?;
+    api.dispatcher.delete(&function);
+    Ok(empty_answer(StatusCode::NO_CONTENT))
+}
+
+pub fn versions(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+    let function = find(api, reference)?;
+    Ok(json_answer(StatusCode::OK, &json!({"Versions": [describe(api, &function)]})))
+}
+
+pub fn policy(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+    find(api, reference)?;
+    Err(ApiError::not_found("No policy is associated with the given resource."))
+}
+
+pub fn code_signing(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+    let function = find(api, reference)?;
+    Ok(json_answer(StatusCode::OK, &json!({"FunctionName": &*function.name})))
+}
+
+pub fn put_concurrency(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+    let form: ConcurrencyForm = forms::read(body)?;
+    let reserved = form.ReservedConcurrentExecutions;
+    reserve(api, reference, Some(reserved))?;
+    Ok(json_answer(StatusCode::OK, &json!({"ReservedConcurrentExecutions": reserved})))
+}
+
+pub fn delete_concurrency(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
+    reserve(api, reference, None)?;
+    Ok(empty_answer(StatusCode::NO_CONTENT))
+}
+
+fn reserve(api: &Arc<Api>, reference: &str, reserved: Option<u32>) -> Result<(), ApiError> {
+    change(api, reference, None, |function| {
+        function.configuration.reserved_concurrency = reserved;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+pub fn get_concurrency(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+    let function = find(api, reference)?;
+    let body = match function.configuration.reserved_concurrency {
+        Some(reserved) => json!({"ReservedConcurrentExecutions": reserved}),
+        None => json!({}),
+    };
+    Ok(json_answer(StatusCode::OK, &body))
+}
+
+/// A function as Lambda describes it.
+fn describe(api: &Api, function: &Function) -> Value {
+    let configuration = &function.configuration;
+    let version = api.host.runtime_version(function.runtime()).unwrap_or_default();
+    let mut body = json!({
+        "FunctionName": &*function.name,
+        "FunctionArn": function.arn,
+        "Runtime": configuration.runtime,
+        "Role": configuration.role,
+        "Handler": configuration.handler,
+        "CodeSize": function.code.zip_bytes(),
+        "Description": configuration.description,
+        "Timeout": configuration.timeout_s,
+        "MemorySize": configuration.memory_mb,
+        "LastModified": clock::iso_8601(configuration.modified_unix_ms),
+        "CodeSha256": base64_sha256(&function.code),
+        "Version": "$LATEST",
+        "TracingConfig": {"Mode": "PassThrough"},
+        "RevisionId": configuration.revision,
+        "State": "Active",
+        "LastUpdateStatus": "Successful",
+        "PackageType": "Zip",
+        "Architectures": [configuration.architecture],
+        "EphemeralStorage": {"Size": configuration.ephemeral_mb},
+        "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
+        // What really runs: the host's interpreter, whatever minor version was asked for.
+        "RuntimeVersionConfig": {
+            "RuntimeVersionArn": format!("arn:aws:lambda:us-east-1::runtime:host-{version}"),
+        },
+        "LoggingConfig": {
+            "LogFormat": "Text",
+            "LogGroup": format!("/aws/lambda/{}", function.name),
+        },
+    });
+    if !configuration.environment.is_empty() {
+        body["Environment"] = json!({"Variables": configuration.environment});
+    }
+    body
+}
+
+fn base64_sha256(code: &Code) -> String {
+    let bytes: Vec<u8> = code
+        .sha256()
+        .as_bytes()
+        .chunks_exact(2)
+        .filter_map(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
+        .collect();
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_go_by_name_or_arn() {
+        for reference in [
+            "resize",
+            "resize:$LATEST",
+            "000000000000:function:resize",
+            "arn:aws:lambda:us-east-1:000000000000:function:resize",
+            "arn:aws:lambda:us-east-1:000000000000:function:resize:$LATEST",
+        ] {
+            assert_eq!(name_of(reference).unwrap(), "resize");
+        }
+        assert_eq!(name_of("resize:3").unwrap_err().kind, "ResourceNotFoundException");
+    }
+}

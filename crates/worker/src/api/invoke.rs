@@ -1,0 +1,229 @@
+//! Invoke, and what every answer of a function carries.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body_util::Full;
+use serde_json::json;
+use uncia_record::Invocation;
+
+use super::Api;
+use super::error::{Answer, ApiError, empty_answer};
+use super::functions::find;
+use super::route::{decode, query_values};
+use crate::dispatch::{self, Answered, Submission};
+use crate::function::Function;
+use crate::ids;
+use crate::instance::{Outcome, StartError};
+
+/// Lambda's limit for a request whose answer is waited for: 6 MB and a little.
+pub const MAX_PAYLOAD_BYTES: usize = 6_291_556;
+/// Lambda's documented limit for an asynchronous request.
+const MAX_EVENT_BYTES: usize = 256 * 1024;
+/// Longest name that a client may give an invocation.
+const MAX_INVOCATION_NAME: usize = 128;
+
+/// Who asks, under which names.
+pub struct Names {
+    pub request_id: String,
+    pub invocation: String,
+    pub parent: Option<String>,
+}
+
+impl Names {
+    /// Takes the client's name for the invocation if it gives a proper one.
+    pub fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let request_id = ids::uuid();
+        let named = |header: &str| -> Result<Option<String>, ApiError> {
+            let Some(value) = headers.get(header) else { return Ok(None) };
+            let text = value.to_str().unwrap_or("");
+            let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':' | b'-');
+            if text.is_empty() || text.len() > MAX_INVOCATION_NAME || !text.bytes().all(fine) {
+                return Err(ApiError::invalid(format!(
+                    "{header} must be 1 to {MAX_INVOCATION_NAME} letters, digits and _.:-"
+                )));
+            }
+            Ok(Some(text.to_owned()))
+        };
+        let invocation = named("x-uncia-invocation")?.unwrap_or_else(|| request_id.clone());
+        Ok(Self { invocation, parent: named("x-uncia-parent")?, request_id })
+    }
+}
+
+/// Runs a function to its end even if the client goes away meanwhile.
+pub async fn run(
+    api: &Arc<Api>,
+    function: Arc<Function>,
+    names: Names,
+    payload: Bytes,
+    client_context: Option<String>,
+) -> Result<dispatch::Answer, ApiError> {
+    let submission = Submission {
+        function,
+        request_id: names.request_id,
+        invocation: names.invocation,
+        attempt: 1,
+        parent: names.parent,
+        payload,
+        client_context,
+        event: None,
+    };
+    let dispatcher = api.dispatcher.clone();
+    let task = tokio::spawn(async move { dispatcher.submit(submission).await });
+    task.await.map_err(|error| ApiError::service(format!("The invocation failed: {error}")))
+}
+
+pub async fn answer(
+    api: &Arc<Api>,
+    reference: &str,
+    head: &Parts,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let function = find(api, &decode(reference))?;
+    if query_values(head.uri.query().unwrap_or(""), "Qualifier").iter().any(|q| q != "$LATEST") {
+        return Err(ApiError::not_found("Only the version $LATEST exists on this platform"));
+    }
+    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let kind = header("x-amz-invocation-type").unwrap_or("RequestResponse");
+    let most = if kind == "Event" { MAX_EVENT_BYTES } else { MAX_PAYLOAD_BYTES };
+    if body.len() > most {
+        return Err(ApiError::too_large(body.len(), most));
+    }
+    let payload = if body.is_empty() { Bytes::from_static(b"{}") } else { body };
+    if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&payload) {
+        return Err(ApiError::content(format!("Could not parse request body into json: {error}")));
+    }
+    let names = Names::of(&head.headers)?;
+    let context = header("x-amz-client-context").map(str::to_owned);
+    match kind {
+        "RequestResponse" => {
+            let answer = run(api, function, names, payload, context).await?;
+            let tail = header("x-amz-log-type") == Some("Tail");
+            respond(&answer, tail)
+        }
+        "Event" => {
+            let request_id = names.request_id.clone();
+            api.events.accept(api, &function, names, payload, context).await?;
+            let mut accepted = empty_answer(StatusCode::ACCEPTED);
+            put(accepted.headers_mut(), "x-amzn-requestid", &request_id);
+            Ok(accepted)
+        }
+        "DryRun" => Ok(empty_answer(StatusCode::NO_CONTENT)),
+        other => Err(ApiError::invalid(format!(
+            "X-Amz-Invocation-Type must be RequestResponse, Event or DryRun, not {other:?}"
+        ))),
+    }
+}
+
+fn respond(answer: &dispatch::Answer, tail: bool) -> Result<Answer, ApiError> {
+    let request_id = answer.row.request_id.clone().unwrap_or_default();
+    let (payload, failed) = match payload(&answer.result, &answer.row, &request_id) {
+        Ok(found) => found,
+        Err(error) => {
+            let mut refused = error.answer();
+            describe(refused.headers_mut(), &answer.row);
+            return Ok(refused);
+        }
+    };
+    let mut response = http::Response::new(Full::new(payload));
+    let headers = response.headers_mut();
+    put(headers, "content-type", "application/json");
+    if failed {
+        put(headers, "x-amz-function-error", "Unhandled");
+    }
+    if tail {
+        let text = base64::engine::general_purpose::STANDARD.encode(&answer.log_tail);
+        put(headers, "x-amz-log-result", &text);
+    }
+    describe(headers, &answer.row);
+    Ok(response)
+}
+
+/// What the function answered, and whether that is an error of it.
+pub fn payload(
+    result: &Answered,
+    row: &Invocation,
+    request_id: &str,
+) -> Result<(Bytes, bool), ApiError> {
+    let said = |kind: &str, message: String| {
+        let text = format!("RequestId: {request_id} Error: {message}");
+        Ok((json!({"errorType": kind, "errorMessage": text}).to_string().into(), true))
+    };
+    let timed_out = || {
+        let message = row.error.clone().unwrap_or_else(|| "Task timed out".to_owned());
+        said("Sandbox.Timedout", message)
+    };
+    match result {
+        Answered::Ran(Outcome::Ok(payload)) => Ok((payload.clone(), false)),
+        Answered::Ran(Outcome::FunctionError(payload)) => Ok((payload.clone(), true)),
+        Answered::Ran(Outcome::Timeout) | Answered::NotReady(StartError::Timeout(_)) => timed_out(),
+        Answered::Ran(Outcome::Exited(how)) | Answered::NotReady(StartError::Exited(how)) => {
+            said("Runtime.ExitError", format!("Runtime exited with error: {how}"))
+        }
+        Answered::Ran(Outcome::OutOfMemory) | Answered::NotReady(StartError::OutOfMemory) => said(
+            "Runtime.OutOfMemory",
+            "Runtime exited with error: signal: killed (out of memory)".to_owned(),
+        ),
+        Answered::Ran(Outcome::ResponseTooLarge(bytes)) => {
+            let message = format!(
+                "Response payload size ({bytes} bytes) exceeded maximum allowed payload size \
+                 ({MAX_PAYLOAD_BYTES} bytes)."
+            );
+            let body =
+                json!({"errorType": "Function.ResponseSizeTooLarge", "errorMessage": message});
+            Ok((body.to_string().into(), true))
+        }
+        Answered::NotReady(StartError::Init { payload, .. }) => Ok((payload.clone(), true)),
+        Answered::NotReady(error @ StartError::Sandbox(_)) => {
+            Err(ApiError::service(error.to_string()))
+        }
+        Answered::Rejected(reason) => Err((*reason).into()),
+        Answered::NotLogged(error) => Err(ApiError::service(format!(
+            "The invocation ran, but could not be recorded: {error}"
+        ))),
+    }
+}
+
+/// Puts what the platform measured into an answer's headers.
+pub fn describe(headers: &mut HeaderMap, row: &Invocation) {
+    if let Some(request_id) = &row.request_id {
+        put(headers, "x-amzn-requestid", request_id);
+    }
+    put(headers, "x-amz-executed-version", "$LATEST");
+    put(headers, "x-uncia-outcome", &row.outcome);
+    let texts = [("x-uncia-start", &row.start), ("x-uncia-instance", &row.instance)];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            put(headers, name, text);
+        }
+    }
+    let numbers = [
+        ("x-uncia-queued-ns", row.queued),
+        ("x-uncia-initialization-ns", row.initialization),
+        ("x-uncia-execution-ns", row.execution),
+        ("x-uncia-billed-ns", row.billed),
+        ("x-uncia-cpu-user-ns", row.cpu_user),
+        ("x-uncia-cpu-system-ns", row.cpu_system),
+        ("x-uncia-memory-avg", row.memory_avg),
+        ("x-uncia-memory-peak", row.memory_peak),
+        ("x-uncia-throttled-count", row.throttled_count),
+        ("x-uncia-throttled-ns", row.throttled_time),
+        ("x-uncia-started-unix-ns", row.started),
+        ("x-uncia-ended-unix-ns", row.ended),
+    ];
+    for (name, number) in numbers {
+        if let Some(number) = number {
+            headers.insert(name, number.into());
+        }
+    }
+}
+
+/// Sets a header; a value that no header can have is left out.
+fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

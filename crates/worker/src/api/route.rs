@@ -1,0 +1,150 @@
+//! Which path is which operation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use http::request::Parts;
+
+use super::error::{Answer, ApiError};
+use super::{Api, functions, invoke, logs, tags, urls};
+
+/// Finds the operation and does it.
+pub async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<Answer, ApiError> {
+    let path = head.uri.path();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let unknown = || ApiError::no_operation(&head.method, path);
+    match (&head.method, parts.as_slice()) {
+        (_, ["url", id, ..]) => urls::serve(api, id, head, body).await,
+        (&Method::POST, ["2015-03-31", "functions", name, "invocations"]) => {
+            invoke::answer(api, name, head, body).await
+        }
+        (&Method::GET, ["uncia", "v1", rest @ ..]) => logs::answer(api, rest, head).await,
+        // Everything else changes or reads the registry, which waits for the disk.
+        (method, ["2015-03-31", "functions"]) => {
+            let (api, query) = (api.clone(), head.uri.query().unwrap_or("").to_owned());
+            match *method {
+                Method::GET => functions::list(&api, &query),
+                Method::POST => blocking(move || functions::create(&api, &body)).await,
+                _ => Err(unknown()),
+            }
+        }
+        (
+            _,
+            [
+                "2015-03-31" | "2017-10-31" | "2019-09-30" | "2020-06-30" | "2021-10-31",
+                "functions",
+                ..,
+            ],
+        )
+        | (_, ["2017-03-31", "tags", ..]) => {
+            let (api, method) = (api.clone(), head.method.clone());
+            let (path, query) = (path.to_owned(), head.uri.query().unwrap_or("").to_owned());
+            blocking(move || managed(&api, &method, &path, &query, &body)).await
+        }
+        _ => Err(unknown()),
+    }
+}
+
+fn managed(
+    api: &Arc<Api>,
+    method: &Method,
+    path: &str,
+    query: &str,
+    body: &[u8],
+) -> Result<Answer, ApiError> {
+    let parts: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    match (method.as_str(), parts.as_slice()) {
+        ("GET", ["2015-03-31", "functions", name]) => functions::get(api, name, query),
+        ("DELETE", ["2015-03-31", "functions", name]) => functions::delete(api, name, query),
+        ("GET", ["2015-03-31", "functions", name, "configuration"]) => {
+            functions::get_configuration(api, name, query)
+        }
+        ("PUT", ["2015-03-31", "functions", name, "configuration"]) => {
+            functions::update_configuration(api, name, body)
+        }
+        ("PUT", ["2015-03-31", "functions", name, "code"]) => {
+            functions::update_code(api, name, body)
+        }
+        ("GET", ["2015-03-31", "functions", name, "versions"]) => functions::versions(api, name),
+        ("GET", ["2015-03-31", "functions", name, "policy"]) => functions::policy(api, name),
+        ("GET", ["2020-06-30", "functions", name, "code-signing-config"]) => {
+            functions::code_signing(api, name)
+        }
+        ("PUT", ["2017-10-31", "functions", name, "concurrency"]) => {
+            functions::put_concurrency(api, name, body)
+        }
+        ("DELETE", ["2017-10-31", "functions", name, "concurrency"]) => {
+            functions::delete_concurrency(api, name)
+        }
+        ("GET", ["2019-09-30", "functions", name, "concurrency"]) => {
+            functions::get_concurrency(api, name)
+        }
+        ("POST", ["2021-10-31", "functions", name, "url"]) => urls::create(api, name, body),
+        ("PUT", ["2021-10-31", "functions", name, "url"]) => urls::update(api, name, body),
+        ("GET", ["2021-10-31", "functions", name, "url"]) => urls::get(api, name),
+        ("DELETE", ["2021-10-31", "functions", name, "url"]) => urls::delete(api, name),
+        ("GET", ["2021-10-31", "functions", name, "urls"]) => urls::list(api, name),
+        (_, ["2017-03-31", "tags", arn @ ..]) => match method.as_str() {
+            "GET" => tags::list(api, &arn.join("/")),
+            "POST" => tags::tag(api, &arn.join("/"), body),
+            "DELETE" => tags::untag(api, &arn.join("/"), query),
+            _ => Err(ApiError::no_operation(method, path)),
+        },
+        _ => Err(ApiError::no_operation(method, path)),
+    }
+}
+
+async fn blocking(
+    work: impl FnOnce() -> Result<Answer, ApiError> + Send + 'static,
+) -> Result<Answer, ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answer) => answer,
+        Err(error) => Err(ApiError::service(format!("The operation failed: {error}"))),
+    }
+}
+
+/// Percent-decodes; what is not valid stays as it is.
+pub fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let escaped = (byte == b'%').then(|| tail.get(..2)).flatten().and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 16).ok()
+        });
+        if let Some(escaped) = escaped {
+            bytes.push(escaped);
+            rest = &tail[2..];
+        } else {
+            bytes.push(byte);
+            rest = tail;
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// The decoded values of a key in a query.
+pub fn query_values(query: &str, key: &str) -> Vec<String> {
+    query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .filter(|(name, _)| decode(name) == key)
+        .map(|(_, value)| decode(&value.replace('+', " ")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_decoding() {
+        assert_eq!(decode("arn%3Aaws"), "arn:aws");
+        for odd in ["100%", "%zz", "%f", "%ff"] {
+            assert_eq!(decode(odd), odd);
+        }
+        assert_eq!(query_values("tagKeys=a%20b&tagKeys=c+d&x=1", "tagKeys"), ["a b", "c d"]);
+    }
+}

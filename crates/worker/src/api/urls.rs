@@ -1,0 +1,289 @@
+//! Function URLs: a function as plain HTTP, by payload format 2.0.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use serde_json::{Map, Value, json};
+
+use super::Api;
+use super::error::{Answer, ApiError, empty_answer, json_answer};
+use super::forms::{self, UrlForm, refuse};
+use super::functions::{change, find};
+use super::invoke::{self, MAX_PAYLOAD_BYTES, Names};
+use super::route::decode;
+use crate::clock;
+use crate::function::{Function, UrlConfig};
+use crate::ids;
+
+pub fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+    check(&forms::read(body)?, true)?;
+    let function = change(api, reference, None, |function| {
+        if function.url.is_some() {
+            return Err(ApiError::conflict(format!(
+                "Failed to create function url config for [functionArn = {}]: it exists already",
+                function.arn
+            )));
+        }
+        let now = clock::unix_ns() / 1_000_000;
+        function.url =
+            Some(UrlConfig { id: ids::url(), created_unix_ms: now, modified_unix_ms: now });
+        Ok(())
+    })?;
+    Ok(json_answer(StatusCode::CREATED, &describe(api, &function)?))
+}
+
+pub fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+    check(&forms::read(body)?, false)?;
+    let function = change(api, reference, None, |function| {
+        let Some(url) = &mut function.url else { return Err(no_url()) };
+        url.modified_unix_ms = clock::unix_ns() / 1_000_000;
+        Ok(())
+    })?;
+    Ok(json_answer(StatusCode::OK, &describe(api, &function)?))
+}
+
+pub fn get(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+    Ok(json_answer(StatusCode::OK, &describe(api, &*find(api, reference)?)?))
+}
+
+pub fn list(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+    let function = find(api, reference)?;
+    let urls: Vec<Value> = describe(api, &function).into_iter().collect();
+    Ok(json_answer(StatusCode::OK, &json!({"FunctionUrlConfigs": urls})))
+}
+
+pub fn delete(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
+    change(api, reference, None, |function| match function.url.take() {
+        Some(_) => Ok(()),
+        None => Err(no_url()),
+    })?;
+    Ok(empty_answer(StatusCode::NO_CONTENT))
+}
+
+fn check(form: &UrlForm, required: bool) -> Result<(), ApiError> {
+    refuse(&[("Cors", &form.Cors)])?;
+    if form.InvokeMode.as_deref().is_some_and(|mode| mode != "BUFFERED") {
+        return Err(ApiError::invalid("InvokeMode must be BUFFERED on this platform"));
+    }
+    match form.AuthType.as_deref() {
+        Some("NONE") => Ok(()),
+        None if !required => Ok(()),
+        other => Err(ApiError::invalid(format!(
+            "AuthType must be NONE on this platform, which checks no signatures, not {other:?}"
+        ))),
+    }
+}
+
+fn no_url() -> ApiError {
+    ApiError::not_found("The function has no URL")
+}
+
+fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
+    let url = function.url.as_ref().ok_or_else(no_url)?;
+    Ok(json!({
+        "FunctionUrl": format!("http://{}/url/{}/", api.address, url.id),
+        "FunctionArn": function.arn,
+        "AuthType": "NONE",
+        "InvokeMode": "BUFFERED",
+        "CreationTime": clock::iso_8601(url.created_unix_ms),
+        "LastModifiedTime": clock::iso_8601(url.modified_unix_ms),
+    }))
+}
+
+/// Serves a request to a function's URL.
+pub async fn serve(
+    api: &Arc<Api>,
+    id: &str,
+    head: &Parts,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let function = api.registry.by_url(id).ok_or_else(no_url)?;
+    let names = Names::of(&head.headers)?;
+    let payload = Bytes::from(event(id, head, &body, &names.request_id).to_string());
+    if payload.len() > MAX_PAYLOAD_BYTES {
+        return Err(ApiError::too_large(payload.len(), MAX_PAYLOAD_BYTES));
+    }
+    let answer = invoke::run(api, function, names, payload, None).await?;
+    let request_id = answer.row.request_id.clone().unwrap_or_default();
+    let mut response = match invoke::payload(&answer.result, &answer.row, &request_id) {
+        Ok((payload, false)) => respond(&payload),
+        Ok((_, true)) => {
+            let body = json!({"Message": "Internal Server Error"});
+            json_answer(StatusCode::BAD_GATEWAY, &body)
+        }
+        Err(error) => error.answer(),
+    };
+    invoke::describe(response.headers_mut(), &answer.row);
+    Ok(response)
+}
+
+/// The event that a request becomes.
+fn event(id: &str, head: &Parts, body: &Bytes, request_id: &str) -> Value {
+    let prefix = format!("/url/{id}");
+    let path = head.uri.path().strip_prefix(&prefix).filter(|path| !path.is_empty()).unwrap_or("/");
+    let query = head.uri.query().unwrap_or("");
+    let mut headers: BTreeMap<&str, String> = BTreeMap::new();
+    let mut cookies = Vec::new();
+    for (name, value) in &head.headers {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        if name == http::header::COOKIE {
+            cookies.extend(value.split("; ").map(str::to_owned));
+            continue;
+        }
+        let joined = headers.entry(name.as_str()).or_default();
+        if !joined.is_empty() {
+            joined.push(',');
+        }
+        joined.push_str(&value);
+    }
+    let host = headers.get("host").cloned().unwrap_or_default();
+    let agent = headers.get("user-agent").cloned().unwrap_or_default();
+    let milliseconds = clock::unix_ns() / 1_000_000;
+    let mut event = json!({
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": decode(path),
+        "rawQueryString": query,
+        "headers": headers,
+        "requestContext": {
+            "accountId": "anonymous",
+            "apiId": id,
+            "domainName": host,
+            "domainPrefix": id,
+            "http": {
+                "method": head.method.as_str(),
+                "path": decode(path),
+                "protocol": "HTTP/1.1",
+                "sourceIp": "127.0.0.1",
+                "userAgent": agent,
+            },
+            "requestId": request_id,
+            "routeKey": "$default",
+            "stage": "$default",
+            "time": clock::common_log(milliseconds),
+            "timeEpoch": milliseconds,
+        },
+        "isBase64Encoded": false,
+    });
+    if !cookies.is_empty() {
+        event["cookies"] = json!(cookies);
+    }
+    if !query.is_empty() {
+        event["queryStringParameters"] = Value::Object(parameters(query));
+    }
+    if !body.is_empty() {
+        if let Ok(text) = std::str::from_utf8(body) {
+            event["body"] = json!(text);
+        } else {
+            event["body"] = json!(STANDARD.encode(body));
+            event["isBase64Encoded"] = json!(true);
+        }
+    }
+    event
+}
+
+/// A query's keys, with the values of each joined by commas.
+fn parameters(query: &str) -> Map<String, Value> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = decode(&value.replace('+', " "));
+        found.entry(decode(key)).or_default().push(value);
+    }
+    found.into_iter().map(|(key, values)| (key, json!(values.join(",")))).collect()
+}
+
+/// What a function answered, as an HTTP answer: an object with `statusCode` says all of it, and
+/// anything else is the body.
+fn respond(payload: &Bytes) -> Answer {
+    let parsed: Option<Value> = serde_json::from_slice(payload).ok();
+    let Some(said) =
+        parsed.as_ref().and_then(Value::as_object).filter(|it| it.contains_key("statusCode"))
+    else {
+        // A string stands for its text.
+        let body = match &parsed {
+            Some(Value::String(text)) => Bytes::from(text.clone()),
+            _ => payload.clone(),
+        };
+        return super::bytes_answer("application/json", body);
+    };
+    shaped(said).unwrap_or_else(|| {
+        let body = json!({"Message": "Internal Server Error"});
+        json_answer(StatusCode::BAD_GATEWAY, &body)
+    })
+}
+
+fn shaped(said: &Map<String, Value>) -> Option<Answer> {
+    let status = u16::try_from(said["statusCode"].as_u64()?).ok()?;
+    let body = match said.get("body") {
+        None | Some(Value::Null) => Bytes::new(),
+        Some(Value::String(text)) if said.get("isBase64Encoded") == Some(&Value::Bool(true)) => {
+            STANDARD.decode(text).ok()?.into()
+        }
+        Some(Value::String(text)) => Bytes::from(text.clone()),
+        Some(other) => Bytes::from(other.to_string()),
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = StatusCode::from_u16(status).ok()?;
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(Value::Object(given)) = said.get("headers") {
+        for (name, value) in given {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            // The connection is the platform's affair.
+            if !matches!(name.as_str(), "connection" | "transfer-encoding" | "content-length") {
+                headers.insert(name, HeaderValue::from_str(&text).ok()?);
+            }
+        }
+    }
+    if let Some(Value::Array(cookies)) = said.get("cookies") {
+        for cookie in cookies.iter().filter_map(Value::as_str) {
+            headers.append(http::header::SET_COOKIE, HeaderValue::from_str(cookie).ok()?);
+        }
+    }
+    Some(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_take_the_shape_that_functions_give_them() {
+        let plain = respond(&Bytes::from_static(b"{\"a\":1}"));
+        assert_eq!(plain.status(), StatusCode::OK);
+        let shaped = respond(&Bytes::from_static(
+            br#"{"statusCode":201,"headers":{"X-A":"b"},"cookies":["c=d"],"body":"e"}"#,
+        ));
+        assert_eq!(shaped.status(), StatusCode::CREATED);
+        assert_eq!(shaped.headers()["x-a"], "b");
+        assert_eq!(shaped.headers()["set-cookie"], "c=d");
+        for broken in [r#"{"statusCode":"x"}"#, r#"{"statusCode":99999}"#] {
+            assert_eq!(respond(&Bytes::from(broken)).status(), StatusCode::BAD_GATEWAY);
+        }
+    }
+
+    #[test]
+    fn events_have_payload_format_2() {
+        let request = http::Request::builder()
+            .method("POST")
+            .uri("/url/abc/some%20path?x=1&x=2&y=a%26b")
+            .header("host", "localhost")
+            .header("cookie", "a=1; b=2")
+            .body(())
+            .unwrap();
+        let (head, ()) = request.into_parts();
+        let event = event("abc", &head, &Bytes::from_static(&[0xff]), "id");
+        assert_eq!(event["rawPath"], "/some path");
+        assert_eq!(event["queryStringParameters"], json!({"x": "1,2", "y": "a&b"}));
+        assert_eq!(event["cookies"], json!(["a=1", "b=2"]));
+        assert_eq!((&event["body"], &event["isBase64Encoded"]), (&json!("/w=="), &json!(true)));
+    }
+}

@@ -1,0 +1,172 @@
+//! How the worker behaves: the configuration file of `uncia-engine serve`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::instance::Network;
+
+/// Shortest and longest period that the kernel's CPU bandwidth control takes.
+const PERIOD_US: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
+
+/// The configuration, every key optional; an unknown key is an error.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Period of the CPU quota, in microseconds; 20 ms as measured on Lambda.
+    pub period_us: u64,
+    /// An instance that idles this long is removed.
+    pub keep_alive_ms: u64,
+    /// An instance that idles this long is frozen.
+    pub pause_after_ms: u64,
+    /// Requests in flight at once, and instances; more are turned away with 429.
+    pub max_instances: u32,
+    /// Whether the CPU quota holds during initialization too.
+    pub init_throttled: bool,
+    /// What instances can reach unless their function says otherwise.
+    pub default_network: NetworkName,
+    /// Names in the Host header that are accepted besides those of the loopback interface.
+    pub allowed_hosts: Vec<String>,
+    pub runtimes: Runtimes,
+    /// Processes and threads in an instance.
+    pub pids_max: u64,
+    /// An initialization that takes longer has failed; 10 s as on Lambda.
+    pub init_timeout_ms: u64,
+    /// From SIGTERM to SIGKILL when an instance is stopped; 300 ms as on Lambda.
+    pub stop_grace_ms: u64,
+    /// Requests in flight may take this long to end when the worker is told to stop.
+    pub shutdown_grace_ms: u64,
+    /// Wait before a failed asynchronous invocation is tried again; twice that before the third
+    /// attempt. 1 min as on Lambda.
+    pub event_retry_ms: u64,
+    /// Asynchronous invocations that may wait; more are turned away with 429.
+    pub event_queue: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            period_us: 20_000,
+            keep_alive_ms: 300_000,
+            pause_after_ms: 50,
+            max_instances: 100,
+            init_throttled: false,
+            default_network: NetworkName::None,
+            allowed_hosts: Vec::new(),
+            runtimes: Runtimes::default(),
+            pids_max: 256,
+            init_timeout_ms: 10_000,
+            stop_grace_ms: 300,
+            shutdown_grace_ms: 5_000,
+            event_retry_ms: 60_000,
+            event_queue: 10_000,
+        }
+    }
+}
+
+/// Where the language runtimes are; by default found on the PATH.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Runtimes {
+    pub python: Option<PathBuf>,
+    pub node: Option<PathBuf>,
+}
+
+/// [`Network`] as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkName {
+    None,
+    Platform,
+    Host,
+}
+
+impl From<NetworkName> for Network {
+    fn from(name: NetworkName) -> Self {
+        match name {
+            NetworkName::None => Self::None,
+            NetworkName::Platform => Self::Platform,
+            NetworkName::Host => Self::Host,
+        }
+    }
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("the configuration is not valid: {0}")]
+    Form(#[from] serde_json::Error),
+    #[error("the configuration is not valid: `{key}` must be {rule}, not {found}")]
+    Range { key: &'static str, rule: String, found: u64 },
+}
+
+impl Config {
+    /// Reads a configuration from JSON text.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = serde_json::from_str(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        check_period(self.period_us).map_err(|rule| ConfigError::Range {
+            key: "period_us",
+            rule,
+            found: self.period_us,
+        })?;
+        let at_least = |key, found: u64, least: u64| {
+            if found < least {
+                return Err(ConfigError::Range { key, rule: format!("at least {least}"), found });
+            }
+            Ok(())
+        };
+        at_least("max_instances", self.max_instances.into(), 1)?;
+        // The first process of an instance, and the runtime's own threads.
+        at_least("pids_max", self.pids_max, 2)?;
+        at_least("init_timeout_ms", self.init_timeout_ms, 1)?;
+        at_least("event_queue", self.event_queue as u64, 1)
+    }
+
+    pub fn stop_grace(&self) -> Duration {
+        Duration::from_millis(self.stop_grace_ms)
+    }
+
+    pub fn shutdown_grace(&self) -> Duration {
+        Duration::from_millis(self.shutdown_grace_ms)
+    }
+}
+
+/// Whether the kernel takes the period; the error is the rule in words.
+pub fn check_period(period_us: u64) -> Result<(), String> {
+    if PERIOD_US.contains(&period_us) {
+        return Ok(());
+    }
+    Err(format!("between {} and {}", PERIOD_US.start(), PERIOD_US.end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_object_is_the_default() {
+        let config = Config::parse("{}").unwrap();
+        assert_eq!(config.max_instances, 100);
+        assert_eq!(config.period_us, 20_000);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = Config::parse(r#"{"keep_alive": 3}"#).unwrap_err().to_string();
+        assert!(error.contains("`keep_alive`") && error.contains("`keep_alive_ms`"), "{error}");
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_named() {
+        let error = Config::parse(r#"{"period_us": 10}"#).unwrap_err().to_string();
+        assert!(error.contains("`period_us`") && error.contains("1000"), "{error}");
+        assert!(Config::parse(r#"{"max_instances": 0}"#).is_err());
+        assert!(Config::parse(r#"{"default_network": "internet"}"#).is_err());
+    }
+}

@@ -1,0 +1,247 @@
+//! A function as it is configured.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uncia_policy::{FunctionId, FunctionSettings};
+
+use crate::config::{Config, check_period};
+use crate::instance::{Network, Runtime};
+use crate::store::Code;
+
+/// Memory that comes with one vCPU on Lambda, in MB.
+const MB_PER_VCPU: u64 = 1_769;
+const MICRO_VCPU: u64 = 1_000_000;
+const MIB: u64 = 1024 * 1024;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What CreateFunction and UpdateFunctionConfiguration set, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    pub runtime: String,
+    pub handler: String,
+    pub role: String,
+    pub description: String,
+    pub timeout_s: u64,
+    pub memory_mb: u64,
+    pub ephemeral_mb: u64,
+    pub environment: BTreeMap<String, String>,
+    pub architecture: String,
+    pub modified_unix_ms: i64,
+    pub revision: String,
+    pub reserved_concurrency: Option<u32>,
+}
+
+/// A function's URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UrlConfig {
+    pub id: String,
+    pub created_unix_ms: i64,
+    pub modified_unix_ms: i64,
+}
+
+/// A function at one moment; a change makes a new value.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Stays the same for the life of the function, but not across restarts.
+    pub id: FunctionId,
+    pub name: Arc<str>,
+    pub arn: String,
+    pub configuration: Configuration,
+    pub tags: BTreeMap<String, String>,
+    pub overrides: Overrides,
+    pub url: Option<UrlConfig>,
+    pub code: Arc<Code>,
+}
+
+impl Function {
+    pub fn runtime(&self) -> Runtime {
+        runtime_of(&self.configuration.runtime)
+            .expect("the runtime was checked before the function was stored")
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.configuration.timeout_s)
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.configuration.memory_mb * MIB
+    }
+
+    /// The CPU allocated in micro-vCPU: in proportion to the memory, unless set.
+    pub fn cpu_micro(&self) -> u64 {
+        self.overrides.cpu_micro.unwrap_or_else(|| {
+            let exact = self.configuration.memory_mb * MICRO_VCPU;
+            (exact + MB_PER_VCPU / 2) / MB_PER_VCPU
+        })
+    }
+
+    pub fn ephemeral_bytes(&self) -> u64 {
+        self.configuration.ephemeral_mb * MIB
+    }
+
+    /// What the policies are told.
+    pub fn settings(&self, config: &Config) -> FunctionSettings {
+        let ms = |value: u64| value.saturating_mul(NS_PER_MS);
+        let limits = [self.overrides.max_instances, self.configuration.reserved_concurrency];
+        FunctionSettings {
+            keep_alive: ms(self.overrides.keep_alive_ms.unwrap_or(config.keep_alive_ms)),
+            pause_after: ms(self.overrides.pause_after_ms.unwrap_or(config.pause_after_ms)),
+            max_instances: limits.into_iter().flatten().min().unwrap_or(config.max_instances),
+        }
+    }
+
+    /// Whether instances of `other` can serve this one.
+    pub fn same_instances(&self, other: &Self) -> bool {
+        let of = |function: &Self| {
+            let overrides = &function.overrides;
+            (
+                (overrides.network, overrides.init_throttled, overrides.period_us),
+                (function.cpu_micro(), function.code.sha256().to_owned()),
+            )
+        };
+        let (mine, theirs) = (&self.configuration, &other.configuration);
+        of(self) == of(other)
+            && mine.runtime == theirs.runtime
+            && mine.handler == theirs.handler
+            && mine.memory_mb == theirs.memory_mb
+            && mine.ephemeral_mb == theirs.ephemeral_mb
+            && mine.environment == theirs.environment
+    }
+}
+
+/// What runs a runtime identifier of Lambda's; None if it is none, or none that exists here.
+pub fn runtime_of(identifier: &str) -> Option<Runtime> {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if matches!(identifier, "provided" | "provided.al2" | "provided.al2023") {
+        return Some(Runtime::Provided);
+    }
+    if identifier.strip_prefix("python3.").is_some_and(digits) {
+        return Some(Runtime::Python);
+    }
+    let node = identifier.strip_prefix("nodejs")?.strip_suffix(".x")?;
+    digits(node).then_some(Runtime::Node)
+}
+
+/// What is set by tags `uncia:<key>`, because Lambda's API has no word for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overrides {
+    pub keep_alive_ms: Option<u64>,
+    pub pause_after_ms: Option<u64>,
+    pub network: Option<Network>,
+    pub max_instances: Option<u32>,
+    pub init_throttled: Option<bool>,
+    pub cpu_micro: Option<u64>,
+    pub period_us: Option<u64>,
+}
+
+/// Prefix of the tags that are settings.
+pub const TAG_PREFIX: &str = "uncia:";
+
+const TAGS: [&str; 7] = [
+    "keep-alive-ms",
+    "pause-after-ms",
+    "network",
+    "max-instances",
+    "init-throttled",
+    "cpu-micro",
+    "period-us",
+];
+
+impl Overrides {
+    /// Reads the settings among the tags; the error is a sentence.
+    pub fn parse(tags: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut overrides = Self::default();
+        for (tag, value) in tags {
+            let Some(key) = tag.strip_prefix(TAG_PREFIX) else { continue };
+            overrides
+                .set(key, value)
+                .map_err(|rule| format!("The tag {tag} must be {rule}, not \"{value}\"."))?;
+        }
+        Ok(overrides)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "keep-alive-ms" => self.keep_alive_ms = Some(number(value)?),
+            "pause-after-ms" => self.pause_after_ms = Some(number(value)?),
+            "max-instances" => {
+                let limit = u32::try_from(number(value)?).unwrap_or(u32::MAX);
+                self.max_instances = Some(limit);
+            }
+            "cpu-micro" => match number(value)? {
+                0 => return Err("at least 1".to_owned()),
+                micro => self.cpu_micro = Some(micro),
+            },
+            "period-us" => {
+                let period = number(value)?;
+                check_period(period)?;
+                self.period_us = Some(period);
+            }
+            "init-throttled" => {
+                self.init_throttled = Some(match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err("true or false".to_owned()),
+                });
+            }
+            "network" => {
+                self.network = Some(match value {
+                    "none" => Network::None,
+                    "platform" => Network::Platform,
+                    "host" => Network::Host,
+                    _ => return Err("none, platform or host".to_owned()),
+                });
+            }
+            _ => return Err(format!("one of {}", TAGS.map(|t| format!("uncia:{t}")).join(", "))),
+        }
+        Ok(())
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a whole number".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(tag: &str, value: &str) -> Result<Overrides, String> {
+        Overrides::parse(&BTreeMap::from([(tag.to_owned(), value.to_owned())]))
+    }
+
+    #[test]
+    fn settings_come_from_tags() {
+        assert_eq!(parse("uncia:keep-alive-ms", "250").unwrap().keep_alive_ms, Some(250));
+        assert_eq!(parse("uncia:network", "host").unwrap().network, Some(Network::Host));
+        assert_eq!(parse("uncia:init-throttled", "true").unwrap().init_throttled, Some(true));
+        assert_eq!(parse("team", "blue").unwrap(), Overrides::default());
+    }
+
+    #[test]
+    fn wrong_settings_are_sentences() {
+        for (tag, value, word) in [
+            ("uncia:keep-alive", "1", "uncia:keep-alive-ms"),
+            ("uncia:keep-alive-ms", "1s", "whole number"),
+            ("uncia:period-us", "5", "1000"),
+            ("uncia:network", "internet", "platform"),
+            ("uncia:cpu-micro", "0", "at least 1"),
+        ] {
+            let message = parse(tag, value).unwrap_err();
+            assert!(message.contains(word) && message.contains(tag), "{message}");
+        }
+    }
+
+    #[test]
+    fn runtimes_by_family() {
+        assert_eq!(runtime_of("python3.12"), Some(Runtime::Python));
+        assert_eq!(runtime_of("nodejs20.x"), Some(Runtime::Node));
+        assert_eq!(runtime_of("provided.al2023"), Some(Runtime::Provided));
+        for unknown in ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", ""] {
+            assert_eq!(runtime_of(unknown), None, "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The seam between what decides and what runs: a [`Host`] starts [`Instance`]s, an instance
+//! serves one request at a time, and everything it used is in the [`Reply`].
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+pub use crate::sandbox::{
+    Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Host, HostError, Instance,
+    Metering, Namespaces, Started, Tuning, enter_if_asked,
+};
+
+/// What runs the handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Runtime {
+    Python,
+    Node,
+    /// The deployment package brings its own executable, `bootstrap`, which speaks the Runtime API.
+    Provided,
+}
+
+/// What an instance can reach besides its Runtime API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Network {
+    #[default]
+    None,
+    /// Invoke, through an endpoint of its own (`AWS_ENDPOINT_URL_LAMBDA`), and nothing else.
+    Platform,
+    /// The network of the host.
+    Host,
+}
+
+/// Serves the Invoke requests that instances with [`Network::Platform`] make.
+pub type ChainService = Arc<
+    dyn Fn(
+            http::Request<Incoming>,
+        ) -> Pin<Box<dyn Future<Output = http::Response<Full<Bytes>>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// Where and how a host runs its instances.
+#[derive(Clone)]
+pub struct HostConfig {
+    /// The worker's state folder; root filesystems and instances' folders are made below it.
+    pub state: PathBuf,
+    /// The Python interpreter; by default `python3` from the PATH.
+    pub python: Option<PathBuf>,
+    /// The Node.js binary; by default `node` from the PATH.
+    pub node: Option<PathBuf>,
+    pub chain: ChainService,
+}
+
+/// Everything that an instance needs to know to start.
+#[derive(Debug, Clone)]
+pub struct InstanceSpec {
+    /// Letters, digits and hyphens; unique on the host.
+    pub id: String,
+    pub function: String,
+    pub function_arn: String,
+    pub version: String,
+    pub runtime: Runtime,
+    pub handler: String,
+    /// The unpacked deployment package; read-only at `/var/task`.
+    pub code: PathBuf,
+    pub environment: BTreeMap<String, String>,
+    pub memory_bytes: u64,
+    /// CPU quota in micro-vCPU.
+    pub cpu_micro: u64,
+    /// Period of the CPU quota in microseconds.
+    pub period_us: u64,
+    /// Size of `/tmp` in bytes (the sandbox may cap it below the memory limit).
+    pub ephemeral_bytes: u64,
+    pub pids_max: u64,
+    pub network: Network,
+    /// Whether the CPU quota holds during initialization too.
+    pub init_throttled: bool,
+    pub init_timeout: Duration,
+}
+
+/// A named interval, in Unix ns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phase {
+    pub name: &'static str,
+    pub start: i64,
+    pub end: i64,
+}
+
+/// Why an instance did not become ready.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The host could not build the sandbox: not the function's fault.
+    #[error("the sandbox could not be made: {0}")]
+    Sandbox(String),
+    /// The runtime reported an initialization error, or there is no such handler.
+    #[error("{error_type}: {message}")]
+    Init { error_type: String, message: String, payload: Bytes },
+    #[error("initialization took longer than {} ms", .0.as_millis())]
+    Timeout(Duration),
+    #[error("the runtime exited during initialization: {0}")]
+    Exited(String),
+    #[error("initialization ran out of memory")]
+    OutOfMemory,
+}
+
+/// One request to an instance.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub request_id: String,
+    pub payload: Bytes,
+    pub timeout: Duration,
+    /// Base64 of the client context header, as Lambda passes it on.
+    pub client_context: Option<String>,
+}
+
+/// How an invocation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Ok(Bytes),
+    /// The handler raised, or answered what is no JSON; the payload is Lambda's error object.
+    FunctionError(Bytes),
+    /// The instance is gone: killed because its time was up.
+    Timeout,
+    /// The instance is gone: it ended by itself, with this description of how.
+    Exited(String),
+    /// The instance is gone: it was killed for lack of memory.
+    OutOfMemory,
+    /// The answer is larger than the platform takes; its size in bytes.
+    ResponseTooLarge(u64),
+}
+
+impl Outcome {
+    /// Whether the instance can serve another request.
+    pub fn instance_survives(&self) -> bool {
+        matches!(self, Self::Ok(_) | Self::FunctionError(_) | Self::ResponseTooLarge(_))
+    }
+}
+
+/// What an invocation used; a value that could not be measured is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu_user_ns: Option<i64>,
+    pub cpu_system_ns: Option<i64>,
+    pub memory_avg: Option<i64>,
+    pub memory_peak: Option<i64>,
+    pub throttled_count: Option<i64>,
+    pub throttled_ns: Option<i64>,
+}
+
+/// An instance's answer to a [`Request`].
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub outcome: Outcome,
+    /// Whether the runtime was given the request. If not (it ended just before), no code of the
+    /// function has seen it, and another instance may try.
+    pub delivered: bool,
+    /// When the runtime was given the request, in Unix ns.
+    pub started: i64,
+    /// When its answer was there, or the instance was gone, in Unix ns.
+    pub ended: i64,
+    pub usage: Usage,
+    /// The last 4 KiB of what the function printed during the invocation.
+    pub log_tail: Bytes,
+}

@@ -1,0 +1,19 @@
+//! The embedded platform: a small Lambda on one machine.
+//!
+//! *Mechanism* is below [`instance`]: sandboxes, cgroups, the Runtime API, metering. *Policy* is in
+//! the crate `uncia-policy`: when to start, reuse, freeze and remove an instance. Between them the
+//! dispatcher carries events one way and decisions the other; above it are the API and the log.
+
+#![cfg(target_os = "linux")]
+
+mod api;
+mod clock;
+pub mod config;
+mod dispatch;
+mod function;
+mod ids;
+pub mod instance;
+mod meterlog;
+mod sandbox;
+pub mod serve;
+mod store;

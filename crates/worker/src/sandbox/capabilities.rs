@@ -1,0 +1,243 @@
+//! What this machine offers to sandboxes, found by trying.
+
+use std::collections::BTreeMap;
+
+use nix::sys::wait::{WaitStatus, waitpid};
+use serde::Serialize;
+
+use super::cgroup::{Controller, Layout, Version, discover, remove_tree};
+
+/// What the embedded platform can do here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    pub root: bool,
+    pub cgroup: CgroupCapabilities,
+    pub namespaces: Namespaces,
+    pub enforced: Enforced,
+    pub metering: Metering,
+    pub freezer: bool,
+    /// What does not hold here, and what follows, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CgroupCapabilities {
+    /// 1 or 2; none without control groups.
+    pub version: Option<u8>,
+    pub controllers: BTreeMap<&'static str, ControllerCapability>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ControllerCapability {
+    /// The machine has it.
+    pub available: bool,
+    /// This process may make groups with it.
+    pub writable: bool,
+}
+
+/// Which namespaces this process may make, alone or inside a user namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Namespaces {
+    pub mount: bool,
+    pub pid: bool,
+    pub net: bool,
+    pub ipc: bool,
+    pub uts: bool,
+    pub user: bool,
+}
+
+/// Which limits hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Enforced {
+    pub memory: bool,
+    pub cpu: bool,
+    pub pids: bool,
+}
+
+/// Where usage is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metering {
+    CgroupV1,
+    CgroupV2,
+    /// CPU time of the runtime's process alone, without memory and without its children.
+    Proc,
+}
+
+impl Capabilities {
+    /// Tries everything and leaves nothing behind.
+    pub fn probe() -> Self {
+        let name = format!("uncia-probe-{}", std::process::id());
+        let layout = discover(&name, false);
+        if let Some(layout) = &layout {
+            for folder in layout.folders() {
+                // It is empty and was made just now.
+                let _ = remove_tree(&folder);
+            }
+        }
+        Self::new(layout.as_ref())
+    }
+
+    /// What can be done with these control groups.
+    pub fn new(layout: Option<&Layout>) -> Self {
+        let root = nix::unistd::geteuid().is_root();
+        let has = |controller| layout.is_some_and(|layout| layout.has(controller));
+        let controllers = Controller::ALL
+            .into_iter()
+            .map(|it| {
+                let available = layout.is_some_and(|layout| layout.available.contains(&it));
+                (it.name(), ControllerCapability { available, writable: has(it) })
+            })
+            .collect();
+        let version = layout.filter(|layout| !layout.available.is_empty()).map(|it| it.version);
+        let metering = match version {
+            Some(version) if has(Controller::CpuAccounting) => match version {
+                Version::V1 => Metering::CgroupV1,
+                Version::V2 => Metering::CgroupV2,
+            },
+            _ => Metering::Proc,
+        };
+        let mut capabilities = Self {
+            root,
+            cgroup: CgroupCapabilities {
+                version: version.map(|version| match version {
+                    Version::V1 => 1,
+                    Version::V2 => 2,
+                }),
+                controllers,
+            },
+            namespaces: Namespaces::probe(root),
+            enforced: Enforced {
+                memory: has(Controller::Memory),
+                cpu: has(Controller::Cpu),
+                pids: has(Controller::Pids) || !root && counts_processes_by_namespace(),
+            },
+            metering,
+            freezer: has(Controller::Freezer),
+            warnings: Vec::new(),
+        };
+        capabilities.warnings = capabilities.shortcomings();
+        capabilities
+    }
+
+    /// Whether instances can be made at all.
+    pub fn can_sandbox(&self) -> bool {
+        let it = &self.namespaces;
+        it.mount && it.pid && it.ipc && it.uts && it.net && (self.root || it.user)
+    }
+
+    fn shortcomings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let mut warn = |text: &str| warnings.push(text.to_owned());
+        if !self.can_sandbox() {
+            warn(
+                "This process may not make namespaces, so no instance can start. Run as root, or \
+                 allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, or \
+                 kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu).",
+            );
+        }
+        if !self.root {
+            warn(
+                "Not running as root: all functions run as the same user of the host, in user \
+                 namespaces.",
+            );
+        }
+        let advice = if self.root {
+            "the machine or its container does not offer it"
+        } else {
+            "run as root, or in a delegated control group (systemd-run --user --scope -p Delegate=yes)"
+        };
+        let mut unenforced = |holds: bool, what: &str, cost: &str| {
+            if !holds {
+                warnings.push(format!("{what} is not enforced: {advice}. {cost}"));
+            }
+        };
+        unenforced(
+            self.enforced.memory,
+            "The memory limit",
+            "A function may use all of the machine's memory, and none of it is measured.",
+        );
+        unenforced(
+            self.enforced.cpu,
+            "The CPU quota",
+            "Every function runs at full speed whatever its memory size, and throttling is not measured.",
+        );
+        unenforced(
+            self.enforced.pids,
+            "The limit of processes",
+            "A function that forks without end can take the machine down.",
+        );
+        if !self.freezer {
+            warnings.push(format!(
+                "Idle instances are not frozen: {advice}. A function's background threads go on \
+                 between invocations."
+            ));
+        }
+        if self.metering == Metering::Proc {
+            warnings.push(format!(
+                "CPU time is that of the runtime's process alone, without its children: {advice}."
+            ));
+        }
+        warnings
+    }
+}
+
+/// Whether the kernel's own limit of processes counts those of one user namespace alone, as Linux
+/// does since 5.14: without root, each instance has its own.
+fn counts_processes_by_namespace() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|it| it.parse::<u32>().unwrap_or_default());
+    (numbers.next(), numbers.next()) >= (Some(5), Some(14))
+}
+
+impl Namespaces {
+    fn probe(root: bool) -> Self {
+        let user = libc::CLONE_NEWUSER;
+        let base = if root { 0 } else { user };
+        Self {
+            mount: can_unshare(base | libc::CLONE_NEWNS),
+            pid: can_unshare(base | libc::CLONE_NEWPID),
+            net: can_unshare(base | libc::CLONE_NEWNET),
+            ipc: can_unshare(base | libc::CLONE_NEWIPC),
+            uts: can_unshare(base | libc::CLONE_NEWUTS),
+            user: can_unshare(user),
+        }
+    }
+}
+
+/// Tries in a child, so that this process stays where it is.
+fn can_unshare(flags: libc::c_int) -> bool {
+    // SAFETY: the child makes two system calls and no other, which is allowed after a fork of a
+    // process with several threads.
+    let child = unsafe {
+        match libc::fork() {
+            0 => libc::_exit(i32::from(libc::unshare(flags) != 0)),
+            pid => pid,
+        }
+    };
+    child > 0
+        && matches!(waitpid(nix::unistd::Pid::from_raw(child), None), Ok(WaitStatus::Exited(_, 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_control_groups_every_missing_limit_is_told() {
+        let capabilities = Capabilities::new(None);
+        assert_eq!(capabilities.cgroup.version, None);
+        assert_eq!(capabilities.metering, Metering::Proc);
+        for word in ["memory limit", "CPU quota", "limit of processes", "not frozen", "children"] {
+            assert!(capabilities.warnings.iter().any(|it| it.contains(word)), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_form_that_others_read() {
+        let json = serde_json::to_value(Capabilities::new(None)).unwrap();
+        assert_eq!(json["metering"], "proc");
+        assert_eq!(json["cgroup"]["controllers"]["cpu"]["writable"], false);
+        assert!(json["namespaces"]["mount"].is_boolean());
+    }
+}

@@ -1,0 +1,209 @@
+//! What a group has used, read through descriptors that stay open: 0.5 us a look instead of 2.6.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::files::{keyed, pread};
+use super::{Controller, Version};
+
+const NS_PER_US: i64 = 1_000;
+
+/// CPU time of a group since it was made, in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cpu {
+    /// Exact: the scheduler's own account.
+    pub total: i64,
+    /// What the kernel attributes to user and system. Version 1 samples this at ticks, so it may
+    /// neither add up to `total` nor move at all during a short invocation; only its proportion is used.
+    pub user: i64,
+    pub system: i64,
+}
+
+/// How often and how long a group was throttled since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Throttling {
+    pub count: i64,
+    pub ns: i64,
+}
+
+/// Open counters of one instance; those that the machine does not have are `None`.
+#[derive(Debug)]
+pub struct Counters {
+    version: Version,
+    /// Version 1: `cpuacct.usage`; version 2: `cpu.stat`.
+    cpu: Option<File>,
+    user: Option<File>,
+    system: Option<File>,
+    stat: Option<File>,
+    memory: Option<File>,
+    peak: Option<File>,
+    events: Option<File>,
+    /// Whether the kernel lets the peak be reset; version 2 does since Linux 6.12.
+    peak_resets: AtomicBool,
+}
+
+impl Counters {
+    pub fn open<'a>(version: Version, folder: impl Fn(Controller) -> Option<&'a Path>) -> Self {
+        let open = |controller, file: &str| File::open(folder(controller)?.join(file)).ok();
+        let open_both = |controller, file: &str| {
+            let path = folder(controller)?.join(file);
+            File::options().read(true).write(true).open(&path).or_else(|_| File::open(path)).ok()
+        };
+        use Controller::{Cpu, CpuAccounting, Memory};
+        match version {
+            Version::V1 => Self {
+                version,
+                cpu: open(CpuAccounting, "cpuacct.usage"),
+                user: open(CpuAccounting, "cpuacct.usage_user"),
+                system: open(CpuAccounting, "cpuacct.usage_sys"),
+                stat: open(Cpu, "cpu.stat"),
+                memory: open(Memory, "memory.usage_in_bytes"),
+                peak: open_both(Memory, "memory.max_usage_in_bytes"),
+                events: open(Memory, "memory.oom_control"),
+                peak_resets: AtomicBool::new(true),
+            },
+            Version::V2 => Self {
+                version,
+                cpu: open(CpuAccounting, "cpu.stat"),
+                user: None,
+                system: None,
+                stat: open(Cpu, "cpu.stat"),
+                memory: open(Memory, "memory.current"),
+                peak: open_both(Memory, "memory.peak"),
+                events: open(Memory, "memory.events"),
+                peak_resets: AtomicBool::new(true),
+            },
+        }
+    }
+
+    pub fn cpu(&self) -> Option<Cpu> {
+        let number = |file: &Option<File>| pread(file.as_ref()?, |text| text.trim().parse().ok());
+        match self.version {
+            Version::V1 => Some(Cpu {
+                total: number(&self.cpu)?,
+                user: number(&self.user).unwrap_or_default(),
+                system: number(&self.system).unwrap_or_default(),
+            }),
+            Version::V2 => pread(self.cpu.as_ref()?, |text| {
+                Some(Cpu {
+                    total: keyed(text, "usage_usec")? * NS_PER_US,
+                    user: keyed(text, "user_usec")? * NS_PER_US,
+                    system: keyed(text, "system_usec")? * NS_PER_US,
+                })
+            }),
+        }
+    }
+
+    pub fn throttling(&self) -> Option<Throttling> {
+        pread(self.stat.as_ref()?, |text| {
+            let count = keyed(text, "nr_throttled")?;
+            let ns = match self.version {
+                Version::V1 => keyed(text, "throttled_time")?,
+                Version::V2 => keyed(text, "throttled_usec")? * NS_PER_US,
+            };
+            Some(Throttling { count, ns })
+        })
+    }
+
+    /// Memory in use now, in bytes: anonymous memory, `/tmp`, kernel memory, and the page cache of
+    /// files that this group was the first to read.
+    pub fn memory(&self) -> Option<i64> {
+        pread(self.memory.as_ref()?, |text| text.trim().parse().ok())
+    }
+
+    /// The most memory in use since [`Self::reset_peak`]; `None` if the kernel keeps it for the
+    /// group's whole life only.
+    pub fn peak(&self) -> Option<i64> {
+        if !self.peak_resets.load(Ordering::Relaxed) {
+            return None;
+        }
+        pread(self.peak.as_ref()?, |text| text.trim().parse().ok())
+    }
+
+    pub fn reset_peak(&self) {
+        if let Some(mut peak) =
+            self.peak.as_ref().filter(|_| self.peak_resets.load(Ordering::Relaxed))
+            && peak.write_all(b"0").is_err()
+        {
+            self.peak_resets.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// How many processes of the group the kernel has killed for lack of memory.
+    pub fn oom_kills(&self) -> Option<i64> {
+        pread(self.events.as_ref()?, |text| keyed(text, "oom_kill"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Counters) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let path = folder.path().to_owned();
+        let counters = Counters::open(version, |_| Some(&path));
+        (folder, counters)
+    }
+
+    #[test]
+    fn version_1() {
+        let (_folder, counters) = counters(
+            Version::V1,
+            &[
+                ("cpuacct.usage", "123456789\n"),
+                ("cpuacct.usage_user", "100000000\n"),
+                ("cpuacct.usage_sys", "20000000\n"),
+                ("cpu.stat", "nr_periods 9\nnr_throttled 4\nthrottled_time 5000\n"),
+                ("memory.usage_in_bytes", "4096\n"),
+                ("memory.max_usage_in_bytes", "8192\n"),
+                ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            ],
+        );
+        let cpu = Cpu { total: 123_456_789, user: 100_000_000, system: 20_000_000 };
+        assert_eq!(counters.cpu(), Some(cpu));
+        assert_eq!(counters.throttling(), Some(Throttling { count: 4, ns: 5000 }));
+        assert_eq!((counters.memory(), counters.peak()), (Some(4096), Some(8192)));
+        assert_eq!(counters.oom_kills(), Some(2));
+    }
+
+    #[test]
+    fn version_2_counts_microseconds() {
+        let (_folder, counters) = counters(
+            Version::V2,
+            &[
+                (
+                    "cpu.stat",
+                    "usage_usec 30\nuser_usec 20\nsystem_usec 10\nnr_periods 1\nnr_throttled 1\n\
+                     throttled_usec 7\n",
+                ),
+                ("memory.current", "1\n"),
+                ("memory.peak", "2\n"),
+                ("memory.events", "low 0\nhigh 0\nmax 5\noom 1\noom_kill 1\n"),
+            ],
+        );
+        let cpu = Cpu { total: 30_000, user: 20_000, system: 10_000 };
+        assert_eq!(counters.cpu(), Some(cpu));
+        assert_eq!(counters.throttling(), Some(Throttling { count: 1, ns: 7000 }));
+        assert_eq!((counters.memory(), counters.peak()), (Some(1), Some(2)));
+        assert_eq!(counters.oom_kills(), Some(1));
+    }
+
+    #[test]
+    fn what_is_missing_is_none() {
+        let (_folder, bare) =
+            counters(Version::V2, &[("cpu.stat", "usage_usec 30\nuser_usec 20\nsystem_usec 10\n")]);
+        assert!(bare.cpu().is_some());
+        assert_eq!(
+            bare.throttling(),
+            None,
+            "no cpu controller, so nothing is throttled or counted"
+        );
+        assert_eq!((bare.memory(), bare.peak(), bare.oom_kills()), (None, None, None));
+    }
+}

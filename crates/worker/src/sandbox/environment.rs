@@ -1,0 +1,149 @@
+//! What a runtime finds in its environment.
+
+use std::collections::BTreeMap;
+
+use super::rootfs::{CERTIFICATES, TASK};
+use crate::instance::{InstanceSpec, Network, Runtime};
+
+/// Where a runtime finds its API, inside its own network.
+pub const RUNTIME_API_PORT: u16 = 9001;
+
+/// Where a function with [`Network::Platform`] finds Invoke.
+pub const CHAIN_PORT: u16 = 9002;
+
+/// The region of an ARN that names none.
+const DEFAULT_REGION: &str = "us-east-1";
+
+const BYTES_PER_MIB: u64 = 1024 * 1024;
+
+/// Of the memory of an instance, what V8 may use for its old space, in percent: as on Lambda. Without
+/// a limit it would take the machine's memory for the function's, and be killed before it collects.
+const V8_HEAP_PERCENT: u64 = 90;
+
+/// The environment of an instance: Lambda's variables, the function's, and then those of Lambda's that
+/// a function cannot change.
+pub fn build(spec: &InstanceSpec, version: &str, runtime_api: &str) -> BTreeMap<String, String> {
+    let region = spec.function_arn.split(':').nth(3).filter(|it| !it.is_empty());
+    let region = region.unwrap_or(DEFAULT_REGION);
+    let mut environment = BTreeMap::new();
+    let mut set = |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
+
+    set("PATH", "/var/lang/bin:/usr/local/bin:/usr/bin:/bin:/opt/bin");
+    // The root's own libraries first: they are asked for most.
+    set("LD_LIBRARY_PATH", "/var/lang/lib:/lib64:/var/task:/var/task/lib:/opt/lib");
+    // Lambda says en_US; a root has no locale but the one that the C library has built in.
+    set("LANG", "C.UTF-8");
+    set("TZ", ":UTC");
+    // Clients want credentials to sign with; nobody checks them here.
+    set("AWS_ACCESS_KEY_ID", "uncia");
+    set("AWS_SECRET_ACCESS_KEY", "uncia");
+    set("AWS_SESSION_TOKEN", "uncia");
+    if spec.network == Network::Host {
+        set("SSL_CERT_FILE", CERTIFICATES);
+    }
+
+    for (name, value) in &spec.environment {
+        set(name, value);
+    }
+
+    set("_HANDLER", &spec.handler);
+    set("LAMBDA_TASK_ROOT", TASK);
+    set("LAMBDA_RUNTIME_DIR", "/var/runtime");
+    set("AWS_REGION", region);
+    set("AWS_DEFAULT_REGION", region);
+    set("AWS_EXECUTION_ENV", &execution_environment(spec.runtime, version));
+    set("AWS_LAMBDA_RUNTIME_API", runtime_api);
+    set("AWS_LAMBDA_FUNCTION_NAME", &spec.function);
+    set("AWS_LAMBDA_FUNCTION_VERSION", &spec.version);
+    set("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", &(spec.memory_bytes / BYTES_PER_MIB).to_string());
+    set("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand");
+    set("AWS_LAMBDA_LOG_GROUP_NAME", &format!("/aws/lambda/{}", spec.function));
+    set("AWS_LAMBDA_LOG_STREAM_NAME", &format!("[{}]{}", spec.version, spec.id));
+    if spec.network == Network::Platform {
+        set("AWS_ENDPOINT_URL_LAMBDA", &format!("http://127.0.0.1:{CHAIN_PORT}"));
+    }
+    environment
+}
+
+/// The command line: the root's, with what depends on the instance.
+pub fn command(spec: &InstanceSpec, base: &[String]) -> Vec<String> {
+    let mut command = base.to_vec();
+    if spec.runtime == Runtime::Node {
+        let own = spec.environment.get("NODE_OPTIONS").map_or("", String::as_str);
+        if !own.contains("max-old-space-size") && !own.contains("max_old_space_size") {
+            let heap = spec.memory_bytes / BYTES_PER_MIB * V8_HEAP_PERCENT / 100;
+            command.push(format!("--max-old-space-size={heap}"));
+        }
+        command.push("/var/runtime/bootstrap.js".into());
+    }
+    command
+}
+
+/// Lambda's name of a runtime: "python3.11", "nodejs20.x".
+fn execution_environment(runtime: Runtime, version: &str) -> String {
+    let mut parts = version.split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    match runtime {
+        Runtime::Python => format!("AWS_Lambda_python{major}.{minor}"),
+        Runtime::Node => format!("AWS_Lambda_nodejs{major}.x"),
+        Runtime::Provided => "AWS_Lambda_provided".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn spec(runtime: Runtime, environment: &[(&str, &str)]) -> InstanceSpec {
+        InstanceSpec {
+            id: "abc".into(),
+            function: "hello".into(),
+            function_arn: "arn:aws:lambda:eu-west-1:000000000000:function:hello".into(),
+            version: "$LATEST".into(),
+            runtime,
+            handler: "handler.handler".into(),
+            code: "/code".into(),
+            environment: environment
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            memory_bytes: 256 * BYTES_PER_MIB,
+            cpu_micro: 1_000_000,
+            period_us: 20_000,
+            ephemeral_bytes: 512 * BYTES_PER_MIB,
+            pids_max: 100,
+            network: Network::Platform,
+            init_throttled: false,
+            init_timeout: Duration::from_secs(10),
+        }
+    }
+
+    #[test]
+    fn a_function_adds_but_does_not_pretend() {
+        let spec = spec(Runtime::Python, &[("LEVEL", "3"), ("_HANDLER", "x"), ("TZ", "CET")]);
+        let environment = build(&spec, "3.11.7", "127.0.0.1:9001");
+        assert_eq!(environment["LEVEL"], "3");
+        assert_eq!(environment["TZ"], "CET");
+        assert_eq!(environment["_HANDLER"], "handler.handler");
+        assert_eq!(environment["AWS_REGION"], "eu-west-1");
+        assert_eq!(environment["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"], "256");
+        assert_eq!(environment["AWS_EXECUTION_ENV"], "AWS_Lambda_python3.11");
+        assert_eq!(environment["AWS_ENDPOINT_URL_LAMBDA"], "http://127.0.0.1:9002");
+        assert!(!environment.contains_key("HOME"));
+    }
+
+    #[test]
+    fn nodes_heap_fits_its_memory_unless_the_function_says_otherwise() {
+        let base = ["/var/lang/bin/node".to_owned()];
+        let command_of = |options: &[(&str, &str)]| command(&spec(Runtime::Node, options), &base);
+        assert_eq!(command_of(&[])[1], "--max-old-space-size=230");
+        let own = command_of(&[("NODE_OPTIONS", "--max-old-space-size=100")]);
+        assert_eq!(own[1], "/var/runtime/bootstrap.js");
+        assert_eq!(
+            build(&spec(Runtime::Node, &[]), "20.1.0", "")["AWS_EXECUTION_ENV"],
+            "AWS_Lambda_nodejs20.x"
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! The first process of an instance: process 1 of its pid namespace.
+//!
+//! It is this binary again, started by the worker inside fresh namespaces. It builds what the
+//! runtime will see, starts the runtime, and from then on only waits: it reaps orphans, passes
+//! SIGTERM on, reports how the runtime ended, and ends with it. It stays outside the function's
+//! cgroups, so that nobody is billed for it, and out of the function's reach: another user, not
+//! dumpable, and process 1, which no signal from inside can end.
+
+mod mounts;
+mod network;
+mod privileges;
+mod runtime;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::MsgFlags;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::clock::unix_ns;
+use super::wire::{self, Config, Exit, Order, Report};
+
+/// The hidden subcommand.
+pub const ARGUMENT: &str = "__instance";
+
+/// The socket to the worker is standard input.
+const CONTROL: i32 = 0;
+
+/// What kept an instance from being built.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the worker sent no configuration: {0}")]
+    Configuration(io::Error),
+    #[error("cannot {0}: {1}")]
+    Step(&'static str, Errno),
+    #[error("cannot {0}: {1}")]
+    Io(&'static str, io::Error),
+    #[error("cannot open the control file {0}: {1}")]
+    ControlFile(String, io::Error),
+    #[error("cannot mount {0}: {1}")]
+    Mount(String, Errno),
+    #[error("cannot run {0}: {1}")]
+    Program(String, String),
+}
+
+/// Attaches the step's name to a system error.
+trait Doing<T> {
+    fn doing(self, step: &'static str) -> Result<T, Failure>;
+}
+
+impl<T> Doing<T> for Result<T, Errno> {
+    fn doing(self, step: &'static str) -> Result<T, Failure> {
+        self.map_err(|error| Failure::Step(step, error))
+    }
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, step: &'static str) -> Result<T, Failure> {
+        self.map_err(|error| Failure::Io(step, error))
+    }
+}
+
+/// Turns this process into an instance's first process if it was started as one.
+///
+/// Call it before anything else in `main`: it needs a process with one thread.
+pub fn enter_if_asked() -> Option<ExitCode> {
+    if std::env::args_os().nth(1)? != ARGUMENT {
+        return None;
+    }
+    Some(match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // The worker may be gone already, and then nobody wants to know.
+            let _ = wire::send(CONTROL, &Report::Failed(failure.to_string()), &[]);
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn run() -> Result<(), Failure> {
+    let entered = unix_ns();
+    privileges::detach()?;
+    let config: Config = match wire::receive(CONTROL, MsgFlags::empty()) {
+        Ok(Some((config, _))) => config,
+        Ok(None) => return Ok(()),
+        Err(error) => return Err(Failure::Configuration(error)),
+    };
+    network::build(&config)?;
+    let networked = unix_ns();
+    nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
+
+    // Opened while the host's files can still be seen.
+    let join = config.join.iter().map(control_file).collect::<Result<Vec<_>, _>>()?;
+    let thaw = match &config.thaw {
+        Some((path, word)) => Some((control_file(path)?, word.clone())),
+        None => None,
+    };
+    mounts::build(&config)?;
+    let mounted = unix_ns();
+
+    let signals = watch_children()?;
+    let runtime = runtime::start(&config, &join)?;
+    drop(join);
+    privileges::keep_only_kill()?;
+    let phases = vec![
+        ("network".to_owned(), entered, networked),
+        ("mounts".to_owned(), networked, mounted),
+        ("exec".to_owned(), mounted, unix_ns()),
+    ];
+    wire::send(CONTROL, &Report::Running { phases }, &[]).doing("report to the worker")?;
+    drop(config);
+    watch(runtime, &signals, thaw)
+}
+
+fn control_file(path: impl AsRef<std::path::Path>) -> Result<File, Failure> {
+    let path = path.as_ref();
+    File::options()
+        .write(true)
+        .open(path)
+        .map_err(|error| Failure::ControlFile(path.display().to_string(), error))
+}
+
+/// SIGCHLD as a descriptor. All signals are blocked in this process from its first instruction: the
+/// worker started it so.
+fn watch_children() -> Result<SignalFd, Failure> {
+    let mut children = SigSet::empty();
+    children.add(Signal::SIGCHLD);
+    SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .doing("watch for ended processes")
+}
+
+/// Waits until the runtime ends or the worker vanishes. When this returns, the process ends, and the
+/// kernel ends every other process of the namespace.
+fn watch(runtime: Pid, signals: &SignalFd, thaw: Option<(File, String)>) -> Result<(), Failure> {
+    // SAFETY: descriptor 0 is the control socket until the process ends.
+    let control = unsafe { BorrowedFd::borrow_raw(CONTROL) };
+    // From here on the socket tells when the worker dies, and then a frozen instance must be thawed,
+    // for which there would be no time after SIGKILL.
+    nix::sys::prctl::set_pdeathsig(None).doing("outlive the worker for a moment")?;
+    loop {
+        let mut ready = [
+            PollFd::new(control, PollFlags::POLLIN),
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut ready, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(Failure::Step("wait", error)),
+        }
+        while let Ok(Some(_)) = signals.read_signal() {}
+        if let Some(exit) = reap(runtime) {
+            // Without a worker there is nobody to tell.
+            let _ = wire::send(CONTROL, &Report::Exited(exit), &[]);
+            return Ok(());
+        }
+        match wire::receive::<Order>(CONTROL, MsgFlags::MSG_DONTWAIT) {
+            Ok(Some((Order::Terminate, _))) => {
+                // It may have ended in this very moment, which the next turn finds out.
+                let _ = kill(runtime, Signal::SIGTERM);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(None) | Err(_) => {
+                // A frozen process does not die of SIGKILL on cgroup v1.
+                if let Some((mut file, word)) = thaw {
+                    let _ = file.write_all(word.as_bytes());
+                }
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Collects ended processes; how the runtime ended if it is among them.
+fn reap(runtime: Pid) -> Option<Exit> {
+    loop {
+        let (pid, exit) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) => (pid, Exit::Code(code)),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Exit::Signal(signal as i32)),
+            Err(Errno::EINTR) | Ok(WaitStatus::Stopped(..) | WaitStatus::Continued(_)) => continue,
+            _ => return None,
+        };
+        if pid == runtime {
+            return Some(exit);
+        }
+    }
+}
+
+/// Replaces a descriptor by `/dev/null`.
+fn silence(null: &OwnedFd, number: i32) -> Result<(), Failure> {
+    // SAFETY: dup2 onto a standard stream, which nothing in this process owns as a value.
+    let result = unsafe { libc::dup2(null.as_raw_fd(), number) };
+    Errno::result(result).map(drop).doing("close the standard streams")
+}
+
+fn null() -> Result<OwnedFd, Failure> {
+    use nix::fcntl::{OFlag, open};
+    open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty())
+        .doing("open /dev/null")
+}

@@ -1,0 +1,145 @@
+//! What the instance sees of the file system.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{chdir, pivot_root};
+
+use super::{Doing, Failure};
+use crate::sandbox::rootfs::{ETC_PASSWD, TASK};
+use crate::sandbox::wire::Config;
+
+/// The devices of an instance: name, major and minor number. All of mode 666, as everywhere.
+const DEVICES: [(&str, u64, u64); 5] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
+
+/// Room for the entries of `/dev`, in bytes; it holds no data but the user's name.
+const DEV_BYTES: u32 = 64 * 1024;
+
+/// One inode of `/tmp` for every so many bytes, as in a file system of 4 KiB blocks; each inode is
+/// also charged to the function's memory.
+const BYTES_PER_INODE: u64 = 4096;
+
+/// Makes the sandbox's file system and moves into it. Nothing of this is seen outside of the mount
+/// namespace, and it vanishes with it.
+pub fn build(config: &Config) -> Result<(), Failure> {
+    umask(Mode::empty());
+    let root = &config.root;
+    attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+    bind_read_only(root, root, MsFlags::MS_NOSUID | MsFlags::MS_NODEV)?;
+    bind_read_only(
+        &config.code,
+        &inside(root, Path::new(TASK)),
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+    )?;
+    for (from, to) in &config.files {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        bind_read_only(from, &inside(root, to), flags)?;
+    }
+    let inodes = config.tmp_bytes / BYTES_PER_INODE + 1;
+    attach(
+        Some(Path::new("tmpfs")),
+        &root.join("tmp"),
+        Some("tmpfs"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        Some(&format!("size={},nr_inodes={inodes},mode=1777", config.tmp_bytes)),
+    )?;
+    devices(config)?;
+    processes(config)?;
+    enter(root)?;
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    Ok(())
+}
+
+/// `/dev`: a few devices, the user's line of `/etc/passwd`, and nothing writable.
+fn devices(config: &Config) -> Result<(), Failure> {
+    let dev = config.root.join("dev");
+    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    let options = format!("size={DEV_BYTES},mode=755");
+    attach(Some(Path::new("tmpfs")), &dev, Some("tmpfs"), quiet, Some(&options))?;
+    for (name, major, minor) in DEVICES {
+        let path = dev.join(name);
+        let mode = Mode::from_bits_truncate(0o666);
+        match mknod(&path, SFlag::S_IFCHR, mode, makedev(major, minor)) {
+            Ok(()) => {}
+            // Without the right to make devices, the host's are shown instead.
+            Err(Errno::EPERM | Errno::EACCES) => {
+                fs::write(&path, b"").doing("make a place for a device")?;
+                let device = Path::new("/dev").join(name);
+                attach(Some(&device), &path, None, MsFlags::MS_BIND, None)?;
+            }
+            Err(error) => return Err(Failure::Step("make a device", error)),
+        }
+    }
+    for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
+    {
+        symlink(Path::new("/proc/self").join(target), dev.join(name)).doing("link the streams")?;
+    }
+    // Every instance is another user to the kernel, and every user needs a name.
+    let user = dev.join(".passwd");
+    let line = format!(
+        "{}:x:{}:{}::/tmp:/bin/false\n",
+        crate::sandbox::rootfs::USER,
+        config.uid,
+        config.gid
+    );
+    fs::write(&user, line).doing("name the user")?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    bind_read_only(&user, &inside(&config.root, Path::new(ETC_PASSWD)), flags)?;
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | quiet;
+    attach(None, &dev, None, flags, None)
+}
+
+/// `/proc` of the new pid namespace; other users' processes, that is process 1, are not shown.
+fn processes(config: &Config) -> Result<(), Failure> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let proc = config.root.join("proc");
+    match attach(Some(Path::new("proc")), &proc, Some("proc"), flags, Some("hidepid=2")) {
+        // A container often masks parts of /proc, and then the kernel refuses a whole one to a user
+        // namespace inside. The runtimes live without.
+        Err(Failure::Mount(_, Errno::EPERM)) if config.user_namespace => Ok(()),
+        other => other,
+    }
+}
+
+/// Makes `root` the root and forgets the old one.
+fn enter(root: &Path) -> Result<(), Failure> {
+    chdir(root).doing("enter the new root")?;
+    pivot_root(".", ".").doing("change the root")?;
+    umount2(".", MntFlags::MNT_DETACH).doing("detach the host's root")?;
+    chdir("/").doing("enter the new root")
+}
+
+/// Mounts `from` on `to` for reading only.
+fn bind_read_only(from: &Path, to: &Path, restrictions: MsFlags) -> Result<(), Failure> {
+    attach(Some(from), to, None, MsFlags::MS_BIND, None)?;
+    // A user namespace may not take off what the host put on; the only such restriction that
+    // remounting would drop by not naming it and that is not in `restrictions` is noexec.
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | restrictions;
+    if statvfs(to).is_ok_and(|found| found.flags().contains(FsFlags::ST_NOEXEC)) {
+        flags |= MsFlags::MS_NOEXEC;
+    }
+    attach(None, to, None, flags, None)
+}
+
+/// `mount`, with an error that says where.
+fn attach(
+    from: Option<&Path>,
+    to: &Path,
+    kind: Option<&str>,
+    flags: MsFlags,
+    options: Option<&str>,
+) -> Result<(), Failure> {
+    mount(from, to, kind, flags, options)
+        .map_err(|error| Failure::Mount(to.display().to_string(), error))
+}
+
+/// The place on the host of an absolute path in the sandbox.
+fn inside(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}

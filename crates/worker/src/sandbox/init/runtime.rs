@@ -1,0 +1,106 @@
+//! Starting the runtime: the only process of the sandbox that the function's code runs in.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::unistd::{ForkResult, Pid, chdir, execve, fork, pipe2, setsid};
+
+use super::{Doing, Failure, null, privileges, silence};
+use crate::sandbox::rootfs::TASK;
+use crate::sandbox::wire::Config;
+
+/// Forks the runtime's process and returns once its program runs.
+pub fn start(config: &Config, join: &[File]) -> Result<Pid, Failure> {
+    // Closed by exec; until then it carries what went wrong.
+    let (mut failed, report) = {
+        let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;
+        (File::from(read), write)
+    };
+    // SAFETY: this process has one thread, so the child may do whatever its parent could.
+    match unsafe { fork() }.doing("start a process")? {
+        ForkResult::Child => {
+            let failure = become_runtime(config, join);
+            let _ = nix::unistd::write(&report, failure.to_string().as_bytes());
+            // SAFETY: ends the child without running what belongs to its parent.
+            unsafe { libc::_exit(127) }
+        }
+        ForkResult::Parent { child } => {
+            drop(report);
+            let mut message = String::new();
+            failed.read_to_string(&mut message).doing("wait for the runtime")?;
+            if message.is_empty() {
+                Ok(child)
+            } else {
+                Err(Failure::Program(config.program.display().to_string(), message))
+            }
+        }
+    }
+}
+
+/// Returns only what kept the program from running.
+fn become_runtime(config: &Config, join: &[File]) -> Failure {
+    match prepare(config, join) {
+        Ok((program, arguments, environment)) => {
+            let Err(error) = execve(&program, &arguments, &environment);
+            Failure::Step("execute the program", error)
+        }
+        Err(failure) => failure,
+    }
+}
+
+type Image = (CString, Vec<CString>, Vec<CString>);
+
+fn prepare(config: &Config, join: &[File]) -> Result<Image, Failure> {
+    for tasks in join {
+        // "0" is whoever writes it: no process number to translate between namespaces.
+        nix::unistd::write(tasks, b"0").doing("join a cgroup")?;
+    }
+    setsid().doing("start a session")?;
+    let null: OwnedFd = null()?;
+    silence(&null, 0)?;
+    privileges::prepare_runtime();
+    chdir(TASK).doing("enter the code's folder")?;
+    privileges::drop_all(config)?;
+    close_rest().doing("close descriptors")?;
+
+    let text = |value: &[u8]| {
+        CString::new(value).map_err(|_| Failure::Step("pass a zero byte on", Errno::EINVAL))
+    };
+    let program = text(config.program.as_os_str().as_bytes())?;
+    let arguments =
+        config.arguments.iter().map(|value| text(value.as_bytes())).collect::<Result<_, _>>()?;
+    let environment = config
+        .environment
+        .iter()
+        .map(|(name, value)| text(format!("{name}={value}").as_bytes()))
+        .collect::<Result<_, _>>()?;
+    Ok((program, arguments, environment))
+}
+
+/// Has every descriptor but the standard streams closed by exec.
+fn close_rest() -> Result<(), Errno> {
+    // SAFETY: marks descriptors; none is closed yet.
+    let result = unsafe {
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    };
+    match Errno::result(result) {
+        Ok(_) => Ok(()),
+        // Kernels before 5.11. Everything this binary opens is closed by exec anyway, and what the
+        // worker inherited was closed when it started this process.
+        Err(Errno::ENOSYS | Errno::EINVAL) => {
+            let limit =
+                nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?.0;
+            for fd in 3..i32::try_from(limit).unwrap_or(i32::MAX) {
+                // SAFETY: F_SETFD on a number that is no descriptor fails and changes nothing.
+                unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}

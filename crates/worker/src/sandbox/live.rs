@@ -1,0 +1,313 @@
+//! A running instance.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::socket::MsgFlags;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+use super::cgroup::Group;
+use super::clock::unix_ns;
+use super::log::Log;
+use super::meter::{Meter, Sampler};
+use super::runtime_api::{AnswerKind, Api};
+use super::spawn;
+use super::wire::{self, Exit, Order, Report};
+use crate::instance::{Outcome, Reply, Request, Usage};
+
+/// Between two attempts to thaw an instance that was killed: while it was being frozen, it may have
+/// been thawed too early.
+const RETHAW: Duration = Duration::from_millis(20);
+
+const NS_PER_MS: i64 = 1_000_000;
+
+/// How an instance ended.
+#[derive(Debug, Clone)]
+pub struct End {
+    pub description: String,
+    /// Its runtime was ended by SIGKILL, which the kernel uses when memory runs out.
+    pub killed: bool,
+}
+
+/// A running instance; clones are the same instance.
+#[derive(Clone)]
+pub struct Instance {
+    inner: Arc<Inner>,
+}
+
+pub struct Inner {
+    pub id: String,
+    pub api: Arc<Api>,
+    pub meter: Arc<Meter>,
+    pub log: Arc<Log>,
+    pub group: Option<Group>,
+    pub sampler: Sampler,
+    /// The first process in the worker's numbering. Only for looking: it may be another's number
+    /// once the instance has ended.
+    pub pid: i32,
+    pub pidfd: AsyncFd<OwnedFd>,
+    pub control: AsyncFd<OwnedFd>,
+    pub ended: watch::Sender<Option<End>>,
+    /// Set once somebody has decided that it must end.
+    pub doomed: AtomicBool,
+    pub busy: AtomicBool,
+    /// The tasks that serve it.
+    pub servers: Mutex<Vec<AbortHandle>>,
+}
+
+impl Inner {
+    /// Ends every process of the instance. Returns before they have ended; see [`Self::gone`].
+    pub fn kill(&self) {
+        self.doomed.store(true, Ordering::SeqCst);
+        if let Some(group) = &self.group {
+            // A group that cannot be thawed is one that is gone.
+            let _ = group.thaw();
+        }
+        // The process may have ended by itself.
+        let _ = spawn::kill(self.pidfd.get_ref());
+    }
+
+    /// Waits until nothing of the instance is left.
+    pub async fn gone(&self) -> End {
+        let mut ended = self.ended.subscribe();
+        let end = ended.wait_for(Option::is_some).await;
+        // The sender is in `self`.
+        end.ok().and_then(|end| end.clone()).unwrap_or_else(|| End::of(None))
+    }
+
+    pub fn serve(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = tokio::spawn(task).abort_handle();
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+    }
+
+    /// Watches over the instance until nothing of it is left; passes what its first process reports.
+    pub async fn supervise(
+        self: Arc<Self>,
+        reports: mpsc::UnboundedSender<(Report, Vec<OwnedFd>)>,
+    ) {
+        let mut exit = None;
+        loop {
+            let received = self
+                .control
+                .async_io(Interest::READABLE, |socket| {
+                    wire::receive::<Report>(socket.as_raw_fd(), MsgFlags::empty())
+                })
+                .await;
+            match received {
+                Ok(Some((Report::Exited(how), _))) => exit = Some(how),
+                // Nobody listens after the start.
+                Ok(Some(message)) => drop(reports.send(message)),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        drop(reports);
+        // It has nothing more to say: it has ended or is about to.
+        let _ = spawn::kill(self.pidfd.get_ref());
+        while tokio::time::timeout(RETHAW, self.pidfd.readable()).await.is_err() {
+            self.kill();
+        }
+        for server in self.servers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            server.abort();
+        }
+        self.meter.finish();
+        let end = End::of(exit);
+        let own = self.clone();
+        // Waits for the kernel: not on a thread that others need.
+        let cleared = tokio::task::spawn_blocking(move || {
+            let reaped = spawn::reap(own.pidfd.get_ref()).map_err(io::Error::from);
+            let removed = own.group.as_ref().map_or(Ok(()), Group::remove);
+            reaped.and(removed)
+        });
+        if let Ok(Err(error)) = cleared.await {
+            // Nothing that an invocation could be told; the next worker sweeps what is left.
+            eprintln!(
+                "{}",
+                serde_json::json!({
+                    "event": "warning",
+                    "message": format!("instance {} could not be cleared: {error}", self.id),
+                })
+            );
+        }
+        self.ended.send_replace(Some(end));
+    }
+}
+
+impl End {
+    fn of(exit: Option<Exit>) -> Self {
+        let exit = exit.unwrap_or(Exit::Signal(libc::SIGKILL));
+        Self { description: exit.to_string(), killed: exit == Exit::Signal(libc::SIGKILL) }
+    }
+}
+
+/// Kills an instance whose invocation or start is given up half-way: what it does is unknown.
+pub struct Guard {
+    inner: Option<Arc<Inner>>,
+}
+
+impl Guard {
+    pub fn new(inner: &Arc<Inner>) -> Self {
+        Self { inner: Some(inner.clone()) }
+    }
+
+    pub fn release(mut self) {
+        self.inner = None;
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(inner) = &self.inner {
+            inner.kill();
+        }
+    }
+}
+
+/// What ended the wait for an answer.
+enum Waited {
+    Answered(AnswerKind),
+    Gone,
+    TimeUp,
+}
+
+impl Instance {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    /// Has the runtime serve one request. One at a time: another one while it runs is refused. Thaws
+    /// nothing by itself. When the instance is gone, on any outcome that it does not survive, nothing
+    /// of it is left when this returns.
+    pub async fn invoke(&self, request: Request) -> Reply {
+        let inner = &self.inner;
+        if inner.busy.swap(true, Ordering::AcqRel) {
+            let now = unix_ns();
+            let payload = br#"{"errorType":"Uncia.Busy","errorMessage":"the instance is serving another request"}"#;
+            return Reply {
+                outcome: Outcome::FunctionError(bytes::Bytes::from_static(payload)),
+                delivered: false,
+                started: now,
+                ended: now,
+                usage: Usage::default(),
+                log_tail: bytes::Bytes::new(),
+            };
+        }
+        let guard = Guard::new(inner);
+        inner.log.begin();
+        inner.meter.begin();
+        inner.sampler.rouse();
+        let called = unix_ns();
+        let (mut started, mut ended) = (None, None);
+        let waited = tokio::select! {
+            biased;
+            waited = self.exchange(&request, called, &mut started, &mut ended) => waited,
+            _ = inner.gone() => Waited::Gone,
+            () = tokio::time::sleep(request.timeout) => Waited::TimeUp,
+        };
+        let ended = ended.unwrap_or_else(unix_ns);
+        let usage = inner.meter.end();
+        let outcome = match waited {
+            Waited::Answered(AnswerKind::Response(bytes)) => Outcome::Ok(bytes),
+            Waited::Answered(AnswerKind::Error(bytes)) => Outcome::FunctionError(bytes),
+            Waited::Answered(AnswerKind::TooLarge(size)) => Outcome::ResponseTooLarge(size),
+            Waited::TimeUp => {
+                inner.kill();
+                inner.gone().await;
+                Outcome::Timeout
+            }
+            Waited::Gone => {
+                let out_of_memory = inner.meter.out_of_memory();
+                let end = inner.gone().await;
+                if end.killed && out_of_memory {
+                    Outcome::OutOfMemory
+                } else {
+                    Outcome::Exited(end.description)
+                }
+            }
+        };
+        let reply = Reply {
+            outcome,
+            delivered: started.is_some(),
+            started: started.unwrap_or(called),
+            ended,
+            usage,
+            log_tail: inner.log.tail(),
+        };
+        guard.release();
+        inner.busy.store(false, Ordering::Release);
+        reply
+    }
+
+    async fn exchange(
+        &self,
+        request: &Request,
+        called: i64,
+        started: &mut Option<i64>,
+        ended: &mut Option<i64>,
+    ) -> Waited {
+        let timeout = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
+        let deadline_ms = called.saturating_add(timeout) / NS_PER_MS;
+        if let Ok(delivered) = self.inner.api.deliver(request, deadline_ms).await {
+            *started = Some(delivered.at);
+            if let Ok(answer) = delivered.answer.await {
+                *ended = Some(answer.at);
+                return Waited::Answered(answer.kind);
+            }
+        }
+        // It could not be reached: it has ended or is about to, which the supervisor finds out.
+        std::future::pending().await
+    }
+
+    /// Stops all its processes where they are, until [`Self::thaw`].
+    pub async fn freeze(&self) -> io::Result<()> {
+        let inner = &self.inner;
+        let group = inner.group.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        if inner.doomed.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the instance is ending"));
+        }
+        group.freeze().await.map_err(io::Error::other)?;
+        if inner.doomed.load(Ordering::SeqCst) {
+            group.thaw().map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    pub async fn thaw(&self) -> io::Result<()> {
+        let group = self.inner.group.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        group.thaw().map_err(io::Error::other)
+    }
+
+    /// SIGTERM, then after `grace` SIGKILL; when this returns, no process, control group, mount or
+    /// file of it is left. May be called again.
+    pub async fn stop(&self, grace: Duration) {
+        let inner = &self.inner;
+        inner.doomed.store(true, Ordering::SeqCst);
+        if !grace.is_zero() && inner.ended.borrow().is_none() {
+            if let Some(group) = &inner.group {
+                // A group that cannot be thawed is one that is gone.
+                let _ = group.thaw();
+            }
+            // Failing means that the instance is ending.
+            let _ = wire::send(inner.control.as_raw_fd(), &Order::Terminate, &[]);
+            if tokio::time::timeout(grace, inner.gone()).await.is_ok() {
+                return;
+            }
+        }
+        inner.kill();
+        inner.gone().await;
+    }
+
+    /// Resolves when the instance has ended by itself or by [`Self::stop`], with how.
+    pub async fn exited(&self) -> String {
+        self.inner.gone().await.description
+    }
+}

@@ -1,0 +1,139 @@
+//! What a function prints.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use nix::errno::Errno;
+use tokio::io::unix::AsyncFd;
+
+use super::descriptor::readable;
+
+/// How much of an invocation's output is kept, as on Lambda.
+const TAIL_BYTES: usize = 4096;
+
+/// One read; as much as a pipe holds by default.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Reads at the end of an invocation: enough for all that a pipe can hold, and an end for a function
+/// whose children never stop printing.
+const DRAIN_READS: usize = 16;
+
+/// The last of a function's output. The pipe is always read, so printing never blocks for long, and
+/// only the tail is kept, so it never takes memory.
+pub struct Log {
+    pipe: AsyncFd<OwnedFd>,
+    tail: Mutex<Tail>,
+}
+
+struct Tail {
+    kept: VecDeque<u8>,
+    chunk: Box<[u8]>,
+}
+
+impl Log {
+    /// `pipe` is the reading end, which must not block.
+    pub fn new(pipe: OwnedFd) -> io::Result<Self> {
+        let chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
+        let tail = Tail { kept: VecDeque::with_capacity(TAIL_BYTES), chunk };
+        Ok(Self { pipe: readable(pipe)?, tail: Mutex::new(tail) })
+    }
+
+    /// Reads until nobody can print any more.
+    pub async fn follow(&self) {
+        while let Ok(mut ready) = self.pipe.readable().await {
+            match self.lock().read(&self.pipe) {
+                Ok(0) => return,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => ready.clear_ready(),
+                Err(_) => return,
+            }
+            drop(ready);
+            // A function that prints without end must not keep this thread from others.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Forgets what was printed so far.
+    pub fn begin(&self) {
+        let mut tail = self.lock();
+        tail.drain(&self.pipe);
+        tail.kept.clear();
+    }
+
+    /// The last of what was printed since [`Self::begin`].
+    pub fn tail(&self) -> Bytes {
+        let mut tail = self.lock();
+        tail.drain(&self.pipe);
+        if tail.kept.is_empty() { Bytes::new() } else { tail.kept.iter().copied().collect() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tail {
+    fn read(&mut self, pipe: &impl AsFd) -> Result<usize, Errno> {
+        let count = nix::unistd::read(pipe, &mut self.chunk)?;
+        let new = &self.chunk[..count];
+        let new = &new[new.len().saturating_sub(TAIL_BYTES)..];
+        let excess = (self.kept.len() + new.len()).saturating_sub(TAIL_BYTES);
+        self.kept.drain(..excess);
+        self.kept.extend(new);
+        Ok(count)
+    }
+
+    fn drain(&mut self, pipe: &impl AsFd) {
+        for _ in 0..DRAIN_READS {
+            match self.read(pipe) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::fcntl::OFlag;
+    use nix::unistd::{pipe2, write};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_tail_of_the_invocation_is_kept() {
+        let (read, print) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+        let log = Log::new(read).unwrap();
+        write(&print, b"before").unwrap();
+        log.begin();
+        write(&print, b"one ").unwrap();
+        write(&print, b"two").unwrap();
+        assert_eq!(&log.tail()[..], b"one two");
+        write(&print, &[b'x'; 5000]).unwrap();
+        write(&print, b"end").unwrap();
+        let tail = log.tail();
+        assert_eq!(tail.len(), TAIL_BYTES);
+        assert!(tail.ends_with(b"xend"));
+    }
+
+    #[tokio::test]
+    async fn following_ends_with_the_last_writer() {
+        let (read, print) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+        let log = Log::new(read).unwrap();
+        let printing = std::thread::spawn(move || {
+            let print = std::fs::File::from(print);
+            let flags = nix::fcntl::FcntlArg::F_SETFL(OFlag::empty());
+            nix::fcntl::fcntl(&print, flags).unwrap();
+            use std::io::Write;
+            for _ in 0..100 {
+                (&print).write_all(&[b'y'; 10_000]).unwrap();
+            }
+        });
+        log.follow().await;
+        printing.join().unwrap();
+        assert_eq!(log.tail().len(), TAIL_BYTES);
+    }
+}

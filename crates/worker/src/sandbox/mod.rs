@@ -1,0 +1,43 @@
+//! Sandboxes: the mechanism that runs instances.
+//!
+//! An instance is a process tree in namespaces of its own (mount, pid, ipc, uts and, unless its
+//! function has the host's network, net; without root also user) and in control groups of its own,
+//! on a read-only root file system that holds its runtime and nothing else.
+//!
+//! | module | concern |
+//! |---|---|
+//! | [`host`] | what all instances share; starting one |
+//! | [`live`] | a running instance: invoke, freeze, stop |
+//! | [`spawn`] | processes in fresh namespaces, from one long-lived thread |
+//! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
+//! | [`wire`] | what worker and first process say to each other |
+//! | [`rootfs`] | the roots, one for each runtime |
+//! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
+//! | [`cgroup`], [`meter`] | limits, and what was used |
+//! | [`log`] | what a function prints |
+//! | [`capabilities`] | what this machine offers |
+//! | [`sweep`] | what an earlier worker left |
+
+mod capabilities;
+mod cgroup;
+mod clock;
+mod descriptor;
+mod environment;
+mod host;
+mod http1;
+mod init;
+mod live;
+mod log;
+mod meter;
+mod rootfs;
+mod runtime_api;
+mod spawn;
+mod sweep;
+mod wire;
+
+pub use capabilities::{
+    Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
+};
+pub use host::{Host, HostError, Started, Tuning};
+pub use init::enter_if_asked;
+pub use live::Instance;

@@ -1,0 +1,158 @@
+//! Clearing what an earlier worker with the same state folder left: it may have been killed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sha2::{Digest, Sha256};
+
+use super::cgroup::{remove_tree, thaw_tree};
+use super::init;
+
+/// In the state folder: where the worker's control groups are, which depends on where it was started.
+const RECORD: &str = "cgroups.json";
+
+/// Hexadecimal digits of a state folder's name among the control groups.
+const NAME_DIGITS: usize = 16;
+
+/// How long leftovers may take to end.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// The name of the control groups of the worker that has this state folder, and of no other.
+pub fn parent_name(state: &Path) -> String {
+    let digest = Sha256::digest(state.as_os_str().as_encoded_bytes());
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("uncia-{}", &digits[..NAME_DIGITS])
+}
+
+/// Ends every process and removes every control group that the worker named `name` left.
+pub fn sweep(state: &Path, name: &str) -> io::Result<()> {
+    let mut folders = recorded(state)?;
+    // Never anything but a group of this name, whatever the record says.
+    folders.retain(|folder| folder.file_name().is_some_and(|it| it == name));
+    // On version 1 the freezer is a tree of its own, and what it holds frozen dies in no tree.
+    for folder in &folders {
+        thaw_tree(folder)?;
+    }
+    for folder in &folders {
+        remove_tree(folder)?;
+    }
+    // First processes are in no group of ours, and end by themselves when their worker does; but a
+    // frozen instance keeps its first process from ending until it was thawed, just now.
+    end_first_processes(name)
+}
+
+/// Notes where the worker's control groups are, before any instance is in one.
+pub fn record(state: &Path, folders: &[PathBuf]) -> io::Result<()> {
+    let mut all = recorded(state)?;
+    all.extend(folders.iter().cloned());
+    all.sort();
+    all.dedup();
+    all.retain(|folder| folder.exists());
+    let temporary = state.join(format!("{RECORD}.new"));
+    fs::write(&temporary, serde_json::to_vec(&all)?)?;
+    fs::rename(temporary, state.join(RECORD))
+}
+
+fn recorded(state: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read(state.join(RECORD)) {
+        Ok(text) => Ok(serde_json::from_slice(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What `ps` shows of an instance's first process after its name and the hidden subcommand.
+pub fn label(name: &str, instance: &str) -> String {
+    format!("{name}/{instance}")
+}
+
+fn end_first_processes(name: &str) -> io::Result<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let left = first_processes(name)?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        for pid in left {
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        if Instant::now() > deadline {
+            let message = "instances of an earlier worker do not end";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn first_processes(name: &str) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
+        // Gone already, or a zombie, which has no arguments.
+        let Ok(arguments) = fs::read(entry.path().join("cmdline")) else { continue };
+        if is_first_process(&arguments, name) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+fn is_first_process(arguments: &[u8], name: &str) -> bool {
+    let mut arguments = arguments.split(|byte| *byte == 0).skip(1);
+    arguments.next() == Some(init::ARGUMENT.as_bytes())
+        && arguments.next().is_some_and(|label| {
+            label.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_first_processes_are_meant() {
+        let one = parent_name(Path::new("/a"));
+        let other = parent_name(Path::new("/b"));
+        assert_ne!(one, other);
+        let arguments = format!("uncia-instance\0__instance\0{}\0", label(&one, "i-1"));
+        assert!(is_first_process(arguments.as_bytes(), &one));
+        assert!(!is_first_process(arguments.as_bytes(), &other));
+        let server = format!("uncia-engine\0serve\0{one}/x\0");
+        assert!(!is_first_process(server.as_bytes(), &one));
+    }
+
+    #[test]
+    fn a_record_adds_up_and_forgets_what_is_gone() {
+        let state = tempfile::tempdir().unwrap();
+        let folders: Vec<_> = ["x", "y"].iter().map(|name| state.path().join(name)).collect();
+        for folder in &folders {
+            fs::create_dir(folder).unwrap();
+        }
+        record(state.path(), &folders[..1]).unwrap();
+        record(state.path(), &folders[1..]).unwrap();
+        assert_eq!(recorded(state.path()).unwrap(), folders);
+        fs::remove_dir(&folders[0]).unwrap();
+        record(state.path(), &[]).unwrap();
+        assert_eq!(recorded(state.path()).unwrap(), folders[1..]);
+    }
+
+    #[test]
+    fn a_record_cannot_point_the_sweep_elsewhere() {
+        let state = tempfile::tempdir().unwrap();
+        let precious = state.path().join("precious");
+        fs::create_dir(&precious).unwrap();
+        fs::write(precious.join("file"), "").unwrap();
+        record(state.path(), std::slice::from_ref(&precious)).unwrap();
+        sweep(state.path(), &parent_name(state.path())).unwrap();
+        assert!(precious.join("file").exists());
+    }
+}

@@ -1,0 +1,182 @@
+//! What a worker and the first process of an instance say to each other.
+//!
+//! They share one end each of a `SOCK_SEQPACKET` socket pair: every message is one packet of JSON,
+//! and file descriptors travel beside it. The end of the connection means that the other is gone.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use nix::cmsg_space;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The largest packet that is read. The kernel's default send buffer takes about this much.
+pub const MAX_PACKET: usize = 256 * 1024;
+
+/// Most file descriptors in one packet: the Runtime API's listener and the chain endpoint's.
+const MAX_FDS: usize = 2;
+
+/// Worker to init, the first packet: what to build and what to run in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Config {
+    pub hostname: String,
+    /// The root filesystem that all instances of this runtime share.
+    pub root: PathBuf,
+    pub code: PathBuf,
+    pub tmp_bytes: u64,
+    pub uid: u32,
+    pub gid: u32,
+    /// Whether the instance has a user namespace of its own (the worker is not root).
+    pub user_namespace: bool,
+    /// Whether the instance has a network namespace of its own.
+    pub own_network: bool,
+    /// A limit of processes beside that of the control groups: of the instance's own user namespace.
+    pub max_processes: Option<u64>,
+    /// Ports on the loopback interface whose listeners are handed to the worker.
+    pub listen: Vec<u16>,
+    /// Files of the host that appear read-only in the sandbox: (on the host, in the sandbox).
+    pub files: Vec<(PathBuf, PathBuf)>,
+    /// Control files through which the runtime's process joins its cgroups.
+    pub join: Vec<PathBuf>,
+    /// What thaws the instance: written when the worker vanishes, so that a frozen instance can die.
+    pub thaw: Option<(PathBuf, String)>,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    pub environment: Vec<(String, String)>,
+}
+
+/// Worker to init, later.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Send SIGTERM to the runtime.
+    Terminate,
+}
+
+/// Init to worker.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// The listeners asked for, as file descriptors, in order.
+    Listening,
+    /// The runtime's program runs. Times are Unix ns.
+    Running { phases: Vec<(String, i64, i64)> },
+    /// The sandbox could not be built.
+    Failed(String),
+    /// The runtime's process has ended.
+    Exited(Exit),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(libc::SIGKILL) => f.write_str("signal: killed"),
+            Self::Signal(libc::SIGTERM) => f.write_str("signal: terminated"),
+            Self::Signal(libc::SIGSEGV) => f.write_str("signal: segmentation fault"),
+            Self::Signal(libc::SIGABRT) => f.write_str("signal: aborted"),
+            Self::Signal(libc::SIGSYS) => f.write_str("signal: bad system call"),
+            Self::Signal(signal) => write!(f, "signal: {signal}"),
+        }
+    }
+}
+
+/// Sends one packet.
+pub fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Result<()> {
+    let packet = serde_json::to_vec(message)?;
+    let parts = [IoSlice::new(&packet)];
+    let rights = [ControlMessage::ScmRights(fds)];
+    let control: &[ControlMessage<'_>] = if fds.is_empty() { &[] } else { &rights };
+    sendmsg::<()>(socket, &parts, control, MsgFlags::MSG_NOSIGNAL, None)?;
+    Ok(())
+}
+
+/// Receives one packet; `None` when the other side is gone.
+pub fn receive<T: DeserializeOwned>(
+    socket: RawFd,
+    flags: MsgFlags,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut packet = vec![0; MAX_PACKET];
+    let mut space = cmsg_space!([RawFd; MAX_FDS]);
+    let (length, fds) = {
+        let mut parts = [IoSliceMut::new(&mut packet)];
+        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = recvmsg::<()>(socket, &mut parts, Some(&mut space), flags)?;
+        let mut fds = Vec::new();
+        for control in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(received) = control {
+                // SAFETY: the kernel has just made these descriptors for this process, and nothing
+                // else knows their numbers.
+                fds.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            }
+        }
+        if message.flags.contains(MsgFlags::MSG_TRUNC) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet was too large"));
+        }
+        (message.bytes, fds)
+    };
+    if length == 0 {
+        return Ok(None);
+    }
+    Ok(Some((serde_json::from_slice(&packet[..length])?, fds)))
+}
+
+/// A connected pair: the worker's end, which never blocks, and the init's.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf,
+    };
+    let (worker, init) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    // A packet must fit the buffer whole; the kernel may grant less, and then sending says so.
+    let _ = setsockopt(&worker, SndBuf, &MAX_PACKET);
+    let flags = nix::fcntl::OFlag::O_NONBLOCK;
+    nix::fcntl::fcntl(&worker, nix::fcntl::FcntlArg::F_SETFL(flags))?;
+    debug_assert!(worker.as_raw_fd() != init.as_raw_fd());
+    Ok((worker, init))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_and_descriptors_arrive() {
+        let (worker, init) = pair().unwrap();
+        let (read, write) = nix::unistd::pipe().unwrap();
+        send(init.as_raw_fd(), &Report::Listening, &[write.as_raw_fd()]).unwrap();
+        drop(write);
+        let (report, fds) =
+            receive::<Report>(worker.as_raw_fd(), MsgFlags::empty()).unwrap().unwrap();
+        assert_eq!(report, Report::Listening);
+        nix::unistd::write(&fds[0], b"through").unwrap();
+        let mut buffer = [0; 16];
+        let count = nix::unistd::read(&read, &mut buffer).unwrap();
+        assert_eq!(&buffer[..count], b"through");
+    }
+
+    #[test]
+    fn the_end_is_none_and_the_worker_never_blocks() {
+        let (worker, init) = pair().unwrap();
+        let nothing = receive::<Report>(worker.as_raw_fd(), MsgFlags::empty()).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        drop(init);
+        assert!(receive::<Report>(worker.as_raw_fd(), MsgFlags::empty()).unwrap().is_none());
+    }
+
+    #[test]
+    fn exits_read_as_lambda_says_them() {
+        assert_eq!(Exit::Code(3).to_string(), "exit status 3");
+        assert_eq!(Exit::Signal(libc::SIGKILL).to_string(), "signal: killed");
+    }
+}

@@ -1,0 +1,114 @@
+//! The worker as a whole: everything opened in order, and closed in order.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use tokio::net::TcpListener;
+
+use crate::api::{ARN_PREFIX, Api, ApiError, Events};
+use crate::config::Config;
+use crate::dispatch::Dispatcher;
+use crate::instance::{ChainService, Host, HostConfig, HostError};
+use crate::meterlog::{LogError, MeterLog};
+use crate::store::{LockError, Registry, StateLock, StoreError};
+
+/// Why the worker could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(
+        "{0} is not a loopback address; the platform runs whatever it is given, so it listens on \
+         loopback only"
+    )]
+    NotLoopback(SocketAddr),
+    #[error("cannot listen on {address}: {source}; stop what uses the port, or choose another")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("the functions cannot be read: {0}")]
+    Store(#[from] StoreError),
+    #[error("the log cannot be opened: {0}")]
+    Log(#[from] LogError),
+    #[error("instances cannot run here: {0}")]
+    Host(#[from] HostError),
+}
+
+/// A worker that accepts requests.
+pub struct Worker {
+    api: Arc<Api>,
+    server: tokio::task::JoinHandle<()>,
+    _lock: StateLock,
+}
+
+impl Worker {
+    /// Opens the state folder, with what an earlier worker left there, and listens.
+    pub async fn start(
+        listen: SocketAddr,
+        state: &Path,
+        config: Config,
+    ) -> Result<Self, ServeError> {
+        if !listen.ip().is_loopback() {
+            return Err(ServeError::NotLoopback(listen));
+        }
+        // Before anything is made in the state folder.
+        let listener = TcpListener::bind(listen)
+            .await
+            .map_err(|source| ServeError::Listen { address: listen, source })?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| ServeError::Listen { address: listen, source })?;
+        let lock = StateLock::take(state)?;
+        let registry = Arc::new(Registry::open(state, ARN_PREFIX)?);
+        let (log, left) = MeterLog::open(state)?;
+        let log = Arc::new(log);
+        let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();
+        let host = Host::open(HostConfig {
+            state: state.to_owned(),
+            python: config.runtimes.python.clone(),
+            node: config.runtimes.node.clone(),
+            chain: chain(itself.clone()),
+        })
+        .await?;
+        let dispatcher = Dispatcher::new(config.clone(), host.clone(), log.clone());
+        for function in registry.all() {
+            dispatcher.configure(&function);
+        }
+        let events = Arc::new(Events::default());
+        let api = Arc::new(Api { config, address, host, registry, dispatcher, log, events });
+        // Instances find the API once it exists; none was started before.
+        let _ = itself.set(api.clone());
+        api.events.resume(&api, left);
+        let server = tokio::spawn(api.clone().serve(listener));
+        Ok(Self { api, server, _lock: lock })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.api.address
+    }
+
+    /// What does not hold on this machine, a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.api.capabilities().warnings
+    }
+
+    /// Lets requests in flight end, stops all instances, and writes what is left to the log.
+    pub async fn stop(self) {
+        let grace = self.api.config.shutdown_grace();
+        self.api.dispatcher.shut_down(grace).await;
+        self.server.abort();
+        self.api.host.close().await;
+        self.api.log.close();
+    }
+}
+
+fn chain(api: Arc<OnceLock<Arc<Api>>>) -> ChainService {
+    Arc::new(move |request| {
+        let api = api.clone();
+        Box::pin(async move {
+            match api.get() {
+                Some(api) => api.answer_instance(request).await,
+                None => ApiError::unavailable("The platform is starting").answer(),
+            }
+        })
+    })
+}

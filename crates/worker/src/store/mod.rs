@@ -1,0 +1,25 @@
+//! What outlives the worker: the functions and their code, in the state folder.
+//!
+//! ```text
+//! lock              held while a worker uses the folder
+//! registry.sqlite   the functions: configurations, tags, URLs
+//! meter.sqlite      the log of invocations, spans and instances; accepted asynchronous invocations
+//! code/<sha256>/    deployment packages, unpacked
+//! packages/<sha256>.zip
+//! staging/          what is not complete yet; emptied at the start
+//! ```
+
+mod lock;
+mod package;
+mod registry;
+mod shelf;
+
+pub use lock::{LockError, StateLock};
+pub use package::{PackageError, check_handler};
+pub use registry::{Registry, StoreError};
+pub use shelf::Code;
+
+/// Whether an error says that the disk is full.
+pub fn is_disk_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,272 @@
+//! Deployment packages: what is wrong with a zip is found out before anything of it is kept.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Cursor, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use zip::CompressionMethod;
+use zip::result::ZipError;
+
+use crate::instance::Runtime;
+
+/// Largest package that Lambda takes in a request.
+pub const MAX_ZIPPED_BYTES: usize = 50 * 1024 * 1024;
+/// Most that Lambda lets a package unpack to.
+const MAX_UNZIPPED_BYTES: u64 = 250 * 1024 * 1024;
+/// Most entries that a zip file without the zip64 extension holds. Bounds the inodes that a
+/// package can use up.
+const MAX_ENTRIES: usize = 65_535;
+/// What the file systems here take for one component of a path.
+const MAX_NAME_BYTES: usize = 255;
+/// What `open` takes for a path, with room left for the folder that it lies in.
+const MAX_PATH_BYTES: usize = 3_072;
+
+const FILE_TYPE: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
+
+/// Why a package is refused. `Io` is the machine's fault, all else the package's.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    #[error("Uploaded file must be a non-empty zip")]
+    Empty,
+    #[error(
+        "Could not unzip uploaded file. Please check your file, then try to upload again. ({0})"
+    )]
+    NotAZip(String),
+    #[error("Zipped size must be smaller than {MAX_ZIPPED_BYTES} bytes; the file has {0}")]
+    Zipped(usize),
+    #[error("Unzipped size must be smaller than {MAX_UNZIPPED_BYTES} bytes")]
+    Unzipped,
+    #[error("The zip file has {0} entries; at most {MAX_ENTRIES} are allowed")]
+    Entries(u64),
+    #[error("The zip file holds an entry whose name is not UTF-8: {0:?}")]
+    NotUtf8(String),
+    #[error("The zip file holds an entry that would leave its folder: {0:?}")]
+    Escapes(String),
+    #[error("The zip file holds an entry with a name that no file can have: {0:?}")]
+    BadName(String),
+    #[error("The zip file holds the entry {0:?} more than once")]
+    Duplicate(String),
+    #[error("The zip file holds {0:?} both as a file and as a folder")]
+    FileAndFolder(String),
+    #[error("The zip file holds a symbolic link, which is not supported: {0:?}")]
+    Symlink(String),
+    #[error("The zip file holds something that is neither a file nor a folder: {0:?}")]
+    Special(String),
+    #[error("The zip file holds an encrypted entry: {0:?}")]
+    Encrypted(String),
+    #[error("The zip file compresses {name:?} by {method}; only stored and deflate are supported")]
+    Method { name: String, method: String },
+    #[error(
+        "The package holds no handler: \"{handler}\" wants one of {wanted} at the root of the zip file"
+    )]
+    NoHandler { handler: String, wanted: String },
+    #[error(
+        "The package holds no executable file \"bootstrap\" at its root, which the runtime {0} starts"
+    )]
+    NoBootstrap(String),
+    #[error("The package could not be unpacked: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<ZipError> for PackageError {
+    fn from(error: ZipError) -> Self {
+        // Everything is read from memory, so that even an I/O error is about the file's contents.
+        Self::NotAZip(error.to_string())
+    }
+}
+
+/// An entry that passed all checks that need no unpacking.
+struct Entry {
+    path: PathBuf,
+    folder: bool,
+    mode: u32,
+}
+
+/// Unpacks `zip` into the new folder `into`, or says why not. The caller removes `into` after an
+/// error, and gives it its final place after success.
+pub fn unpack(zip: &[u8], into: &Path) -> Result<(), PackageError> {
+    if zip.is_empty() {
+        return Err(PackageError::Empty);
+    }
+    if zip.len() > MAX_ZIPPED_BYTES {
+        return Err(PackageError::Zipped(zip.len()));
+    }
+    let mut archive = zip::ZipArchive::new(Cursor::new(zip))?;
+    let listed = count_entries(zip, archive.central_directory_start());
+    if listed > MAX_ENTRIES as u64 {
+        return Err(PackageError::Entries(listed));
+    }
+    if archive.is_empty() {
+        return Err(PackageError::Empty);
+    }
+    let entries = check_entries(&mut archive)?;
+    // The library keeps the last of several entries with one name.
+    if listed != archive.len() as u64 {
+        return Err(PackageError::NotAZip(format!(
+            "{listed} entries are listed under {} different names",
+            archive.len()
+        )));
+    }
+    fs::DirBuilder::new().mode(0o755).create(into)?;
+    let mut left = MAX_UNZIPPED_BYTES;
+    for (index, entry) in entries.iter().enumerate() {
+        let path = into.join(&entry.path);
+        let folder = if entry.folder { Some(path.as_path()) } else { path.parent() };
+        if let Some(folder) = folder {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        }
+        if !entry.folder {
+            left = extract(&mut archive, index, &path, entry.mode, left)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes one file, and returns how many bytes may still follow. The sizes that the zip declares
+/// count for nothing here.
+fn extract(
+    archive: &mut zip::ZipArchive<Cursor<&[u8]>>,
+    index: usize,
+    path: &Path,
+    mode: u32,
+    mut left: u64,
+) -> Result<u64, PackageError> {
+    let mut packed = archive.by_index(index)?;
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        // Errors of the decoder and of the disk must not be taken for each other.
+        let count = packed.read(&mut buffer).map_err(|e| PackageError::NotAZip(e.to_string()))?;
+        if count == 0 {
+            return Ok(left);
+        }
+        left = left.checked_sub(count as u64).ok_or(PackageError::Unzipped)?;
+        file.write_all(&buffer[..count])?;
+    }
+}
+
+/// The number of entries in the central directory, whatever their names.
+fn count_entries(zip: &[u8], start: u64) -> u64 {
+    const SIGNATURE: &[u8] = b"PK\x01\x02";
+    const FIXED_BYTES: usize = 46;
+    let mut rest = usize::try_from(start).ok().and_then(|start| zip.get(start..)).unwrap_or(&[]);
+    let mut count = 0;
+    while rest.len() >= FIXED_BYTES && rest.starts_with(SIGNATURE) {
+        let length = |at: usize| usize::from(u16::from_le_bytes([rest[at], rest[at + 1]]));
+        let size = FIXED_BYTES + length(28) + length(30) + length(32);
+        rest = rest.get(size..).unwrap_or(&[]);
+        count += 1;
+    }
+    count
+}
+
+fn check_entries(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Result<Vec<Entry>, PackageError> {
+    let mut entries = Vec::with_capacity(archive.len());
+    let mut files: HashSet<PathBuf> = HashSet::new();
+    let mut folders: HashSet<PathBuf> = HashSet::new();
+    let mut declared: u64 = 0;
+    for index in 0..archive.len() {
+        let entry = archive.by_index_raw(index)?;
+        let name = std::str::from_utf8(entry.name_raw())
+            .map_err(|_| {
+                PackageError::NotUtf8(String::from_utf8_lossy(entry.name_raw()).into_owned())
+            })?
+            .to_owned();
+        let path = check_name(&name)?;
+        let mode = entry.unix_mode().unwrap_or(REGULAR | 0o644);
+        let folder = name.ends_with('/') || mode & FILE_TYPE == DIRECTORY;
+        match mode & FILE_TYPE {
+            SYMLINK => return Err(PackageError::Symlink(name)),
+            // Tools that know no Unix leave the type out.
+            0 | REGULAR | DIRECTORY => {}
+            _ => return Err(PackageError::Special(name)),
+        }
+        if entry.encrypted() {
+            return Err(PackageError::Encrypted(name));
+        }
+        if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
+            return Err(PackageError::Method { name, method: entry.compression().to_string() });
+        }
+        declared = declared.saturating_add(entry.size());
+        if declared > MAX_UNZIPPED_BYTES {
+            return Err(PackageError::Unzipped);
+        }
+        if folder {
+            folders.insert(path.clone());
+        } else if !files.insert(path.clone()) {
+            return Err(PackageError::Duplicate(name));
+        }
+        let parents = path.ancestors().skip(1).filter(|parent| *parent != Path::new(""));
+        folders.extend(parents.map(Path::to_owned));
+        // Readable for whoever the function runs as, writable for nobody but the owner, and
+        // without the set-user-id and set-group-id bits.
+        entries.push(Entry { path, folder, mode: (mode & 0o755) | 0o644 });
+    }
+    if let Some(both) = files.iter().find(|path| folders.contains(*path)) {
+        return Err(PackageError::FileAndFolder(both.to_string_lossy().into_owned()));
+    }
+    if files.is_empty() {
+        return Err(PackageError::Empty);
+    }
+    Ok(entries)
+}
+
+/// The path below the package's folder that a name means.
+fn check_name(name: &str) -> Result<PathBuf, PackageError> {
+    let windows_drive = name.as_bytes().get(1) == Some(&b':')
+        && name.as_bytes().first().is_some_and(u8::is_ascii_alphabetic);
+    if name.starts_with('/') || name.starts_with('\\') || windows_drive {
+        return Err(PackageError::Escapes(name.to_owned()));
+    }
+    // To Windows a backslash separates folders, to Linux it is a character like others; whoever
+    // writes one means the former and would get the latter.
+    let mut path = PathBuf::new();
+    for part in name.split(['/', '\\']) {
+        match Path::new(part).components().next() {
+            Some(Component::ParentDir) => return Err(PackageError::Escapes(name.to_owned())),
+            Some(Component::Normal(_)) if part.len() <= MAX_NAME_BYTES => path.push(part),
+            None | Some(Component::CurDir) => {}
+            Some(_) => return Err(PackageError::BadName(name.to_owned())),
+        }
+    }
+    let unusable = name.contains('\\') || name.chars().any(char::is_control);
+    let nameless = path.as_os_str().is_empty() && !name.ends_with('/');
+    if unusable || nameless || name.len() > MAX_PATH_BYTES {
+        return Err(PackageError::BadName(name.to_owned()));
+    }
+    Ok(path)
+}
+
+/// Whether the unpacked package at `code` holds what the runtime will look for.
+pub fn check_handler(
+    code: &Path,
+    runtime: Runtime,
+    identifier: &str,
+    handler: &str,
+) -> Result<(), PackageError> {
+    if runtime == Runtime::Provided {
+        let found = code.join("bootstrap").is_file();
+        return if found { Ok(()) } else { Err(PackageError::NoBootstrap(identifier.to_owned())) };
+    }
+    let module = handler.rsplit_once('.').map_or(handler, |(module, _)| module);
+    let candidates = match runtime {
+        Runtime::Python => {
+            let path = module.replace('.', "/");
+            vec![format!("{path}.py"), format!("{path}/__init__.py"), format!("{path}.pyc")]
+        }
+        _ => vec![format!("{module}.js"), format!("{module}.mjs"), format!("{module}.cjs")],
+    };
+    let inside = |path: &str| {
+        Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+            && code.join(path).is_file()
+    };
+    if candidates.iter().any(|path| inside(path)) {
+        return Ok(());
+    }
+    Err(PackageError::NoHandler { handler: handler.to_owned(), wanted: candidates.join(", ") })
+}

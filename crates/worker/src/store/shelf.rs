@@ -1,0 +1,206 @@
+//! Where unpacked packages lie, each under the hash of its zip file, shared by all functions that
+//! have the same code, and removed when neither a function nor an instance uses it any more.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use sha2::{Digest, Sha256};
+
+use super::package::{self, PackageError};
+use crate::ids;
+
+/// An unpacked package. Its files stay as long as the value lives.
+#[derive(Debug)]
+pub struct Code {
+    sha256: String,
+    zip_bytes: u64,
+    shelf: Arc<Shelf>,
+    /// Whether the files go with the value: no function of the registry uses them.
+    unused: AtomicBool,
+}
+
+impl Code {
+    /// The SHA-256 of the zip file, in hexadecimal digits.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    pub fn zip_bytes(&self) -> u64 {
+        self.zip_bytes
+    }
+
+    /// The unpacked package.
+    pub fn folder(&self) -> PathBuf {
+        self.shelf.folder(&self.sha256)
+    }
+
+    /// The zip file.
+    pub fn zip(&self) -> PathBuf {
+        self.shelf.zip(&self.sha256)
+    }
+
+    /// Says whether a function uses it; if none does, the files go when the last instance is gone.
+    pub fn set_used(&self, used: bool) {
+        self.unused.store(!used, Ordering::Release);
+    }
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        if !self.unused.load(Ordering::Acquire) {
+            return;
+        }
+        let mut live = self.shelf.lock();
+        // Somebody may have stored the same package anew since the last reference went.
+        if live.get(&self.sha256).is_some_and(|code| code.strong_count() > 0) {
+            return;
+        }
+        live.remove(&self.sha256);
+        self.shelf.discard(&self.sha256);
+    }
+}
+
+/// The folders `code`, `packages` and `staging`.
+#[derive(Debug)]
+pub struct Shelf {
+    state: PathBuf,
+    live: Mutex<HashMap<String, Weak<Code>>>,
+}
+
+impl Shelf {
+    /// Opens the shelf; what an earlier worker left half-made goes.
+    pub fn open(state: &Path) -> io::Result<Arc<Self>> {
+        let shelf = Self { state: state.to_owned(), live: Mutex::default() };
+        match fs::remove_dir_all(shelf.staging()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        for folder in ["staging", "code", "packages"] {
+            fs::create_dir_all(state.join(folder))?;
+        }
+        Ok(Arc::new(shelf))
+    }
+
+    /// Removes the packages that are not in `used`, which a crash may have left.
+    pub fn sweep(&self, used: &HashSet<String>) -> io::Result<()> {
+        for folder in ["code", "packages"] {
+            for entry in fs::read_dir(self.state.join(folder))? {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let sha256 = name.strip_suffix(".zip").unwrap_or(&name);
+                if !used.contains(sha256) {
+                    self.discard(sha256);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The package that an earlier worker stored. Its zip file must be there; the folder is made
+    /// again if it is missing.
+    pub fn restore(self: &Arc<Self>, sha256: &str) -> Result<Arc<Code>, PackageError> {
+        let mut live = self.lock();
+        if let Some(code) = live.get(sha256).and_then(Weak::upgrade) {
+            return Ok(code);
+        }
+        let zip = self.zip(sha256);
+        let zip_bytes = fs::metadata(&zip)?.len();
+        if !self.folder(sha256).is_dir() {
+            let staged = self.staging().join(ids::staging());
+            self.unpack(&fs::read(&zip)?, &staged)?;
+            fs::rename(&staged, self.folder(sha256))?;
+        }
+        Ok(self.remember(&mut live, sha256, zip_bytes))
+    }
+
+    /// Unpacks and stores a package, or says what is wrong with it; `check` sees the folder before
+    /// it is kept. A package that is there already is only checked.
+    pub fn store(
+        self: &Arc<Self>,
+        zip: &[u8],
+        check: impl Fn(&Path) -> Result<(), PackageError>,
+    ) -> Result<Arc<Code>, PackageError> {
+        let sha256 = ids::to_hex(&Sha256::digest(zip));
+        // The lock is let go first: dropping a package takes it too.
+        let known = self.lock().get(&sha256).and_then(Weak::upgrade);
+        if let Some(code) = known {
+            check(&code.folder())?;
+            return Ok(code);
+        }
+        let staged = self.staging().join(ids::staging());
+        let staged_zip = staged.with_extension("zip");
+        let stored = self.unpack(zip, &staged).and_then(|()| check(&staged)).and_then(|()| {
+            let mut file = File::create_new(&staged_zip)?;
+            file.write_all(zip)?;
+            file.sync_all()?;
+            let mut live = self.lock();
+            if let Some(code) = live.get(&sha256).and_then(Weak::upgrade) {
+                return Ok(code);
+            }
+            // Left over from a function that was deleted while its last instance went.
+            self.discard(&sha256);
+            fs::rename(&staged, self.folder(&sha256))?;
+            fs::rename(&staged_zip, self.zip(&sha256))?;
+            Ok(self.remember(&mut live, &sha256, zip.len() as u64))
+        });
+        // What was moved into place is not here any more.
+        let _ = fs::remove_dir_all(&staged);
+        let _ = fs::remove_file(&staged_zip);
+        stored
+    }
+
+    fn unpack(&self, zip: &[u8], staged: &Path) -> Result<(), PackageError> {
+        package::unpack(zip, staged).inspect_err(|_| {
+            // The error at hand is what matters; the staging folder is emptied at the next start.
+            let _ = fs::remove_dir_all(staged);
+        })
+    }
+
+    fn remember(
+        self: &Arc<Self>,
+        live: &mut HashMap<String, Weak<Code>>,
+        sha256: &str,
+        zip_bytes: u64,
+    ) -> Arc<Code> {
+        let code = Arc::new(Code {
+            sha256: sha256.to_owned(),
+            zip_bytes,
+            shelf: self.clone(),
+            // Until a function has it.
+            unused: AtomicBool::new(true),
+        });
+        live.insert(sha256.to_owned(), Arc::downgrade(&code));
+        code
+    }
+
+    /// Removes the files of a package: out of the way at once, from the disk in a moment.
+    fn discard(&self, sha256: &str) {
+        // Nothing depends on it, and the next start sweeps again.
+        let _ = fs::remove_file(self.zip(sha256));
+        let doomed = self.staging().join(ids::staging());
+        if fs::rename(self.folder(sha256), &doomed).is_ok() {
+            std::thread::spawn(move || fs::remove_dir_all(doomed));
+        }
+    }
+
+    fn staging(&self) -> PathBuf {
+        self.state.join("staging")
+    }
+
+    fn folder(&self, sha256: &str) -> PathBuf {
+        self.state.join("code").join(sha256)
+    }
+
+    fn zip(&self, sha256: &str) -> PathBuf {
+        self.state.join("packages").join(format!("{sha256}.zip"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<Code>>> {
+        // The map is whole after every statement, so a panic elsewhere does not spoil it.
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

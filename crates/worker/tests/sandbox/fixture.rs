@@ -1,0 +1,301 @@
+//! A host for all tests, and functions to run on it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+use tempfile::TempDir;
+use uncia_worker::instance::{
+    Capabilities, ChainService, Host, HostConfig, Instance, InstanceSpec, Network, Outcome, Reply,
+    Request, Runtime, Started,
+};
+
+pub const MIB: u64 = 1024 * 1024;
+
+/// Long enough for a busy machine; no test waits for it unless something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Shared {
+    runtime: tokio::runtime::Runtime,
+    host: Arc<Host>,
+    state: TempDir,
+}
+
+static SHARED: OnceLock<Shared> = OnceLock::new();
+
+fn shared() -> &'static Shared {
+    SHARED.get_or_init(|| {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let state = tempfile::tempdir().expect("a folder");
+        let host = runtime.block_on(Host::open(config(state.path()))).expect("a host");
+        Shared { runtime, host, state }
+    })
+}
+
+/// Closes the shared host.
+pub fn finish() {
+    if let Some(shared) = SHARED.get() {
+        shared.runtime.block_on(shared.host.close());
+        // Statics are not dropped.
+        let _ = fs::remove_dir_all(shared.state.path());
+    }
+}
+
+pub fn config(state: &Path) -> HostConfig {
+    HostConfig { state: state.to_owned(), python: None, node: None, chain: chain() }
+}
+
+/// Answers what it was asked.
+fn chain() -> ChainService {
+    Arc::new(|request| {
+        Box::pin(async move {
+            let text = format!("{} {}", request.method(), request.uri().path());
+            http::Response::new(Full::new(Bytes::from(text)))
+        })
+    })
+}
+
+pub fn host() -> Arc<Host> {
+    shared().host.clone()
+}
+
+pub fn state() -> &'static Path {
+    shared().state.path()
+}
+
+/// What a test needs of the machine.
+#[derive(Clone, Copy)]
+pub enum Needs {
+    Sandbox,
+    Node,
+    Memory,
+    Cpu,
+    CpuAccounting,
+    Pids,
+    Freezer,
+    /// Version 2 of control groups, to which this process may write.
+    Unified,
+}
+
+impl Needs {
+    fn missing(self) -> Option<&'static str> {
+        static CAPABILITIES: OnceLock<Capabilities> = OnceLock::new();
+        let it = CAPABILITIES.get_or_init(Host::probe);
+        let (fine, reason) = match self {
+            Self::Sandbox => (true, ""),
+            Self::Node => (
+                std::process::Command::new("node").arg("-v").output().is_ok(),
+                "there is no Node.js",
+            ),
+            Self::Memory => (it.enforced.memory, "no memory controller to write to"),
+            Self::Cpu => (it.enforced.cpu, "no cpu controller to write to"),
+            Self::CpuAccounting => (it.cgroup.controllers["cpuacct"].writable, "no control groups"),
+            Self::Pids => (it.enforced.pids, "no pids controller to write to"),
+            Self::Freezer => (it.freezer, "no freezer to write to"),
+            Self::Unified => (unified(), "no version 2 of control groups to write to"),
+        };
+        if !it.namespaces.pid || !it.namespaces.mount || !it.namespaces.net {
+            return Some("this process may not make namespaces");
+        }
+        (!fine).then_some(reason)
+    }
+}
+
+fn unified() -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mount = fields.find(|fields| fields[2] == "cgroup2").map(|fields| fields[1].to_owned());
+    mount.is_some_and(|mount| {
+        let place = Path::new(&mount).join(format!("uncia-test-{}", std::process::id()));
+        fs::create_dir(&place).and_then(|()| fs::remove_dir(&place)).is_ok()
+    })
+}
+
+/// A test that runs on the shared host.
+pub fn test<F>(name: &'static str, needs: Needs, body: fn() -> F) -> Trial
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let missing = needs.missing();
+    if let Some(reason) = missing {
+        eprintln!("{name} is not run: {reason}");
+    }
+    let run = move || {
+        catch_unwind(AssertUnwindSafe(|| shared().runtime.block_on(body()))).map_err(|cause| {
+            let text = cause.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| cause.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+            Failed::from(text.unwrap_or_default())
+        })
+    };
+    Trial::test(name, run).with_ignored_flag(missing.is_some())
+}
+
+/// Code in a folder, and what it runs with.
+pub struct Function {
+    pub spec: InstanceSpec,
+    _folder: TempDir,
+}
+
+impl Function {
+    /// A Python handler; its text may be indented.
+    pub fn python(code: &str) -> Self {
+        Self::new(Runtime::Python, &[("main.py", &dedent(code))], "main.handler")
+    }
+
+    pub fn new(runtime: Runtime, files: &[(&str, &str)], handler: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), open.clone()).expect("a folder for all");
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            let parent = path.parent().expect("a parent");
+            fs::create_dir_all(parent).expect("a folder");
+            fs::set_permissions(parent, open.clone()).expect("a folder for all");
+            fs::write(&path, text).expect("a file");
+            fs::set_permissions(&path, open.clone()).expect("a file for all");
+        }
+        let spec = InstanceSpec {
+            id: format!("test-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
+            function: "test".into(),
+            function_arn: "arn:aws:lambda:us-east-1:000000000000:function:test".into(),
+            version: "$LATEST".into(),
+            runtime,
+            handler: handler.into(),
+            code: PathBuf::from(folder.path()),
+            environment: BTreeMap::new(),
+            memory_bytes: 256 * MIB,
+            cpu_micro: 1_000_000,
+            period_us: 20_000,
+            ephemeral_bytes: 512 * MIB,
+            pids_max: 64,
+            network: Network::None,
+            init_throttled: false,
+            init_timeout: PATIENCE,
+        };
+        Self { spec, _folder: folder }
+    }
+
+    pub fn with(mut self, change: impl FnOnce(&mut InstanceSpec)) -> Self {
+        change(&mut self.spec);
+        self
+    }
+
+    pub async fn try_start(&self) -> Started {
+        host().start(self.spec.clone()).await
+    }
+
+    pub async fn start(&self) -> Instance {
+        let started = self.try_start().await;
+        match started.result {
+            Ok(instance) => instance,
+            Err(error) => {
+                panic!("{error}; it printed: {}", String::from_utf8_lossy(&started.log_tail))
+            }
+        }
+    }
+
+    /// Starts an instance for one invocation with `event`, and returns the answer.
+    pub async fn once(&self, event: &str) -> Value {
+        let instance = self.start().await;
+        let reply = instance.invoke(request(event)).await;
+        instance.stop(Duration::ZERO).await;
+        answer(&reply)
+    }
+}
+
+/// Takes the first line's indentation off every line.
+fn dedent(text: &str) -> String {
+    let text = text.trim_start_matches('\n');
+    let indent = text.len() - text.trim_start_matches(' ').len();
+    text.lines().map(|line| format!("{}\n", line.get(indent..).unwrap_or(line.trim()))).collect()
+}
+
+pub fn request(payload: &str) -> Request {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    Request {
+        request_id: format!("request-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+        timeout: PATIENCE,
+        client_context: None,
+    }
+}
+
+/// A request whose time is up soon.
+pub fn short_request(payload: &str) -> Request {
+    Request { timeout: Duration::from_millis(300), ..request(payload) }
+}
+
+/// The answer as JSON, or a panic with what happened instead.
+pub fn answer(reply: &Reply) -> Value {
+    match &reply.outcome {
+        Outcome::Ok(bytes) => serde_json::from_slice(bytes).expect("JSON"),
+        Outcome::FunctionError(bytes) => panic!("{}", String::from_utf8_lossy(bytes)),
+        other => panic!("{other:?}; it printed: {}", String::from_utf8_lossy(&reply.log_tail)),
+    }
+}
+
+/// The error object of a handler that failed.
+pub fn error(reply: &Reply) -> Value {
+    match &reply.outcome {
+        Outcome::FunctionError(bytes) => serde_json::from_slice(bytes).expect("JSON"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The processes of an instance in this process's numbering: its first process, and what is below.
+pub fn processes(id: &str) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("/proc") {
+        let path = entry.expect("an entry").path();
+        let Some(pid) = path.file_name().and_then(|it| it.to_str()).and_then(|it| it.parse().ok())
+        else {
+            continue;
+        };
+        let arguments = fs::read(path.join("cmdline")).unwrap_or_default();
+        let mut arguments = arguments.split(|byte| *byte == 0).skip(1);
+        let label = format!("/{id}");
+        if arguments.next() == Some(b"__instance")
+            && arguments.next().is_some_and(|it| it.ends_with(label.as_bytes()))
+        {
+            found.push(pid);
+            below(pid, &mut found);
+        }
+    }
+    found
+}
+
+fn below(pid: i32, found: &mut Vec<i32>) {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    for child in children.unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()) {
+        found.push(child);
+        below(child, found);
+    }
+}
+
+/// The control groups of that name, anywhere.
+pub fn control_groups(name: &str) -> Vec<PathBuf> {
+    fn walk(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name() == name {
+                    found.push(entry.path());
+                }
+                walk(&entry.path(), name, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(Path::new("/sys/fs/cgroup"), name, &mut found);
+    found
+}

@@ -1,0 +1,260 @@
+//! What a function cannot see or touch.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use uncia_worker::instance::{Network, Outcome};
+
+use crate::fixture::{Function, Needs, answer, request, state, test};
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        test("the_root_is_read_only", Needs::Sandbox, read_only),
+        test("no_files_of_the_host", Needs::Sandbox, no_host_files),
+        test("no_processes_of_the_host", Needs::Sandbox, no_host_processes),
+        test("no_rights", Needs::Sandbox, no_rights),
+        test("the_first_process_is_out_of_reach", Needs::Sandbox, first_process),
+        test("no_network", Needs::Sandbox, no_network),
+        test("the_hosts_network_if_asked_for", Needs::Sandbox, host_network),
+        test("tmp_is_private", Needs::Sandbox, private_tmp),
+        test("no_descriptors_of_the_worker", Needs::Sandbox, descriptors),
+        test("mounts_do_not_leak", Needs::Sandbox, mounts),
+        test("links_in_the_code_lead_nowhere", Needs::Sandbox, links),
+    ]
+}
+
+async fn read_only() {
+    let function = Function::python(
+        "
+        import os
+        def handler(event, context):
+            written = []
+            for place in ['/x', '/etc/x', '/var/task/x', '/var/lang/x', '/var/runtime/bootstrap.py',
+                          '/dev/x', '/etc/passwd', '/proc/sys/kernel/hostname', '/var/task/main.py',
+                          '/proc/sysrq-trigger', '/dev/.passwd']:
+                try:
+                    open(place, 'a').close()
+                    written.append(place)
+                except OSError:
+                    pass
+            open('/dev/null', 'w').write('x')
+            open('/tmp/x', 'w').write('x')
+            return written
+        ",
+    );
+    assert_eq!(function.once("{}").await, json!([]));
+}
+
+async fn no_host_files() {
+    let function = Function::python(
+        "
+        import os
+        def handler(event, context):
+            seen = [place for place in event if os.path.exists(place)]
+            return [seen, sorted(os.listdir('/')), sorted(os.listdir('/etc')), sorted(os.listdir('/var')),
+                    sorted(os.listdir('/dev')), open('/etc/passwd').read().count('\\n')]
+        ",
+    );
+    let own = std::env::current_exe().unwrap();
+    let hidden = json!([
+        "/etc/shadow",
+        "/etc/ssh",
+        "/root",
+        "/home",
+        "/sys",
+        "/boot",
+        "/var/lib",
+        "/run",
+        "/mnt",
+        "/usr/share",
+        "/usr/sbin",
+        "/dev/vda",
+        "/dev/shm",
+        "/dev/kmsg",
+        "/dev/mem",
+        "/dev/tty",
+        state(),
+        own,
+        function.spec.code
+    ]);
+    let answer = function.once(&hidden.to_string()).await;
+    assert_eq!(answer[0], json!([]));
+    let top = ["bin", "dev", "etc", "lib", "lib64", "opt", "proc", "tmp", "usr", "var"];
+    assert_eq!(answer[1], json!(top));
+    let etc = ["group", "hosts", "nsswitch.conf", "passwd", "pki", "resolv.conf", "ssl"];
+    assert_eq!(answer[2], json!(etc));
+    assert_eq!(answer[3], json!(["lang", "runtime", "task"]));
+    let dev =
+        [".passwd", "fd", "full", "null", "random", "stderr", "stdin", "stdout", "urandom", "zero"];
+    assert_eq!(answer[4], json!(dev));
+    assert_eq!(answer[5], 1);
+}
+
+async fn no_host_processes() {
+    let function = Function::python(
+        "
+        import os
+        def handler(event, context):
+            return [sorted(int(name) for name in os.listdir('/proc') if name.isdigit()), os.getpid(),
+                    os.getppid(), os.uname().nodename]
+        ",
+    );
+    assert_eq!(function.once("{}").await, json!([[2], 2, 1, "localhost"]));
+}
+
+async fn no_rights() {
+    let function = Function::python(
+        "
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        def call(name, *arguments):
+            return getattr(libc, name)(*arguments)
+        def handler(event, context):
+            status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)
+            refused = [
+                call('mount', b'tmpfs', b'/tmp', b'tmpfs', 0, None),
+                call('umount', b'/tmp'),
+                call('chroot', b'/tmp'),
+                call('setuid', 0),
+                call('sethostname', b'x', 1),
+                call('unshare', 0x00020000),
+                call('reboot', 0x01234567),
+                call('mknod', b'/tmp/device', 0o20666, ctypes.c_ulong(0x103)),
+            ]
+            return [set(refused) == {-1}, [status[name].strip() for name in
+                    ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs')],
+                    os.getuid() > 0 and os.getuid() == os.geteuid(), os.getgid(), os.getgroups() in ([], [65534])]
+        ",
+    );
+    let none = "0000000000000000";
+    let expected = json!([true, [none, none, none, none, none, "1"], true, 990, true]);
+    assert_eq!(function.once("{}").await, expected);
+}
+
+async fn first_process() {
+    let function = Function::python(
+        "
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        def handler(event, context):
+            results = [libc.ptrace(16, 1, 0, 0)]
+            for number in (9, 19, 15, 11):
+                try:
+                    os.kill(1, number)
+                except PermissionError:
+                    pass
+            for name in ('mem', 'environ', 'maps', 'fd', 'exe', 'root', 'cwd'):
+                try:
+                    path = '/proc/1/' + name
+                    os.listdir(path) if name in ('fd', 'root', 'cwd') else os.readlink(path) if name == 'exe' else open(path).read(1)
+                    results.append(name)
+                except OSError:
+                    pass
+            return results
+        ",
+    );
+    let instance = function.start().await;
+    for _ in 0..2 {
+        assert_eq!(answer(&instance.invoke(request("{}")).await), json!([-1]));
+    }
+    instance.stop(Duration::ZERO).await;
+}
+
+const REACH: &str = "
+        import socket
+        def handler(event, context):
+            try:
+                socket.create_connection(('127.0.0.1', event), timeout=5).close()
+                return 'reached'
+            except OSError as error:
+                return error.strerror
+        ";
+
+async fn no_network() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    for network in [Network::None, Network::Platform] {
+        let function = Function::python(REACH).with(|spec| spec.network = network);
+        assert_eq!(function.once(&port).await, "Connection refused");
+    }
+    let function = Function::python(
+        "
+        import socket
+        def handler(event, context):
+            try:
+                socket.create_connection(('192.0.2.1', 80), timeout=5)
+            except OSError as error:
+                return [error.strerror, [name for _, name in socket.if_nameindex() if name == 'lo']]
+        ",
+    );
+    assert_eq!(function.once("{}").await, json!(["Network is unreachable", ["lo"]]));
+}
+
+async fn host_network() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let function = Function::python(REACH).with(|spec| spec.network = Network::Host);
+    assert_eq!(function.once(&port).await, "reached");
+}
+
+async fn private_tmp() {
+    let code = "
+        import os
+        def handler(event, context):
+            before = os.listdir('/tmp')
+            open('/tmp/' + event, 'w').write('secret')
+            return before
+        ";
+    let (one, other) = (Function::python(code), Function::python(code));
+    let (one, other) = (one.start().await, other.start().await);
+    assert_eq!(answer(&one.invoke(request(r#""a""#)).await), json!([]));
+    assert_eq!(answer(&other.invoke(request(r#""b""#)).await), json!([]));
+    assert_eq!(answer(&one.invoke(request(r#""c""#)).await), json!(["a"]));
+    one.stop(Duration::ZERO).await;
+    other.stop(Duration::ZERO).await;
+}
+
+async fn descriptors() {
+    let function = Function::python(
+        "
+        import os
+        def handler(event, context):
+            targets = {int(fd): os.readlink('/proc/self/fd/' + fd).split(':')[0] for fd in os.listdir('/proc/self/fd')
+                       if os.path.exists('/proc/self/fd/' + fd) or int(fd) < 4}
+            return [targets[0], targets[1], targets[2], targets[3], len(targets)]
+        ",
+    );
+    let Value::Array(found) = function.once("{}").await else { panic!() };
+    assert_eq!(found[..4], [json!("/dev/null"), json!("pipe"), json!("pipe"), json!("socket")]);
+    // The connection to the Runtime API is the runtime's own.
+    assert_eq!(found[4], 4);
+}
+
+async fn mounts() {
+    let before = std::fs::read_to_string("/proc/mounts").unwrap();
+    let function = Function::python(
+        "
+        def handler(event, context):
+            return [place for place in (line.split()[1] for line in open('/proc/mounts'))
+                    if not place.startswith('/dev/')]
+        ",
+    );
+    let instance = function.start().await;
+    let seen = answer(&instance.invoke(request("{}")).await);
+    assert_eq!(seen, json!(["/", "/var/task", "/tmp", "/dev", "/etc/passwd", "/proc"]));
+    assert_eq!(std::fs::read_to_string("/proc/mounts").unwrap(), before);
+    instance.stop(Duration::ZERO).await;
+}
+
+async fn links() {
+    let function = Function::python(
+        "def handler(event, context):\n    return open('/var/task/link').read()\n",
+    );
+    std::os::unix::fs::symlink("/etc/shadow", function.spec.code.join("link")).unwrap();
+    let instance = function.start().await;
+    let reply = instance.invoke(request("{}")).await;
+    assert!(matches!(reply.outcome, Outcome::FunctionError(_)), "{:?}", reply.outcome);
+    instance.stop(Duration::ZERO).await;
+}

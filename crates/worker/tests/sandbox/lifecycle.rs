@@ -1,0 +1,315 @@
+//! Freezing, stopping, and what is left afterwards: nothing.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use uncia_worker::instance::{Host, HostError, InstanceSpec, Metering, Tuning};
+
+use crate::fixture::{
+    Function, Needs, answer, config, control_groups, processes, request, state, test,
+};
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        test("a_frozen_instance_uses_no_cpu_time", Needs::Freezer, frozen),
+        test("a_frozen_instance_can_be_stopped", Needs::Freezer, stop_frozen),
+        test("freezing_while_stopping", Needs::Freezer, freeze_and_stop),
+        test("nothing_is_left_after_a_stop", Needs::Sandbox, nothing_left),
+        test("a_stop_asks_before_it_kills", Needs::Sandbox, asks_first),
+        test("an_abandoned_invocation_ends_the_instance", Needs::Sandbox, abandoned),
+        test("an_abandoned_start_leaves_nothing", Needs::Sandbox, abandoned_start),
+        test("many_start_at_once", Needs::Sandbox, many),
+        test("a_killed_worker_is_swept", Needs::Freezer, swept),
+        test("closing_ends_everything", Needs::Sandbox, closing),
+        test("version_2_of_control_groups", Needs::Unified, unified),
+        test("a_state_folder_that_cannot_be_used", Needs::Sandbox, bad_state),
+    ]
+}
+
+const SPINNER: &str = "
+        import threading
+        def spin():
+            while True:
+                pass
+        def handler(event, context):
+            if event == 'spin':
+                threading.Thread(target=spin, daemon=True).start()
+            return event
+        ";
+
+/// CPU time of all the instance's processes, in ticks.
+fn ticks(id: &str) -> u64 {
+    let fields = |pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rsplit_once(')').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+        rest.split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|it| it.parse::<u64>().ok())
+            .sum::<u64>()
+    };
+    processes(id).into_iter().map(fields).sum()
+}
+
+async fn frozen() {
+    let function = Function::python(SPINNER);
+    let id = &function.spec.id;
+    let instance = function.start().await;
+    instance.invoke(request(r#""spin""#)).await;
+    instance.freeze().await.unwrap();
+    let before = ticks(id);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(ticks(id), before);
+    instance.thaw().await.unwrap();
+    assert_eq!(answer(&instance.invoke(request("1")).await), 1);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(ticks(id) > before);
+    // Twice is as good as once.
+    instance.freeze().await.unwrap();
+    instance.freeze().await.unwrap();
+    instance.thaw().await.unwrap();
+    instance.thaw().await.unwrap();
+    assert_eq!(answer(&instance.invoke(request("2")).await), 2);
+    instance.stop(Duration::ZERO).await;
+    assert!(instance.freeze().await.is_err());
+}
+
+async fn stop_frozen() {
+    for grace in [Duration::ZERO, Duration::from_secs(5)] {
+        let function = Function::python(SPINNER);
+        let instance = function.start().await;
+        instance.freeze().await.unwrap();
+        instance.stop(grace).await;
+        assert!(processes(&function.spec.id).is_empty());
+        assert!(control_groups(&function.spec.id).is_empty());
+    }
+}
+
+async fn freeze_and_stop() {
+    for wait_us in [0, 20, 50, 100, 300, 1000] {
+        let function = Function::python(SPINNER);
+        let instance = function.start().await;
+        instance.invoke(request(r#""spin""#)).await;
+        let (_, ()) = tokio::join!(instance.freeze(), async {
+            tokio::time::sleep(Duration::from_micros(wait_us)).await;
+            instance.stop(Duration::ZERO).await;
+        });
+        assert!(processes(&function.spec.id).is_empty());
+        assert!(control_groups(&function.spec.id).is_empty());
+    }
+}
+
+fn listing(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+async fn nothing_left() {
+    let (mounts, files) = (fs::read_to_string("/proc/mounts").unwrap(), listing(state()));
+    let function =
+        Function::python("def handler(event, context):\n    open('/tmp/x', 'w').write('x')\n");
+    let instance = function.start().await;
+    instance.invoke(request("{}")).await;
+    assert_eq!(processes(&function.spec.id).len(), 2);
+    instance.stop(Duration::from_secs(5)).await;
+    instance.stop(Duration::from_secs(5)).await;
+    assert!(processes(&function.spec.id).is_empty());
+    assert!(control_groups(&function.spec.id).is_empty());
+    assert_eq!(fs::read_to_string("/proc/mounts").unwrap(), mounts);
+    assert_eq!(listing(state()), files);
+}
+
+async fn asks_first() {
+    let code = "
+        import os, signal
+        def leave(number, frame):
+            os._exit(42)
+        signal.signal(signal.SIGTERM, leave)
+        def handler(event, context):
+            pass
+        ";
+    let instance = Function::python(code).start().await;
+    instance.stop(Duration::from_secs(20)).await;
+    assert_eq!(instance.exited().await, "exit status 42");
+
+    let stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef handler(event, context):\n    pass\n";
+    let instance = Function::python(stubborn).start().await;
+    instance.stop(Duration::from_millis(50)).await;
+    assert_eq!(instance.exited().await, "signal: killed");
+}
+
+async fn abandoned() {
+    let code = "import time\ndef handler(event, context):\n    time.sleep(1000)\n";
+    let function = Function::python(code);
+    let instance = function.start().await;
+    let invoking = instance.invoke(request("{}"));
+    assert!(tokio::time::timeout(Duration::from_millis(100), invoking).await.is_err());
+    instance.exited().await;
+    assert!(processes(&function.spec.id).is_empty());
+}
+
+async fn abandoned_start() {
+    for wait_us in [0, 100, 300, 1_000, 3_000, 10_000, 50_000] {
+        let function = Function::python("import time\ntime.sleep(1000)\n");
+        let starting = function.try_start();
+        assert!(tokio::time::timeout(Duration::from_micros(wait_us), starting).await.is_err());
+        // Nobody is left who could say when it is gone.
+        let id = &function.spec.id;
+        for _ in 0..500 {
+            if processes(id).is_empty() && control_groups(id).is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(processes(id).is_empty() && control_groups(id).is_empty(), "after {wait_us} us");
+    }
+}
+
+async fn many() {
+    let functions: Vec<_> = (0..20)
+        .map(|_| Function::python("def handler(event, context):\n    return event\n"))
+        .collect();
+    let starting: Vec<_> = functions
+        .iter()
+        .map(|function| {
+            let spec = function.spec.clone();
+            tokio::spawn(async move { crate::fixture::host().start(spec).await })
+        })
+        .collect();
+    for (index, started) in starting.into_iter().enumerate() {
+        let instance = started.await.unwrap().result.unwrap();
+        assert_eq!(answer(&instance.invoke(request(&index.to_string())).await), index);
+        instance.stop(Duration::ZERO).await;
+    }
+}
+
+/// Names the state folder to the worker that is going to be killed.
+const WORKER: &str = "UNCIA_TEST_WORKER";
+
+/// Plays a worker: starts one instance that is frozen and one that runs, says so, and waits.
+/// Both spin.
+pub fn run_if_asked() -> Option<ExitCode> {
+    let folder = std::env::var_os(WORKER)?;
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let host = Host::open(config(Path::new(&folder))).await.expect("a host");
+        let function = Function::python(SPINNER);
+        let spec = |id: &str| InstanceSpec { id: id.into(), ..function.spec.clone() };
+        let name = |it| format!("{it}-{}", std::process::id());
+        let frozen = host.start(spec(&name("frozen"))).await.result.expect("an instance");
+        let spinning = host.start(spec(&name("spinning"))).await.result.expect("an instance");
+        spinning.invoke(request(r#""spin""#)).await;
+        frozen.invoke(request(r#""spin""#)).await;
+        frozen.freeze().await.expect("frozen");
+        println!("ready");
+        std::future::pending::<()>().await;
+    });
+    Some(ExitCode::SUCCESS)
+}
+
+async fn swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = Command::new(std::env::current_exe().unwrap())
+        .env(WORKER, folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let ids = ["frozen", "spinning"].map(|it| format!("{it}-{}", worker.id()));
+    assert!(ids.iter().all(|id| processes(id).len() == 2 && !control_groups(id).is_empty()));
+    // The worst case: the first process of the frozen instance is killed too, so that nobody is left
+    // to thaw it, and the worker has no chance to do anything about that.
+    let stop = |pid: u32, signal| kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+    stop(worker.id(), Signal::SIGSTOP);
+    stop(processes(&ids[0])[0].try_into().unwrap(), Signal::SIGKILL);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    // The other instance ends without anybody's help.
+    while !processes(&ids[1]).is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!control_groups(&ids[0]).is_empty());
+
+    let host = Host::open(config(folder.path())).await.unwrap();
+    for id in &ids {
+        assert!(processes(id).is_empty(), "{id}");
+        assert!(control_groups(id).is_empty(), "{id}");
+    }
+    let function = Function::python("def handler(event, context):\n    return event\n");
+    let instance = host.start(function.spec.clone()).await.result.unwrap();
+    assert_eq!(answer(&instance.invoke(request("1")).await), 1);
+    host.close().await;
+    assert!(processes(&function.spec.id).is_empty());
+}
+
+async fn closing() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::open(config(folder.path())).await.unwrap();
+    let function = Function::python(SPINNER);
+    let mut instances = Vec::new();
+    for index in 0..3 {
+        let spec = InstanceSpec { id: format!("closing-{index}"), ..function.spec.clone() };
+        instances.push(host.start(spec).await.result.unwrap());
+    }
+    if host.capabilities().freezer {
+        instances[0].freeze().await.unwrap();
+    }
+    let (reply, ()) = tokio::join!(instances[1].invoke(request("1")), host.close());
+    drop(reply);
+    for instance in &instances {
+        instance.exited().await;
+        assert!(processes(instance.id()).is_empty());
+        assert!(control_groups(instance.id()).is_empty());
+    }
+    let files = listing(folder.path());
+    assert!(files.iter().all(|name| name == "cgroups.json" || name == "runtimes"), "{files:?}");
+    // A host that is closed starts nothing.
+    let spec = InstanceSpec { id: "closing-late".into(), ..function.spec.clone() };
+    assert!(host.start(spec).await.result.is_err());
+}
+
+/// On a machine with version 1, version 2 may be there without controllers; joining, counting CPU
+/// time, freezing and removing work even so.
+async fn unified() {
+    let folder = tempfile::tempdir().unwrap();
+    let tuning = Tuning { unified: true, ..Tuning::default() };
+    let host = Host::open_tuned(config(folder.path()), tuning).await.unwrap();
+    assert_eq!(host.capabilities().metering, Metering::CgroupV2);
+    let function = Function::python(SPINNER);
+    let id = &function.spec.id;
+    let instance = host.start(function.spec.clone()).await.result.unwrap();
+    let reply = instance.invoke(request(r#""spin""#)).await;
+    assert!(reply.usage.cpu_user_ns.unwrap() + reply.usage.cpu_system_ns.unwrap() > 0);
+    assert_eq!(control_groups(id).len(), 1);
+    instance.freeze().await.unwrap();
+    let before = ticks(id);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(ticks(id), before);
+    instance.thaw().await.unwrap();
+    assert_eq!(answer(&instance.invoke(request("1")).await), 1);
+    instance.freeze().await.unwrap();
+    instance.stop(Duration::from_secs(5)).await;
+    assert!(processes(id).is_empty() && control_groups(id).is_empty());
+    host.close().await;
+}
+
+async fn bad_state() {
+    match Host::open(config(Path::new("/proc/nowhere"))).await {
+        Err(error @ HostError::State(..)) => {
+            assert!(error.to_string().contains("/proc/nowhere"), "{error}");
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it opened"),
+    }
+}

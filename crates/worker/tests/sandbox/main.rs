@@ -1,0 +1,38 @@
+//! What a sandbox promises, tested with real instances. A test that cannot hold on this machine says
+//! why it was not run.
+
+mod errors;
+mod fixture;
+mod hostile;
+mod isolation;
+mod lifecycle;
+mod metering;
+mod provided;
+mod running;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    if let Some(code) = uncia_worker::instance::enter_if_asked() {
+        return code;
+    }
+    // This program also plays other parts: a function that brings its own runtime, and a worker that
+    // is killed.
+    if let Some(code) = provided::run_if_asked().or_else(lifecycle::run_if_asked) {
+        return code;
+    }
+    let arguments = Arguments::from_args();
+    let mut tests: Vec<Trial> = Vec::new();
+    tests.extend(running::tests());
+    tests.extend(errors::tests());
+    tests.extend(hostile::tests());
+    tests.extend(isolation::tests());
+    tests.extend(metering::tests());
+    tests.extend(lifecycle::tests());
+    tests.extend(provided::tests());
+    let conclusion = libtest_mimic::run(&arguments, tests);
+    fixture::finish();
+    conclusion.exit_code()
+}

@@ -1,0 +1,166 @@
+//! What an invocation used, as seen from outside.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use uncia_worker::instance::{Reply, Request};
+
+use crate::fixture::{Function, MIB, Needs, answer, request, test};
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        test("cpu_time_is_what_the_function_sees", Needs::CpuAccounting, cpu_time),
+        test("cpu_time_of_children_counts", Needs::CpuAccounting, children),
+        test("sleeping_costs_no_cpu_time", Needs::CpuAccounting, sleeping),
+        test("memory_average_and_peak", Needs::Memory, memory),
+        test("a_peak_is_the_invocations_own", Needs::Memory, own_peak),
+        test("throttling_is_counted", Needs::Cpu, throttling),
+        test("initialization_is_throttled_only_if_asked_for", Needs::Cpu, throttled_initialization),
+        test("a_killed_invocation_is_metered", Needs::CpuAccounting, killed),
+    ]
+}
+
+const SPIN: &str = "
+        import time
+        def handler(event, context):
+            before = time.process_time_ns()
+            while time.process_time_ns() - before < event * 1000000:
+                pass
+            return time.process_time_ns() - before
+        ";
+
+fn cpu_ns(reply: &Reply) -> i64 {
+    reply.usage.cpu_user_ns.unwrap() + reply.usage.cpu_system_ns.unwrap()
+}
+
+/// What surrounds the handler: reading the event, and writing the answer.
+const AROUND_NS: i64 = 20_000_000;
+
+async fn cpu_time() {
+    let instance = Function::python(SPIN).start().await;
+    // Shorter and longer than the kernel's ticks, and often, because an account that lags behind by a
+    // tick does so at random.
+    for millis in [0, 1, 3, 7, 100].into_iter().cycle().take(50) {
+        let reply = instance.invoke(request(&millis.to_string())).await;
+        let inside = answer(&reply).as_i64().unwrap();
+        let outside = cpu_ns(&reply);
+        assert!(outside >= inside, "{millis} ms: {outside} ns, and the function saw {inside}");
+        assert!(outside <= inside + AROUND_NS, "{millis} ms: {outside} ns, not {inside}");
+    }
+    instance.stop(Duration::ZERO).await;
+}
+
+async fn children() {
+    let code = "
+        import os, time
+        def handler(event, context):
+            child = os.fork()
+            if child == 0:
+                while time.process_time_ns() < 100000000:
+                    pass
+                os._exit(0)
+            os.waitpid(child, 0)
+        ";
+    let instance = Function::python(code).start().await;
+    let reply = instance.invoke(request("{}")).await;
+    assert!(cpu_ns(&reply) >= 95_000_000, "{}", cpu_ns(&reply));
+    instance.stop(Duration::ZERO).await;
+}
+
+async fn sleeping() {
+    let code = "import time\ndef handler(event, context):\n    time.sleep(0.3)\n";
+    let instance = Function::python(code).start().await;
+    let reply = instance.invoke(request("{}")).await;
+    assert!(reply.ended - reply.started >= 300_000_000);
+    assert!(cpu_ns(&reply) < 100_000_000, "{}", cpu_ns(&reply));
+    instance.stop(Duration::ZERO).await;
+}
+
+const HOLD: &str = "
+        import time
+        def handler(event, context):
+            keep = bytearray(event << 20)
+            for page in range(0, len(keep), 4096):
+                keep[page] = 1
+            time.sleep(0.2)
+        ";
+
+async fn memory() {
+    let instance = Function::python(HOLD).start().await;
+    let small = instance.invoke(request("0")).await.usage;
+    let large = instance.invoke(request("100")).await.usage;
+    let (average, peak) = (large.memory_avg.unwrap(), large.memory_peak.unwrap());
+    let base = small.memory_avg.unwrap();
+    let held = 100 * MIB as i64;
+    assert!(
+        peak >= base + held * 95 / 100 && peak <= base + held + 20 * MIB as i64,
+        "{peak} {base}"
+    );
+    assert!(average <= peak && average >= base + held / 2, "{average}, base {base}");
+    instance.stop(Duration::ZERO).await;
+}
+
+async fn own_peak() {
+    let instance = Function::python(HOLD).start().await;
+    let large = instance.invoke(request("100")).await.usage.memory_peak.unwrap();
+    let small = instance.invoke(request("0")).await.usage.memory_peak.unwrap();
+    assert!(small < large - 80 * MIB as i64, "{small}, after {large}");
+    instance.stop(Duration::ZERO).await;
+}
+
+async fn throttling() {
+    let instance = Function::python(SPIN).with(|spec| spec.cpu_micro = 250_000).start().await;
+    let usage = instance.invoke(request("100")).await.usage;
+    assert!(usage.throttled_count.unwrap() >= 5, "{usage:?}");
+    assert!(usage.throttled_ns.unwrap() > 0);
+    instance.stop(Duration::ZERO).await;
+
+    let instance = Function::python("def handler(event, context):\n    pass\n").start().await;
+    assert_eq!(instance.invoke(request("0")).await.usage.throttled_count, Some(0));
+    instance.stop(Duration::ZERO).await;
+}
+
+/// A function whose import spins tells how often it was throttled meanwhile by how its CPU time
+/// compares to the wall's: with a tenth of a CPU, 100 ms of CPU time take at least 800 ms.
+async fn throttled_initialization() {
+    let code = "
+        import time
+        began = time.monotonic_ns()
+        while time.process_time_ns() < 100000000:
+            pass
+        took = time.monotonic_ns() - began
+        def handler(event, context):
+            return took
+        ";
+    let slow = Function::python(code).with(|spec| {
+        spec.cpu_micro = 100_000;
+        spec.init_throttled = true;
+    });
+    assert!(slow.once("{}").await.as_i64().unwrap() > 500_000_000);
+    let fast = Function::python(code).with(|spec| spec.cpu_micro = 100_000);
+    let instance = fast.start().await;
+    // It had no quota during the import, and it has one now.
+    let reply = instance.invoke(request("{}")).await;
+    assert_eq!(reply.usage.throttled_count, Some(0));
+    instance.stop(Duration::ZERO).await;
+}
+
+async fn killed() {
+    let code = "
+        import os, time
+        def handler(event, context):
+            while time.process_time_ns() < 150000000:
+                pass
+            if event == 'exit':
+                os._exit(1)
+            while True:
+                pass
+        ";
+    let instance = Function::python(code).start().await;
+    let exited = instance.invoke(request(r#""exit""#)).await;
+    assert!(cpu_ns(&exited) >= 100_000_000, "{:?}", exited.usage);
+    let instance = Function::python(code).start().await;
+    let timeout = Duration::from_millis(500);
+    let killed = instance.invoke(Request { timeout, ..request(r#""spin""#) }).await;
+    assert!(cpu_ns(&killed) >= 100_000_000, "{:?}", killed.usage);
+}

@@ -1,0 +1,45 @@
+"""``uncia export``: a run's tables and charts in other forms."""
+
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from uncia.errors import UnciaError
+
+
+class ChartForm(StrEnum):
+    """What a chart is drawn as."""
+
+    svg = "svg"
+    png = "png"
+    pdf = "pdf"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``export`` to ``app``."""
+
+    @app.command()
+    def export(
+        run: Path = typer.Argument(metavar="RUN", help="The folder of a run."),
+        csv: bool = typer.Option(False, "--csv", help="Every table as CSV, with a header."),
+        charts: ChartForm | None = typer.Option(
+            None, "--charts", help="Every chart of the report as a file of this form."
+        ),
+        out: Path | None = typer.Option(
+            None, "--out", metavar="DIR", help="Where to; by default csv/ or charts/ in the run."
+        ),
+    ) -> None:
+        """Write a run's tables as CSV, or its charts as SVG, PNG or PDF."""
+        if not csv and charts is None:
+            raise UnciaError(
+                "nothing to export was named", hint="Add --csv, or --charts svg, png or pdf."
+            )
+        from uncia.report import export as exports
+
+        if csv:
+            for path in exports.tables(run, out or run / "csv"):
+                typer.echo(str(path))
+        if charts is not None:
+            for path in exports.charts(run, out or run / "charts", charts.value):
+                typer.echo(str(path))

@@ -1,0 +1,248 @@
+"""The page of a comparison: conditions, changes with their intervals, distributions, bills."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from uncia import __version__
+from uncia.report import charts, costs, numbers
+from uncia.report.compare import BREAKING, Comparison, broken, moved, spread
+from uncia.report.data import RunData
+from uncia.report.page import Block, Cell, Chart, Note, Page, Row, Section, Table
+from uncia.report.sections.latency import families
+from uncia.stats.comparison import RATIOS, SHARES, WHOLE_RUN, Change
+from uncia.stats.gates import Finding, unit_of
+
+_NS_PER_MS: Final = 1e6
+
+
+def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
+    """The comparison as a page."""
+    failed = broken(findings)
+    if failed:
+        gone, all_of = ({f.gate.text for f in some} for some in (failed, findings))
+        verdict = f"{len(gone)} of {len(all_of)} conditions failed."
+    elif findings:
+        verdict = f"All conditions hold: {', '.join(dict.fromkeys(f.gate.text for f in findings))}."
+    else:
+        count = len(comparison.candidates)
+        verdict = (
+            f"{count} run{'s' if count > 1 else ''} beside the baseline; no condition was set."
+        )
+    sections = [_gates(findings)] if findings else []
+    sections += [
+        _metric_section(comparison, "latency", "Latency", ("p50", "p90", "p99", "mean")),
+        _distributions(comparison),
+        _metric_section(comparison, "ratios", "Ratios to warm", RATIOS),
+        _bills(comparison),
+        _metric_section(comparison, "failures", "Failures, starts, lag", (*SHARES, "lag")),
+    ]
+    return Page(
+        title=f"{comparison.label} → {', '.join(c.label for c in comparison.candidates)}",
+        kicker="Uncia comparison",
+        verdict=verdict,
+        good=not failed,
+        facts=[
+            ("Baseline", _about(comparison.label, comparison.baseline)),
+            *(("Candidate", _about(c.label, c.data)) for c in comparison.candidates),
+        ],
+        warnings=list(comparison.warnings),
+        sections=sections,
+        footer=(
+            f"Written by uncia {__version__}. Changes are relative to the baseline; intervals are"
+            " 95 % bootstrap intervals over the rows of each run. How runs differ from one"
+            " another (another machine, another hour) is not in them."
+        ),
+    )
+
+
+def _about(label: str, run: RunData) -> str:
+    begun = str(run.meta.get("started") or "")
+    return ", ".join(
+        part for part in (label, begun, f"{run.invocations.num_rows:,} requests") if part
+    )
+
+
+def _gates(findings: Sequence[Finding]) -> Section:
+    told = [finding for finding in findings if finding.verdict != "within"]
+    told.sort(key=lambda finding: finding.verdict not in BREAKING)
+    within = [finding for finding in findings if finding.verdict == "within"]
+    blocks: list[Block] = []
+    if told:
+        blocks.append(
+            _findings(
+                told,
+                "Violated: beyond the bound, and the interval excludes no change. Not supported:"
+                " beyond the bound, but the interval does not exclude it. Not judged: beyond the"
+                " bound, on too few rows. Unknown: cannot be computed, or nothing but not judged,"
+                " which fails.",
+                fold=False,
+            )
+        )
+    if within:
+        blocks.append(_findings(within, "Within: not beyond the bound.", fold=bool(told)))
+    return Section("conditions", "Conditions", blocks)
+
+
+def _findings(findings: Sequence[Finding], trace: str, *, fold: bool) -> Table:
+    return Table(
+        ("<condition", "<run", "<of", "<verdict", "<found"),
+        [
+            [
+                finding.gate.text,
+                finding.run,
+                finding.subject,
+                Cell(finding.verdict, mark="bad" if finding.verdict in BREAKING else ""),
+                Cell(finding.reason, mark="wrap"),
+            ]
+            for finding in findings
+        ],
+        trace,
+        "Within the bounds" if fold else "Conditions",
+        fold=fold,
+    )
+
+
+def _metric_section(
+    comparison: Comparison, name: str, title: str, metrics: Sequence[str]
+) -> Section:
+    blocks: list[Block] = []
+    panels = []
+    for number, candidate in enumerate(comparison.candidates):
+        rows = [
+            {
+                "name": found.experiment,
+                "kind": _title(found.metric),
+                "value": found.change,
+                "low": found.interval[0],
+                "high": found.interval[1],
+            }
+            for experiment in comparison.experiments
+            for metric in metrics
+            if (found := candidate.find(experiment, metric)) is not None
+            and found.kind == "ratio"
+            and found.change is not None
+            and found.interval is not None
+            and 0 < found.interval[0] <= found.interval[1] < float("inf")
+        ]
+        kinds = [_title(metric) for metric in metrics if metric not in SHARES]
+        if rows:
+            panels.append(
+                Chart(
+                    f"{name}-{number}",
+                    charts.ratios(rows, "candidate / baseline (logarithmic)", 1.0, kinds),
+                    f"Change of {', '.join(kinds)} in {candidate.label}, by experiment",
+                    candidate.label if len(comparison.candidates) > 1 else "",
+                )
+            )
+        blocks.append(
+            Table(
+                (
+                    "<experiment",
+                    *(f"{_title(metric)}, {_unit(metric)}".rstrip(", ") for metric in metrics),
+                ),
+                [
+                    [
+                        experiment,
+                        *(_change_cell(candidate.find(experiment, metric)) for metric in metrics),
+                    ]
+                    for experiment in comparison.experiments
+                ],
+                f"{comparison.label} → {candidate.label}; below, the change and its 95 %"
+                " bootstrap interval. Coloured: the interval excludes no change. † too few rows for"
+                " an interval. Drawn: the changes that have one.",
+                candidate.label,
+                stacked=True,
+            )
+        )
+    if panels:
+        blocks.insert(0, Row(panels))
+    return Section(name, title, blocks)
+
+
+def _title(metric: str) -> str:
+    return metric.upper() if metric in RATIOS else metric
+
+
+def _unit(metric: str) -> str:
+    return unit_of(metric).strip()
+
+
+def _change_cell(change: Change | None) -> Cell:
+    if change is None:
+        return Cell(numbers.ABSENT)
+    before, after = change.baseline.value, change.candidate.value
+    text = f"{numbers.figure(before)} → {numbers.figure(after)}"
+    note = moved(change)
+    if spread(change):
+        note += f" [{spread(change)}]"
+    mark = "few" if change.baseline.few or change.candidate.few else ""
+    if change.significant and change.change is not None and not moved(change).startswith("±"):
+        worse = change.change > (1.0 if change.kind == "ratio" else 0.0)
+        mark = "worse" if worse else "better"
+    return Cell(text, note, mark)
+
+
+def _distributions(comparison: Comparison) -> Section:
+    panels = []
+    runs = [(comparison.label, comparison.measured)] + [
+        (candidate.label, candidate.measured) for candidate in comparison.candidates
+    ]
+    order = [name for _, members in families(list(comparison.experiments)) for name in members]
+    for number, experiment in enumerate(order):
+        curves = {
+            label: found[experiment].latency
+            for label, found in runs
+            if experiment in found and found[experiment].latency.size
+        }
+        if not curves:
+            continue
+        first = {k: v for k, v in curves.items() if k == comparison.label}
+        rest = {k: v for k, v in curves.items() if k != comparison.label}
+        panels.append(
+            Chart(
+                f"distribution-{number}",
+                charts.distribution(
+                    rest, first, _NS_PER_MS, "latency, ms (logarithmic)", ordered=False
+                ),
+                f"Cumulative distribution of latency of {experiment}, by run",
+                experiment,
+            )
+        )
+    blocks: list[Block] = [Row(panels)] if panels else [Note("No request succeeded.", "warning")]
+    return Section(
+        "distributions",
+        "Distributions",
+        blocks,
+        "Latency of the requests that went well. Dashed grey: the baseline.",
+    )
+
+
+def _bills(comparison: Comparison) -> Section:
+    blocks: list[Block] = []
+    for candidate in comparison.candidates:
+        rows: list[list[Cell | str]] = [
+            [
+                tariff,
+                _change_cell(candidate.find(WHOLE_RUN, "cost", tariff)),
+                *(
+                    _change_cell(candidate.find(experiment, "cost", tariff))
+                    for experiment in comparison.experiments
+                ),
+            ]
+            for tariff in comparison.tariffs
+        ]
+        if rows:
+            blocks.append(
+                Table(
+                    ("<tariff", "whole run", *comparison.experiments),
+                    rows,
+                    f"USD per million priced requests, {comparison.label} → {candidate.label}, both"
+                    " priced now with the same tariffs. Intervals: rows drawn anew within each"
+                    f" experiment, in at most {costs.GROUPS} groups.",
+                    candidate.label,
+                    stacked=True,
+                )
+            )
+    if not blocks:
+        blocks.append(Note("No tariff could price these rows.", "warning"))
+    return Section("bills", "Bills", blocks)

@@ -1,0 +1,128 @@
+"""A run folder as the report reads it: tables, description, summaries."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from uncia import record, yamlio
+from uncia.errors import UnciaError
+from uncia.stats import columns, summary
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Everything that a run folder holds.
+
+    Attributes:
+        path: the folder.
+        meta: `run.yaml` as plain data; empty if it is missing.
+        stored: `summary.json` as plain data; empty if it is missing.
+        invocations, spans, instances, machine, bill: the tables; empty if missing.
+        missing: sentences about what the folder lacks.
+    """
+
+    path: Path
+    meta: Mapping[str, Any]
+    stored: Mapping[str, Any]
+    invocations: pa.Table
+    spans: pa.Table
+    instances: pa.Table
+    machine: pa.Table
+    bill: pa.Table
+    missing: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The run's name: what it says of itself, else that of its folder."""
+        return str(self.meta.get("run") or self.stored.get("run") or self.path.resolve().name)
+
+    @cached_property
+    def all_summaries(self) -> dict[str, dict[str, Any]]:
+        """The summary of every experiment, warm-ups included, computed from the rows."""
+        return summary.experiments(self.invocations, self.meta)
+
+    @cached_property
+    def summaries(self) -> dict[str, dict[str, Any]]:
+        """The summaries of the experiments that are results, in the run's order."""
+        return {
+            name: found
+            for name, found in self.all_summaries.items()
+            if not name.endswith(summary.WARMUP_SUFFIX)
+        }
+
+    @cached_property
+    def tables(self) -> dict[str, pa.Table]:
+        """The invocations of each experiment that is a result."""
+        found = columns.by_word(self.invocations, "experiment")
+        return {name: found.get(name, self.invocations.slice(0, 0)) for name in self.summaries}
+
+    @property
+    def experiment_meta(self) -> dict[str, dict[str, object]]:
+        """The description of each experiment, by name."""
+        return columns.experiments_of(self.meta)
+
+    @property
+    def tariffs(self) -> dict[str, dict[str, Any]]:
+        """`summary.json`'s ``tariffs``: totals under each tariff, by id."""
+        found = self.stored.get("tariffs")
+        return {str(k): dict(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What a reader must know: the run's own warnings, then those of the summaries."""
+        own = [
+            str(item)
+            for source in (self.meta, self.stored)
+            for key in ("failures", "warnings")
+            if isinstance(found := source.get(key), list)
+            for item in found
+        ]
+        return list(dict.fromkeys([*self.missing, *own, *summary.warnings(self.all_summaries)]))
+
+
+def load(run_dir: Path) -> RunData:
+    """Read a run folder.
+
+    Raises:
+        UnciaError: it is not a run folder, or a file in it is damaged.
+    """
+    if not run_dir.is_dir():
+        raise UnciaError(
+            f"{run_dir} is not a folder" if run_dir.exists() else f"{run_dir} does not exist",
+            hint="Give the folder of a run, as written by `uncia run` (it holds run.yaml).",
+        )
+    missing = []
+    meta: Mapping[str, Any] = {}
+    description = run_dir / "run.yaml"
+    if description.is_file():
+        found = yamlio.load(description).data
+        if not isinstance(found, Mapping):
+            raise UnciaError(f"{description}: the description of a run is a mapping of keys")
+        meta = found
+    else:
+        missing.append("run.yaml is missing: what was run is not known, only its rows.")
+    stored: Mapping[str, Any] = {}
+    totals = run_dir / "summary.json"
+    if totals.is_file():
+        try:
+            found = json.loads(totals.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            raise UnciaError(
+                f"{totals}: this is not valid JSON: {error}",
+                hint="Remove it and price the run again: uncia bill RUN.",
+            ) from error
+        stored = found if isinstance(found, Mapping) else {}
+    tables = {name: record.read(run_dir, name) for name in _TABLES}
+    if (run_dir / "invocations.arrows").is_file() and not (
+        run_dir / "invocations.parquet"
+    ).is_file():
+        missing.append("This run was not closed: it shows what a crash left (see uncia recover).")
+    return RunData(run_dir, meta, stored, **tables, missing=tuple(missing))
+
+
+_TABLES: Final = ("invocations", "spans", "instances", "machine", "bill")

@@ -1,0 +1,68 @@
+"""Numbers as a reader wants them: few digits, thousands apart, nothing for what is not known."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+ABSENT: Final = "–"
+"""What stands where there is no value; a 0 would be a claim."""
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """A number with `digits` significant digits, never in scientific notation.
+
+    >>> figure(1001.06), figure(0.07894), figure(None)
+    ('1,001', '0.0789', '–')
+    """
+    if value is None or math.isnan(value):
+        return ABSENT
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def count(value: int | None) -> str:
+    """A count with thousands apart."""
+    return ABSENT if value is None else f"{value:,}"
+
+
+def percent(value: float | None, digits: int = 3) -> str:
+    """A share as a percentage."""
+    return ABSENT if value is None else f"{figure(100 * value, digits)} %"
+
+
+def times(value: float | None) -> str:
+    """A ratio: ``12.3×``."""
+    return ABSENT if value is None else f"{figure(value)}×"
+
+
+def change(ratio: float | None) -> str:
+    """A ratio as a change: 1.1 is ``+10 %``."""
+    if ratio is None or math.isnan(ratio):
+        return ABSENT
+    if math.isinf(ratio):
+        return "+∞"
+    moved = 100 * (ratio - 1)
+    if abs(moved) < 0.05:
+        return "±0 %"
+    return f"{moved:+,.1f} %" if abs(moved) < 100 else f"{moved:+,.0f} %"
+
+
+def span(bounds: Sequence[float] | None) -> str:
+    """An interval: ``0.76 to 0.81``."""
+    if bounds is None:
+        return ABSENT
+    return f"{figure(bounds[0])} to {figure(bounds[1])}"
+
+
+def usd(value: float | None) -> str:
+    """An amount of US dollars."""
+    return ABSENT if value is None else f"${figure(value)}"
+
+
+def megabytes(size: int) -> str:
+    """A memory size as platforms write it: 2**20 bytes to the MB."""
+    return f"{size / 2**20:,.0f} MB"

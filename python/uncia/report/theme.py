@@ -1,0 +1,94 @@
+"""Colours and chart settings, for paper and for dark screens.
+
+Category colours are of middle lightness, so that one set is readable on both grounds and a chart's
+specification needs no second version; only the ink of axes and text differs.
+"""
+
+from typing import Any, Final
+
+CATEGORIES: Final = (
+    "#3b7fc4",
+    "#e08a2c",
+    "#3f9f68",
+    "#cf4a5c",
+    "#8a6fd1",
+    "#28a19c",
+    "#c4659b",
+    "#98923a",
+    "#a7735a",
+)
+"""Colours of things without an order."""
+
+RAMP: Final = ("#dd9f2f", "#dc7a4a", "#c4557a", "#8c58ad", "#4f6cc0", "#2f92a8")
+"""Colours of things with an order, such as memory sizes, from small to large."""
+
+REFERENCE: Final = "#8a95a3"
+"""What is there for comparison only."""
+
+ALERT: Final = "#cf4a5c"
+"""Limits and failures."""
+
+FONT: Final = (
+    "Inter, -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Helvetica Neue',"
+    " 'Liberation Sans', Arial, system-ui, sans-serif"
+)
+
+_INK: Final = {
+    "light": {"text": "#26323f", "muted": "#5d6b7a", "grid": "#e6eaee", "line": "#c4ccd4"},
+    "dark": {"text": "#d7dee6", "muted": "#9aa7b4", "grid": "#29323b", "line": "#46525e"},
+}
+
+
+def colours(n: int, *, in_order: bool = False) -> list[str]:
+    """`n` colours; of the ramp, spread from end to end, if the things have an order."""
+    if in_order and n > 1:
+        step = (len(RAMP) - 1) / (n - 1)
+        return [RAMP[round(i * step)] for i in range(n)]
+    return [CATEGORIES[i % len(CATEGORIES)] for i in range(n)]
+
+
+def config(ground: str = "light") -> dict[str, Any]:
+    """The Vega configuration for charts on a ``light`` or a ``dark`` ground."""
+    ink = _INK[ground]
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "view": {"stroke": "transparent"},
+        "axis": {
+            "labelColor": ink["muted"],
+            "titleColor": ink["muted"],
+            "titleFontWeight": 500,
+            "titleFontSize": 12,
+            "labelFontSize": 12,
+            "gridColor": ink["grid"],
+            "domainColor": ink["line"],
+            "tickColor": ink["line"],
+            "titlePadding": 8,
+            "labelPadding": 5,
+        },
+        "axisY": {"domain": False, "ticks": False},
+        "legend": {
+            "labelColor": ink["text"],
+            "titleColor": ink["muted"],
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": 500,
+            "orient": "bottom",
+            "symbolStrokeWidth": 3,
+            "symbolSize": 90,
+            "symbolOpacity": 1,
+            "labelLimit": 160,
+            "rowPadding": 4,
+            "columnPadding": 14,
+        },
+        "title": {
+            "color": ink["text"],
+            "fontSize": 13,
+            "fontWeight": 600,
+            "anchor": "start",
+            "offset": 8,
+        },
+        "text": {"color": ink["text"], "fontSize": 12},
+        "rule": {"color": ink["muted"]},
+        "range": {"category": list(CATEGORIES)},
+    }

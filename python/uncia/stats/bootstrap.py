@@ -1,0 +1,142 @@
+"""Bootstrap confidence intervals for ratios, differences, means and shares, seeded.
+
+The plain bootstrap (Efron, 1979; intervals by the percentile method): draw n values from the n
+measured ones with replacement, compute the statistic, repeat. Two facts make it fast and exact:
+
+* The k-th smallest of a resample is the measured value of rank ceil(n*U), where U is the k-th
+  smallest of n uniform numbers, and U ~ Beta(k, n - k + 1). Several order statistics are drawn
+  together, each given the one before. So a quantile's bootstrap costs one Beta variate a
+  resample and no resample is ever drawn.
+* The number of rows of a kind in a resample is Binomial(n, share).
+
+Rows are taken as independent. Rows of one burst share their fate, so for bursts, and for
+everything that differs from run to run (another machine, another hour), the truth varies more
+than these intervals say.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from uncia.stats.quantiles import LEVEL, Floats, Ints, quantile, rank
+
+RESAMPLES: Final = 4_000
+"""Resamples behind an interval: the 2.5 % tail then rests on 100 of them."""
+
+SEED: Final = 1_769
+"""Seed used unless another is given, so that two reports of one run are the same."""
+
+_DRAWS_AT_ONCE: Final = 4_000_000
+"""Values drawn in one step when resampling a mean: 32 MB."""
+
+_EXACT_DRAWS: Final = 200_000_000
+"""Above this many draws (n * resamples) the mean's resampling distribution is taken as normal;
+at 50,000 rows and more the two differ by less than the noise of the resampling itself."""
+
+
+def generator(seed: int, *labels: str) -> np.random.Generator:
+    """A random generator of its own for each purpose: same seed and labels, same numbers."""
+    keys = [int.from_bytes(label.encode(), "little") for label in labels]
+    return np.random.default_rng([seed, *keys])
+
+
+def quantiles(
+    ordered: Ints,
+    orders: Sequence[Fraction],
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> Floats:
+    """Joint bootstrap distribution of several quantiles of one sample.
+
+    Args:
+        ordered: shape (n,), ascending, n >= 1.
+        orders: the orders of the quantiles, ascending.
+        rng: where the randomness comes from.
+        resamples: how many resamples.
+
+    Returns:
+        Shape (len(orders), resamples): row i holds the quantile of order ``orders[i]`` in each
+        resample.
+
+    Raises:
+        ValueError: no values, or the orders are not ascending.
+    """
+    n = int(ordered.size)
+    ranks = [rank(n, p) for p in orders]
+    if ranks != sorted(ranks):
+        raise ValueError("the orders of the quantiles must ascend")
+    result = np.empty((len(ranks), resamples), dtype=np.float64)
+    uniform: Floats = np.zeros(resamples)
+    before = 0
+    for row, k in enumerate(ranks):
+        if k > before:
+            uniform = uniform + (1.0 - uniform) * rng.beta(k - before, n + 1 - k, resamples)
+            before = k
+        index = np.minimum((uniform * n).astype(np.int64), n - 1)
+        result[row] = ordered[index]
+    return result
+
+
+def means(values: Ints | Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
+    """Bootstrap distribution of the mean, shape (resamples,).
+
+    Raises:
+        ValueError: no values.
+    """
+    n = int(values.size)
+    if n == 0:
+        raise ValueError("a mean needs at least one value")
+    if n * resamples > _EXACT_DRAWS:
+        centre = float(values.mean())
+        return rng.normal(centre, float(values.std()) / np.sqrt(n), resamples)
+    result = np.empty(resamples, dtype=np.float64)
+    step = max(1, _DRAWS_AT_ONCE // n)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        result[start : start + size] = values[rng.integers(0, n, (size, n))].mean(axis=1)
+    return result
+
+
+def shares(hits: int, n: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
+    """Bootstrap distribution of the share `hits` / `n`, shape (resamples,).
+
+    Raises:
+        ValueError: n < 1 or hits outside [0, n].
+    """
+    if n < 1 or not 0 <= hits <= n:
+        raise ValueError("a share needs 0 <= hits <= n and n >= 1")
+    return rng.binomial(n, hits / n, resamples) / n
+
+
+def interval(distribution: Floats, level: Fraction = LEVEL) -> tuple[float, float]:
+    """The central interval of a bootstrap distribution (percentile method).
+
+    Values that are not finite (a ratio whose denominator was 0) count as infinitely large.
+    """
+    ordered = np.sort(np.where(np.isfinite(distribution), distribution, np.inf))
+    tail = (1 - level) / 2
+    n = int(ordered.size)
+    low, high = rank(n, tail) - 1, rank(n, 1 - tail) - 1
+    return float(ordered[low]), float(ordered[high])
+
+
+def ratio(over: Floats, under: Floats) -> Floats:
+    """Elementwise `over` / `under`; infinite where `under` is not positive."""
+    result = np.full(over.shape, np.inf)
+    np.divide(over, under, out=result, where=under > 0)
+    return result
+
+
+__all__ = [
+    "RESAMPLES",
+    "SEED",
+    "generator",
+    "interval",
+    "means",
+    "quantile",
+    "quantiles",
+    "ratio",
+    "shares",
+]

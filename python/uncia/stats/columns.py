@@ -1,0 +1,100 @@
+"""The few ways in which statistics look at a table: durations, counts of words, groups.
+
+A value that was not measured is null and takes no part in anything: it is never read as 0. A
+column that a table does not have at all counts as null throughout, so that tables of an earlier
+schema version and tables of other origin can be read.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute
+
+from uncia.stats.quantiles import Ints
+
+Column: TypeAlias = Any
+"""A pyarrow.ChunkedArray. Published type stubs follow pyarrow at a distance of several versions
+and refuse much that is right (comparing a column with a plain value), so columns are untyped."""
+
+pc: Any = compute
+
+NO_EXPERIMENT = "(no experiment)"
+"""The name under which rows without an experiment are summarised."""
+
+
+def column(table: pa.Table, name: str, kind: Any) -> Column:
+    """A column as `kind` (dictionaries become plain), all null if the table has no such column."""
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, kind)])
+    return table.column(name).cast(kind)
+
+
+def integers(table: pa.Table, name: str) -> Column:
+    """An int64 column (times, durations, sizes, counts)."""
+    return column(table, name, pa.int64())
+
+
+def words(table: pa.Table, name: str) -> Column:
+    """A text column as plain utf8."""
+    return column(table, name, pa.string())
+
+
+def difference(table: pa.Table, end: str, start: str) -> Column:
+    """``end - start`` for each row, ns; null where either is."""
+    return pc.subtract(integers(table, end), integers(table, start))
+
+
+def measured(values: Column) -> Ints:
+    """The values that are not null, in row order, as a numpy array of int64."""
+    return np.asarray(values.drop_null().to_numpy(), dtype=np.int64)
+
+
+def ordered(values: Column) -> Ints:
+    """The values that are not null, ascending."""
+    return np.sort(measured(values))
+
+
+def count_words(table: pa.Table, name: str) -> dict[str, int]:
+    """How often each word occurs, most frequent first; nulls are left out."""
+    counted = pc.value_counts(words(table, name).drop_null())
+    pairs = [(str(item["values"]), int(item["counts"])) for item in counted.to_pylist()]
+    return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+
+def is_word(table: pa.Table, name: str, word: str) -> Column:
+    """Which rows have `word` in the column; null counts as no."""
+    return pc.fill_null(pc.equal(words(table, name), word), False)
+
+
+def by_word(table: pa.Table, name: str, nothing: str = NO_EXPERIMENT) -> dict[str, pa.Table]:
+    """The table split by the words of a column, in order of first appearance.
+
+    Args:
+        table: any table.
+        name: the text column.
+        nothing: the key for rows where it is null.
+    """
+    keys = pc.fill_null(words(table, name), nothing)
+    return {str(key.as_py()): table.filter(pc.equal(keys, key)) for key in pc.unique(keys)}
+
+
+def experiments_of(run_meta: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """The experiments of a resolved run description, by name, in its order.
+
+    Accepts a mapping of name to description, or a list of descriptions with the key ``name``.
+    """
+    found = run_meta.get("experiments")
+    if isinstance(found, Mapping):
+        return {
+            str(name): dict(meta) if isinstance(meta, Mapping) else {}
+            for name, meta in found.items()
+        }
+    if isinstance(found, list):
+        return {
+            str(meta["name"]): dict(meta)
+            for meta in found
+            if isinstance(meta, Mapping) and "name" in meta
+        }
+    return {}

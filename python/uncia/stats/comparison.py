@@ -1,0 +1,367 @@
+"""Runs side by side: every metric of every experiment, its change, and how sure the change is.
+
+A metric has a value in each run and, where it can have one, a bootstrap distribution
+(`uncia.stats.bootstrap`); the change from the baseline is a ratio of the two (of shares: a
+difference in percentage points), and its interval comes from the two distributions drawn
+independently. What cannot be computed says why, and is never taken for "no change".
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from uncia.stats import bootstrap, columns, summary
+from uncia.stats.quantiles import QUANTILES, Floats, Ints, minimum_rows, quantile
+
+Kind = Literal["ratio", "points"]
+
+LATENCIES: Final = ("p50", "p90", "p95", "p99", "max", "mean")
+RATIOS: Final = ("mr", "tr", "tmr")
+SHARES: Final = ("failed", "cold")
+METRICS: Final = (*LATENCIES, *RATIOS, *SHARES, "lag", "cost")
+"""Every metric: latencies and lag (p99) in ms, ratios, shares in percent, cost in USD/million."""
+
+WHOLE_RUN: Final = ""
+"""Stands for all experiments of a run together; only costs have such a figure."""
+
+_NS_PER_MS: Final = 1e6
+_FEW: Final = minimum_rows(QUANTILES["p50"])
+"""Fewer rows (or groups of rows) than a median needs give no interval of a mean either."""
+
+
+@dataclass(frozen=True)
+class GroupedCost:
+    """Costs of groups of rows of one experiment under one tariff.
+
+    Attributes:
+        cost_usd: shape (groups,), the cost of each group.
+        rows: shape (groups,), how many priced rows each has.
+    """
+
+    cost_usd: Floats
+    rows: Ints
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is needed of one experiment of one run.
+
+    Attributes:
+        summary: as `uncia.stats.summary` gives it.
+        latency: of rows with outcome ok, ascending, ns.
+        lag: sent - scheduled, ascending, ns.
+        costs: by tariff.
+    """
+
+    summary: Mapping[str, object]
+    latency: Ints
+    lag: Ints
+    costs: Mapping[str, GroupedCost] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric in one run.
+
+    Attributes:
+        value: in the metric's unit; None if it cannot be computed.
+        draws: its bootstrap distribution; None if it has none.
+        rows: on how many rows (for costs: groups of rows) it rests.
+        needed: how many an interval would need, where `rows` are too few; else 0. A bootstrap of
+            too few rows knows nothing of the tail that was never drawn, so there is none.
+        count: for shares, how many rows are of the kind.
+        why: why there is no value.
+    """
+
+    value: float | None
+    draws: Floats | None = None
+    rows: int = 0
+    needed: int = 0
+    count: int | None = None
+    why: str = ""
+
+    @property
+    def few(self) -> bool:
+        """Whether it rests on too few rows for an interval."""
+        return self.needed > 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """A metric in two runs.
+
+    Attributes:
+        experiment: its name, or `WHOLE_RUN`.
+        metric: one of `METRICS`.
+        tariff: for costs, its id; else "".
+        baseline, candidate: the metric in each.
+        kind: ``ratio`` (candidate / baseline) or ``points`` (difference, percentage points).
+        change: the ratio or difference; None if either value is missing.
+        interval: its 95 % interval; None if it has none.
+    """
+
+    experiment: str
+    metric: str
+    tariff: str
+    baseline: Figure
+    candidate: Figure
+    kind: Kind
+    change: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes "no change"."""
+        if self.interval is None:
+            return False
+        none = 1.0 if self.kind == "ratio" else 0.0
+        return self.interval[0] > none or self.interval[1] < none
+
+    @property
+    def why(self) -> str:
+        """Why there is no change to speak of."""
+        return self.baseline.why or self.candidate.why
+
+
+def measured(
+    table: pa.Table,
+    run_meta: Mapping[str, object],
+    costs: Mapping[str, Mapping[str, GroupedCost]],
+) -> dict[str, Measured]:
+    """The experiments of a run, ready to be compared.
+
+    Args:
+        table: its invocations.
+        run_meta: its description.
+        costs: experiment -> tariff -> costs.
+    """
+    tables = columns.by_word(table, "experiment")
+    empty = table.slice(0, 0)
+    result = {}
+    for name, found in summary.experiments(table, run_meta).items():
+        own = tables.get(name, empty)
+        ok = own.filter(columns.is_word(own, "outcome", "ok"))
+        result[name] = Measured(
+            found,
+            columns.ordered(columns.difference(ok, "received", "scheduled")),
+            columns.ordered(columns.difference(own, "sent", "scheduled")),
+            costs.get(name, {}),
+        )
+    return result
+
+
+Figures = dict[tuple[str, str, str], Figure]
+"""(experiment, metric, tariff) -> figure."""
+
+
+def figures(run: Mapping[str, Measured], label: str, seed: int = bootstrap.SEED) -> Figures:
+    """Every metric of every experiment of a run.
+
+    Args:
+        run: its experiments.
+        label: what sets its random numbers apart from those of other runs.
+        seed: of the bootstrap.
+    """
+    found: Figures = {}
+    medians = {
+        name: _median_draws(item, bootstrap.generator(seed, label, name, "latency"))
+        for name, item in run.items()
+    }
+    cost_draws: dict[str, dict[str, Floats]] = {}
+    for name, item in run.items():
+        rng = bootstrap.generator(seed, label, name, "latency")
+        found |= {(name, metric, ""): figure for metric, figure in _latencies(item, rng).items()}
+        found |= {
+            (name, metric, ""): figure
+            for metric, figure in _ratios(item, name, run, medians, seed, label).items()
+        }
+        rng = bootstrap.generator(seed, label, name, "shares")
+        found |= {(name, metric, ""): figure for metric, figure in _shares(item, rng).items()}
+        rng = bootstrap.generator(seed, label, name, "lag")
+        found[name, "lag", ""] = _tail(item.lag, rng, "no request was sent")
+        for tariff, grouped in item.costs.items():
+            rng = bootstrap.generator(seed, label, name, "cost", tariff)
+            draws = _cost_draws(grouped, rng)
+            cost_draws.setdefault(tariff, {})[name] = draws
+            found[name, "cost", tariff] = _cost([grouped], [draws])
+    for tariff, draws_of in cost_draws.items():
+        parts = [(run[name].costs[tariff], draws) for name, draws in draws_of.items()]
+        found[WHOLE_RUN, "cost", tariff] = _cost([p for p, _ in parts], [d for _, d in parts])
+    return found
+
+
+def compare(baseline: Figures, candidate: Figures) -> list[Change]:
+    """The changes of all metrics that either run has, in the baseline's order."""
+    keys = [*baseline, *(key for key in candidate if key not in baseline)]
+    return [
+        change(
+            key, baseline.get(key, _absent("baseline")), candidate.get(key, _absent("candidate"))
+        )
+        for key in keys
+    ]
+
+
+def change(key: tuple[str, str, str], baseline: Figure, candidate: Figure) -> Change:
+    """The change of one metric."""
+    experiment, metric, tariff = key
+    kind: Kind = "points" if metric in SHARES else "ratio"
+    moved: float | None = None
+    bounds: tuple[float, float] | None = None
+    if baseline.value is not None and candidate.value is not None:
+        if kind == "points":
+            moved = candidate.value - baseline.value
+        elif baseline.value > 0:
+            moved = candidate.value / baseline.value
+        else:
+            moved = 1.0 if candidate.value == baseline.value else math.inf
+        if baseline.draws is not None and candidate.draws is not None:
+            if kind == "points":
+                spread = candidate.draws - baseline.draws
+            else:
+                spread = bootstrap.ratio(candidate.draws, baseline.draws)
+            bounds = bootstrap.interval(spread)
+    return Change(experiment, metric, tariff, baseline, candidate, kind, moved, bounds)
+
+
+def _absent(where: str) -> Figure:
+    return Figure(None, why=f"the {where} has no such experiment or tariff")
+
+
+def _latencies(item: Measured, rng: np.random.Generator) -> dict[str, Figure]:
+    latency = item.latency
+    n = int(latency.size)
+    if n == 0:
+        return dict.fromkeys(LATENCIES, Figure(None, why="no request succeeded"))
+    draws = bootstrap.quantiles(latency, tuple(QUANTILES.values()), rng) / _NS_PER_MS
+    found = {}
+    for row, (name, order) in enumerate(QUANTILES.items()):
+        found[name] = _figure(_ms(quantile(latency, order)), draws[row], n, minimum_rows(order))
+    # The largest of a sample says nothing of how large it might have been: no distribution.
+    found["max"] = Figure(_ms(int(latency[-1])), rows=n)
+    mean = float(latency.mean()) / _NS_PER_MS
+    found["mean"] = _figure(mean, bootstrap.means(latency, rng) / _NS_PER_MS, n, _FEW)
+    return found
+
+
+def _figure(value: float | None, draws: Floats | None, rows: int, needed: int) -> Figure:
+    """A figure that has a distribution only if it rests on enough rows."""
+    if rows < needed:
+        return Figure(value, rows=rows, needed=needed)
+    return Figure(value, draws, rows)
+
+
+def _median_draws(item: Measured, rng: np.random.Generator) -> Floats | None:
+    """Draws of the median latency, ns; the same numbers as `_latencies` draws."""
+    if item.latency.size < _FEW:
+        return None
+    drawn: Floats = bootstrap.quantiles(item.latency, tuple(QUANTILES.values()), rng)[0]
+    return drawn
+
+
+def _ratios(
+    item: Measured,
+    name: str,
+    run: Mapping[str, Measured],
+    medians: Mapping[str, Floats | None],
+    seed: int,
+    label: str,
+) -> dict[str, Figure]:
+    """MR, TR and TMR; the base's draws are its own, so that it has MR 1 without spread."""
+    found: dict[str, Figure] = {}
+    wait = _wait_ns(item)
+    own: Floats = np.empty((0, 0))
+    if item.latency.size >= _FEW:
+        rng = bootstrap.generator(seed, label, name, "latency")
+        own = bootstrap.quantiles(item.latency, tuple(QUANTILES.values()), rng) - wait
+    base_name = item.summary.get("base")
+    base = run.get(str(base_name)) if base_name is not None else None
+    base_median = None if base is None else medians[str(base_name)]
+    n = int(item.latency.size)
+    for metric in RATIOS:
+        value = item.summary.get(metric)
+        if not isinstance(value, float):
+            why = "no request succeeded" if n == 0 else "there is no base with rows"
+            if metric == "tmr" and n:
+                why = "a request took less than its declared wait"
+            found[metric] = Figure(None, why=why)
+            continue
+        order = QUANTILES["p50" if metric == "mr" else "p99"]
+        needed, rows, draws = minimum_rows(order), n, None
+        if own.size and metric == "tmr":
+            draws = bootstrap.ratio(own[3], own[0])
+        elif own.size and base is not None and base_median is not None:
+            draws = bootstrap.ratio(own[3 if metric == "tr" else 0], base_median - _wait_ns(base))
+        if draws is None:
+            # The base may be what is too small.
+            rows, needed = (n, needed) if n < needed or base is None else (base.latency.size, _FEW)
+        found[metric] = _figure(value, draws, int(rows), needed)
+    return found
+
+
+def _shares(item: Measured, rng: np.random.Generator) -> dict[str, Figure]:
+    rows = item.summary["invocations"]
+    if not isinstance(rows, int) or rows == 0:
+        return dict.fromkeys(SHARES, Figure(None, why="no request was made"))
+    found = {}
+    for metric in SHARES:
+        hits = item.summary[metric]
+        if not isinstance(hits, int) or (metric == "cold" and not item.summary["starts"]):
+            found[metric] = Figure(None, why="the platform does not tell how instances started")
+            continue
+        found[metric] = Figure(
+            100.0 * hits / rows, 100.0 * bootstrap.shares(hits, rows, rng), rows, count=hits
+        )
+    return found
+
+
+def _tail(ordered: Ints, rng: np.random.Generator, why: str) -> Figure:
+    order = QUANTILES["p99"]
+    value = quantile(ordered, order)
+    if value is None:
+        return Figure(None, why=why)
+    draws = bootstrap.quantiles(ordered, (order,), rng)[0] / _NS_PER_MS
+    return _figure(_ms(value), draws, int(ordered.size), minimum_rows(order))
+
+
+def _cost_draws(grouped: GroupedCost, rng: np.random.Generator) -> Floats:
+    """Bootstrap distribution of an experiment's cost per row: its groups are drawn anew."""
+    groups = int(grouped.rows.size)
+    if groups == 0:
+        return np.zeros(bootstrap.RESAMPLES)
+    picks = rng.integers(0, groups, (bootstrap.RESAMPLES, groups))
+    cost = grouped.cost_usd[picks].sum(axis=1)
+    rows = grouped.rows[picks].sum(axis=1)
+    return np.asarray(cost / rows, dtype=np.float64)
+
+
+def _cost(parts: Sequence[GroupedCost], draws: Sequence[Floats]) -> Figure:
+    """USD per million rows of several experiments together, each drawn within itself: how many
+    rows an experiment has is its design, not chance."""
+    weights = [int(part.rows.sum()) for part in parts]
+    rows = sum(weights)
+    if rows == 0:
+        return Figure(None, why="no row could be priced")
+    value = 1e6 * sum(float(part.cost_usd.sum()) for part in parts) / rows
+    total = np.zeros(bootstrap.RESAMPLES)
+    for weight, drawn in zip(weights, draws, strict=True):
+        total = total + weight * drawn
+    return _figure(value, 1e6 * total / rows, sum(int(part.rows.size) for part in parts), _FEW)
+
+
+def _wait_ns(item: Measured) -> float:
+    wait = item.summary["wait_ms"]
+    return float(wait) * _NS_PER_MS if isinstance(wait, float | int) else 0.0
+
+
+def _ms(value: int | None) -> float | None:
+    return None if value is None else value / _NS_PER_MS
+
+
+def interval_of(figure: Figure, level: Fraction = Fraction(95, 100)) -> tuple[float, float] | None:
+    """The interval of a figure itself, in its unit; None if it has no distribution."""
+    return None if figure.draws is None else bootstrap.interval(figure.draws, level)

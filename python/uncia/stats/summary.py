@@ -1,0 +1,392 @@
+"""The summary of an experiment: what `summary.json` says under ``experiments``.
+
+Which rows count. ``latency_ms`` is over the rows with outcome ``ok`` that have both a scheduled
+and a received time (``latency_rows`` of them); every other row is counted under ``outcomes``, and
+``latency_answered_ms`` gives the same quantiles over all rows that got any answer, whatever it
+said. Nothing is trimmed. Latency is received - scheduled, so a request that the generator sent
+late is charged for the delay (no coordinated omission); generator lag is sent - scheduled.
+
+MR, TR and TMR are those of STeLLAR (Ustiugov et al., IISWC 2021, section V and table I):
+
+* MR = p50 / base p50, TR = p99 / base p50, where base is the experiment named ``warm`` (or the
+  one that the description names under ``base``);
+* TMR = p99 / p50.
+
+For functions that wait on purpose (``wait_ns`` in the experiment's description) the wait is
+subtracted from every latency first, in the base as well, so all three tell of the platform alone
+and TMR = TR / MR (the paper's footnote 7; the paper subtracts for MR and TR and leaves open
+whether it does for TMR). ``latency_ms`` itself is never reduced.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from uncia.stats import bootstrap, columns
+from uncia.stats.columns import pc
+from uncia.stats.quantiles import (
+    QUANTILES,
+    Ints,
+    confidence_interval,
+    minimum_rows,
+    quantile,
+)
+
+BASE: Final = "warm"
+"""The experiment whose median MR and TR are relative to, unless the description says another."""
+
+WARMUP_SUFFIX: Final = ".warmup"
+"""Experiments whose names end so hold the requests sent before another one is measured. Their rows
+are kept, counted and billed, but are no result."""
+
+HIGH_RATIO: Final = 10.0
+"""MR, TR or TMR above this is potentially problematic (STeLLAR, section V and table I)."""
+
+LAG_LIMIT_US: Final = 1_000.0
+"""Generator lag (p99) above this means that the client was late often enough to say so."""
+
+_AT_MOST: Final = re.compile(r"at most (?P<number>[0-9]+(\.[0-9]+)?)(?P<percent>%)?")
+
+_NS_PER_MS: Final = 1e6
+_NS_PER_US: Final = 1e3
+_NS_PER_S: Final = 1e9
+
+
+def experiments(table: pa.Table, run_meta: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    """Summaries of all experiments of a run, by name.
+
+    Args:
+        table: the run's invocations.
+        run_meta: the resolved run description (``run.yaml``); its ``experiments`` give the order
+            and, of each, ``wait_ns``, ``expect`` and ``base``. An experiment that is described
+            but has no rows is summarised too, with counts of 0 and no latency.
+
+    Returns:
+        name -> summary (see `summarise`).
+    """
+    described = columns.experiments_of(run_meta)
+    tables = columns.by_word(table, "experiment")
+    names = [*described, *(name for name in tables if name not in described)]
+    empty = table.slice(0, 0)
+    parts = {name: tables.get(name, empty) for name in names}
+    result = {}
+    for name in names:
+        meta = described.get(name, {})
+        base_name = str(meta.get("base") or BASE)
+        base = None
+        if base_name in parts and base_name != name:
+            base = infrastructure(parts[base_name], described.get(base_name, {}))
+        result[name] = summarise(
+            parts[name], meta, base=base, base_name=base_name, is_base=base_name == name
+        )
+    return result
+
+
+def summarise(
+    table: pa.Table,
+    experiment_meta: Mapping[str, object],
+    *,
+    base: Ints | None = None,
+    base_name: str = BASE,
+    is_base: bool = False,
+    seed: int = bootstrap.SEED,
+) -> dict[str, Any]:
+    """The summary of one experiment.
+
+    Args:
+        table: the invocations of this experiment only.
+        experiment_meta: its resolved description: ``wait_ns`` (int), ``expect`` (see `failures`).
+        base: infrastructure latencies of the base experiment, ascending, ns (`infrastructure`).
+        base_name: its name.
+        is_base: this experiment is itself the base.
+        seed: of the bootstrap intervals.
+
+    Returns:
+        A dictionary of plain JSON values. What could not be computed is None, never 0.
+    """
+    ok = table.filter(columns.is_word(table, "outcome", "ok"))
+    latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
+    answered = columns.ordered(columns.difference(table, "received", "scheduled"))
+    lag = columns.ordered(columns.difference(table, "sent", "scheduled"))
+    outcomes = columns.count_words(table, "outcome")
+    failed = failures(outcomes, experiment_meta)
+    wait = wait_ns(experiment_meta)
+    own = _positive(latency - wait)
+    if is_base:
+        base = own
+    ratios = stellar_ratios(own, base, is_base=is_base, seed=seed)
+    return {
+        "functions": sorted(columns.count_words(table, "function")),
+        "platforms": sorted(columns.count_words(table, "platform")),
+        "invocations": table.num_rows,
+        "sent": _count(table, "sent"),
+        "answered": _count(table, "received"),
+        "failed": sum(failed.values()),
+        "outcomes": outcomes,
+        "failed_outcomes": failed,
+        "cold": columns.count_words(table, "start").get("cold", 0),
+        "starts": columns.count_words(table, "start"),
+        "instances": len(columns.count_words(table, "instance")),
+        "latency_rows": int(latency.size),
+        "latency_ms": quantiles(latency, _NS_PER_MS),
+        "latency_ci95_ms": intervals(latency, _NS_PER_MS),
+        "unsupported_quantiles": unsupported(int(latency.size)),
+        "latency_answered_rows": int(answered.size),
+        "latency_answered_ms": quantiles(answered, _NS_PER_MS),
+        "wait_ms": wait / _NS_PER_MS,
+        "base": base_name if base is not None and base.size else None,
+        **ratios,
+        "lag_us": quantiles(lag, _NS_PER_US, ("p50", "p99")),
+        "offered_rate": _offered_rate(table),
+        "achieved_rate": _achieved_rate(ok),
+        "by_burst_size": _by_burst_size(table, wait, base, is_base=is_base, seed=seed),
+    }
+
+
+def quantiles(
+    ordered: Ints, unit: float, names: tuple[str, ...] = tuple(QUANTILES)
+) -> dict[str, float | None]:
+    """Named quantiles, the largest value and the mean of ascending values, divided by `unit`."""
+    result: dict[str, float | None] = {}
+    for name in names:
+        value = quantile(ordered, QUANTILES[name])
+        result[name] = None if value is None else value / unit
+    result["max"] = int(ordered[-1]) / unit if ordered.size else None
+    result["mean"] = float(ordered.mean()) / unit if ordered.size else None
+    return result
+
+
+def intervals(ordered: Ints, unit: float) -> dict[str, list[float] | None]:
+    """Order-statistic intervals at 95 % of the named quantiles; None where n is too small."""
+    result: dict[str, list[float] | None] = {}
+    for name, order in QUANTILES.items():
+        found = confidence_interval(ordered, order)
+        result[name] = None if found is None else [found[0] / unit, found[1] / unit]
+    return result
+
+
+def unsupported(n: int) -> list[str]:
+    """The named quantiles for which `n` rows are too few (see `minimum_rows`)."""
+    return [name for name, order in QUANTILES.items() if n < minimum_rows(order)]
+
+
+def infrastructure(table: pa.Table, experiment_meta: Mapping[str, object]) -> Ints:
+    """Latencies of the rows that went well less the deliberate wait, ascending, ns.
+
+    A value that is not positive (the function returned before its wait was over) would make the
+    ratios meaningless; then the result is empty.
+    """
+    ok = table.filter(columns.is_word(table, "outcome", "ok"))
+    latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
+    return _positive(latency - wait_ns(experiment_meta))
+
+
+def stellar_ratios(
+    own: Ints, base: Ints | None, *, is_base: bool = False, seed: int = bootstrap.SEED
+) -> dict[str, Any]:
+    """MR, TR and TMR with their 95 % bootstrap intervals.
+
+    Args:
+        own: infrastructure latencies of the experiment, ascending, ns.
+        base: those of the base experiment, or None if there is none.
+        is_base: `own` is the base; it is then resampled once, so MR is 1 without spread.
+        seed: of the resampling.
+
+    Returns:
+        ``mr``, ``tr``, ``tmr`` and ``mr_ci95``, ``tr_ci95``, ``tmr_ci95``; None without rows, and
+        an interval None where the sample is too small for the quantile behind it: a bootstrap
+        cannot know of a tail that was never drawn, and would be far too narrow.
+    """
+    result: dict[str, Any] = dict.fromkeys(("mr", "tr", "tmr", "mr_ci95", "tr_ci95", "tmr_ci95"))
+    if own.size == 0:
+        return result
+    orders = (QUANTILES["p50"], QUANTILES["p99"])
+    median, tail = (_exactly(own, order) for order in orders)
+    draws = bootstrap.quantiles(own, orders, bootstrap.generator(seed, "own"))
+    result["tmr"] = tail / median
+    tail_holds = own.size >= minimum_rows(QUANTILES["p99"])
+    if tail_holds:
+        result["tmr_ci95"] = list(bootstrap.interval(bootstrap.ratio(draws[1], draws[0])))
+    if base is None or base.size == 0:
+        return result
+    base_median = _exactly(base, orders[0])
+    base_draws = draws[0]
+    if not is_base:
+        base_draws = bootstrap.quantiles(base, orders[:1], bootstrap.generator(seed, "base"))[0]
+    enough = minimum_rows(QUANTILES["p50"])
+    median_holds = own.size >= enough and base.size >= enough
+    for name, value, drawn, holds in (
+        ("mr", median, draws[0], median_holds),
+        ("tr", tail, draws[1], tail_holds and median_holds),
+    ):
+        result[name] = value / base_median
+        if holds:
+            result[f"{name}_ci95"] = list(bootstrap.interval(bootstrap.ratio(drawn, base_draws)))
+    return result
+
+
+def failures(outcomes: Mapping[str, int], experiment_meta: Mapping[str, object]) -> dict[str, int]:
+    """The rows that count as failed, by outcome.
+
+    An outcome other than ``ok`` is a failure unless the description declares it under ``expect``:
+    as a list of words, or as a mapping of word to bound (``allowed``, ``none``, ``all``,
+    ``at most 5``, ``at most 1%``, ``at least 95%``). An outcome above its bound counts whole.
+    """
+    rows = sum(outcomes.values())
+    return {
+        word: count
+        for word, count in outcomes.items()
+        if word != "ok" and not _declared(word, count, rows, experiment_meta.get("expect"))
+    }
+
+
+def _declared(word: str, count: int, rows: int, expect: object) -> bool:
+    if isinstance(expect, str | list | tuple | set):
+        return word == expect if isinstance(expect, str) else word in expect
+    bound = expect.get(word) if isinstance(expect, Mapping) else None
+    if not isinstance(bound, str):
+        return False
+    match = _AT_MOST.fullmatch(bound)
+    if match is None:
+        return bound in ("allowed", "all") or bound.startswith("at least ")
+    most = Fraction(match["number"]) * (Fraction(rows, 100) if match["percent"] else 1)
+    return count <= most
+
+
+def wait_ns(experiment_meta: Mapping[str, object]) -> int:
+    """The deliberate wait of the experiment's function, ns; 0 if it has none."""
+    value = experiment_meta.get("wait_ns")
+    return int(value) if isinstance(value, int) else 0
+
+
+def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What a reader of these summaries must know, in sentences, in the order of experiments."""
+    found = []
+    for name, summary in summaries.items():
+        rows = summary["invocations"]
+        if rows == 0:
+            found.append(f"{name}: no request was made.")
+            continue
+        unsent = rows - summary["sent"]
+        if unsent:
+            found.append(f"{name}: {unsent:,} of {rows:,} scheduled requests were never sent.")
+        if summary["failed"]:
+            bad = [f"{count:,} {word}" for word, count in summary["failed_outcomes"].items()]
+            found.append(
+                f"{name}: {summary['failed']:,} of {rows:,} requests failed"
+                f" ({', '.join(bad)}); they are not in its latencies."
+            )
+        if summary["latency_rows"] == 0:
+            found.append(f"{name}: no request succeeded, so it has no latency.")
+        elif summary["tmr"] is None:
+            found.append(
+                f"{name}: a request took less than the declared wait of"
+                f" {summary['wait_ms']:g} ms, so it has no MR, TR or TMR."
+            )
+        lag = summary["lag_us"]["p99"]
+        if lag is not None and lag > LAG_LIMIT_US:
+            found.append(
+                f"{name}: the generator was late: sent - scheduled has p99"
+                f" {lag / 1e3:.2f} ms (limit 1 ms)."
+            )
+    if summaries and all(summary["mr"] is None for summary in summaries.values()):
+        found.append(f"No experiment {BASE!r} with rows: MR and TR have no base.")
+    return [*found, *small_samples(summaries)]
+
+
+def small_samples(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Which quantiles rest on too few rows, one sentence for each quantile."""
+    found = []
+    for name, order in QUANTILES.items():
+        few = [
+            f"{experiment} ({summary['latency_rows']:,})"
+            for experiment, summary in summaries.items()
+            if name in summary["unsupported_quantiles"]
+            and summary["latency_rows"]
+            and not experiment.endswith(WARMUP_SUFFIX)
+        ]
+        if few:
+            found.append(
+                f"{name} rests on fewer than the {minimum_rows(order)} rows that a 95 % interval"
+                f" needs in {', '.join(few)}: read it there as a single observation."
+            )
+    return found
+
+
+def _positive(values: Ints) -> Ints:
+    """The values if all are above zero, else none of them."""
+    if values.size and values[0] > 0:
+        return values
+    return values[:0]
+
+
+def _exactly(ordered: Ints, order: Fraction) -> int:
+    value = quantile(ordered, order)
+    assert value is not None, "callers check that there are values"
+    return value
+
+
+def _count(table: pa.Table, name: str) -> int:
+    """How many rows have a value in the column."""
+    values = columns.integers(table, name)
+    return int(len(values) - values.null_count)
+
+
+def _offered_rate(table: pa.Table) -> float | None:
+    """Requests per second of the schedule: (n - 1) / (last - first scheduled)."""
+    scheduled = columns.measured(columns.integers(table, "scheduled"))
+    if scheduled.size < 2 or (span := int(scheduled.max() - scheduled.min())) == 0:
+        return None
+    return float(scheduled.size - 1) * _NS_PER_S / span
+
+
+def _achieved_rate(ok: pa.Table) -> float | None:
+    """Good answers per second: (n - 1) / (last - first received) over rows with outcome ok."""
+    received = columns.measured(columns.integers(ok, "received"))
+    if received.size < 2 or (span := int(received.max() - received.min())) == 0:
+        return None
+    return float(received.size - 1) * _NS_PER_S / span
+
+
+def _by_burst_size(
+    table: pa.Table, wait: int, base: Ints | None, *, is_base: bool, seed: int
+) -> list[dict[str, Any]]:
+    """For experiments with bursts: the same figures for each burst size, ascending.
+
+    A burst is the rows with the same burst number and scheduled time; its size is how many they
+    are, whatever their outcome. Latency is over those with outcome ok, as everywhere.
+    """
+    keys = pa.table(
+        {
+            "burst": columns.integers(table, "burst"),
+            "scheduled": columns.integers(table, "scheduled"),
+            "ok": columns.is_word(table, "outcome", "ok"),
+            "latency": columns.difference(table, "received", "scheduled"),
+        }
+    ).filter(pc.field("burst").is_valid())
+    if keys.num_rows == 0:
+        return []
+    sizes = keys.group_by(["burst", "scheduled"]).aggregate([([], "count_all")])
+    joined = keys.join(sizes, ["burst", "scheduled"])
+    result = []
+    for size in (int(size) for size in np.unique(columns.measured(joined.column("count_all")))):
+        rows = joined.filter(pc.equal(joined.column("count_all"), size))
+        latency = columns.ordered(rows.filter(rows.column("ok")).column("latency"))
+        own = _positive(latency - wait)
+        result.append(
+            {
+                "size": size,
+                "bursts": rows.num_rows // size,
+                "invocations": rows.num_rows,
+                "latency_rows": int(latency.size),
+                "latency_ms": quantiles(latency, _NS_PER_MS),
+                "latency_ci95_ms": intervals(latency, _NS_PER_MS),
+                "unsupported_quantiles": unsupported(int(latency.size)),
+                **stellar_ratios(own, base, is_base=is_base, seed=seed),
+            }
+        )
+    return result

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from page_reader import marks
+
+from uncia.report import charts
+from uncia.report.numbers import change, figure
+from uncia.report.sections.latency import families
+
+
+@given(st.lists(st.integers(1, 10**12), min_size=1, max_size=2000), st.integers(10, 300))
+def test_curves_run_through_order_statistics(values: list[int], points: int) -> None:
+    ordered = np.sort(np.array(values, dtype=np.int64))
+    curve = charts.ecdf(ordered, points)
+    assert len(curve) <= points
+    assert curve[0] == (ordered[0], 1 / len(values))
+    assert curve[-1] == (ordered[-1], 1.0)
+    assert curve == sorted(curve)
+    for value, share in curve:
+        assert ordered[round(share * len(values)) - 1] == value
+
+
+@given(st.floats(1e-6, 1e9), st.floats(1, 1e6))
+def test_ticks_lie_on_the_axis_and_are_few(low: float, factor: float) -> None:
+    ticks = charts.log_ticks(low, low * factor)
+    assert len(ticks) <= 12
+    assert ticks == sorted(set(ticks))
+    assert all(low * 0.99 <= tick <= low * factor * 1.01 for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.8, 700, [1, 10, 100]),
+        (3, 40, [5, 10, 20]),
+        (0.9, 1.4, [1.0, 1.2, 1.4]),
+        (-1, 4, []),
+    ],
+)
+def test_ticks_are_round_numbers(low: float, high: float, ticks: list[float]) -> None:
+    assert charts.log_ticks(low, high) == ticks
+
+
+def test_the_bins_of_a_histogram_hold_every_value() -> None:
+    values = np.concatenate((np.zeros(5), np.random.default_rng(1).integers(1, 10**7, 995)))
+    spec = charts.histogram(values.astype(np.int64), 1e3, "lag", 1000.0)
+    bars = marks(spec)[0][1]
+    assert sum(row["share"] for row in bars) == pytest.approx(1.0)
+    assert all(row["low"] < row["high"] for row in bars)
+
+
+def test_families_keep_what_belongs_together() -> None:
+    names = ["warm", "cold", "burst-warm", "burst-cold", "pyaes-128", "pyaes-256", "resize"]
+    assert families(names) == [
+        ("warm, cold, resize", ["warm", "cold", "resize"]),
+        ("burst", ["burst-warm", "burst-cold"]),
+        ("pyaes", ["pyaes-128", "pyaes-256"]),
+    ]
+    many = [f"size-{i}" for i in range(17)]
+    parts = families(many)
+    assert [name for _, members in parts for name in members] == many
+    assert len({label for label, _ in parts}) == len(parts) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (0.078943, "0.0789"),
+        (1.0, "1.00"),
+        (99.96, "100"),
+        (1001.06, "1,001"),
+        (1234567.0, "1,234,567"),
+        (-2.5, "-2.50"),
+        (float("inf"), "∞"),
+        (float("nan"), "–"),
+    ],
+)
+def test_figures_have_three_digits(value: float | None, text: str) -> None:
+    assert figure(value).replace("100.0", "100") == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(None, "–"), (1.0, "±0 %"), (1.1, "+10.0 %"), (0.5, "-50.0 %"), (3.5, "+250 %")],
+)
+def test_changes_are_percentages(ratio: float | None, text: str) -> None:
+    assert change(ratio) == text
+
+
+def test_the_examples_in_the_docstrings_are_true() -> None:
+    import doctest
+
+    from uncia.report import numbers
+    from uncia.report.sections import latency
+
+    for module in (charts, numbers, latency):
+        result = doctest.testmod(module)
+        assert result.attempted > 0
+        assert result.failed == 0

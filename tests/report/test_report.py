@@ -1,0 +1,322 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import altair
+import numpy as np
+import pyarrow as pa
+import pytest
+import synthetic_run
+from page_reader import Page, addresses, marks
+
+from uncia import record, report
+from uncia.errors import UnciaError
+from uncia.report import charts, data
+
+SECTIONS = [
+    "latency",
+    "distributions",
+    "ratios",
+    "bursts",
+    "breakdown",
+    "startup",
+    "memory",
+    "bills",
+    "instances",
+    "lag",
+    "outcomes",
+    "machine",
+]
+
+
+@pytest.fixture(scope="module")
+def page(demo_run: Path) -> Page:
+    return Page(report.render(demo_run).read_text(encoding="utf-8"))
+
+
+def test_every_section_is_there_in_order(page: Page) -> None:
+    assert [name for name in page.sections if name != "warnings"] == SECTIONS
+
+
+def test_the_file_is_complete_or_not_there(demo_run: Path) -> None:
+    path = report.render(demo_run)
+    assert path == demo_run / "report.html"
+    assert path.read_text(encoding="utf-8").endswith("</html>\n")
+    assert not list(demo_run.glob("*.partial"))
+
+
+def test_nothing_is_loaded_from_anywhere(page: Page, demo_run: Path) -> None:
+    assert all(link.startswith("#") for link in page.links)
+    text = (demo_run / "report.html").read_text(encoding="utf-8")
+    assert "connect-src" not in text
+    assert "default-src 'none'" in text
+    # The runtime names XML namespaces and documentation; nothing else names any address.
+    for name, content in page.scripts:
+        if name != "vega-runtime":
+            assert addresses(content) == []
+    assert "@import" not in text
+    assert "url(" not in text.split("<body>")[0]
+
+
+def test_the_runtime_is_there_once(page: Page) -> None:
+    assert [name for name, _ in page.scripts] == ["specs", "configs", "vega-runtime", ""]
+    assert "vegaEmbed" in page.script("vega-runtime")
+    assert len(page.script("vega-runtime")) > 500_000
+
+
+def test_every_chart_has_a_place_and_a_valid_specification(page: Page) -> None:
+    specs = page.specs
+    assert sorted(page.places) == sorted(specs)
+    assert len(specs) >= 12
+    for spec in specs.values():
+        plain = {key: value for key, value in spec.items() if key != "usermeta"}
+        altair.Chart.from_dict(plain, validate=True)
+
+
+def test_no_mark_has_more_than_two_thousand_points(page: Page) -> None:
+    for name, spec in page.specs.items():
+        for mark, rows in marks(spec):
+            assert 0 < len(rows) <= charts.MAX_POINTS, (name, mark["mark"])
+
+
+def test_a_large_run_makes_no_larger_charts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        synthetic_run.experiment(name, rng, n=30_000, cold=name == "cold")
+        for name in ("warm", "cold", "burst")
+    ]
+    folder = synthetic_run.write(tmp_path / "large", rows, with_bill=False)
+    path = report.render(folder)
+    for spec in Page(path.read_text(encoding="utf-8")).specs.values():
+        for _, values in marks(spec):
+            assert len(values) <= charts.MAX_POINTS
+    assert path.stat().st_size < 2_000_000
+
+
+def test_the_verdict_counts_requests(page: Page) -> None:
+    verdict = "All 1,589 requests were sent and ended as expected, 3 throttled as declared."
+    assert verdict in page.text
+
+
+def test_tables_hold_the_numbers_of_the_summary(page: Page, demo_run: Path) -> None:
+    stored = json.loads((demo_run / "summary.json").read_text())["experiments"]
+    rows = {row["experiment"]: row for row in page.table_with("experiment", "p50, ms", "max, ms")}
+    assert list(rows) == list(stored)
+    for name, row in rows.items():
+        assert row["n"] == f"{stored[name]['latency_rows']:,}"
+        shown = float(row["max, ms"].replace(",", ""))
+        assert shown == pytest.approx(stored[name]["latency_ms"]["max"], rel=5e-3)
+    ratios = {row["experiment"]: row for row in page.table_with("experiment", "MR", "TR", "TMR")}
+    for name, row in ratios.items():
+        shown = float(row["MR"].split()[0].replace(",", ""))
+        assert shown == pytest.approx(stored[name]["mr"], rel=5e-3)
+        assert row["base"] == "warm"
+
+
+def test_every_table_says_where_it_comes_from(page: Page, demo_run: Path) -> None:
+    text = (demo_run / "report.html").read_text(encoding="utf-8")
+    assert len(page.tables) >= 12
+    assert text.count('<p class="trace">') == len(page.tables)
+
+
+def test_parts_of_a_bar_add_up_to_the_mean(page: Page) -> None:
+    rows = page.table_with("experiment", "mean latency", "execution")
+    for row in rows:
+        parts = [
+            float(value.replace(",", ""))
+            for name, value in row.items()
+            if name not in ("experiment", "n", "mean latency") and value != "–"
+        ]
+        mean = float(row["mean latency"].replace(",", ""))
+        assert sum(parts) == pytest.approx(mean, rel=2e-2)
+
+
+def test_the_ideal_is_the_reciprocal_of_the_cpu_share(page: Page) -> None:
+    rows = page.table_with("memory, MB", "ideal, ms")
+    assert [row["experiment"] for row in rows] == [
+        f"pyaes-{mb}" for mb in (128, 256, 512, 1024, 1769)
+    ]
+    ideal = [float(row["ideal, ms"]) for row in rows]
+    assert ideal[0] / ideal[-1] == pytest.approx(1769 / 128, rel=1e-2)
+    assert float(rows[-1]["ideal, ms"]) == float(rows[-1]["median, ms"])
+
+
+def test_bills_are_split_into_parts_that_add_up(page: Page) -> None:
+    rows = page.table_with("tariff", "USD per million", "rounding")
+    assert {row["tariff"] for row in rows} == set(synthetic_run.TARIFFS)
+    for row in rows:
+        total = float(row["USD per million"].lstrip("$").replace(",", ""))
+        parts = [
+            float(row[name].split()[0].lstrip("$").replace(",", ""))
+            for name in row
+            if name in ("used", "over-allocation", "resources", "rounding", "invocation fee")
+            and row[name] != "–"
+        ]
+        assert sum(parts) == pytest.approx(total, rel=2e-2)
+
+
+def test_warmups_are_counted_and_are_no_result(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [synthetic_run.experiment(name, rng, n=50) for name in ("warm", "warm.warmup", "cold")]
+    found = Page(
+        report.render(synthetic_run.write(tmp_path / "r", rows)).read_text(encoding="utf-8")
+    )
+    latency = found.table_with("experiment", "p50, ms", "max, ms")
+    assert [row["experiment"] for row in latency] == ["warm", "cold"]
+    outcomes = found.table_with("experiment", "requests", "failed")
+    assert [row["experiment"] for row in outcomes] == ["warm", "warm.warmup", "cold"]
+
+
+def test_phases_of_a_start_are_those_before_the_function_is_called(
+    page: Page, demo_run: Path, tmp_path: Path
+) -> None:
+    rows = page.table_with("phase", "from, ms")
+    assert [row["phase"] for row in rows] == ["cgroup", "namespaces", "runtime", "handler import"]
+    assert [row["n"] for row in rows] == ["304"] * 4
+    assert [float(row["mean, ms"]) for row in rows] == [1.0, 2.0, 60.0, 27.0]
+    # Spans of an instance alone, and one that begins long after it was ready.
+    shutil.copytree(demo_run, tmp_path / "r")
+    instances = record.read(demo_run, "instances").slice(0, 1).to_pylist()[0]
+    spans = [
+        {"instance": instances["instance"], "name": name, "start": start, "end": start + 10}
+        for name, start in (
+            ("boot", instances["started"]),
+            ("thaw", instances["initialized"] + 1),
+        )
+    ]
+    data = pa.table({key: [span[key] for span in spans] for key in spans[0]})
+    data = data.append_column("clock", pa.array(["platform"] * 2))
+    record.write(record.conform(data, "spans"), tmp_path / "r" / "spans.parquet", "spans")
+    found = rendered(tmp_path / "r").table_with("phase", "from, ms")
+    assert [row["phase"] for row in found] == ["boot"]
+
+
+def rendered(folder: Path) -> Page:
+    return Page(report.render(folder).read_text(encoding="utf-8"))
+
+
+def test_an_experiment_in_which_everything_failed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        synthetic_run.experiment("warm", rng, n=40),
+        synthetic_run.experiment("broken", rng, n=20, outcomes={"timeout": 20}),
+    ]
+    found = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert "20 of 60 requests failed." in found.text
+    assert "broken: no request succeeded, so it has no latency." in found.text
+    broken = found.table_with("experiment", "p50, ms", "max, ms")[1]
+    assert broken["n"] == "0"
+    assert broken["p50, ms"] == "–"
+    assert broken["mean, ms"] == "–"
+
+
+def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [synthetic_run.experiment("warm", rng, n=20, outcomes={"transport_error": 20})]
+    found = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert "20 of 20 requests failed." in found.text
+    assert "No request succeeded." in found.text
+
+
+def test_a_platform_that_tells_nothing_of_itself(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        synthetic_run.experiment(name, rng, n=60, platform_columns=False)
+        for name in ("warm", "other")
+    ]
+    found = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert "waiting for the answer" in found.text
+    assert "No tariff could price" in found.text or "not priced yet" in found.text
+    assert "memory" not in found.sections
+    assert "startup" not in found.sections
+    outcomes = found.table_with("experiment", "requests", "cold")
+    assert [row["cold"] for row in outcomes] == ["–", "–"]
+
+
+def test_a_run_without_rows(tmp_path: Path) -> None:
+    folder = synthetic_run.write(
+        tmp_path / "r", [synthetic_run.Rows("warm", {}, {}), synthetic_run.Rows("cold", {}, {})]
+    )
+    found = rendered(folder)
+    assert "No request was made." in found.text
+    assert "warm: no request was made." in found.text
+
+
+def test_only_the_rows_are_left(tmp_path: Path, demo_run: Path) -> None:
+    shutil.copy(demo_run / "invocations.parquet", tmp_path / "invocations.parquet")
+    found = rendered(tmp_path)
+    assert "run.yaml is missing" in found.text
+    assert "not priced yet" in found.text
+    assert len(found.table_with("experiment", "p50, ms", "max, ms")) == 11
+
+
+def test_a_run_that_a_crash_left(tmp_path: Path, demo_run: Path) -> None:
+    table = record.read(demo_run)
+    with (
+        pa.OSFile(str(tmp_path / "invocations.arrows"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as stream,
+    ):
+        stream.write_table(table)
+    assert "This run was not closed" in rendered(tmp_path).text
+
+
+def test_a_run_that_did_not_complete_is_marked(tmp_path: Path, demo_run: Path) -> None:
+    shutil.copytree(demo_run, tmp_path / "r")
+    description = tmp_path / "r" / "run.yaml"
+    text = description.read_text().replace("status: complete", "status: interrupted")
+    description.write_text(text)
+    assert "The run is marked as interrupted." in rendered(tmp_path / "r").text
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda folder: shutil.rmtree(folder), "does not exist"),
+        (lambda folder: (folder / "invocations.parquet").write_bytes(b"PAR1"), "cannot be read"),
+        (lambda folder: (folder / "summary.json").write_text("{"), "not valid JSON"),
+        (lambda folder: (folder / "run.yaml").write_text("[1]"), "mapping of keys"),
+    ],
+)
+def test_a_damaged_folder_is_told_of(
+    tmp_path: Path, demo_run: Path, damage: Any, says: str
+) -> None:
+    folder = tmp_path / "r"
+    shutil.copytree(demo_run, folder)
+    (folder / "report.html").unlink(missing_ok=True)
+    damage(folder)
+    with pytest.raises(UnciaError, match=says):
+        report.render(folder)
+    assert not (folder / "report.html").exists()
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UnciaError):
+        report.render(tmp_path)
+
+
+def test_names_and_errors_cannot_become_markup(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    evil = "</script><script>alert(1)</script><img src=http://x/>"
+    part = synthetic_run.experiment("warm", rng, n=40, outcomes={"function_error": 2})
+    part.columns["error"] = [evil] * 2 + [None] * 38
+    part.columns["function"] = [evil] * 40
+    other = synthetic_run.experiment(evil, rng, n=40)
+    folder = synthetic_run.write(tmp_path / "r", [part, other], warnings=[evil])
+    found = rendered(folder)
+    assert [name for name, _ in found.scripts] == ["specs", "configs", "vega-runtime", ""]
+    assert all(link.startswith("#") for link in found.links)
+    assert evil in found.text
+
+
+def test_warnings_of_the_run_are_repeated(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [synthetic_run.experiment("warm", rng, n=400)]
+    folder = synthetic_run.write(tmp_path / "r", rows, warnings=["CPU limits are not enforced."])
+    assert rendered(folder).text.count("CPU limits are not enforced.") == 1
+
+
+def test_data_keeps_the_order_of_the_description(demo_run: Path) -> None:
+    names = list(data.load(demo_run).summaries)
+    assert names[:3] == ["warm", "cold", "burst-warm"]
+    assert names[-1] == "resize"

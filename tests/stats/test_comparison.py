@@ -1,0 +1,291 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from uncia import record
+from uncia.stats import comparison, gates
+from uncia.stats.comparison import WHOLE_RUN, Change, Figures, GroupedCost, Measured
+from uncia.stats.quantiles import Floats
+
+MS = 1_000_000
+S = 1_000_000_000
+
+
+def table(latencies_ms: dict[str, Floats], failed: int = 0) -> pa.Table:
+    rows = []
+    for experiment, values in latencies_ms.items():
+        for i, value in enumerate(values):
+            rows.append(
+                {
+                    "function": "f",
+                    "invocation": f"{experiment}-{i}",
+                    "attempt": 1,
+                    "experiment": experiment,
+                    "outcome": "timeout" if i < failed else "ok",
+                    "scheduled": i * MS,
+                    "sent": i * MS + 1000 + i,
+                    "received": None if i < failed else i * MS + round(value * MS),
+                    "start": "cold" if i % 4 == 0 else "warm",
+                }
+            )
+    data = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+    return record.conform(data, "invocations")
+
+
+def costs(values: dict[str, Floats]) -> dict[str, dict[str, GroupedCost]]:
+    return {
+        name: {"t": GroupedCost(own * 1e-6, np.ones(own.size, np.int64))}
+        for name, own in values.items()
+    }
+
+
+def run(latencies_ms: dict[str, Floats], label: str, *, failed: int = 0) -> Figures:
+    meta = {"experiments": {name: {} for name in latencies_ms}}
+    found = comparison.measured(table(latencies_ms, failed), meta, costs(latencies_ms))
+    return comparison.figures(found, label)
+
+
+def sample(seed: int, n: int = 500, slow: float = 1.0) -> Floats:
+    return np.random.default_rng(seed).lognormal(0, 0.4, n) * slow
+
+
+def by_key(changes: list[Change]) -> dict[tuple[str, str, str], Change]:
+    return {(c.experiment, c.metric, c.tariff): c for c in changes}
+
+
+def test_a_run_beside_itself_has_not_changed() -> None:
+    latencies = {"warm": sample(1), "cold": sample(2, slow=50)}
+    found = comparison.compare(run(latencies, "a"), run(latencies, "b"))
+    assert {c.metric for c in found} == set(comparison.METRICS)
+    for change in found:
+        assert change.change == (1.0 if change.kind == "ratio" else 0.0)
+        assert not change.significant
+        if change.interval is not None:
+            assert change.interval[0] <= change.change <= change.interval[1]
+    # All but the largest value have an interval here.
+    assert {c.metric for c in found if c.interval is None} == {"max"}
+
+
+def test_a_slower_run_is_told_with_its_size() -> None:
+    base = {"warm": sample(1), "cold": sample(2)}
+    slow = {"warm": sample(3), "cold": sample(4, slow=1.5)}
+    found = by_key(comparison.compare(run(base, "a"), run(slow, "b")))
+    cold = found["cold", "p50", ""]
+    assert cold.change == pytest.approx(1.5, rel=0.1)
+    assert cold.significant
+    assert cold.interval is not None
+    assert cold.interval[0] < 1.5 < cold.interval[1]
+    assert not found["warm", "p50", ""].significant
+    assert found["cold", "mr", ""].significant
+    assert found["cold", "cost", "t"].significant
+
+
+def test_the_base_has_an_mr_of_one_without_spread() -> None:
+    found = by_key(comparison.compare(run({"warm": sample(1)}, "a"), run({"warm": sample(9)}, "b")))
+    assert found["warm", "mr", ""].interval == (1.0, 1.0)
+
+
+def test_chance_is_seldom_taken_for_a_change() -> None:
+    significant = total = 0
+    for seed in range(60):
+        pairs = [run({"warm": sample(2 * seed + side, 400)}, f"{seed}-{side}") for side in (0, 1)]
+        found = by_key(comparison.compare(*pairs))
+        for metric in ("p50", "p90", "p99", "mean"):
+            total += 1
+            significant += found["warm", metric, ""].significant
+    # 5 % are meant; of 240 trials that hang together by fours, 10 % are out of reach.
+    assert significant / total < 0.10
+
+
+def test_few_rows_give_a_value_without_an_interval() -> None:
+    found = run({"warm": sample(1, 58)}, "a")
+    assert found["warm", "p50", ""].draws is not None
+    for metric, needed in (("p95", 59), ("p99", 299), ("tr", 299), ("tmr", 299), ("lag", 299)):
+        figure = found["warm", metric, ""]
+        assert figure.value is not None
+        assert figure.draws is None
+        assert figure.few
+        assert figure.needed == needed
+        assert figure.rows == 58
+
+
+def test_failures_are_shares_in_percentage_points() -> None:
+    found = by_key(
+        comparison.compare(
+            run({"warm": sample(1, 200)}, "a"), run({"warm": sample(2, 200)}, "b", failed=30)
+        )
+    )["warm", "failed", ""]
+    assert found.kind == "points"
+    assert found.change == 15.0
+    assert found.significant
+    assert found.candidate.count == 30
+
+
+def test_the_cost_of_a_run_weighs_experiments_by_their_rows() -> None:
+    figures = run({"warm": np.full(30, 2.0), "cold": np.full(10, 6.0)}, "a")
+    whole = figures[WHOLE_RUN, "cost", "t"]
+    assert whole.value == pytest.approx(3.0)
+    # Within an experiment nothing varies, and how many rows each has is no chance.
+    assert whole.draws is not None
+    assert np.ptp(whole.draws) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_a_run_lacks_is_missing_with_a_reason() -> None:
+    two = run({"warm": sample(1), "cold": sample(2)}, "a")
+    one = run({"warm": sample(1)}, "b")
+    gone = by_key(comparison.compare(two, one))["cold", "p50", ""]
+    assert gone.change is None
+    assert gone.why == "the candidate has no such experiment or tariff"
+    new = by_key(comparison.compare(one, two))["cold", "p50", ""]
+    assert new.change is None
+    assert "baseline" in new.why
+
+
+def test_from_nothing_to_something_is_infinitely_more() -> None:
+    change = comparison.change(("e", "cost", "t"), comparison.Figure(0.0), comparison.Figure(1.0))
+    assert change.change == float("inf")
+    same = comparison.change(("e", "cost", "t"), comparison.Figure(0.0), comparison.Figure(0.0))
+    assert same.change == 1.0
+
+
+def test_all_failed_has_reasons_everywhere() -> None:
+    figures = run({"warm": sample(1, 20)}, "a", failed=20)
+    for metric in (*comparison.LATENCIES, *comparison.RATIOS):
+        assert figures["warm", metric, ""].value is None
+        assert figures["warm", metric, ""].why == "no request succeeded"
+    assert figures["warm", "failed", ""].value == 100.0
+
+
+def judged(text: str, base: Figures, candidate: Figures, *, strict: bool = False) -> list[str]:
+    changes = comparison.compare(base, candidate)
+    names = list(dict.fromkeys(key[0] for key in base if key[0] != WHOLE_RUN))
+    found = gates.judge(gates.parse(text), "b", changes, names, strict=strict)
+    assert all(finding.reason for finding in found)
+    return [finding.verdict for finding in found]
+
+
+BASE = run({"warm": sample(1), "cold": sample(2)}, "a")
+SAME = run({"warm": sample(3), "cold": sample(4)}, "b")
+SLOW = run({"warm": sample(3), "cold": sample(4, slow=1.5)}, "b")
+FAILED = run({"warm": sample(3), "cold": sample(4)}, "b", failed=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "candidate", "verdicts"),
+    [
+        ("p50>10%", SAME, ["within", "within"]),
+        ("p50>10%", SLOW, ["within", "violated"]),
+        ("cold.p50>10%", SLOW, ["violated"]),
+        ("warm.p50>10%", SLOW, ["within"]),
+        ("c*.p50>10%", SLOW, ["violated"]),
+        ("cold.p50>+10%", SLOW, ["violated"]),
+        ("cold.p50>100%", SLOW, ["within"]),
+        ("cold.p50>1ms", BASE, ["within"]),
+        ("cold.p50>1.1ms", SLOW, ["violated"]),
+        ("cold.p50>1100us", SLOW, ["violated"]),
+        ("cold.p50>2ms", SLOW, ["within"]),
+        ("cold.p50>+0.2ms", SLOW, ["violated"]),
+        ("cold.p50>+2ms", SLOW, ["within"]),
+        ("cold.p50<0.9ms", BASE, ["within"]),
+        ("cold.p50<1.3ms", BASE, ["violated"]),
+        ("cold.max>1ms", BASE, ["violated"]),
+        ("cold.mr>10%", SLOW, ["violated"]),
+        ("cold.mr>1.2x", SLOW, ["violated"]),
+        ("cold.tmr>10", SLOW, ["within"]),
+        ("failed>0", SAME, ["within", "within"]),
+        ("failed>0", FAILED, ["violated", "violated"]),
+        ("failed>1%", FAILED, ["violated", "violated"]),
+        ("failed>10%", FAILED, ["within", "within"]),
+        ("failed>39", FAILED, ["violated", "violated"]),
+        ("failed>40", FAILED, ["within", "within"]),
+        ("cost>5%", SLOW, ["violated"]),
+        ("cost:t>5%", SLOW, ["violated"]),
+        ("cost:t>60%", SLOW, ["within"]),
+        ("warm.cost>10%", SLOW, ["within"]),
+        ("cold.cost:t>10%", SLOW, ["violated"]),
+        ("cost>1", SLOW, ["violated"]),
+        ("cost>100usd", SLOW, ["within"]),
+        ("cold.cold>1%", SLOW, ["within"]),
+        ("lag>1ms", SLOW, ["within", "within"]),
+    ],
+)
+def test_gates(text: str, candidate: Figures, verdicts: list[str]) -> None:
+    assert judged(text, BASE, candidate) == verdicts
+
+
+def test_a_drop_is_the_other_side() -> None:
+    assert judged("cold.p50<20%", SLOW, BASE) == ["violated"]
+    assert judged("cold.p50<-20%", SLOW, BASE) == ["violated"]
+    assert judged("cold.p50<50%", SLOW, BASE) == ["within"]
+    assert judged("cold.p50<20%", BASE, SLOW) == ["within"]
+
+
+def test_what_may_be_chance_passes_unless_strict() -> None:
+    base = run({"warm": sample(11, 40)}, "a")
+    moved = run({"warm": sample(14, 40, slow=1.08)}, "b")
+    change = by_key(comparison.compare(base, moved))["warm", "p50", ""]
+    assert change.change is not None
+    assert change.change > 1.01
+    assert not change.significant
+    assert judged("p50>1%", base, moved) == ["not supported"]
+    assert judged("p50>1%", base, moved, strict=True) == ["violated"]
+
+
+def test_few_rows_are_not_judged_and_never_alone_enough_to_pass() -> None:
+    base = run({"warm": sample(1), "few": sample(2, 30)}, "a")
+    worse = run({"warm": sample(3), "few": sample(4, 30, slow=9)}, "b")
+    assert judged("p99>20%", base, worse) == ["within", "not judged"]
+    assert judged("few.p99>20%", base, worse) == ["unknown"]
+    assert judged("few.p99>20%", base, worse, strict=True) == ["violated"]
+    assert judged("few.p99>20%", base, base) == ["within"]
+
+
+def test_what_cannot_be_computed_never_passes() -> None:
+    one = run({"warm": sample(3)}, "b")
+    assert judged("p50>10%", BASE, one) == ["within", "unknown"]
+    assert judged("cold.p50>10%", BASE, one) == ["unknown"]
+    assert judged("nothing.p50>10%", BASE, SAME) == ["unknown"]
+    assert judged("cost:other>10%", BASE, SAME) == ["unknown"]
+    all_failed = run({"warm": sample(3), "cold": sample(4)}, "b", failed=500)
+    assert judged("p50>10%", BASE, all_failed) == ["unknown", "unknown"]
+    assert judged("p50>10ms", BASE, all_failed) == ["unknown", "unknown"]
+    unpriced = {key: figure for key, figure in SAME.items() if key[1] != "cost"}
+    assert judged("cost>5%", BASE, unpriced) == ["unknown"]
+    assert judged("cost>5%", unpriced, unpriced) == ["unknown"]
+
+
+def test_a_tariff_that_prices_neither_run_says_nothing_beside_one_that_does() -> None:
+    blank = comparison.Figure(None, why="no row could be priced")
+    base = BASE | {(WHOLE_RUN, "cost", "blank"): blank}
+    other = SAME | {(WHOLE_RUN, "cost", "blank"): blank}
+    assert judged("cost>50%", base, other) == ["within"]
+    assert judged("cost:blank>50%", base, other) == ["unknown"]
+
+
+def test_start_kinds_that_are_not_told_are_unknown() -> None:
+    data = table({"warm": sample(1, 50)})
+    without = data.drop_columns(["start"])
+    meta = {"experiments": {"warm": {}}}
+    figures = comparison.figures(comparison.measured(without, meta, {}), "a")
+    assert judged("cold>1%", figures, figures) == ["unknown"]
+
+
+def test_a_seed_sets_the_intervals() -> None:
+    meta = {"experiments": {"warm": {}}}
+    found = comparison.measured(table({"warm": sample(1)}), meta, {})
+
+    def mean_of_draws(seed: int) -> float:
+        draws = comparison.figures(found, "a", seed)["warm", "p90", ""].draws
+        assert draws is not None
+        return float(draws.mean())
+
+    assert mean_of_draws(1) == mean_of_draws(1)
+    assert mean_of_draws(1) != mean_of_draws(2)
+
+
+def test_measured_keeps_experiments_without_rows() -> None:
+    meta = {"experiments": {"warm": {}, "gone": {}}}
+    found = comparison.measured(table({"warm": sample(1, 9)}), meta, {})
+    assert isinstance(found["gone"], Measured)
+    assert found["gone"].latency.size == 0
+    assert comparison.figures(found, "a")["gone", "failed", ""].why == "no request was made"

@@ -1,0 +1,270 @@
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncia import record
+from uncia.stats import summary
+
+MS = 1_000_000
+S = 1_000_000_000
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Invocations with what each row gives; the rest is null or plain."""
+    plain = {"function": "f", "attempt": 1, "outcome": "ok", "experiment": "warm"}
+    full = [{**plain, "invocation": str(i), **row} for i, row in enumerate(rows)]
+    names = list(dict.fromkeys(name for row in full for name in row))
+    data = pa.table({name: [row.get(name) for row in full] for name in names})
+    return record.conform(data, "invocations")
+
+
+def answered(
+    latencies_ms: list[float], experiment: str = "warm", **more: Any
+) -> list[dict[str, Any]]:
+    """Requests 10 ms apart that were sent 50 us late and took so long."""
+    return [
+        {
+            "experiment": experiment,
+            "scheduled": i * 10 * MS,
+            "sent": i * 10 * MS + 50_000,
+            "received": i * 10 * MS + round(latency * MS),
+            **more,
+        }
+        for i, latency in enumerate(latencies_ms)
+    ]
+
+
+def meta(**experiments: dict[str, Any]) -> dict[str, Any]:
+    return {"experiments": experiments}
+
+
+def test_quantiles_of_the_rows_that_went_well() -> None:
+    rows = answered([1, 2, 3, 4])
+    rows += [
+        {"scheduled": 0, "sent": 9, "received": 900 * MS, "outcome": "function_error"},
+        {"scheduled": 0, "sent": 9, "outcome": "timeout"},
+        {"scheduled": 0, "outcome": "transport_error"},
+    ]
+    found = summary.summarise(table(rows), {})
+    assert found["invocations"] == 7
+    assert found["sent"] == 6
+    assert found["answered"] == 5
+    assert found["failed"] == 3
+    assert found["outcomes"] == {
+        "ok": 4,
+        "function_error": 1,
+        "timeout": 1,
+        "transport_error": 1,
+    }
+    assert found["latency_rows"] == 4
+    assert found["latency_ms"] == {
+        "p50": 2.0,
+        "p90": 4.0,
+        "p95": 4.0,
+        "p99": 4.0,
+        "max": 4.0,
+        "mean": 2.5,
+    }
+    assert found["latency_answered_rows"] == 5
+    assert found["latency_answered_ms"]["max"] == 900.0
+    assert found["unsupported_quantiles"] == ["p50", "p90", "p95", "p99"]
+    assert found["lag_us"]["p50"] == 50.0
+    assert found["offered_rate"] == pytest.approx(6 / 0.03)
+
+
+def test_what_is_not_known_is_none_and_never_zero() -> None:
+    found = summary.summarise(table([{"outcome": "timeout", "scheduled": 0}]), {})
+    assert found["latency_rows"] == 0
+    assert set(found["latency_ms"].values()) == {None}
+    assert set(found["latency_ci95_ms"].values()) == {None}
+    assert set(found["lag_us"].values()) == {None}
+    assert found["mr"] is None
+    assert found["tmr"] is None
+    assert found["achieved_rate"] is None
+    assert found["offered_rate"] is None
+
+
+def test_an_experiment_that_was_described_and_has_no_rows_is_told_of() -> None:
+    found = summary.experiments(table(answered([1.0] * 10)), meta(warm={}, cold={}))
+    assert list(found) == ["warm", "cold"]
+    assert found["cold"]["invocations"] == 0
+    assert found["cold"]["latency_ms"]["p50"] is None
+    assert "cold: no request was made." in summary.warnings(found)
+
+
+def test_an_empty_table_without_any_description() -> None:
+    assert summary.experiments(record.empty("invocations"), {}) == {}
+
+
+def test_rows_without_an_experiment_have_a_name_of_their_own() -> None:
+    rows = answered([1.0, 2.0])
+    for row in rows:
+        row["experiment"] = None
+    assert list(summary.experiments(table(rows), {})) == ["(no experiment)"]
+
+
+def test_ratios_are_to_the_median_of_warm() -> None:
+    rows = answered([2.0] * 300) + answered([20.0] * 290 + [60.0] * 10, "cold")
+    found = summary.experiments(table(rows), meta(warm={}, cold={}))
+    assert found["cold"]["mr"] == 10.0
+    assert found["cold"]["tr"] == 30.0
+    assert found["cold"]["tmr"] == 3.0
+    assert found["cold"]["base"] == "warm"
+    assert found["warm"]["mr"] == 1.0
+    assert found["warm"]["mr_ci95"] == [1.0, 1.0]
+    low, high = found["cold"]["tr_ci95"]
+    assert low <= 30.0 <= high
+
+
+def test_another_base_may_be_named() -> None:
+    rows = answered([2.0] * 9, "plain") + answered([8.0] * 9, "other")
+    found = summary.experiments(table(rows), meta(plain={}, other={"base": "plain"}))
+    assert found["other"]["mr"] == 4.0
+    assert found["plain"]["mr"] is None
+    assert found["plain"]["tmr"] == 1.0
+
+
+def test_a_wait_is_subtracted_for_the_ratios_alone() -> None:
+    rows = answered([2.0] * 9) + answered([1020.0] * 8 + [1060.0], "wait")
+    found = summary.experiments(table(rows), meta(warm={}, wait={"wait_ns": S}))["wait"]
+    assert found["latency_ms"]["p50"] == 1020.0
+    assert found["wait_ms"] == 1000.0
+    assert found["mr"] == 10.0
+    assert found["tr"] == 30.0
+    assert found["tmr"] == 3.0
+
+
+def test_a_request_that_took_less_than_its_wait_leaves_no_ratio() -> None:
+    rows = answered([2.0] * 9) + answered([900.0] * 9, "wait")
+    found = summary.experiments(table(rows), meta(warm={}, wait={"wait_ns": S}))
+    assert found["wait"]["mr"] is None
+    assert found["wait"]["latency_ms"]["p50"] == 900.0
+    assert any("less than the declared wait" in text for text in summary.warnings(found))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(1, 10**9), min_size=1, max_size=400),
+    st.lists(st.integers(1, 10**9), min_size=1, max_size=40),
+)
+def test_tmr_is_tr_over_mr(own: list[int], base: list[int]) -> None:
+    found = summary.stellar_ratios(np.sort(np.array(own)), np.sort(np.array(base)))
+    assert found["tmr"] == pytest.approx(found["tr"] / found["mr"])
+    assert (found["tr_ci95"] is None) == (len(own) < 299 or len(base) < 6)
+    assert (found["tmr_ci95"] is None) == (len(own) < 299)
+    assert (found["mr_ci95"] is None) == (len(own) < 6 or len(base) < 6)
+
+
+@pytest.mark.parametrize(
+    ("expect", "failed"),
+    [
+        (None, 4),
+        ([], 4),
+        (["throttled"], 1),
+        ({"throttled": "allowed"}, 1),
+        ({"throttled": "none"}, 4),
+        ({"throttled": "at most 3"}, 1),
+        ({"throttled": "at most 2"}, 4),
+        ({"throttled": "at most 30%"}, 1),
+        ({"throttled": "at most 29.9%"}, 4),
+        ({"throttled": "at least 1%"}, 1),
+        ({"throttled": "allowed", "timeout": "allowed"}, 0),
+        ({"cold": "at least 95%"}, 4),
+    ],
+)
+def test_failures_are_outcomes_that_were_not_declared(expect: Any, failed: int) -> None:
+    rows = answered([1.0] * 6)
+    rows += [{"outcome": "throttled", "scheduled": 0, "sent": 1, "received": 2}] * 3
+    rows += [{"outcome": "timeout", "scheduled": 0, "sent": 1}]
+    assert summary.summarise(table(rows), {"expect": expect})["failed"] == failed
+
+
+def test_bursts_are_told_apart_by_size() -> None:
+    rows = []
+    for number, size in enumerate([1, 3, 3]):
+        for i in range(size):
+            rows.append(
+                {
+                    "burst": number,
+                    "scheduled": number * S,
+                    "sent": number * S + 1,
+                    "received": number * S + (size + i) * MS,
+                    "outcome": "throttled" if number == 2 and i == 2 else "ok",
+                }
+            )
+    found = summary.summarise(table(rows), {"expect": ["throttled"]})["by_burst_size"]
+    assert [item["size"] for item in found] == [1, 3]
+    assert [item["bursts"] for item in found] == [1, 2]
+    assert [item["invocations"] for item in found] == [1, 6]
+    assert [item["latency_rows"] for item in found] == [1, 5]
+    assert found[1]["latency_ms"]["p50"] == 4.0
+    assert summary.summarise(table(answered([1.0])), {})["by_burst_size"] == []
+
+
+def test_cold_starts_and_instances_are_counted() -> None:
+    rows = answered([1.0, 2.0], start="cold", instance="a") + answered(
+        [1.0], start="warm", instance="b"
+    )
+    found = summary.summarise(table(rows), {})
+    assert found["cold"] == 2
+    assert found["starts"] == {"cold": 2, "warm": 1}
+    assert found["instances"] == 2
+
+
+def test_warnings_say_what_a_reader_must_know() -> None:
+    rows = answered([1.0] * 20)
+    rows += [{"outcome": "timeout", "scheduled": 0, "sent": 5 * MS}]
+    rows += [{"outcome": "transport_error", "scheduled": 0}]
+    told = summary.warnings(summary.experiments(table(rows), meta(warm={})))
+    assert told[0] == "warm: 1 of 22 scheduled requests were never sent."
+    assert told[1].startswith("warm: 2 of 22 requests failed (1 timeout, 1 transport_error)")
+    assert any("generator was late" in text and "5.00 ms" in text for text in told)
+    assert any(text.startswith("p99 rests on fewer than the 299 rows") for text in told)
+    assert not any(text.startswith("p50 rests") for text in told)
+
+
+def test_without_a_base_a_warning_says_so() -> None:
+    found = summary.experiments(table(answered([1.0] * 20, "other")), {})
+    assert any("no base" in text for text in summary.warnings(found))
+
+
+def test_the_summary_is_plain_json() -> None:
+    import json
+
+    rows = answered([1.0] * 20) + answered([2.0] * 20, "burst", burst=1)
+    text = json.dumps(summary.experiments(table(rows), meta(warm={})), allow_nan=False)
+    assert json.loads(text)["burst"]["mr"] == 2.0
+
+
+def test_plain_text_columns_and_missing_columns_will_do() -> None:
+    data = pa.table(
+        {
+            "function": ["f"] * 3,
+            "outcome": ["ok"] * 3,
+            "scheduled": [0, 1, 2],
+            "received": [MS, MS + 1, MS + 2],
+        }
+    )
+    found = summary.summarise(data, {})
+    assert found["latency_ms"]["p50"] == 1.0
+    assert found["sent"] == 0
+    assert found["lag_us"]["p99"] is None
+
+
+def test_the_docs_name_every_key() -> None:
+    import re
+    from pathlib import Path
+
+    docs = Path(__file__).parents[2] / "docs" / "reference" / "statistics.md"
+    table = docs.read_text(encoding="utf-8").split("## `summary.json`")[1]
+    named = set(re.findall(r"`([a-z0-9_]+)`", table))
+    keys = set(summary.summarise(table_of_nothing(), {}))
+    assert keys - named == {"tr_ci95", "tmr_ci95"}
+
+
+def table_of_nothing() -> pa.Table:
+    return record.empty("invocations")

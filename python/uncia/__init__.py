@@ -1,3 +1,12 @@
 """Uncia weighs serverless functions: what they cost in time, in money and in machine."""
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    # What `import uncia` offers is loaded when it is asked for, so that importing stays quick.
+    if name == "load":
+        from uncia.workload.one import load
+
+        return load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

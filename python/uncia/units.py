@@ -155,16 +155,8 @@ def format_rate(rate: Fraction) -> str:
 
 
 def rate_per_second_text(rate: Fraction) -> str:
-    """The rate per second as decimal text for the engine, to 18 decimals where it has no finite
-    form.
-
-    At 18 decimals the error is below a nanosecond over an hour at any rate the engine accepts.
-    """
-    exact = _finite_decimal(rate)
-    if exact is not None:
-        return exact
-    scaled = (rate.numerator * 10**18 * 2 + rate.denominator) // (2 * rate.denominator)
-    return _point(scaled, 18)
+    """The rate per second as the engine reads it: exact decimal text, else ``"1/360"``."""
+    return _finite_decimal(rate) or f"{rate.numerator}/{rate.denominator}"
 
 
 def _parse(

@@ -55,7 +55,7 @@ def main() -> NoReturn:
     try:
         build()()
     except UnciaError as error:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         console.print("[bold red]error:[/]", end=" ")
         console.print(error.message, markup=False)
         if error.hint:

@@ -1,0 +1,31 @@
+"""``uncia demo``: the experiment that ships with uncia, on the embedded platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``demo`` to ``app``."""
+
+    @app.command()
+    def demo(
+        out: Path = typer.Option(
+            Path("results/demo"), help="The run's folder; an earlier demo in it is replaced."
+        ),
+        seed: int | None = typer.Option(
+            None, min=0, help="Instead of the file's.", show_default=False
+        ),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    ) -> None:
+        """Weigh a few real functions on this machine: about two minutes, then a report."""
+        from uncia.cli.run import finish, perform
+        from uncia.paths import data
+
+        outcome = perform(
+            data("experiments") / "demo.yaml", out=out, seed=seed, overwrite=True, quiet=quiet
+        )
+        assert outcome is not None, "only a dry run has no outcome"
+        finish(outcome, allow_failures=False)

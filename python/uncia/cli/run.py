@@ -1,0 +1,155 @@
+"""``uncia run``: carries out an experiment file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from uncia.experiment.plan import Plan
+    from uncia.experiment.runner import Outcome
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``run`` to ``app``."""
+
+    @app.command()
+    def run(
+        file: str = typer.Argument(
+            help="An experiment file, or the name of one that ships with uncia."
+        ),
+        out: Path | None = typer.Option(
+            None, help="The run's folder [default: results/NAME-TIME].", show_default=False
+        ),
+        seed: int | None = typer.Option(
+            None, min=0, help="Instead of the file's.", show_default=False
+        ),
+        only: list[str] = typer.Option(
+            [], help="Only this experiment; may be given several times.", show_default=False
+        ),
+        platform: str | None = typer.Option(
+            None, help="A kind of platform, instead of the file's.", show_default=False
+        ),
+        dry_run: bool = typer.Option(
+            False, "--dry-run", help="Show the plan; start and send nothing."
+        ),
+        allow_failures: bool = typer.Option(
+            False, "--allow-failures", help="Exit 0 although rows are not as the file declares."
+        ),
+        overwrite: bool = typer.Option(
+            False, "--overwrite", help="Replace an earlier run in --out."
+        ),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    ) -> None:
+        """Deploy, drive, measure, bill and report what an experiment file describes.
+
+        Exits 0 when every request ended ok or as the file's `expect:` declares, 1 when not.
+        """
+        from uncia.experiment import model
+
+        path = model.find(file)
+        outcome = perform(
+            path,
+            out=out,
+            seed=seed,
+            only=only,
+            platform=platform,
+            dry_run=dry_run,
+            overwrite=overwrite,
+            quiet=quiet,
+        )
+        if outcome is not None:
+            finish(outcome, allow_failures=allow_failures)
+
+
+def perform(
+    path: Path,
+    *,
+    out: Path | None = None,
+    seed: int | None = None,
+    only: list[str] | None = None,
+    platform: str | None = None,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Outcome | None:
+    """Read a file and carry it out; None after a dry run, which only shows the plan."""
+    from uncia.experiment import model, progress, runner
+    from uncia.experiment.plan import plan
+    from uncia.experiment.sources import Sources
+
+    checked, document = model.load(path, platform=platform)
+    sources = Sources(document, path.resolve().parent)
+    planned = plan(checked, sources, only or [])
+    if dry_run:
+        show_plan(planned)
+        return None
+    folder = out
+    if folder is None:
+        folder = Path("results") / runner.new_run_id(checked.name)
+    reporter = progress.reporter(quiet=quiet)
+    try:
+        return runner.execute(
+            planned, sources, out=folder, reporter=reporter, seed=seed, overwrite=overwrite
+        )
+    finally:
+        reporter.close()
+
+
+def finish(outcome: Outcome, *, allow_failures: bool) -> None:
+    """Say how a run ended and exit accordingly.
+
+    Raises:
+        RunFailedError: rows are not as declared, unless that is allowed.
+        UnciaError: what stopped the run.
+        typer.Exit: it was interrupted.
+    """
+    from uncia.experiment import runner
+    from uncia.experiment.table import show
+
+    show(outcome)
+    if outcome.interrupted is not None:
+        raise typer.Exit(outcome.interrupted)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.failures and not allow_failures:
+        raise runner.failure(outcome)
+
+
+def show_plan(plan: Plan) -> None:
+    """Print what a run would do."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from uncia.experiment.progress import sends
+    from uncia.units import NS_PER_S
+
+    table = Table(title=f"{plan.file.name} on {plan.platform}", title_justify="left")
+    for title, justify in (
+        ("experiment", "left"),
+        ("sends", "left"),
+        ("requests", "right"),
+        ("at least", "right"),
+    ):
+        table.add_column(title, justify="right" if justify == "right" else "left")
+    for experiment in plan.experiments:
+        table.add_row(
+            experiment.name,
+            sends(experiment),
+            f"{experiment.expected_requests():,}",
+            f"{experiment.span_ns() / NS_PER_S:.1f} s",
+        )
+    table.add_section()
+    replicas = sum(
+        len(deployment.function.urls) or deployment.function.replicas
+        for deployment in plan.deployments.values()
+    )
+    table.add_row(
+        "all",
+        f"{replicas} functions",
+        f"{sum(experiment.expected_requests() for experiment in plan.experiments):,}",
+        f"{sum(experiment.span_ns() for experiment in plan.experiments) / NS_PER_S:.1f} s",
+    )
+    Console().print(table)

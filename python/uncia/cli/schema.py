@@ -1,0 +1,49 @@
+"""``uncia schema``: JSON Schema of the forms that people write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import typer
+
+from uncia.errors import UnciaError
+
+
+def _experiment() -> dict[str, Any]:
+    from uncia.experiment.model import json_schema
+
+    return json_schema()
+
+
+def _function() -> dict[str, Any]:
+    from uncia.functions import json_schema
+
+    return json_schema()
+
+
+def _tariff() -> dict[str, Any]:
+    from uncia.tariffs import Tariff
+
+    return Tariff.model_json_schema(mode="validation")
+
+
+_FORMS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
+    "experiment": _experiment,
+    "function": _function,
+    "tariff": _tariff,
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``schema`` to ``app``."""
+
+    @app.command()
+    def schema(
+        form: str = typer.Argument(help=f"One of: {', '.join(_FORMS)}."),
+    ) -> None:
+        """Print the JSON Schema of a YAML form, so that an editor completes and checks it."""
+        if form not in _FORMS:
+            raise UnciaError(f"there is no form {form!r}", hint=f"Forms: {', '.join(_FORMS)}.")
+        typer.echo(json.dumps(_FORMS[form](), indent=2, ensure_ascii=False))

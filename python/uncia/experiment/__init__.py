@@ -1,0 +1,1 @@
+"""Experiments: the file that describes them, the plan it comes to, the run that carries it out."""

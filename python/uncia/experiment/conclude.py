@@ -1,0 +1,82 @@
+"""What is made of a run's tables: bills, the summary, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from uncia import record
+from uncia.experiment.describe import Description
+from uncia.experiment.folder import SUMMARY, RunFolder
+from uncia.experiment.progress import Reporter
+
+
+def conclude(
+    folder: RunFolder,
+    description: Description,
+    tables: Mapping[str, pa.Table],
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Price the run, summarise it and write its report.
+
+    Args:
+        folder: the run's folder, with its tables.
+        description: what was run; written to ``run.yaml`` before anything reads it.
+        tables: the run's tables by name.
+        reporter: is told how it goes.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        UnciaError: something could not be computed or written; the tables are there all the same.
+    """
+    folder.write_run(description.data())
+    reporter.note("Pricing the rows.")
+    tariffs = _bills(folder, description, tables["invocations"])
+    content = summarise(description, tables["invocations"], tariffs)
+    folder.write_json(SUMMARY, content)
+    reporter.note("Writing the report.")
+    from uncia import report
+
+    report.render(folder.path)
+    return content
+
+
+def summarise(
+    description: Description, invocations: pa.Table, tariffs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The content of ``summary.json``."""
+    from uncia.stats import summary
+
+    experiments = summary.experiments(invocations, description.data())
+    return {
+        "run": description.run,
+        "schema_version": record.SCHEMA_VERSION,
+        "status": description.status,
+        "experiments": experiments,
+        "tariffs": dict(tariffs),
+        "warnings": [*description.warnings, *summary.warnings(experiments)],
+        "failures": list(description.failures),
+    }
+
+
+def _bills(
+    folder: RunFolder, description: Description, invocations: pa.Table
+) -> dict[str, dict[str, Any]]:
+    """Bill the run as a whole and each of its experiments; writes ``bill.parquet``."""
+    from uncia import tariffs
+
+    if invocations.num_rows == 0:
+        record.write(record.empty("bill"), folder.path / "bill.parquet", "bill")
+        return {}
+    whole = tariffs.bill(invocations)
+    apart = tariffs.bill(invocations, group_by=("run", "experiment", "function"))
+    rows = record.merge([tariffs.bill_table(whole), tariffs.bill_table(apart)], "bill")
+    named = rows.set_column(
+        rows.column_names.index("run"), "run", pa.array([description.run] * rows.num_rows)
+    )
+    record.write(record.conform(named, "bill"), folder.path / "bill.parquet", "bill")
+    return tariffs.summary(whole)

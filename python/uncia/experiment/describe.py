@@ -1,0 +1,129 @@
+"""``run.yaml``: what was run, with what, where and when, so that a reader can do it again."""
+
+from __future__ import annotations
+
+import hashlib
+import platform as host
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from uncia import __version__, engine, record
+from uncia.experiment.expect import NONE
+from uncia.experiment.folder import Status
+from uncia.experiment.model import resolved
+from uncia.experiment.plan import ExperimentPlan, Plan
+from uncia.units import format_duration
+
+
+@dataclass
+class Description:
+    """What is known of a run; grows as the run goes on and is written to ``run.yaml``."""
+
+    run: str
+    plan: Plan
+    seed: int
+    epoch_unix_ns: int
+    status: Status = "running"
+    ended_unix_ns: int | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def data(self) -> dict[str, Any]:
+        """The description as plain data, for YAML."""
+        file = {**resolved(self.plan.file), "seed": self.seed}
+        return {
+            "run": self.run,
+            "title": self.plan.file.name,
+            "status": self.status,
+            "description": self.plan.file.description,
+            "schema_version": record.SCHEMA_VERSION,
+            "seed": self.seed,
+            "epoch_unix_ns": self.epoch_unix_ns,
+            "started": _time(self.epoch_unix_ns),
+            "ended": None if self.ended_unix_ns is None else _time(self.ended_unix_ns),
+            "versions": dict(self.versions),
+            "platform": file["platform"],
+            "machine": dict(self.machine),
+            "noise": dict(self.noise),
+            "warnings": list(self.warnings),
+            "failures": list(self.failures),
+            "packages": dict(self.packages),
+            "experiments": {
+                experiment.name: self._experiment(experiment)
+                for experiment in self.plan.experiments
+            },
+            "file": file,
+        }
+
+    def _experiment(self, experiment: ExperimentPlan) -> dict[str, Any]:
+        """One experiment, with what statistics and reports need to know of it."""
+        declared = {
+            name: bound.text
+            for name in type(experiment.expect).model_fields
+            if (bound := experiment.expect.bound(name)) is not None and bound != NONE
+        }
+        described: dict[str, Any] = {
+            "description": experiment.description,
+            "functions": sorted({stream.alias for stream in experiment.streams}),
+            "wait_ns": experiment.wait_ns,
+            "expect": declared,
+            "timeout_ns": experiment.timeout_ns,
+            "streams": [
+                {
+                    "function": stream.alias,
+                    "deployment": stream.deployment,
+                    "arrivals": stream.arrivals.model_dump(mode="json", exclude_none=True),
+                    "sends": stream.arrivals.sentence(),
+                    "start": format_duration(stream.start_ns),
+                    "event": dict(stream.event),
+                    "settings": _settings(self.plan, stream.deployment),
+                }
+                for stream in experiment.streams
+            ],
+        }
+        if experiment.warmup_of is not None:
+            described["warmup_of"] = experiment.warmup_of
+        if experiment.base is not None:
+            described["base"] = experiment.base
+        return described
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on."""
+    return {
+        "uncia": __version__,
+        "engine": _engine_version(),
+        "python": host.python_version(),
+        "kernel": f"{host.system()} {host.release()}",
+        "architecture": host.machine(),
+    }
+
+
+def package_identity(content: bytes) -> str:
+    """What identifies a package: the SHA-256 of its bytes."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _engine_version() -> str:
+    answer = subprocess.run(
+        [str(engine.binary()), "--version"], capture_output=True, text=True, check=False, timeout=30
+    )
+    return answer.stdout.strip() or "unknown"
+
+
+def _settings(plan: Plan, deployment: str) -> dict[str, Any]:
+    settings = plan.deployments[deployment].function.model_dump(
+        mode="json", exclude_none=True, exclude={"parameters", "source"}
+    )
+    return {key: value for key, value in settings.items() if value not in ({}, [])}
+
+
+def _time(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,160 @@
+"""The client's rows and the platform's log, joined by invocation.
+
+Both describe the same attempts. What the client saw (its clock, its connection, the outcome it got)
+is the client's to say; what happened inside (queueing, start, CPU, memory, billed time) is the
+platform's, and where the platform's log is silent, what it said in response headers stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute
+
+from uncia import record
+
+pc: Any = compute
+
+# Columns that the platform knows better than the client; the rest are the client's alone.
+PLATFORM_COLUMNS: Final = (
+    "request_id",
+    "start",
+    "instance",
+    "shared",
+    "started",
+    "ended",
+    "queued",
+    "initialization",
+    "execution",
+    "billed",
+    "allocated_cpu",
+    "allocated_memory",
+    "cpu_user",
+    "cpu_system",
+    "memory_avg",
+    "memory_peak",
+    "throttled_count",
+    "throttled_time",
+    "reserved_cpu",
+    "spot_cpu",
+    "preemptible",
+    "qos",
+    "reserved_cpu_time",
+    "borrowed_cpu_time",
+    "lent_cpu_time",
+    "lent_memory_avg",
+)
+# Where the client says nothing, the platform may.
+_FALLBACK_COLUMNS: Final = ("error",)
+
+_TIMES: Final = {
+    "invocations": ("scheduled", "sent", "connected", "first_byte", "received", "started", "ended"),
+    "spans": ("start", "end"),
+    "instances": ("started", "initialized", "ended"),
+}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The joined rows, and what did not fit together.
+
+    Attributes:
+        rows: the client's rows in their order, every one once.
+        matched: how many of them have a row in the platform's log.
+        strangers: platform rows that no client row asked for.
+        repeated: invocations that the platform's log holds more than once; the first counts.
+    """
+
+    rows: pa.Table
+    matched: int
+    strangers: int
+    repeated: int
+
+
+def join(client: pa.Table, platform: pa.Table) -> Joined:
+    """Fill the platform's columns into the client's rows.
+
+    Args:
+        client: the run's rows, times since the run's epoch.
+        platform: the platform's log, times since the same epoch (see :func:`shift`).
+    """
+    asked = _text(client, "invocation")
+    logged = _text(platform, "invocation")
+    # index_in gives the first occurrence, or null for an invocation that is not in the log.
+    position = pc.index_in(asked, value_set=logged.combine_chunks())
+    rows = client
+    for name in (*PLATFORM_COLUMNS, *_FALLBACK_COLUMNS):
+        theirs = _plain(platform.column(name)).take(position)
+        ours = _plain(client.column(name))
+        first, second = (ours, theirs) if name in _FALLBACK_COLUMNS else (theirs, ours)
+        rows = rows.set_column(rows.column_names.index(name), name, pc.coalesce(first, second))
+    matched = len(position) - position.null_count
+    known = pc.is_in(logged, value_set=asked.combine_chunks())
+    return Joined(
+        rows=record.conform(rows, "invocations"),
+        matched=matched,
+        strangers=platform.num_rows - int(pc.sum(known).as_py() or 0),
+        repeated=platform.num_rows - len(pc.unique(logged)),
+    )
+
+
+def unmatched(client: pa.Table, platform: pa.Table) -> int:
+    """Client rows that the platform answered (it gave a request id) but did not log."""
+    answered = client.filter(pc.is_valid(client.column("request_id")))
+    if answered.num_rows == 0:
+        return 0
+    known = pc.is_in(
+        _text(answered, "invocation"), value_set=_text(platform, "invocation").combine_chunks()
+    )
+    found: int = answered.num_rows - int(pc.sum(known).as_py() or 0)
+    return found
+
+
+def shift(table: pa.Table, name: str, epoch_unix_ns: int, run: str) -> pa.Table:
+    """A platform's table (Unix nanoseconds, no run) as a table of this run."""
+    shifted = table
+    for column in _TIMES[name]:
+        if column in shifted.column_names:
+            moved = pc.subtract(shifted.column(column), pa.scalar(epoch_unix_ns, pa.int64()))
+            shifted = _replace(shifted, column, moved)
+    if name == "instances" and "idle" in shifted.column_names:
+        shifted = _replace(shifted, "idle", _shift_idle(shifted.column("idle"), epoch_unix_ns))
+    runs = pa.array([run] * table.num_rows, pa.utf8())
+    shifted = _replace(shifted, "run", runs)
+    return record.conform(shifted.replace_schema_metadata(None), name, epoch_unix_ns)
+
+
+def rename(table: pa.Table, names: dict[str, str]) -> pa.Table:
+    """The table with its functions called as the experiment calls them, not as deployed."""
+    called = [names.get(name, name) for name in _text(table, "function").to_pylist()]
+    return _replace(table, "function", pa.array(called, pa.utf8()))
+
+
+def _shift_idle(column: Any, epoch_unix_ns: int) -> Any:
+    """Idle intervals moved to the run's epoch."""
+    intervals = [
+        None
+        if row is None
+        else [
+            {"start": interval["start"] - epoch_unix_ns, "end": interval["end"] - epoch_unix_ns}
+            for interval in row
+        ]
+        for row in column.to_pylist()
+    ]
+    return pa.array(intervals, record.schema("instances").field("idle").type)
+
+
+def _replace(table: pa.Table, name: str, values: Any) -> pa.Table:
+    if name not in table.column_names:
+        return table.append_column(name, values)
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def _plain(column: Any) -> Any:
+    return column.cast(pa.utf8()) if pa.types.is_dictionary(column.type) else column
+
+
+def _text(table: pa.Table, name: str) -> Any:
+    return table.column(name).cast(pa.utf8())

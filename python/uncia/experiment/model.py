@@ -1,0 +1,336 @@
+"""The experiment file: what a person writes, checked strictly.
+
+``load`` reads a file into an :class:`ExperimentFile`; every mistake is told with file, line and
+key. What the file means is worked out in :mod:`uncia.experiment.plan`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from uncia import yamlio
+from uncia.errors import UnciaError
+from uncia.experiment.expect import Expect
+from uncia.forms import Form
+from uncia.platforms import PlatformOptions, adapter
+from uncia.units import NS_PER_S, Cpu, Duration, Size
+from uncia.workload.arrivals import Arrivals
+
+DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
+DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
+
+# Words that make up resource names on platforms whose limit is 64 characters, with room for a run's
+# prefix and a replica's number.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+
+
+def _check_name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(
+            f"{text!r} is not a name: write 1 to 32 letters, digits, - or _, beginning with a"
+            " letter or digit"
+        )
+    return text
+
+
+def _check_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if _HEADER.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is not the name of an HTTP header")
+        if any(ord(character) < 0x20 or ord(character) == 0x7F for character in value):
+            raise ValueError(f"the value of header {name!r} holds a control character")
+    return headers
+
+
+def _check_url(url: str) -> str:
+    if re.fullmatch(r"https?://[^\s/?#]+[^\s]*", url) is None:
+        raise ValueError(f"{url!r} is not an http:// or https:// address")
+    return url
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Headers = Annotated[dict[str, str], AfterValidator(_check_headers)]
+Url = Annotated[str, AfterValidator(_check_url)]
+Parameters = dict[str, Any]
+
+
+class Settings(Form):
+    """How a function is deployed; what is left out is its own default, then the platform's."""
+
+    runtime: str | None = Field(
+        None, description="python, node, or an exact one such as python3.12"
+    )
+    handler: str | None = Field(None, description="module.function, if not the function's own")
+    memory: Size | None = Field(None, gt=0, description="Memory limit; Lambda's MB is 2^20 bytes")
+    cpu: Cpu | None = Field(None, gt=0, description="vCPU, if not in proportion to memory")
+    timeout: Duration | None = Field(None, gt=0, description="The platform ends it after this time")
+    environment: dict[str, str] = Field(default_factory=dict, description="Environment variables")
+    network: Literal["none", "platform", "host"] | None = Field(
+        None, description="What an instance reaches"
+    )
+    keep_alive: Duration | None = Field(None, description="An idle instance lives this long")
+    pause_after: Duration | None = Field(
+        None, description="An idle instance is frozen after this time"
+    )
+    max_instances: int | None = Field(None, ge=1, description="Beyond this many: throttled")
+    filler: Size | None = Field(None, description="Random bytes added to the package")
+    replicas: int = Field(1, ge=1, le=10_000, description="Identical functions, visited in turn")
+
+
+class Function(Settings):
+    """A function of the experiment: from the catalogue, from a folder, or a URL that exists."""
+
+    source: str | None = Field(
+        None, description="A name in the catalogue, or a folder beside this file"
+    )
+    parameters: Parameters = Field(
+        default_factory=dict, description="The event, for every experiment"
+    )
+    url: Url | None = Field(None, description="Where it is, on a platform that deploys nothing")
+    urls: list[Url] = Field(default_factory=list, description="Several addresses, visited in turn")
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = None
+    headers: Headers = Field(default_factory=dict, description="Sent with every request")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        origins = [self.source is not None, self.url is not None, bool(self.urls)]
+        if sum(origins) != 1:
+            raise ValueError("a function has exactly one of source, url and urls")
+        return self
+
+
+class Override(Settings):
+    """Settings that one experiment changes; it then gets a deployment of its own."""
+
+    # None where nothing is changed, unlike a function's own default of one.
+    replicas: int | None = Field(None, ge=1, le=10_000)  # type: ignore[assignment]
+
+
+class Stream(Form):
+    """One function and when it is invoked."""
+
+    function: Name = Field(description="One of the file's functions")
+    arrivals: Arrivals = Field(description="When requests are sent")
+    parameters: Parameters = Field(
+        default_factory=dict, description="The event, over the function's own"
+    )
+    settings: Override = Field(
+        default_factory=Override, description="Deployed apart, with these changed"
+    )
+    start: Duration = Field(0, description="After the experiment's start")
+
+
+class Sweep(Form):
+    """One experiment per value; their names end in the value."""
+
+    memory: list[Size] = Field(default_factory=list, description="Experiments named <name>-<MB>")
+    parameter: dict[str, list[int | float | str | bool]] = Field(
+        default_factory=dict, description="One parameter and its values: <name>-<value>"
+    )
+
+    @model_validator(mode="after")
+    def _one_axis(self) -> Self:
+        if bool(self.memory) + len(self.parameter) != 1:
+            raise ValueError("a sweep has exactly one axis: memory, or one parameter")
+        values: Sequence[object] = self.memory or [
+            value for axis in self.parameter.values() for value in axis
+        ]
+        if not values:
+            raise ValueError("a sweep needs values")
+        if len(set(map(str, values))) != len(values):
+            raise ValueError("a sweep has each value once")
+        return self
+
+
+class Experiment(Form):
+    """One experiment: a function (or a mix), when it is invoked, and what may come out."""
+
+    description: str = ""
+    function: Name | None = Field(None, description="One of the file's functions")
+    arrivals: Arrivals | None = Field(None, description="When requests are sent")
+    parameters: Parameters = Field(
+        default_factory=dict, description="The event, over the function's own"
+    )
+    settings: Override = Field(
+        default_factory=Override, description="Deployed apart, with these changed"
+    )
+    mix: list[Stream] = Field(default_factory=list, description="Several functions at once")
+    warmup: Arrivals | None = Field(
+        None, description="Sent before, and kept as the experiment <name>.warmup"
+    )
+    pause: Duration = Field(0, description="Quiet time before the first request")
+    wait: Duration = Field(
+        0,
+        description="What the function waits on purpose; subtracted for MR, TR and TMR only",
+    )
+    base: str | None = Field(None, description="The experiment that MR and TR compare with")
+    sweep: Sweep | None = None
+    timeout: Duration = Field(DEFAULT_TIMEOUT_NS, gt=0, description="The client gives up")
+    connect_timeout: Duration = Field(DEFAULT_CONNECT_TIMEOUT_NS, gt=0)
+    max_connections: int | None = Field(None, ge=1, description="Per target; unlimited if left out")
+    expect: Expect = Field(default_factory=Expect, description="What may come out besides ok")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.mix:
+            given = [key for key in ("function", "arrivals", "parameters") if getattr(self, key)]
+            if self.settings != Override():
+                given.append("settings")
+            if given:
+                raise ValueError(
+                    f"with a mix, {' and '.join(given)} belong into each of its streams"
+                )
+            if self.sweep is not None:
+                raise ValueError("a sweep is over one function, not over a mix")
+        elif self.function is None or self.arrivals is None:
+            raise ValueError("an experiment has a function and arrivals, or a mix")
+        return self
+
+    def streams(self) -> list[Stream]:
+        """What is sent: the mix, or the one function as a mix of one."""
+        if self.mix or self.function is None or self.arrivals is None:
+            return self.mix
+        return [
+            Stream.model_construct(
+                function=self.function,
+                arrivals=self.arrivals,
+                parameters=self.parameters,
+                settings=self.settings,
+                start=0,
+            )
+        ]
+
+
+class ExperimentFile(Form):
+    """A whole experiment file."""
+
+    name: Name = Field(description="The run's name")
+    description: str = ""
+    seed: int = Field(ge=0, lt=1 << 64, description="Of every arrival process")
+    platform: PlatformOptions = Field(description="Where the functions run")
+    functions: dict[Name, Function] = Field(min_length=1)
+    experiments: dict[Name, Experiment] = Field(min_length=1)
+
+
+def load(path: Path, *, platform: str | None = None) -> tuple[ExperimentFile, yamlio.Document]:
+    """Read and check an experiment file.
+
+    Args:
+        path: the YAML file.
+        platform: a kind of platform to use instead of the file's, with that kind's defaults.
+
+    Raises:
+        UnciaError: the file cannot be read or is not right; with file, line and key.
+    """
+    document = yamlio.load(path)
+    if platform is not None and isinstance(document.data, dict):
+        adapter(platform)
+        document.data["platform"] = {"kind": platform}
+    return check(document), document
+
+
+def check(document: yamlio.Document) -> ExperimentFile:
+    """Check a document: its form, and that its parts fit together.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    file = yamlio.validate(ExperimentFile, document)
+    kind = file.platform.kind
+    capabilities = adapter(kind).CAPABILITIES
+    for alias, function in file.functions.items():
+        at: yamlio.KeyPath = ("functions", alias)
+        if capabilities.deploys and function.source is None:
+            raise document.error(at, f"{kind} deploys functions, so this one needs a source")
+        if not capabilities.deploys and function.source is not None:
+            raise document.error(
+                (*at, "source"), f"{kind} deploys nothing, so give the function's url instead"
+            )
+        _check_settings(document, at, function, capabilities.settings, kind)
+    for name, experiment in file.experiments.items():
+        _check_experiment(document, file, name, experiment, capabilities.settings, kind)
+    return file
+
+
+def _check_experiment(
+    document: yamlio.Document,
+    file: ExperimentFile,
+    name: str,
+    experiment: Experiment,
+    settings: frozenset[str],
+    kind: str,
+) -> None:
+    at: yamlio.KeyPath = ("experiments", name)
+    for position, stream in enumerate(experiment.streams()):
+        here: yamlio.KeyPath = (*at, "mix", position) if experiment.mix else at
+        if stream.function not in file.functions:
+            raise document.error(
+                (*here, "function"),
+                f"there is no function {stream.function!r}",
+                tuple(file.functions),
+            )
+        _check_settings(document, (*here, "settings"), stream.settings, settings, kind)
+    if experiment.sweep is not None and experiment.sweep.memory and "memory" not in settings:
+        raise document.error((*at, "sweep", "memory"), f"the platform {kind} has no setting memory")
+    if experiment.base is not None and experiment.base not in file.experiments:
+        raise document.error(
+            (*at, "base"), f"there is no experiment {experiment.base!r}", tuple(file.experiments)
+        )
+
+
+def _check_settings(
+    document: yamlio.Document,
+    at: yamlio.KeyPath,
+    settings: Settings,
+    honoured: frozenset[str],
+    kind: str,
+) -> None:
+    """A setting that the platform would silently ignore is an error."""
+    for key, field in type(settings).model_fields.items():
+        if key not in Settings.model_fields or key in honoured:
+            continue
+        if getattr(settings, key) != field.get_default(call_default_factory=True):
+            raise document.error(
+                (*at, key), f"the platform {kind} has no such setting", tuple(sorted(honoured))
+            )
+
+
+def resolved(file: ExperimentFile) -> Mapping[str, Any]:
+    """The file with every default filled in, as plain data that reads back as the same file."""
+    return file.model_dump(mode="json", exclude_none=True)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the experiment file, for editors and other tools."""
+    schema = ExperimentFile.model_json_schema(mode="validation")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Uncia experiment file",
+    }
+
+
+def find(text: str) -> Path:
+    """The experiment file that ``text`` names: a path, or the name of one that ships with Uncia.
+
+    :raises UnciaError: there is neither.
+    """
+    from uncia.paths import data
+
+    path = Path(text)
+    if path.exists() or path.suffix in (".yaml", ".yml"):
+        return path
+    shipped = data("experiments") / f"{text}.yaml"
+    if shipped.exists():
+        return shipped
+    known = sorted(file.stem for file in data("experiments").glob("*.yaml"))
+    raise UnciaError(
+        f"there is no experiment file {text!r}",
+        hint=f"Give a path, or one of the experiments that ship with uncia: {', '.join(known)}.",
+    )

@@ -1,0 +1,482 @@
+"""Carries a plan out: deploy, drive, join, and remove again whatever happens."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from uncia import record
+from uncia.errors import RunFailedError, UnciaError
+from uncia.experiment import expect
+from uncia.experiment.conclude import conclude
+from uncia.experiment.describe import Description, package_identity, versions
+from uncia.experiment.folder import RunFolder
+from uncia.experiment.interrupt import Interruption
+from uncia.experiment.join import join, rename, shift, unmatched
+from uncia.experiment.noise import NoiseWatch
+from uncia.experiment.plan import DeploymentPlan, ExperimentPlan, Plan
+from uncia.experiment.progress import Reporter, sends
+from uncia.experiment.sources import Sources, language
+from uncia.platforms import Context, Deployment, FunctionSpec, Platform, Target, adapter, processes
+from uncia.platforms.journal import Journal, Resource
+from uncia.workload.client import Load, Stream, drive
+
+# A platform's log may lag behind its answers for a moment; after this it is missing, not late.
+_COLLECT_PATIENCE_S: Final = 5.0
+_COLLECT_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        run: its id.
+        folder: where its results are.
+        summary: the content of ``summary.json``; empty when nothing could be summarised.
+        failures: what makes it a failed run, a sentence each.
+        interrupted: the exit code, when a signal ended the run early.
+        error: what stopped it, if something did.
+    """
+
+    run: str
+    folder: Path
+    summary: Mapping[str, Any]
+    failures: list[str]
+    interrupted: int | None = None
+    error: UnciaError | None = None
+
+
+def new_run_id(name: str) -> str:
+    """An id that sorts by time and cannot meet another: ``demo-20250515T101112Z-3fa9c1``."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{name}-{now}-{secrets.token_hex(3)}"
+
+
+def execute(
+    plan: Plan,
+    sources: Sources,
+    *,
+    out: Path,
+    reporter: Reporter,
+    seed: int | None = None,
+    overwrite: bool = False,
+) -> Outcome:
+    """Carry out a plan and write the folder of the run.
+
+    Args:
+        plan: what to do.
+        sources: finds the functions to package.
+        out: the folder of the run.
+        reporter: is told how it goes.
+        seed: instead of the file's.
+        overwrite: an earlier run in ``out`` may be replaced.
+
+    Returns:
+        How it ended. Everything created is removed by then, or is in the journal.
+
+    Raises:
+        UnciaError: the folder or the journal cannot be written.
+    """
+    run = new_run_id(plan.file.name)
+    interruption = Interruption()
+    with interruption.listening():
+        folder = RunFolder.create(out, overwrite=overwrite)
+        journal = Journal(run, out)
+        try:
+            description = Description(
+                run=run,
+                plan=plan,
+                seed=plan.file.seed if seed is None else seed,
+                epoch_unix_ns=time.time_ns(),
+                versions=versions(),
+            )
+            execution = _Execution(
+                plan, sources, folder, journal, description, reporter, interruption
+            )
+            return execution.carry_out()
+        finally:
+            with interruption.held():
+                journal.close()
+
+
+@dataclass
+class _Execution:
+    """One run while it goes on."""
+
+    plan: Plan
+    sources: Sources
+    folder: RunFolder
+    journal: Journal
+    description: Description
+    reporter: Reporter
+    interruption: Interruption
+    platform: Platform | None = None
+    deployed: dict[str, list[tuple[Deployment, Target]]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    collected: list[pa.Table] = field(default_factory=list)
+    spans: list[pa.Table] = field(default_factory=list)
+    instances: pa.Table | None = None
+    noise: NoiseWatch = field(default_factory=NoiseWatch)
+
+    def carry_out(self) -> Outcome:
+        """Measure, remove, conclude."""
+        self.folder.write_run(self.description.data())
+        error: UnciaError | None = None
+        interrupted = False
+        try:
+            self._measure()
+        except KeyboardInterrupt:
+            interrupted = True
+            self.reporter.note("Interrupted: keeping what was measured and removing what was made.")
+        except UnciaError as stopped:
+            error = stopped
+        finally:
+            with self.interruption.held():
+                self._remove()
+            # A signal that came while things were removed counts from now on.
+            interrupted = interrupted or self.interruption.signal is not None
+        summary: Mapping[str, Any] = {}
+        try:
+            with self.interruption.held():
+                tables = self._tables()
+            self._judge(tables["invocations"], error, interrupted)
+            summary = conclude(self.folder, self.description, tables, self.reporter)
+        except KeyboardInterrupt:
+            interrupted = True
+            self.description.status = "interrupted"
+        except UnciaError as failed:
+            error = error or failed
+            self.description.status = "failed"
+            self.description.failures.append(failed.message)
+        with self.interruption.held():
+            self.folder.write_run(self.description.data())
+        return Outcome(
+            run=self.description.run,
+            folder=self.folder.path,
+            summary=summary,
+            failures=self.description.failures,
+            interrupted=self.interruption.exit_code if interrupted else None,
+            error=error,
+        )
+
+    def _measure(self) -> None:
+        """Everything between the first and the last request."""
+        self.noise.start(self.description)
+        kind = self.plan.platform
+        self.reporter.note(f"Starting the platform ({kind}).")
+        self.platform = adapter(kind).connect(
+            self.plan.file.platform, Context(self.description.run, self.journal, self.reporter.note)
+        )
+        self.description.warnings.extend(self.platform.start())
+        self._deploy_all(self.platform)
+        self.folder.write_run(self.description.data())
+        last_use = self.plan.last_use()
+        for position, experiment in enumerate(self.plan.experiments):
+            self._drive(position, experiment)
+            self._collect(position, experiment)
+            for key, last in last_use.items():
+                if last == position:
+                    self._remove_deployment(self.platform, key)
+
+    def _deploy_all(self, platform: Platform) -> None:
+        """Deploy everything before the first request, so that a broken function costs no time."""
+        replicas = sum(plan.function.replicas for plan in self.plan.deployments.values())
+        self.reporter.note(f"Deploying {replicas} functions.")
+        packages: dict[tuple[str, str | None, int | None], tuple[bytes, str, str]] = {}
+        prefix = "u" + self.description.run[-6:]
+        for number, (key, plan) in enumerate(self.plan.deployments.items()):
+            self.deployed[key] = []
+            for spec in self._specs(f"{prefix}-{number}-{key[:32]}", plan, packages):
+                self.names[spec.name] = plan.alias
+                deployment = platform.deploy(spec)
+                # Noted before the endpoint is asked for, so that an interruption removes it too.
+                placeholder = (deployment, Target(""))
+                self.deployed[key].append(placeholder)
+                self.deployed[key][-1] = (deployment, platform.endpoint(deployment))
+
+    def _specs(
+        self,
+        prefix: str,
+        plan: DeploymentPlan,
+        packages: dict[tuple[str, str | None, int | None], tuple[bytes, str, str]],
+    ) -> list[FunctionSpec]:
+        """The functions of one deployment, one per replica (or address)."""
+        function = plan.function
+        method = function.method or "POST"
+        if function.source is None:
+            urls = [function.url] if function.url is not None else function.urls
+            return [
+                FunctionSpec(
+                    name=f"{prefix}-{position}" if len(urls) > 1 else prefix,
+                    url=url,
+                    method=method,
+                    headers=function.headers,
+                )
+                for position, url in enumerate(urls)
+            ]
+        from uncia import functions
+
+        definition = self.sources.definition(function.source)
+        wanted = None if function.runtime is None else language(function.runtime)
+        identity = (function.source, wanted, function.filler)
+        if identity not in packages:
+            made = functions.package(definition, wanted, filler=function.filler or 0)
+            packages[identity] = (made.read_bytes(), made.handler, made.runtime)
+            self.description.packages[f"{function.source} ({made.runtime})"] = package_identity(
+                packages[identity][0]
+            )
+        package, handler, runtime = packages[identity]
+        return [
+            FunctionSpec(
+                name=f"{prefix}-{replica}" if function.replicas > 1 else prefix,
+                package=package,
+                runtime=function.runtime or runtime,
+                handler=function.handler or handler,
+                memory=definition.memory if function.memory is None else function.memory,
+                timeout=definition.timeout if function.timeout is None else function.timeout,
+                cpu=function.cpu,
+                environment=function.environment,
+                network=function.network,
+                keep_alive=function.keep_alive,
+                pause_after=function.pause_after,
+                max_instances=function.max_instances,
+                method=method,
+                headers=function.headers,
+            )
+            for replica in range(function.replicas)
+        ]
+
+    def _drive(self, position: int, experiment: ExperimentPlan) -> None:
+        """Send one experiment's requests; its rows go into a part of their own."""
+        if experiment.pause_ns:
+            time.sleep(experiment.pause_ns / 1e9)
+        load = Load(
+            run=self.description.run,
+            experiment=experiment.name,
+            platform=self.plan.platform,
+            streams=[self._stream(experiment, index) for index in range(len(experiment.streams))],
+            seed=self.description.seed,
+            out=self.folder.part("invocations", position, experiment.name),
+            spans_out=self.folder.part("spans", position, experiment.name),
+            epoch_unix_ns=self.description.epoch_unix_ns,
+            connect_timeout_ns=experiment.connect_timeout_ns,
+            total_timeout_ns=experiment.timeout_ns,
+            max_connections=experiment.max_connections,
+        )
+        process: list[Resource] = []
+
+        def started(pid: int) -> None:
+            identity = processes.identify(pid)
+            if identity is not None:
+                process.append(Resource("local", "process", str(pid), identity.detail()))
+                self.journal.created(process[0])
+
+        name = f"[{position + 1}/{len(self.plan.experiments)}] {experiment.name}"
+        self.reporter.begin(name, sends(experiment), experiment.expected_requests())
+        try:
+            done = drive(load, self._event, started)
+        finally:
+            for resource in process:
+                self.journal.removed(resource)
+        self.reporter.end(name, done)
+
+    def _event(self, event: dict[str, Any]) -> None:
+        """An event of the load generator: told to the person, and warnings to the report."""
+        if event.get("event") == "warning":
+            self.description.warnings.append(str(event["message"]))
+        self.reporter.event(event)
+
+    def _stream(self, experiment: ExperimentPlan, index: int) -> Stream:
+        stream = experiment.streams[index]
+        function = self.plan.deployments[stream.deployment].function
+        method = function.method or "POST"
+        deployed = self.deployed[stream.deployment]
+        headers = {"content-type": "application/json", **deployed[0][1].headers, **function.headers}
+        body = None if method in ("GET", "HEAD") else json.dumps(stream.event).encode()
+        return Stream(
+            function=stream.alias,
+            targets=[(deployment.name, target.url) for deployment, target in deployed],
+            arrivals=stream.arrivals,
+            method=method,
+            headers=headers,
+            body=body,
+            label=stream.label,
+            start_ns=stream.start_ns,
+        )
+
+    def _collect(self, position: int, experiment: ExperimentPlan) -> None:
+        """Fetch the platform's log until it holds what the platform has answered."""
+        if self.platform is None or not adapter(self.plan.platform).CAPABILITIES.collects:
+            return
+        rows = record.read(
+            self.folder.part("invocations", position, experiment.name), "invocations"
+        )
+        deadline = time.monotonic() + _COLLECT_PATIENCE_S
+        own: list[pa.Table] = []
+        while True:
+            fetched = self._fetch()
+            if fetched is not None:
+                own.append(fetched)
+            missing = unmatched(rows, record.merge(own)) if own else rows.num_rows
+            if missing == 0 or time.monotonic() > deadline:
+                break
+            time.sleep(_COLLECT_POLL_S)
+        if missing:
+            self.description.warnings.append(
+                f"{experiment.name}: {missing} answered requests are not in the platform's log"
+            )
+
+    def _fetch(self) -> pa.Table | None:
+        """What the platform logged since the last time; kept, and its invocations returned."""
+        if self.platform is None:
+            return None
+        collected = self.platform.collect()
+        epoch, run = self.description.epoch_unix_ns, self.description.run
+        if collected.instances is not None:
+            shifted = shift(collected.instances, "instances", epoch, run)
+            self.instances = rename(shifted, self.names)
+        if collected.spans is not None and collected.spans.num_rows:
+            self.spans.append(shift(collected.spans, "spans", epoch, run))
+        if collected.invocations is None or not collected.invocations.num_rows:
+            return None
+        self.collected.append(shift(collected.invocations, "invocations", epoch, run))
+        return self.collected[-1]
+
+    def _remove(self) -> None:
+        """Remove all that is deployed and end the platform, whatever fails on the way."""
+        self.description.warnings.extend(self.noise.stop())
+        platform = self.platform
+        if platform is None:
+            return
+        try:
+            failed: list[str] = []
+            for key in list(self.deployed):
+                try:
+                    self._remove_deployment(platform, key)
+                except UnciaError as error:
+                    failed.append(error.message)
+            if failed:
+                more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+                self.description.warnings.append(failed[0] + more)
+            try:
+                # After the functions are gone every instance has ended, and says why.
+                self._fetch()
+            except UnciaError as error:
+                self.description.warnings.append(error.message)
+        finally:
+            platform.close()
+        if self.journal.outstanding:
+            left = ", ".join(resource.sentence() for resource in self.journal.outstanding)
+            self.description.warnings.append(f"not removed: {left}; `uncia clean` tries again")
+
+    def _remove_deployment(self, platform: Platform, key: str) -> None:
+        deployed = self.deployed.get(key, [])
+        while deployed:
+            platform.remove(deployed[0][0])
+            deployed.pop(0)
+        self.deployed.pop(key, None)
+
+    def _tables(self) -> dict[str, pa.Table]:
+        """Write the run's tables from their parts; the parts are deleted once that is done."""
+        epoch = self.description.epoch_unix_ns
+        client = record.merge(
+            [record.read(part, "invocations") for part in self.folder.parts("invocations")]
+        )
+        client = record.conform(client, "invocations", epoch)
+        if self.collected:
+            joined = join(client, record.merge(self.collected))
+            client = joined.rows
+            if joined.strangers:
+                self.description.warnings.append(
+                    f"the platform's log holds {joined.strangers} invocations that no client row"
+                    " asked for; they are not in the tables"
+                )
+            if joined.repeated:
+                self.description.warnings.append(
+                    f"the platform's log holds {joined.repeated} rows of invocations it had already"
+                )
+        spans = record.merge(
+            [
+                *(record.read(part, "spans") for part in self.folder.parts("spans")),
+                *self.spans,
+            ],
+            "spans",
+        )
+        tables = {
+            "invocations": client,
+            "spans": record.conform(spans, "spans", epoch),
+            "instances": self.instances or record.empty("instances", epoch),
+            "machine": self.noise.table(epoch, self.description.run),
+        }
+        for name, rows in tables.items():
+            record.write(rows, self.folder.path / f"{name}.parquet", name)
+        self.folder.drop_parts()
+        return tables
+
+    def _judge(self, rows: pa.Table, error: UnciaError | None, interrupted: bool) -> None:
+        """Whether the rows are as the experiments declare; fills in status and failures."""
+        breaches = {}
+        for experiment in self.plan.experiments:
+            own = _rows_of(rows, experiment.name)
+            found = expect.breaches(experiment.expect, _count(own, "outcome"), _count(own, "start"))
+            # An experiment that was cut short has not had its chance to keep a lower bound.
+            if own.num_rows and found:
+                breaches[experiment.name] = found
+        failures = [
+            f"{name}: {', '.join(breach.sentence() for breach in found)}"
+            for name, found in breaches.items()
+        ]
+        if error is not None:
+            failures.insert(0, error.message)
+        elif not interrupted:
+            failures.extend(
+                f"{experiment.name}: no request was sent"
+                for experiment in self.plan.experiments
+                if _sent(_rows_of(rows, experiment.name)) == 0
+            )
+        self.description.failures = failures
+        self.description.ended_unix_ns = time.time_ns()
+        if interrupted:
+            self.description.status = "interrupted"
+        else:
+            self.description.status = "failed" if failures else "complete"
+
+
+def failure(outcome: Outcome) -> RunFailedError:
+    """The error that a failed run ends a command with."""
+    count = len(outcome.failures)
+    lines = "\n".join(f"  {sentence}" for sentence in outcome.failures)
+    return RunFailedError(
+        f"the run failed ({count} {'reason' if count == 1 else 'reasons'}):\n{lines}",
+        hint=f"Every row is kept in {outcome.folder}. What may happen is declared with `expect:`.",
+    )
+
+
+def _rows_of(rows: pa.Table, experiment: str) -> pa.Table:
+    from pyarrow import compute
+
+    pc: Any = compute
+    names = rows.column("experiment").cast(pa.utf8())
+    return rows.filter(pc.fill_null(pc.equal(names, experiment), False))
+
+
+def _count(rows: pa.Table, column: str) -> dict[str, int]:
+    from pyarrow import compute
+
+    pc: Any = compute
+    counted = pc.value_counts(rows.column(column).cast(pa.utf8()).drop_null())
+    return {str(item["values"]): int(item["counts"]) for item in counted.to_pylist()}
+
+
+def _sent(rows: pa.Table) -> int:
+    sent: int = rows.num_rows - rows.column("sent").null_count
+    return sent

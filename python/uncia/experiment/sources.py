@@ -1,0 +1,90 @@
+"""The functions an experiment file names: found, checked, and made into events and packages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uncia import yamlio
+from uncia.errors import UnciaError
+from uncia.experiment.model import Function
+
+if TYPE_CHECKING:
+    from uncia import functions
+
+
+@dataclass
+class Sources:
+    """Finds the functions that ``source`` names, each read once.
+
+    Attributes:
+        document: the experiment file, for errors that say where.
+        base: the folder that paths in it are relative to.
+    """
+
+    document: yamlio.Document
+    base: Path
+    _found: dict[str, functions.Function] = field(default_factory=dict)
+
+    def definition(self, source: str) -> functions.Function:
+        """The function a ``source`` names.
+
+        :raises UnciaError: there is none, or its form is not right.
+        """
+        from uncia import functions
+
+        if source not in self._found:
+            # A name is in the catalogue; anything with a slash is a folder, beside the file.
+            place = self.base / source if "/" in source else source
+            self._found[source] = functions.load(place)
+        return self._found[source]
+
+    def check(self, alias: str, function: Function) -> None:
+        """That the function is there and has the runtime asked for.
+
+        :raises UnciaError: with file, line and key.
+        """
+        if function.source is None:
+            return
+        at: yamlio.KeyPath = ("functions", alias)
+        try:
+            definition = self.definition(function.source)
+        except UnciaError as error:
+            raise self.document.error((*at, "source"), error.message, hint=error.hint) from error
+        if (
+            function.runtime is not None
+            and language(function.runtime) not in definition.runtime_names
+        ):
+            raise self.document.error(
+                (*at, "runtime"),
+                f"{definition.name} does not exist in {function.runtime!r}",
+                definition.runtime_names,
+            )
+
+    def event(
+        self, function: Function, parameters: Mapping[str, Any], at: yamlio.KeyPath
+    ) -> dict[str, Any]:
+        """The event for merged parameters: of a catalogue function checked, with its defaults.
+
+        :raises UnciaError: an unknown parameter or a value that it does not take, with file and
+            line.
+        """
+        from uncia import functions
+
+        if function.source is None:
+            return dict(parameters)
+        definition = self.definition(function.source)
+        try:
+            return dict(functions.validate_params(definition, parameters))
+        except UnciaError as error:
+            raise self.document.error(at, error.message, hint=error.hint) from error
+
+
+def language(runtime: str) -> str:
+    """The language of a runtime: ``python3.12`` -> ``python``, ``nodejs20.x`` -> ``node``."""
+    name = re.match(r"[a-z]*", runtime)
+    text = name.group() if name else ""
+    return "node" if text == "nodejs" else text

@@ -1,0 +1,202 @@
+"""Platforms: what runs functions, each behind the same small protocol, one file each.
+
+A module in this package that defines ``Options`` (a form with a literal ``kind``),
+``CAPABILITIES``, ``connect`` and ``clean`` is a platform; it is found by its place. What several
+share (the Lambda API) lies beside them in modules without these names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union
+
+from pydantic import Field
+
+from uncia.errors import UnciaError
+from uncia.forms import Form
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from uncia.platforms.journal import Journal, Resource
+
+
+class PlatformForm(Form):
+    """The options of a platform; each kind adds its own."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a platform can do; what it cannot is refused before a run begins.
+
+    Attributes:
+        deploys: it creates functions from packages; otherwise a function is a URL that exists
+            already.
+        collects: it keeps a log of its own that is joined to the client's rows.
+        settings: the function settings of an experiment file that it honours.
+    """
+
+    deploys: bool
+    collects: bool
+    settings: frozenset[str]
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A function as a platform is asked for it; None leaves the choice to the platform.
+
+    Memory in bytes, times in nanoseconds, CPU in micro-vCPU.
+    """
+
+    name: str
+    package: bytes | None = None
+    runtime: str | None = None
+    handler: str | None = None
+    memory: int | None = None
+    timeout: int | None = None
+    cpu: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    network: str | None = None
+    keep_alive: int | None = None
+    pause_after: int | None = None
+    max_instances: int | None = None
+    url: str | None = None
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A function that a platform now has, under the name it was given there."""
+
+    name: str
+    detail: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a deployed function is reached by plain HTTP."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Response:
+    """The answer to one invocation that was made outside any measurement."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a platform says of the invocations it served since the last time it was asked.
+
+    Tables of the schemas in :mod:`uncia.record`; times are Unix nanoseconds, ``run`` and
+    ``experiment`` are null. None where the platform keeps no such table.
+    """
+
+    invocations: pa.Table | None = None
+    spans: pa.Table | None = None
+    instances: pa.Table | None = None
+
+
+class Platform(Protocol):
+    """The waist of the house: whatever runs functions answers to these seven verbs."""
+
+    def start(self) -> list[str]:
+        """Make the platform ready; returns warnings a reader of the results should know."""
+
+    def deploy(self, function: FunctionSpec) -> Deployment:
+        """Create a function, journalled before it exists."""
+
+    def endpoint(self, deployment: Deployment) -> Target:
+        """Where the load generator reaches it."""
+
+    def invoke(self, deployment: Deployment, event: Any) -> Response:
+        """Invoke it once, outside any measurement."""
+
+    def collect(self) -> Collected:
+        """What the platform logged since the last call."""
+
+    def remove(self, deployment: Deployment) -> None:
+        """Remove the function and mark it removed in the journal."""
+
+    def close(self) -> None:
+        """End what :meth:`start` began and delete what it left; may be called twice."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a platform is given besides its options.
+
+    Attributes:
+        run: the run's id; names of created resources carry it.
+        journal: every resource goes in here before it is created.
+        log: takes one line of what is going on, for a person.
+    """
+
+    run: str
+    journal: Journal
+    log: Callable[[str], None] = lambda _line: None
+
+
+class Adapter(Protocol):
+    """What a platform's module defines."""
+
+    Options: type[PlatformForm]
+    CAPABILITIES: Capabilities
+
+    def connect(self, options: Any, context: Context) -> Platform:
+        """A platform that is not started yet."""
+
+    def clean(self, resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
+        """Remove what a crashed run left; returns those of ``resources`` that are gone now."""
+
+
+def _adapters() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        if hasattr(module, "Options") and hasattr(module, "connect"):
+            for kind in module.Options.model_fields["kind"].annotation.__args__:
+                found[kind] = module
+    return found
+
+
+def adapter(kind: str) -> Adapter:
+    """The adapter of a kind of platform.
+
+    :raises UnciaError: there is none of this name.
+    """
+    known = kinds()
+    if kind not in known:
+        raise UnciaError(
+            f"{kind!r} is not a kind of platform", hint=f"Known kinds: {', '.join(known)}."
+        )
+    found: Adapter = ADAPTERS[kind]
+    return found
+
+
+def kinds() -> list[str]:
+    """The kinds of platform there are."""
+    return list(ADAPTERS)
+
+
+ADAPTERS: dict[str, Any] = _adapters()
+
+if TYPE_CHECKING:
+    PlatformOptions = PlatformForm
+else:
+    PlatformOptions = Annotated[
+        Union[tuple(module.Options for module in ADAPTERS.values())],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]

@@ -1,0 +1,355 @@
+"""The embedded platform: ``uncia-engine serve``, a small Lambda on this machine.
+
+A run has a platform of its own: started on a free loopback port with a state folder that is deleted
+at the end. Functions are managed through the Lambda API that it serves, and its own log of
+invocations, spans and instances is fetched as Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from uncia import engine
+from uncia.errors import RunFailedError, UnciaError
+from uncia.platforms import (
+    Capabilities,
+    Collected,
+    Context,
+    Deployment,
+    FunctionSpec,
+    PlatformForm,
+    Response,
+    Target,
+    processes,
+)
+from uncia.platforms.journal import Journal, Resource, state_home
+from uncia.platforms.lambda_api import RUNTIMES, SETTINGS, LambdaApi
+from uncia.units import NS_PER_MS, NS_PER_US, Duration
+
+CAPABILITIES: Final = Capabilities(deploys=True, collects=True, settings=SETTINGS)
+
+# The engine verifies its sandbox and sweeps what an earlier one left before it listens.
+_START_TIMEOUT_S: Final = 30.0
+# Stopping ends every instance; each gets its grace time, then is killed.
+_STOP_TIMEOUT_S: Final = 30.0
+# Above the longest time limit that a function can have on Lambda, 15 minutes.
+_INVOKE_TIMEOUT_S: Final = 960
+_FETCH_TIMEOUT_S: Final = 60.0
+_LOG_TAIL_CHARACTERS: Final = 2_000
+# Past any proxy that the environment names: the platform is on this machine.
+_LOOPBACK: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# The API wants an account's role; this platform checks its form and uses none.
+_ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
+
+
+class Options(PlatformForm):
+    """How the embedded platform behaves; what is left out is the engine's default."""
+
+    kind: Literal["embedded"]
+    keep_alive: Duration | None = Field(None, description="An idle instance lives this long (5min)")
+    pause_after: Duration | None = Field(None, description="Idle instances are frozen after (50ms)")
+    max_instances: int | None = Field(None, ge=1, description="On the whole platform (100)")
+    period: Duration | None = Field(None, gt=0, description="Period of the CPU quota (20ms)")
+    init_throttled: bool | None = Field(None, description="Initialization under the quota (false)")
+    network: Literal["none", "platform", "host"] | None = Field(
+        None, description="What instances reach, where the function does not say (none)"
+    )
+    init_timeout: Duration | None = Field(None, gt=0, description="An initialization's limit (10s)")
+    stop_grace: Duration | None = Field(None, description="From SIGTERM to SIGKILL (300ms)")
+    pids_max: int | None = Field(None, ge=2, description="Processes in an instance (256)")
+
+    def engine(self) -> dict[str, Any]:
+        """The configuration of ``uncia-engine serve``.
+
+        Raises:
+            UnciaError: a time is finer than the engine's unit for it.
+        """
+        config: dict[str, Any] = {
+            "keep_alive_ms": _whole(self.keep_alive, NS_PER_MS, "keep_alive", "millisecond"),
+            "pause_after_ms": _whole(self.pause_after, NS_PER_MS, "pause_after", "millisecond"),
+            "init_timeout_ms": _whole(self.init_timeout, NS_PER_MS, "init_timeout", "millisecond"),
+            "stop_grace_ms": _whole(self.stop_grace, NS_PER_MS, "stop_grace", "millisecond"),
+            "period_us": _whole(self.period, NS_PER_US, "period", "microsecond"),
+            "max_instances": self.max_instances,
+            "init_throttled": self.init_throttled,
+            "default_network": self.network,
+            "pids_max": self.pids_max,
+        }
+        # The interpreter that requirements are installed for; not that of a virtual environment,
+        # which is only a link with a folder of its own.
+        base = str(getattr(sys, "_base_executable", sys.executable))
+        config["runtimes"] = {"python": os.path.realpath(base)}
+        return {key: value for key, value in config.items() if value is not None}
+
+
+class Server:
+    """A running ``uncia-engine serve``."""
+
+    def __init__(self, state: Path, config: dict[str, Any], listen: str = "127.0.0.1:0") -> None:
+        """Start the engine on ``state`` and wait until it listens.
+
+        Raises:
+            RunFailedError: it does not come up; with what it said.
+        """
+        state.mkdir(parents=True, exist_ok=True)
+        file = state / "serve.json"
+        file.write_text(json.dumps(config), encoding="utf-8")
+        self.log: Final = state / "serve.log"
+        with self.log.open("ab") as errors:
+            self.process: Final = subprocess.Popen(
+                [
+                    str(engine.binary()),
+                    "serve",
+                    "--listen",
+                    listen,
+                    "--state",
+                    str(state),
+                    "--config",
+                    str(file),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                # Out of reach of the terminal's Ctrl-C: the run ends it, after collecting.
+                start_new_session=True,
+            )
+        try:
+            ready = self._wait_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+        self.address: Final[str] = ready["address"]
+        self.warnings: Final[list[str]] = list(ready.get("warnings", []))
+
+    def stop(self) -> bool:
+        """Ask the engine to end, and wait; kill it if it does not.
+
+        Returns:
+            Whether it ended cleanly, that is, removed its instances itself.
+        """
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return self.process.returncode == 0
+
+    def _wait_ready(self) -> dict[str, Any]:
+        stdout = self.process.stdout
+        assert stdout is not None, "stdout is a pipe"
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise RunFailedError(
+                    f"the embedded platform did not start within {_START_TIMEOUT_S:.0f} s"
+                    f"{self._said()}"
+                )
+            read = os.read(stdout.fileno(), 65_536)
+            if not read:
+                self.process.wait()
+                raise RunFailedError(f"the embedded platform did not start{self._said()}")
+            line += read
+        ready: dict[str, Any] = json.loads(line)
+        return ready
+
+    def _said(self) -> str:
+        """The end of the engine's log, its error event first."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL_CHARACTERS:]
+        for line in reversed(text.splitlines()):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and event.get("event") == "error":
+                return f": {event.get('message')}"
+        return f": {text.strip()}" if text.strip() else ", and said nothing"
+
+
+class EmbeddedPlatform:
+    """One run's embedded platform."""
+
+    def __init__(self, options: Options, context: Context) -> None:
+        self._config: Final = options.engine()
+        self._journal: Final[Journal] = context.journal
+        self._state: Final = state_home() / "embedded" / context.run
+        self._resource = Resource("embedded", "engine", str(self._state))
+        self._server: Server | None = None
+        self._api: LambdaApi | None = None
+        self._log: Final = context.log
+        self._invocations_after = 0
+        self._spans_after = 0
+
+    def start(self) -> list[str]:
+        self._journal.created(self._resource)
+        self._server = Server(self._state, self._config)
+        identity = processes.identify(self._server.process.pid)
+        if identity is not None:
+            self._resource = Resource("embedded", "engine", str(self._state), identity.detail())
+            self._journal.created(self._resource)
+        self._api = LambdaApi(
+            client(self._server.address),
+            platform="embedded",
+            role=_ROLE,
+            journal=self._journal,
+            runtimes={**RUNTIMES, "python": f"python3.{sys.version_info.minor}"},
+        )
+        return self._server.warnings
+
+    def deploy(self, function: FunctionSpec) -> Deployment:
+        return self._lambda().deploy(function)
+
+    def endpoint(self, deployment: Deployment) -> Target:
+        return self._lambda().endpoint(deployment)
+
+    def invoke(self, deployment: Deployment, event: Any) -> Response:
+        return self._lambda().invoke(deployment, event)
+
+    def remove(self, deployment: Deployment) -> None:
+        self._lambda().remove(deployment)
+
+    def collect(self) -> Collected:
+        invocations, self._invocations_after = self._fetch("invocations", self._invocations_after)
+        spans, self._spans_after = self._fetch("spans", self._spans_after)
+        # An instance's row changes until it ends, so all of them are fetched every time.
+        instances, _ = self._fetch("instances", 0)
+        return Collected(invocations, spans, instances)
+
+    def close(self) -> None:
+        clean = self._server is None or self._server.stop()
+        self._server = None
+        self._api = None
+        if not clean:
+            sweep(self._state, self._resource, self._log)
+        for resource in self._journal.outstanding:
+            if resource.platform == "embedded" and resource.kind == "function":
+                # Functions live in the state folder, which goes now.
+                self._journal.removed(resource)
+        shutil.rmtree(self._state, ignore_errors=True)
+        if not self._state.exists():
+            self._journal.removed(self._resource)
+
+    def _lambda(self) -> LambdaApi:
+        if self._api is None:
+            raise UnciaError("the embedded platform is not started")
+        return self._api
+
+    def _fetch(self, table: str, after: int) -> tuple[Any, int]:
+        """One of the platform's tables, the rows after ``after``; and the last row's id."""
+        import pyarrow as pa
+
+        if self._server is None:
+            raise UnciaError("the embedded platform is not started")
+        url = f"http://{self._server.address}/uncia/v1/{table}?after={after}"
+        try:
+            with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
+                last = int(answer.headers.get("x-uncia-last-rowid", after))
+                with pa.ipc.open_stream(answer.read()) as reader:
+                    return reader.read_all(), last
+        except (urllib.error.URLError, TimeoutError, ConnectionError, pa.ArrowInvalid) as error:
+            raise RunFailedError(
+                f"the embedded platform's {table} cannot be fetched: {error}"
+            ) from error
+
+
+def client(address: str) -> Any:
+    """A boto3 Lambda client for the embedded platform at ``address``.
+
+    It takes nothing from the user's AWS configuration: no region, credentials or profile of a real
+    account can reach a local test.
+    """
+    import boto3.session
+    import botocore.session
+    from botocore.config import Config
+
+    nowhere = (None, None, os.devnull, None)
+    base = botocore.session.Session(
+        session_vars={
+            "profile": (None, None, None, None),
+            "config_file": nowhere,
+            "credentials_file": nowhere,
+        }
+    )
+    return boto3.session.Session(botocore_session=base).client(
+        "lambda",
+        endpoint_url=f"http://{address}",
+        aws_access_key_id="uncia",
+        aws_secret_access_key="uncia",
+        region_name="us-east-1",
+        config=Config(
+            retries={"total_max_attempts": 1}, read_timeout=_INVOKE_TIMEOUT_S, proxies={}
+        ),
+    )
+
+
+def connect(options: Options, context: Context) -> EmbeddedPlatform:
+    """The embedded platform of one run; not started yet."""
+    return EmbeddedPlatform(options, context)
+
+
+def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
+    """End the engines a crashed run left, let a new one sweep after them, delete their folders."""
+    gone: list[Resource] = []
+    swept: set[str] = set()
+    for resource in resources:
+        if resource.kind != "engine":
+            continue
+        state = Path(resource.id)
+        if sweep(state, resource, log):
+            gone.append(resource)
+            swept.add(state.name)
+    # The functions of a run live in its state folder and are gone with it.
+    if len(swept) == sum(1 for resource in resources if resource.kind == "engine"):
+        gone.extend(resource for resource in resources if resource.kind == "function")
+    return gone
+
+
+def sweep(state: Path, resource: Resource, log: Callable[[str], None]) -> bool:
+    """Leave nothing of the engine that ran on ``state``; True when that succeeded."""
+    identities = set(processes.with_argument(str(state)))
+    detail = resource.detail
+    if "pid" in detail:
+        recorded = processes.Identity(detail["pid"], detail["start_ticks"], detail["boot"])
+        if processes.alive(recorded):
+            identities.add(recorded)
+    for identity in identities:
+        log(f"ending process {identity.pid} of {state.name}")
+        if not processes.end(identity):
+            log(f"process {identity.pid} does not end")
+            return False
+    if not state.exists():
+        return True
+    # A worker that was killed leaves instances, cgroups and mounts; the next one on the same state
+    # folder removes them before it listens.
+    try:
+        Server(state, {}).stop()
+    except UnciaError as error:
+        log(error.message)
+        return False
+    log(f"deleting {state}")
+    shutil.rmtree(state, ignore_errors=True)
+    return not state.exists()
+
+
+def _whole(value: int | None, unit: int, key: str, name: str) -> int | None:
+    if value is not None and value % unit:
+        raise UnciaError(f"platform.{key} must be a whole number of {name}s")
+    return None if value is None else value // unit

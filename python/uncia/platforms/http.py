@@ -1,0 +1,89 @@
+"""Any URL: functions that exist already, on whatever platform, reached by plain HTTP."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+from uncia.errors import RunFailedError, UnciaError
+from uncia.platforms import (
+    Capabilities,
+    Collected,
+    Context,
+    Deployment,
+    FunctionSpec,
+    PlatformForm,
+    Response,
+    Target,
+)
+from uncia.platforms.journal import Resource
+
+CAPABILITIES: Final = Capabilities(deploys=False, collects=False, settings=frozenset())
+
+_INVOKE_TIMEOUT_S: Final = 60.0
+
+
+class Options(PlatformForm):
+    """A platform of which nothing is known but the URLs of its functions."""
+
+    kind: Literal["http"]
+
+
+class HttpPlatform:
+    """Nothing is created, so nothing is journalled or removed."""
+
+    def __init__(self) -> None:
+        self._targets: dict[str, Target] = {}
+
+    def start(self) -> list[str]:
+        return []
+
+    def deploy(self, function: FunctionSpec) -> Deployment:
+        if function.url is None:
+            raise UnciaError(f"the function {function.name} has no url, and http deploys nothing")
+        self._targets[function.name] = Target(function.url, function.method, dict(function.headers))
+        return Deployment(function.name)
+
+    def endpoint(self, deployment: Deployment) -> Target:
+        return self._targets[deployment.name]
+
+    def invoke(self, deployment: Deployment, event: Any) -> Response:
+        target = self.endpoint(deployment)
+        request = urllib.request.Request(
+            target.url,
+            data=None if target.method in ("GET", "HEAD") else json.dumps(event).encode(),
+            headers={"content-type": "application/json", **target.headers},
+            method=target.method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_INVOKE_TIMEOUT_S) as answer:
+                return Response(answer.status, dict(answer.headers), answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Response(error.code, dict(error.headers), error.read())
+        except (urllib.error.URLError, TimeoutError) as error:
+            raise RunFailedError(f"{target.url} does not answer: {error}") from error
+
+    def collect(self) -> Collected:
+        return Collected()
+
+    def remove(self, deployment: Deployment) -> None:
+        self._targets.pop(deployment.name, None)
+
+    def close(self) -> None:
+        self._targets.clear()
+
+
+def connect(options: Options, context: Context) -> HttpPlatform:
+    """The platform; there is nothing to connect to before a function is asked for."""
+    del options, context
+    return HttpPlatform()
+
+
+def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
+    """Nothing is ever created here, so whatever is listed is gone."""
+    del log
+    return list(resources)

@@ -1,0 +1,214 @@
+"""Functions behind the AWS Lambda API, wherever it is served.
+
+What Lambda's API can say is said with it; what it cannot (keep-alive, network, a CPU share apart
+from memory) travels as tags ``uncia:<key>``, which a platform of our own reads and Amazon's
+ignores.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from uncia.errors import RunFailedError, UnciaError
+from uncia.platforms import Deployment, FunctionSpec, Response, Target
+from uncia.platforms.journal import Journal, Resource
+from uncia.units import MIB, NS_PER_MS, NS_PER_S, format_duration, format_size
+
+SETTINGS: Final = frozenset(
+    {
+        "runtime",
+        "handler",
+        "memory",
+        "cpu",
+        "timeout",
+        "environment",
+        "network",
+        "keep_alive",
+        "pause_after",
+        "max_instances",
+        "filler",
+        "replicas",
+    }
+)
+
+# Lambda's identifiers for the languages of the catalogue, where a file names only the language.
+RUNTIMES: Final[Mapping[str, str]] = {"python": "python3.12", "node": "nodejs20.x"}
+
+# Creating a function is asynchronous in the API; on a cloud it takes seconds, here milliseconds.
+_ACTIVE_POLL_S: Final = 1
+_ACTIVE_POLLS: Final = 120
+
+
+class LambdaApi:
+    """Create, reach, invoke and delete functions through a boto3 Lambda client."""
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        platform: str,
+        role: str,
+        journal: Journal,
+        runtimes: Mapping[str, str] = RUNTIMES,
+    ) -> None:
+        """
+        Args:
+            client: a boto3 client for ``lambda``.
+            platform: the kind of platform, for the journal and for messages.
+            role: the execution role's ARN that CreateFunction wants.
+            journal: takes every function before it is created.
+            runtimes: the identifier used where only a language is named.
+        """
+        self._client = client
+        self._platform: Final = platform
+        self._role: Final = role
+        self._journal: Final = journal
+        self._runtimes: Final = runtimes
+
+    def deploy(self, function: FunctionSpec) -> Deployment:
+        """Create the function and its URL, and wait until it is active.
+
+        Raises:
+            UnciaError: a setting cannot be said in this API.
+            RunFailedError: the platform refused.
+        """
+        request = create_request(function, self._role, self._runtimes)
+        resource = Resource(self._platform, "function", function.name)
+        self._journal.created(resource)
+        with self._told(f"cannot create the function {function.name}"):
+            created = self._client.create_function(**request)
+            self._client.get_waiter("function_active_v2").wait(
+                FunctionName=function.name,
+                WaiterConfig={"Delay": _ACTIVE_POLL_S, "MaxAttempts": _ACTIVE_POLLS},
+            )
+            url = self._client.create_function_url_config(
+                FunctionName=function.name, AuthType="NONE"
+            )
+        return Deployment(function.name, {"arn": created["FunctionArn"], "url": url["FunctionUrl"]})
+
+    def endpoint(self, deployment: Deployment) -> Target:
+        """The function's URL."""
+        return Target(deployment.detail["url"])
+
+    def invoke(self, deployment: Deployment, event: Any) -> Response:
+        """Invoke the function and wait for its answer.
+
+        Raises:
+            RunFailedError: the platform refused, or cannot be reached.
+        """
+        with self._told(f"cannot invoke the function {deployment.name}"):
+            answer = self._client.invoke(
+                FunctionName=deployment.name, Payload=json.dumps(event).encode()
+            )
+            payload: io.BufferedIOBase = answer["Payload"]
+            metadata = answer["ResponseMetadata"]
+            return Response(answer["StatusCode"], metadata["HTTPHeaders"], payload.read())
+
+    def remove(self, deployment: Deployment) -> None:
+        """Delete the function and mark it removed; one that is gone already is no error.
+
+        Raises:
+            RunFailedError: the platform refused, or cannot be reached.
+        """
+        self.delete(deployment.name)
+        self._journal.removed(Resource(self._platform, "function", deployment.name))
+
+    def delete(self, name: str) -> None:
+        """Delete a function and its URL by name; see :meth:`remove`."""
+        calls: tuple[Callable[..., Any], ...] = (
+            self._client.delete_function_url_config,
+            self._client.delete_function,
+        )
+        for call in calls:
+            with self._told(f"cannot delete the function {name}"):
+                try:
+                    call(FunctionName=name)
+                except self._client.exceptions.ResourceNotFoundException:
+                    continue
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Turn the SDK's errors into sentences."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            told = error.response.get("Error", {})
+            raise RunFailedError(
+                f"{self._platform}: {what}: {told.get('Message') or error}"
+                f" ({told.get('Code', 'unknown error')})"
+            ) from error
+        except BotoCoreError as error:
+            raise RunFailedError(f"{self._platform}: {what}: {error}") from error
+
+
+def create_request(
+    function: FunctionSpec, role: str, runtimes: Mapping[str, str] = RUNTIMES
+) -> dict[str, Any]:
+    """The arguments of CreateFunction.
+
+    Raises:
+        UnciaError: the memory is no whole number of MB, the timeout no whole number of seconds,
+            a time no whole number of milliseconds, or there is no package.
+    """
+    if function.package is None or function.handler is None or function.runtime is None:
+        raise UnciaError(f"the function {function.name} has no package to deploy")
+    request: dict[str, Any] = {
+        "FunctionName": function.name,
+        "Runtime": runtimes.get(function.runtime, function.runtime),
+        "Role": role,
+        "Handler": function.handler,
+        "Code": {"ZipFile": function.package},
+        "Tags": tags(function),
+    }
+    if function.memory is not None:
+        if function.memory % MIB:
+            raise UnciaError(
+                f"{function.name}: the memory {format_size(function.memory)} is not a whole number"
+                " of MB"
+            )
+        request["MemorySize"] = function.memory // MIB
+    if function.timeout is not None:
+        if function.timeout % NS_PER_S:
+            raise UnciaError(
+                f"{function.name}: the timeout {format_duration(function.timeout)} is not a whole"
+                " number of seconds"
+            )
+        request["Timeout"] = function.timeout // NS_PER_S
+    if function.environment:
+        request["Environment"] = {"Variables": dict(function.environment)}
+    return request
+
+
+def tags(function: FunctionSpec) -> dict[str, str]:
+    """What Lambda's API cannot say, as ``uncia:<key>``.
+
+    Raises:
+        UnciaError: a time is no whole number of milliseconds.
+    """
+    found: dict[str, str] = {}
+    for key, nanoseconds in (
+        ("keep-alive-ms", function.keep_alive),
+        ("pause-after-ms", function.pause_after),
+    ):
+        if nanoseconds is None:
+            continue
+        if nanoseconds % NS_PER_MS:
+            raise UnciaError(
+                f"{function.name}: {format_duration(nanoseconds)} is not a whole number of"
+                " milliseconds"
+            )
+        found[f"uncia:{key}"] = str(nanoseconds // NS_PER_MS)
+    for key, value in (
+        ("network", function.network),
+        ("max-instances", function.max_instances),
+        ("cpu-micro", function.cpu),
+    ):
+        if value is not None:
+            found[f"uncia:{key}"] = str(value)
+    return found

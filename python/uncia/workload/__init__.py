@@ -1,0 +1,1 @@
+"""What is sent, and when: arrival processes, mixes of functions, and the load generator."""

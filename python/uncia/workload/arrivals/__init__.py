@@ -1,0 +1,44 @@
+"""Arrival processes, one file each, found by their place in this package.
+
+A module here defines ``Process``: a form with a literal ``kind`` (the name a person writes) and
+``engine()``, the same process in the words of ``uncia-engine load``. The times themselves are drawn
+by the engine, from the seed, before the first request is sent.
+"""
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from pydantic import Field
+
+from uncia.workload.arrivals.base import ArrivalProcess
+
+
+def _processes() -> list[type[ArrivalProcess]]:
+    modules = (
+        importlib.import_module(f"{__name__}.{info.name}")
+        for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name)
+        if info.name != "base"
+    )
+    return [module.Process for module in modules]
+
+
+__all__ = ["PROCESSES", "ArrivalProcess", "Arrivals", "kinds"]
+
+PROCESSES: list[type[ArrivalProcess]] = _processes()
+
+if TYPE_CHECKING:
+    Arrivals = ArrivalProcess
+else:
+    Arrivals = Annotated[Union[tuple(PROCESSES)], Field(discriminator="kind")]  # noqa: UP007
+
+
+def kinds() -> list[str]:
+    """The names of all arrival processes."""
+    return [
+        kind for process in PROCESSES for kind in _literal(process.model_fields["kind"].annotation)
+    ]
+
+
+def _literal(annotation: Any) -> tuple[str, ...]:
+    return tuple(annotation.__args__)

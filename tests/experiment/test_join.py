@@ -1,0 +1,128 @@
+"""The join keeps every client row once and takes from the platform what is its to say."""
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncia import record
+from uncia.experiment.join import PLATFORM_COLUMNS, join, rename, shift, unmatched
+
+EPOCH = 1_760_000_000_000_000_000
+
+
+def rows(*given: dict[str, Any], epoch: int = EPOCH) -> pa.Table:
+    whole = [
+        {
+            "function": "f",
+            "attempt": 1,
+            "outcome": "ok",
+            **row,
+            "invocation": str(row["invocation"]),
+        }
+        for row in given
+    ]
+    if not whole:
+        return record.empty("invocations", epoch)
+    names = list(dict.fromkeys(name for row in whole for name in row))
+    data = {name: [row.get(name) for row in whole] for name in names}
+    return record.conform(pa.table(data), "invocations", epoch)
+
+
+def test_each_side_says_what_it_knows() -> None:
+    client = rows(
+        {"invocation": 1, "function": "mine", "outcome": "timeout", "sent": 5, "start": "warm"}
+    )
+    platform = rows(
+        {"invocation": 1, "function": "theirs", "outcome": "ok", "start": "cold", "billed": 7}
+    )
+    row = join(client, platform).rows.to_pylist()[0]
+    assert (row["function"], row["outcome"], row["sent"]) == ("mine", "timeout", 5)
+    assert (row["start"], row["billed"]) == ("cold", 7)
+
+
+def test_where_the_log_is_silent_the_headers_stand() -> None:
+    client = rows(
+        {"invocation": 1, "start": "warm", "cpu_user": 3}, {"invocation": 2, "cpu_user": 4}
+    )
+    platform = rows({"invocation": 1, "cpu_system": 9})
+    first, second = join(client, platform).rows.to_pylist()
+    assert (first["start"], first["cpu_user"], first["cpu_system"]) == ("warm", 3, 9)
+    assert (second["cpu_user"], second["cpu_system"]) == (4, None)
+
+
+def test_the_client_s_error_comes_first() -> None:
+    client = rows({"invocation": 1, "error": "reset"}, {"invocation": 2})
+    platform = rows({"invocation": 1, "error": "exited"}, {"invocation": 2, "error": "exited"})
+    assert join(client, platform).rows.column("error").to_pylist() == ["reset", "exited"]
+
+
+def test_strangers_and_repetitions_are_counted_and_kept_out() -> None:
+    client = rows({"invocation": 1}, {"invocation": 2})
+    platform = rows(
+        {"invocation": 1, "billed": 1}, {"invocation": 1, "billed": 2}, {"invocation": 9}
+    )
+    joined = join(client, platform)
+    assert (joined.matched, joined.strangers, joined.repeated) == (1, 1, 1)
+    assert joined.rows.column("invocation").to_pylist() == ["1", "2"]
+    assert joined.rows.column("billed").to_pylist() == [1, None]
+
+
+def test_unmatched_counts_what_was_answered_and_is_not_logged() -> None:
+    client = rows(
+        {"invocation": 1, "request_id": "a"},
+        {"invocation": 2, "request_id": "b"},
+        {"invocation": 3},
+    )
+    assert unmatched(client, rows({"invocation": 1})) == 1
+    assert unmatched(client, rows()) == 2
+    assert unmatched(client, rows({"invocation": 1}, {"invocation": 2})) == 0
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=40, unique=True),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2**62)), max_size=40),
+)
+def test_a_join_is_a_left_join(asked: list[int], logged: list[tuple[int, int]]) -> None:
+    client = rows(*({"invocation": number, "sent": number} for number in asked))
+    platform = rows(*({"invocation": number, "cpu_user": cpu} for number, cpu in logged))
+    joined = join(client, platform)
+    first: dict[int, int] = {}
+    for number, cpu in logged:
+        first.setdefault(number, cpu)
+    assert joined.rows.column("invocation").to_pylist() == [str(number) for number in asked]
+    assert joined.rows.column("cpu_user").to_pylist() == [first.get(number) for number in asked]
+    assert joined.matched == sum(number in first for number in asked)
+    assert joined.strangers == sum(number not in asked for number, _ in logged)
+    assert record.epoch_unix_ns(joined.rows) == EPOCH
+
+
+def test_a_platform_s_times_become_the_run_s() -> None:
+    log = rows({"invocation": 1, "started": EPOCH + 5, "execution": 3}, epoch=0)
+    row = shift(log, "invocations", EPOCH, "r").to_pylist()[0]
+    assert (row["run"], row["started"], row["execution"], row["ended"]) == ("r", 5, 3, None)
+
+
+def test_idle_intervals_move_too() -> None:
+    kind = record.schema("instances").field("idle").type
+    log = record.conform(
+        pa.table(
+            {
+                "function": ["u1-0-hello-3", "other"],
+                "instance": ["i", "j"],
+                "started": [EPOCH, EPOCH + 1],
+                "idle": pa.array([[{"start": EPOCH + 2, "end": EPOCH + 9}], None], kind),
+            }
+        ),
+        "instances",
+    )
+    moved = rename(shift(log, "instances", EPOCH, "r"), {"u1-0-hello-3": "hello"}).to_pylist()
+    assert moved[0]["idle"] == [{"start": 2, "end": 9}]
+    assert [row["started"] for row in moved] == [0, 1]
+    assert [row["function"] for row in moved] == ["hello", "other"]
+    assert moved[1]["idle"] is None
+
+
+def test_the_platform_s_columns_are_columns_of_the_table() -> None:
+    assert set(PLATFORM_COLUMNS) <= set(record.schema("invocations").names)

@@ -1,0 +1,297 @@
+"""Whole runs on the real platform with the real load generator, as a person starts them."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from run_helpers import (
+    LONG,
+    TINY,
+    Uncia,
+    description,
+    experiment,
+    finish,
+    function,
+    left_behind,
+    new_traces,
+    rows,
+    sending,
+    status,
+    traces,
+    wait_until,
+)
+
+SUMMARY_KEYS = {"invocations", "sent", "failed", "cold", "latency_ms", "tmr", "lag_us"}
+TARIFF_KEYS = {
+    "billable_vcpu_s",
+    "billable_gb_s",
+    "cost_usd_per_million",
+    "inflation_vcpu",
+    "inflation_memory",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+def test_a_run_from_beginning_to_end(
+    uncia: Uncia, tiny: Path, folder: Path, state_home: Path
+) -> None:
+    before = traces()
+    ended = finish(uncia("run", tiny, "--out", folder))
+    assert ended.code == 0, ended.err
+    assert str(folder / "report.html") in ended.out
+    assert sorted(entry.name for entry in folder.iterdir()) == [
+        "bill.parquet",
+        "instances.parquet",
+        "invocations.parquet",
+        "machine.parquet",
+        "report.html",
+        "run.yaml",
+        "spans.parquet",
+        "summary.json",
+    ]
+    summary = json.loads((folder / "summary.json").read_text())
+    table = rows(folder)
+
+    # Every request that was scheduled was sent and is one row, under its experiment.
+    assert list(summary["experiments"]) == ["warm.warmup", "warm", "cold"]
+    assert [found["sent"] for found in summary["experiments"].values()] == [2, 50, 4]
+    for name, found in summary["experiments"].items():
+        assert set(found) >= SUMMARY_KEYS
+        own = [row for row in table if row["experiment"] == name]
+        assert found["invocations"] == found["sent"] == len(own)
+        assert found["failed"] == 0
+    assert len({row["invocation"] for row in table}) == len(table) == 56
+    assert summary["experiments"]["cold"]["cold"] == 4
+    assert summary["experiments"]["warm"]["latency_ms"]["p50"] > 0
+
+    # The platform's log says of every row what the client cannot know.
+    for row in table:
+        for column in (
+            "request_id",
+            "start",
+            "instance",
+            "started",
+            "ended",
+            "queued",
+            "execution",
+            "billed",
+            "allocated_cpu",
+            "allocated_memory",
+            "cpu_user",
+            "cpu_system",
+            "memory_peak",
+        ):
+            assert row[column] is not None, (column, row)
+        assert row["allocated_memory"] == 512 << 20
+        assert row["function"] == "hello"
+        assert 0 < row["scheduled"] <= row["sent"] <= row["first_byte"] <= row["received"]
+        assert row["scheduled"] < row["started"] < row["ended"] < row["received"]
+        assert (row["initialization"] is not None) == (row["start"] == "cold")
+
+    instances = rows(folder, "instances")
+    assert {row["instance"] for row in table} == {row["instance"] for row in instances}
+    assert all(row["ended"] is not None and row["end_reason"] for row in instances)
+    known = {row["invocation"] for row in table}
+    spans = rows(folder, "spans")
+    assert {row["name"] for row in spans if row["clock"] == "function"} == {"handler"}
+    assert any(row["clock"] == "platform" for row in spans)
+    assert {row["invocation"] for row in spans if row["invocation"] is not None} <= known
+    assert any(row["counter"].startswith("cpu.") for row in rows(folder, "machine"))
+
+    # Bills: whole, and by experiment and function.
+    assert "aws-lambda-x86" in summary["tariffs"]
+    assert all(set(found) >= TARIFF_KEYS for found in summary["tariffs"].values())
+    assert summary["tariffs"]["aws-lambda-x86"]["rows"] == 56
+    bills = [row for row in rows(folder, "bill") if row["tariff"] == "aws-lambda-x86"]
+    whole = [row for row in bills if row["experiment"] is None]
+    assert [row["rows"] for row in whole] == [56]
+    assert sum(row["cost_usd"] for row in bills if row not in whole) == whole[0]["cost_usd"]
+
+    told = description(folder)
+    assert told["status"] == "complete"
+    assert told["failures"] == []
+    assert not [line for line in summary["warnings"] if "log" in line], "the join is complete"
+    assert left_behind(state_home) == []
+    assert new_traces(before) == set()
+
+
+def test_the_resolved_file_runs_again_with_the_same_schedule(
+    uncia: Uncia, tiny: Path, folder: Path, tmp_path: Path
+) -> None:
+    import yaml
+
+    assert finish(uncia("run", tiny, "--out", folder, "--only", "warm", "-q")).code == 0
+    again = tmp_path / "again.yaml"
+    again.write_text(yaml.safe_dump(description(folder)["file"], sort_keys=False))
+    second = tmp_path / "second"
+    assert finish(uncia("run", again, "--out", second, "--only", "warm", "-q")).code == 0
+
+    def schedule(run: Path) -> list[int]:
+        times = sorted(
+            int(str(row["scheduled"])) for row in rows(run) if row["experiment"] == "warm"
+        )
+        return [time - times[0] for time in times]
+
+    assert schedule(folder) == schedule(second)
+
+
+def test_an_undeclared_failure_ends_with_1_and_says_which(
+    uncia: Uncia, tmp_path: Path, folder: Path
+) -> None:
+    function(tmp_path / "raises", "def handler(event, context):\n    raise ValueError('no')\n")
+    arrivals = "{kind: constant, rate: 10/s, duration: 500ms}"
+    path = experiment(tmp_path, "./raises", arrivals)
+    ended = finish(uncia("run", path, "--out", folder))
+    assert ended.code == 1
+    assert "only: 5 of 5 function_error (declared: none)" in ended.err
+    table = rows(folder)
+    assert [row["outcome"] for row in table] == ["function_error"] * 5
+    assert all("ValueError" in str(row["error"]) for row in table)
+    assert status(folder) == "failed"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["experiments"]["only"]["failed"] == 5
+    assert (folder / "report.html").exists()
+    # The same, allowed on the command line, and declared in the file.
+    ended = finish(uncia("run", path, "--out", folder, "--overwrite", "--allow-failures", "-q"))
+    assert ended.code == 0
+    declared = experiment(tmp_path, "./raises", arrivals, expect="{function_error: all}")
+    ended = finish(uncia("run", declared, "--out", folder, "--overwrite", "-q"))
+    assert ended.code == 0, ended.err
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["experiments"]["only"]["failed"] == 0
+
+
+def test_throttling_is_a_row_and_may_be_declared(
+    uncia: Uncia, tmp_path: Path, folder: Path
+) -> None:
+    arrivals = "{kind: burst, sizes: [6]}"
+    limit = ", max_instances: 2"
+    path = experiment(tmp_path, "wait", arrivals, platform=limit)
+    ended = finish(uncia("run", path, "--out", folder, "-q"))
+    assert ended.code == 1
+    assert "only: 4 of 6 throttled (declared: none)" in ended.err
+    assert sorted(str(row["status"]) for row in rows(folder)) == ["200"] * 2 + ["429"] * 4
+    declared = experiment(
+        tmp_path, "wait", arrivals, platform=limit, expect="{throttled: at most 4}"
+    )
+    ended = finish(uncia("run", declared, "--out", folder, "--overwrite", "-q"))
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_its_rows_and_leaves_nothing(
+    number: signal.Signals, uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+) -> None:
+    before = traces()
+    path = tmp_path / "long.yaml"
+    path.write_text(LONG)
+    process = uncia("run", path, "--out", folder)
+    wait_until(sending(folder, "second"), process)
+    process.send_signal(number)
+    ended = finish(process, timeout_s=60)
+    assert ended.code == 128 + number, ended.err
+    table = rows(folder)
+    assert sum(row["experiment"] == "first" for row in table) == 10
+    second = [row for row in table if row["experiment"] == "second"]
+    assert len(second) > 10
+    assert all(row["outcome"] == "ok" and row["cpu_user"] is not None for row in second)
+    assert status(folder) == "interrupted"
+    assert (folder / "report.html").exists()
+    assert list(folder.glob("*.arrows")) == []
+    assert left_behind(state_home) == []
+    assert new_traces(before) == set()
+
+
+def test_a_signal_before_the_first_request_leaves_nothing(
+    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text(LONG)
+    process = uncia("run", path, "--out", folder)
+    wait_until(lambda: (folder / "run.yaml").exists(), process)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process, timeout_s=60).code == 143
+    assert status(folder) == "interrupted"
+    assert left_behind(state_home) == []
+
+
+def test_clean_removes_what_a_killed_run_left(
+    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+) -> None:
+    before = traces()
+    path = tmp_path / "long.yaml"
+    path.write_text(LONG)
+    process = uncia("run", path, "--out", folder)
+    wait_until(sending(folder, "second"), process)
+
+    # A run that goes on is left alone.
+    ended = finish(uncia("clean"))
+    assert ended.code == 0
+    assert "still goes on" in ended.out
+    assert process.poll() is None
+
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert [line for line in left_behind(state_home) if "uncia-engine" in line]
+    ended = finish(uncia("clean", "--dry-run"))
+    assert ended.code == 0
+    assert "embedded: engine" in ended.out
+    assert [line for line in left_behind(state_home) if "uncia-engine" in line]
+    assert status(folder) == "running"
+
+    ended = finish(uncia("clean"))
+    assert ended.code == 0, ended.out
+    assert left_behind(state_home) == []
+    assert new_traces(before) == set()
+    assert status(folder) == "crashed"
+    table = rows(folder)
+    assert sum(row["experiment"] == "first" for row in table) == 10
+    assert sum(row["experiment"] == "second" for row in table) > 10
+    assert list(folder.glob("*.arrows")) == []
+    assert "Nothing is left" in finish(uncia("clean")).out
+
+
+def test_bad_input_starts_nothing(uncia: Uncia, tiny: Path, folder: Path, state_home: Path) -> None:
+    tiny.write_text(TINY.replace("rate: 50/s", "rate: 50"))
+    ended = finish(uncia("run", tiny, "--out", folder))
+    assert ended.code == 2
+    assert f"{tiny}:9: experiments.warm.arrivals.rate: 50 has no unit" in ended.err
+    assert "Traceback" not in ended.err
+    assert not folder.exists()
+    assert left_behind(state_home) == []
+
+
+def test_a_function_that_cannot_be_deployed_fails_before_any_request(
+    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+) -> None:
+    path = experiment(tmp_path, "hello", "{kind: burst, sizes: [1]}")
+    path.write_text(path.read_text().replace("source: hello", "source: hello, memory: 1MB"))
+    ended = finish(uncia("run", path, "--out", folder))
+    assert ended.code == 1
+    assert "cannot create the function" in ended.err
+    assert "Traceback" not in ended.err
+    assert status(folder) == "failed"
+    assert left_behind(state_home) == []
+
+
+def test_a_dry_run_shows_the_plan_and_starts_nothing(
+    uncia: Uncia, tiny: Path, tmp_path: Path, state_home: Path
+) -> None:
+    ended = finish(uncia("run", tiny, "--dry-run", cwd=tmp_path))
+    assert ended.code == 0
+    assert "cold" in ended.out
+    assert not (tmp_path / "results").exists()
+    assert left_behind(state_home) == []

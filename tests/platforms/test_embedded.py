@@ -1,0 +1,154 @@
+"""The embedded platform through its adapter: real engine, real instances."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from uncia import functions
+from uncia.errors import RunFailedError, UnciaError
+from uncia.platforms import Context, FunctionSpec, embedded, journal, processes
+from uncia.platforms.embedded import EmbeddedPlatform, Options, Server
+from uncia.platforms.journal import Journal
+from uncia.units import MIB
+
+
+@pytest.fixture
+def platform(engine_binary: Path, state_home: Path) -> Iterator[EmbeddedPlatform]:
+    del engine_binary, state_home
+    opened = Journal("run-1", None)
+    found = embedded.connect(Options(kind="embedded"), Context("run-1", opened))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.close()
+        opened.close()
+
+
+def hello(name: str = "hello-1") -> FunctionSpec:
+    package = functions.package("hello", "python")
+    return FunctionSpec(
+        name=name,
+        package=package.read_bytes(),
+        runtime="python",
+        handler=package.handler,
+        memory=256 * MIB,
+    )
+
+
+def test_deploy_invoke_collect_remove(platform: EmbeddedPlatform, state_home: Path) -> None:
+    deployment = platform.deploy(hello())
+    assert platform.endpoint(deployment).url.startswith("http://127.0.0.1:")
+    answer = platform.invoke(deployment, {})
+    assert answer.status == 200
+    assert json.loads(answer.body)["message"] == "hello"
+    first = platform.collect()
+    assert first.invocations is not None
+    assert first.invocations.column("outcome").to_pylist() == ["ok"]
+    assert first.invocations.column("start").to_pylist() == ["cold"]
+    again = platform.collect()
+    assert again.invocations is not None
+    assert again.invocations.num_rows == 0, "each row is collected once"
+    assert again.instances is not None
+    assert again.instances.num_rows == 1
+    platform.remove(deployment)
+    platform.remove(deployment)
+    story = journal.read(journal.journal_folder() / "run-1.jsonl")
+    assert [resource.kind for resource in story.outstanding] == ["engine"]
+    with pytest.raises(RunFailedError, match="ResourceNotFoundException"):
+        platform.invoke(deployment, {})
+
+
+def test_what_is_created_is_in_the_journal_first(platform: EmbeddedPlatform) -> None:
+    platform.deploy(hello("kept"))
+    story = journal.read(journal.journal_folder() / "run-1.jsonl")
+    kinds = {resource.kind: resource for resource in story.outstanding}
+    assert kinds["function"].id == "kept"
+    identity = processes.identify(kinds["engine"].detail["pid"])
+    assert identity is not None
+    assert identity.detail() == kinds["engine"].detail
+    platform.close()
+    platform.close()
+    assert not Path(kinds["engine"].id).exists()
+    assert not processes.alive(identity)
+    assert journal.read(story.path).outstanding == []
+
+
+def test_a_function_twice_is_told_in_a_sentence(platform: EmbeddedPlatform) -> None:
+    platform.deploy(hello())
+    with pytest.raises(RunFailedError, match=r"cannot create .* \(ResourceConflictException\)"):
+        platform.deploy(hello())
+
+
+def test_nothing_of_the_user_s_aws_configuration_is_read(
+    platform: EmbeddedPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(
+        "[default]\nregion = nowhere\nendpoint_url = http://127.0.0.1:1\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "missing")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert platform._server is not None
+    client = embedded.client(platform._server.address)
+    assert client.list_functions()["Functions"] == []
+    assert platform.collect().invocations is not None
+
+
+def test_a_port_in_use_is_told_and_leaves_nothing(
+    engine_binary: Path, state_home: Path, platform: EmbeddedPlatform
+) -> None:
+    assert platform._server is not None
+    with pytest.raises(RunFailedError, match=r"did not start: .*in use"):
+        Server(state_home / "second", {}, listen=platform._server.address)
+
+
+def test_an_option_finer_than_the_engine_s_unit_is_refused() -> None:
+    options = Options.model_validate({"kind": "embedded", "keep_alive": "1500us"})
+    with pytest.raises(UnciaError, match=r"platform\.keep_alive must be a whole number of milli"):
+        options.engine()
+
+
+Uncia = Callable[..., "subprocess.Popen[str]"]
+
+
+def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
+    process = uncia(
+        "serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s", "--keep-alive", "1s"
+    )
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert ready["event"] == "listening"
+    client = embedded.client(ready["address"])
+    package = functions.package("hello", "python")
+    client.create_function(
+        FunctionName="hello",
+        Runtime="python3.11",
+        Role="arn:aws:iam::000000000000:role/any",
+        Handler=package.handler,
+        Code={"ZipFile": package.read_bytes()},
+    )
+    assert json.loads(client.invoke(FunctionName="hello")["Payload"].read())["message"] == "hello"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 0
+    process.communicate()
+    # The functions are still there after a restart.
+    server = Server(tmp_path / "s", {})
+    try:
+        found = embedded.client(server.address).list_functions()["Functions"]
+        assert [function["FunctionName"] for function in found] == ["hello"]
+    finally:
+        server.stop()
+
+
+def test_serve_refuses_a_wrong_unit(uncia: Uncia) -> None:
+    process = uncia("serve", "--keep-alive", "5")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "--keep-alive: '5' is not a duration" in err

@@ -1,0 +1,79 @@
+"""What is said in Lambda's own words and what travels as tags; what cannot be said is refused."""
+
+import pytest
+
+from uncia.errors import UnciaError
+from uncia.experiment.model import Settings
+from uncia.platforms import ADAPTERS, FunctionSpec, adapter
+from uncia.platforms.lambda_api import create_request, tags
+from uncia.units import MIB, NS_PER_MS, NS_PER_S
+
+ROLE = "arn:aws:iam::000000000000:role/uncia"
+
+
+def spec(**given: object) -> FunctionSpec:
+    return FunctionSpec(
+        **{"name": "f", "package": b"zip", "runtime": "python", "handler": "a.b", **given}  # type: ignore[arg-type]
+    )
+
+
+def test_the_request_in_lambda_s_words() -> None:
+    request = create_request(
+        spec(memory=1769 * MIB, timeout=3 * NS_PER_S, environment={"A": "b"}),
+        ROLE,
+        {"python": "python3.11"},
+    )
+    assert request == {
+        "FunctionName": "f",
+        "Runtime": "python3.11",
+        "Role": ROLE,
+        "Handler": "a.b",
+        "Code": {"ZipFile": b"zip"},
+        "Tags": {},
+        "MemorySize": 1769,
+        "Timeout": 3,
+        "Environment": {"Variables": {"A": "b"}},
+    }
+
+
+def test_what_is_left_out_is_the_platform_s_choice() -> None:
+    request = create_request(spec(runtime="python3.9"), ROLE)
+    assert request["Runtime"] == "python3.9"
+    assert {"MemorySize", "Timeout", "Environment"} & set(request) == set()
+
+
+def test_the_rest_travels_as_tags() -> None:
+    wanted = spec(
+        keep_alive=5 * NS_PER_S, pause_after=0, network="host", max_instances=7, cpu=500_000
+    )
+    assert tags(wanted) == {
+        "uncia:keep-alive-ms": "5000",
+        "uncia:pause-after-ms": "0",
+        "uncia:network": "host",
+        "uncia:max-instances": "7",
+        "uncia:cpu-micro": "500000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"memory": 128 * MIB + 1}, "not a whole number of MB"),
+        ({"timeout": 1500 * NS_PER_MS}, "timeout 1500ms is not a whole number of seconds"),
+        ({"keep_alive": 1}, "1ns is not a whole number of milliseconds"),
+        ({"package": None}, "no package"),
+    ],
+)
+def test_what_the_api_cannot_say_is_refused(given: dict[str, object], told: str) -> None:
+    with pytest.raises(UnciaError, match=told):
+        create_request(spec(**given), ROLE)
+
+
+def test_every_adapter_keeps_to_the_form() -> None:
+    for kind, module in ADAPTERS.items():
+        assert module.Options.model_fields["kind"].annotation.__args__ == (kind,)
+        assert set(Settings.model_fields) >= module.CAPABILITIES.settings
+        assert callable(module.connect)
+        assert callable(module.clean)
+    with pytest.raises(UnciaError, match="not a kind of platform"):
+        adapter("lambada")

@@ -5,9 +5,10 @@
 //! Whoever drives it (the worker with the real clock, a simulator with a virtual one) carries the
 //! decisions out and reports back. The scheduler keeps the books: which instance does what, who
 //! waits, which timer is next. The choices that one may want to make differently are small traits,
-//! one file each: [`Admission`], [`Scaling`], [`Reuse`], [`Retention`], [`Eviction`].
+//! one file each: [`Admission`], [`Scaling`], [`Binding`], [`Reuse`], [`Retention`], [`Eviction`].
 
 mod admission;
+mod bind;
 mod evict;
 mod keep_alive;
 mod reuse;
@@ -16,6 +17,7 @@ mod scheduler;
 mod timers;
 
 pub use admission::{Admission, ConcurrencyLimits, Load};
+pub use bind::{Binding, EarlyBinding, LateBinding};
 pub use evict::{Eviction, LeastRecentlyUsed};
 pub use keep_alive::{FixedKeepAlive, Retention, Schedule};
 pub use reuse::{MostRecentlyUsed, Reuse};

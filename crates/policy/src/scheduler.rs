@@ -4,15 +4,17 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::timers::{Timer, Timers};
 use crate::{
-    Admission, ConcurrencyLimits, Decision, Demand, Event, Eviction, FixedKeepAlive, FunctionId,
-    FunctionSettings, Idle, InstanceId, LeastRecentlyUsed, Load, MostRecentlyUsed, Nanos,
-    OnePerRequest, Rejection, RequestId, Retention, Reuse, Scaling, StopReason,
+    Admission, Binding, ConcurrencyLimits, Decision, Demand, EarlyBinding, Event, Eviction,
+    FixedKeepAlive, FunctionId, FunctionSettings, Idle, InstanceId, LeastRecentlyUsed, Load,
+    MostRecentlyUsed, Nanos, OnePerRequest, Rejection, RequestId, Retention, Reuse, Scaling,
+    StopReason,
 };
 
 /// The choices that a [`Scheduler`] leaves to others.
 pub struct Policies {
     pub admission: Box<dyn Admission>,
     pub scaling: Box<dyn Scaling>,
+    pub binding: Box<dyn Binding>,
     pub reuse: Box<dyn Reuse>,
     pub retention: Box<dyn Retention>,
     pub eviction: Box<dyn Eviction>,
@@ -24,6 +26,7 @@ impl Default for Policies {
         Self {
             admission: Box::new(ConcurrencyLimits),
             scaling: Box::new(OnePerRequest),
+            binding: Box::new(EarlyBinding),
             reuse: Box::new(MostRecentlyUsed),
             retention: Box::new(FixedKeepAlive),
             eviction: Box::new(LeastRecentlyUsed),
@@ -43,8 +46,7 @@ pub struct Counts {
 }
 
 /// A request that waits, and the instance that was started on its behalf, unless that one serves
-/// another by now. The request goes to whichever instance is free first; it fails only if its own
-/// instance fails to start before.
+/// another by now. It fails only if its own instance fails to start.
 #[derive(Debug)]
 struct Waiting {
     request: RequestId,
@@ -82,9 +84,9 @@ struct Instance {
 
 /// One request per instance at a time, a new instance when none is free, up to a limit.
 ///
-/// * A request takes an idle instance if there is one. Otherwise it waits, an instance is started
-///   for it, and it takes whatever instance of its function is free first. An instance whose
-///   request was served elsewhere becomes idle.
+/// * A request takes an idle instance if there is one. Otherwise an instance is started for it,
+///   and it waits for that one, or for whichever is free first if the [`Binding`] says so. An
+///   instance whose request was served elsewhere becomes idle.
 /// * At most `max_instances` requests are in flight. When that many instances exist and another
 ///   function needs one, an idle one is evicted; only instances that are being started for a
 ///   request that was served elsewhere may exceed the limit, until they are ready.
@@ -302,8 +304,12 @@ impl Scheduler {
     /// Gives what waits to what is idle, and starts what is missing.
     fn serve(&mut self, id: FunctionId, out: &mut Vec<Decision>) {
         let Some(function) = self.functions.get_mut(&id) else { return };
+        let late = self.policies.binding.late();
         while !function.idle.is_empty() {
-            let Some(waiting) = function.waiting.pop_front() else { break };
+            let next = function.waiting.iter().position(|waiting| late || waiting.own.is_none());
+            let Some(waiting) = next.and_then(|index| function.waiting.remove(index)) else {
+                break;
+            };
             let idle = function.idle.remove(self.policies.reuse.choose(&function.idle));
             self.timers.clear(idle.instance);
             if let Some(instance) = self.instances.get_mut(&idle.instance) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use uncia_policy::{
-    Decision, Event, FunctionId, FunctionSettings, InstanceId, Nanos, Policies, Rejection,
-    RequestId, Scheduler,
+    Decision, Event, FunctionId, FunctionSettings, InstanceId, LateBinding, Nanos, Policies,
+    Rejection, RequestId, Scheduler,
 };
 
 const WORKER_LIMIT: u32 = 6;
@@ -61,9 +61,13 @@ struct Driver {
 }
 
 impl Driver {
-    fn new() -> Self {
+    fn new(late: bool) -> Self {
+        let mut policies = Policies::default();
+        if late {
+            policies.binding = Box::new(LateBinding);
+        }
         let mut driver = Self {
-            scheduler: Scheduler::new(Policies::default(), WORKER_LIMIT),
+            scheduler: Scheduler::new(policies, WORKER_LIMIT),
             now: 0,
             wake_at: None,
             next_request: 0,
@@ -249,8 +253,9 @@ proptest! {
     #[test]
     fn promises_are_kept_and_every_request_is_answered(
         steps in prop::collection::vec(step(), 0..200),
+        late in any::<bool>(),
     ) {
-        let mut driver = Driver::new();
+        let mut driver = Driver::new(late);
         for step in &steps {
             driver.step(step);
         }
@@ -262,7 +267,7 @@ proptest! {
     #[test]
     fn the_same_events_give_the_same_decisions(steps in prop::collection::vec(step(), 0..80)) {
         let run = || {
-            let mut driver = Driver::new();
+            let mut driver = Driver::new(false);
             for step in &steps {
                 driver.step(step);
             }
@@ -312,4 +317,31 @@ fn an_arrival_at_the_end_of_the_keep_alive_finds_no_instance() {
     scheduler.on_event(SETTINGS.keep_alive, &event, &mut out);
     assert!(out.iter().any(|d| matches!(d, Decision::Stop { .. })), "{out:?}");
     assert!(out.iter().any(|d| matches!(d, Decision::Start { .. })), "{out:?}");
+}
+
+/// How many of `requests` at once, that each take no time, are the first of their instance, when
+/// one instance is ready before the others.
+fn cold_starts(late: bool, requests: u64) -> usize {
+    let mut driver = Driver::new(late);
+    for _ in 0..requests {
+        driver.step(&Step::Arrive(0));
+    }
+    let mut served = BTreeSet::new();
+    while let Some(first) = driver.nth(0, |state| *state == State::Starting) {
+        driver.step(&Step::Ready(0));
+        served.insert(first);
+        while driver.count(|state| matches!(state, State::Busy(_))) > 0 {
+            driver.step(&Step::Done(0, true));
+        }
+        if driver.waiting.is_empty() {
+            break;
+        }
+    }
+    served.len()
+}
+
+#[test]
+fn binding_decides_whether_a_burst_shares_what_is_ready_first() {
+    assert_eq!(cold_starts(false, 4), 4);
+    assert_eq!(cold_starts(true, 4), 1);
 }

@@ -24,6 +24,9 @@ pub struct Config {
     pub max_instances: u32,
     /// Whether the CPU quota holds during initialization too.
     pub init_throttled: bool,
+    /// Whether a request for which an instance is being started may be served by another that is
+    /// free before.
+    pub binding: BindingName,
     /// What instances can reach unless their function says otherwise.
     pub default_network: NetworkName,
     /// Names in the Host header that are accepted besides those of the loopback interface.
@@ -52,6 +55,7 @@ impl Default for Config {
             pause_after_ms: 50,
             max_instances: 100,
             init_throttled: false,
+            binding: BindingName::Early,
             default_network: NetworkName::None,
             allowed_hosts: Vec::new(),
             runtimes: Runtimes::default(),
@@ -71,6 +75,14 @@ impl Default for Config {
 pub struct Runtimes {
     pub python: Option<PathBuf>,
     pub node: Option<PathBuf>,
+}
+
+/// When a request is tied to the instance that serves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BindingName {
+    Early,
+    Late,
 }
 
 /// [`Network`] as it is written.

@@ -252,7 +252,9 @@ pub fn list(api: &Api, query: &str) -> Result<Answer, ApiError> {
         Some(text) => match text.parse() {
             Ok(number @ 1..=10_000) => usize::min(number, MAX_ITEMS),
             _ => {
-                return Err(ApiError::invalid(format!("MaxItems must be 1 to 10000, not {text:?}")));
+                return Err(ApiError::invalid(format!(
+                    "MaxItems must be 1 to 10000, not {text:?}"
+                )));
             }
         },
     };

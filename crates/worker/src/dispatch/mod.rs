@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, oneshot};
 use uncia_policy::{
-    Counts, Decision, Event, FunctionId, InstanceId, Nanos, Policies, Rejection, RequestId,
-    Scheduler,
+    Counts, Decision, Event, FunctionId, InstanceId, LateBinding, Nanos, Policies, Rejection,
+    RequestId, Scheduler,
 };
 use uncia_record::{Instance as InstanceRow, Invocation, Span};
 
 use crate::clock;
-use crate::config::Config;
+use crate::config::{BindingName, Config};
 use crate::function::Function;
 use crate::instance::{Host, Outcome, StartError};
 use crate::meterlog::{LogError, MeterLog};
@@ -111,9 +111,13 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Takes over the host; the policies are Lambda's as far as they are known.
+    /// Takes over the host; the policies are Lambda's as far as they are known, or as configured.
     pub fn new(config: Config, host: Arc<Host>, log: Arc<MeterLog>) -> Arc<Self> {
-        let scheduler = Scheduler::new(Policies::default(), config.max_instances);
+        let mut policies = Policies::default();
+        if config.binding == BindingName::Late {
+            policies.binding = Box::new(LateBinding);
+        }
+        let scheduler = Scheduler::new(policies, config.max_instances);
         let books = Books {
             scheduler,
             functions: HashMap::new(),

@@ -13,12 +13,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::cgroup::Group;
-use super::clock::unix_ns;
 use super::log::Log;
 use super::meter::{Meter, Sampler};
 use super::runtime_api::{AnswerKind, Api};
 use super::spawn;
 use super::wire::{self, Exit, Order, Report};
+use crate::clock::unix_ns;
 use crate::instance::{Outcome, Reply, Request, Usage};
 
 /// Between two attempts to thaw an instance that was killed: while it was being frozen, it may have
@@ -115,6 +115,7 @@ impl Inner {
         for server in self.servers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             server.abort();
         }
+        self.api.close();
         self.meter.finish();
         let end = End::of(exit);
         let own = self.clone();

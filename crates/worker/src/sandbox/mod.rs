@@ -6,7 +6,8 @@
 //!
 //! | module | concern |
 //! |---|---|
-//! | [`host`] | what all instances share; starting one |
+//! | [`host`] | what all instances share |
+//! | [`start`] | starting one |
 //! | [`live`] | a running instance: invoke, freeze, stop |
 //! | [`spawn`] | processes in fresh namespaces, from one long-lived thread |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
@@ -20,7 +21,6 @@
 
 mod capabilities;
 mod cgroup;
-mod clock;
 mod descriptor;
 mod environment;
 mod host;
@@ -32,12 +32,14 @@ mod meter;
 mod rootfs;
 mod runtime_api;
 mod spawn;
+mod start;
 mod sweep;
 mod wire;
 
 pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
 };
-pub use host::{Host, HostError, Started, Tuning};
+pub use host::{Host, HostError, Tuning};
 pub use init::enter_if_asked;
 pub use live::Instance;
+pub use start::Started;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
@@ -10,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
 use tokio::task::JoinSet;
 
-use super::clock::unix_ns;
 use super::http1::{Body, Head, HttpError, Reader, head, response};
+use crate::clock::unix_ns;
 use crate::instance::Request;
 
 /// Lambda's limit of an answer: 6 MiB and 100 bytes.
@@ -20,6 +21,9 @@ pub const MAX_ANSWER: u64 = 6 * 1024 * 1024 + 100;
 /// Connections of one instance at a time. Runtimes use one or two; a function that opens more must
 /// not use up the worker's descriptors.
 const MAX_CONNECTIONS: usize = 8;
+
+/// After a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Payloads up to this size are sent in one write with their head.
 const ONE_WRITE: usize = 64 * 1024;
@@ -120,6 +124,13 @@ impl Api {
     /// Serves connections until it is dropped.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         accept(listener, |stream| self.clone().converse(stream)).await;
+    }
+
+    /// Forgets the runtime, which has ended: nothing is handed to it any more.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.waiting = None;
+        state.current = None;
     }
 
     /// Hands an event to the runtime as soon as it asks for one.
@@ -316,7 +327,7 @@ where
                     connections.spawn(serve(stream));
                 }
                 // The client gave up, or the worker has no descriptor left: others may come later.
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = connections.join_next() => {}
         }

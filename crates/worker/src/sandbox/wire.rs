@@ -65,6 +65,8 @@ pub enum Report {
     Running { phases: Vec<(String, i64, i64)> },
     /// The sandbox could not be built.
     Failed(String),
+    /// It could, but the runtime's program does not run in it.
+    NotRunnable(String),
     /// The runtime's process has ended.
     Exited(Exit),
 }

@@ -68,7 +68,8 @@ async fn own_runtime() {
 async fn missing() {
     let function = Function::new(Runtime::Provided, &[], "anything");
     match function.try_start().await.result {
-        Err(StartError::Sandbox(message)) => {
+        Err(StartError::Init { error_type, message, .. }) => {
+            assert_eq!(error_type, "Runtime.InvalidEntrypoint");
             assert!(message.contains("/var/task/bootstrap"), "{message}");
         }
         Err(error) => panic!("{error}"),

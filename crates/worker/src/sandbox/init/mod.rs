@@ -24,8 +24,8 @@ use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::clock::unix_ns;
 use super::wire::{self, Config, Exit, Order, Report};
+use crate::clock::unix_ns;
 
 /// The hidden subcommand.
 pub const ARGUMENT: &str = "__instance";
@@ -78,7 +78,12 @@ pub fn enter_if_asked() -> Option<ExitCode> {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // The worker may be gone already, and then nobody wants to know.
-            let _ = wire::send(CONTROL, &Report::Failed(failure.to_string()), &[]);
+            let message = failure.to_string();
+            let report = match failure {
+                Failure::Program(..) => Report::NotRunnable(message),
+                _ => Report::Failed(message),
+            };
+            let _ = wire::send(CONTROL, &report, &[]);
             ExitCode::FAILURE
         }
     })

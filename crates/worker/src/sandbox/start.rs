@@ -1,0 +1,473 @@
+//! How an instance starts.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use nix::fcntl::OFlag;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::cgroup::{CgroupError, Controller, Group, Limits, PERIODS_US};
+use super::descriptor::readable;
+use super::environment::{self, CHAIN_PORT, RUNTIME_API_PORT};
+use super::host::Host;
+use super::live::{Guard, Inner, Instance};
+use super::log::Log;
+use super::meter::{Meter, Source};
+use super::rootfs::{GROUP_ID, Root};
+use super::runtime_api::{Api, Initialized, accept};
+use super::spawn::Launch;
+use super::sweep;
+use super::wire::{self, Config, Report};
+use crate::clock::unix_ns;
+use crate::instance::{ChainService, InstanceSpec, Network, Phase, Runtime, StartError};
+
+/// Users of instances: numbers that no account has, each instance another, so that what the kernel
+/// counts for each user (pending signals, pipe buffers, keys, watches) is nobody else's.
+const FIRST_USER: u32 = 1_900_000_000;
+const USERS: u32 = 65_536;
+
+/// The user of all functions where a container allows no such numbers: Lambda's.
+const ORDINARY_USER: u32 = 993;
+
+/// `/tmp` takes at most this part of the memory, because what is in it counts as the function's
+/// memory: a full `/tmp` must be an error that the function sees, not the end of it.
+const TMP_NUMERATOR: u64 = 3;
+const TMP_DENOMINATOR: u64 = 4;
+
+/// How long building a sandbox may take before its first process is given up.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How a start went.
+pub struct Started {
+    pub result: Result<Instance, StartError>,
+    pub phases: Vec<Phase>,
+    /// The whole start, until the runtime asked for its first request or failed.
+    pub initialization_ns: i64,
+    /// The last of what was printed meanwhile.
+    pub log_tail: Bytes,
+}
+
+/// What the first process reports, and the descriptors that come with it.
+type Reports = mpsc::UnboundedReceiver<(Report, Vec<OwnedFd>)>;
+
+/// An instance whose first process has been started.
+struct Launched {
+    inner: Arc<Inner>,
+    reports: Reports,
+    initialized: oneshot::Receiver<Initialized>,
+}
+
+impl Host {
+    /// Starts an instance and waits until its runtime asks for the first request.
+    pub async fn start(self: &Arc<Self>, spec: InstanceSpec) -> Started {
+        let began = unix_ns();
+        let mut phases = Vec::new();
+        let mut log_tail = Bytes::new();
+        let result = self.try_start(&spec, &mut phases, &mut log_tail).await;
+        // A start ends when the runtime is ready, not when this task gets to know it.
+        let ended = match &result {
+            Ok(_) => phases.last().map_or_else(unix_ns, |phase: &Phase| phase.end),
+            Err(_) => unix_ns(),
+        };
+        Started { result, phases, initialization_ns: ended - began, log_tail }
+    }
+
+    async fn try_start(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+        phases: &mut Vec<Phase>,
+        log_tail: &mut Bytes,
+    ) -> Result<Instance, StartError> {
+        let began = unix_ns();
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(StartError::Sandbox("the worker is closing".into()));
+        }
+        let root = self.roots.get(&spec.runtime).ok_or_else(|| {
+            StartError::Sandbox(format!("this machine has no runtime {:?}", spec.runtime))
+        })?;
+        check(spec)?;
+        let limits = Limits {
+            memory_bytes: spec.memory_bytes,
+            pids_max: spec.pids_max,
+            cpu_micro: spec.cpu_micro,
+            period_us: spec.period_us,
+        };
+        let group = self.group(spec, limits).await?;
+        let grouped = unix_ns();
+        phases.push(Phase { name: "cgroup", start: began, end: grouped });
+
+        let Launched { inner, mut reports, initialized } = self.launch(spec, root, group).await?;
+        let guard = Guard::new(&inner);
+        let result = async {
+            let executed = self.built(spec, &inner, &mut reports, grouped, phases).await?;
+            self.initialized(spec, &inner, initialized, executed, phases).await?;
+            if !spec.init_throttled
+                && let Some(group) = &inner.group
+            {
+                group.set_quota(&limits).map_err(sandbox)?;
+            }
+            Ok(())
+        }
+        .await;
+        *log_tail = inner.log.tail();
+        match result {
+            Ok(()) => {
+                guard.release();
+                Ok(Instance::new(inner))
+            }
+            Err(error) => {
+                inner.kill();
+                inner.gone().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn group(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+        limits: Limits,
+    ) -> Result<Option<Group>, StartError> {
+        if self.layout.is_none() {
+            return Ok(None);
+        }
+        let (host, id, throttled) = (self.clone(), spec.id.clone(), spec.init_throttled);
+        let made = tokio::task::spawn_blocking(move || {
+            let Some(layout) = &host.layout else { return Ok(None) };
+            let group = Group::create(layout, &id, &limits)?;
+            if throttled {
+                group.set_quota(&limits)?;
+            }
+            Ok::<_, CgroupError>(Some(group))
+        });
+        made.await.map_err(sandbox)?.map_err(sandbox)
+    }
+
+    /// Starts the first process and what serves the instance.
+    async fn launch(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+        root: &Root,
+        group: Option<Group>,
+    ) -> Result<Launched, StartError> {
+        let (control, theirs) = wire::pair().map_err(sandbox)?;
+        let (read, output) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(sandbox)?;
+        nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+            .map_err(sandbox)?;
+        let (api, initialized) = Api::new(spec.function_arn.clone());
+
+        // With the host's network, the API is on the host's loopback, at a port of its own.
+        let own_network = spec.network != Network::Host;
+        let mut listener = None;
+        let mut address = format!("127.0.0.1:{RUNTIME_API_PORT}");
+        if !own_network {
+            let host_side = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(sandbox)?;
+            address = host_side.local_addr().map_err(sandbox)?.to_string();
+            listener = Some(host_side);
+        }
+        let config = self.config(spec, root, group.as_ref(), &address, own_network);
+        // It waits in the socket, so that the process finds it as soon as it runs.
+        wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
+            StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
+                "the function's environment is too large".into()
+            } else {
+                error.to_string()
+            })
+        })?;
+        let launch = Launch {
+            label: sweep::label(&self.name, &spec.id),
+            control: theirs,
+            output,
+            own_network,
+            user_namespace: !self.capabilities.root,
+        };
+        let child = self
+            .spawner
+            .start(launch)
+            .await
+            .map_err(|error| StartError::Sandbox(format!("cannot start a process: {error}")))?;
+        let pid = child.pid;
+        let source = group.as_ref().map_or(Source::Process, |it| Source::Groups(it.counters()));
+        let meter = Arc::new(Meter::new(source));
+        self.sampler.add(&meter);
+        let inner = Arc::new(Inner {
+            id: spec.id.clone(),
+            api: api.clone(),
+            meter,
+            log: Arc::new(Log::new(read).map_err(sandbox)?),
+            group,
+            sampler: self.sampler.clone(),
+            pid,
+            pidfd: readable(child.into_pidfd()).map_err(sandbox)?,
+            control: readable(control).map_err(sandbox)?,
+            ended: watch::Sender::new(None),
+            doomed: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            servers: Mutex::default(),
+        });
+        if let Some(listener) = listener {
+            inner.serve(api.serve(listener));
+        }
+        let log = inner.log.clone();
+        inner.serve(async move { log.follow().await });
+        self.lock().insert(spec.id.clone(), inner.clone());
+        if self.closed.load(Ordering::SeqCst) {
+            inner.kill();
+        }
+
+        let (send, reports) = mpsc::unbounded_channel();
+        let (host, own) = (self.clone(), inner.clone());
+        tokio::spawn(async move {
+            let id = own.id.clone();
+            own.supervise(send).await;
+            host.lock().remove(&id);
+        });
+        Ok(Launched { inner, reports, initialized })
+    }
+
+    fn config(
+        &self,
+        spec: &InstanceSpec,
+        root: &Root,
+        group: Option<&Group>,
+        api: &str,
+        own_network: bool,
+    ) -> Config {
+        let mut arguments = environment::command(spec, &root.command);
+        let program = PathBuf::from(&arguments[0]);
+        if spec.runtime == Runtime::Provided {
+            arguments.truncate(1);
+        }
+        let mut listen = vec![];
+        if own_network {
+            listen.push(RUNTIME_API_PORT);
+        }
+        if spec.network == Network::Platform {
+            listen.push(CHAIN_PORT);
+        }
+        let mut files = Vec::new();
+        if !own_network {
+            for file in ["/etc/resolv.conf", "/etc/hosts"] {
+                if let Ok(path) = fs::canonicalize(file) {
+                    files.push((path, PathBuf::from(file)));
+                }
+            }
+        }
+        let most = spec.memory_bytes / TMP_DENOMINATOR * TMP_NUMERATOR;
+        Config {
+            hostname: "localhost".into(),
+            root: root.path.clone(),
+            code: spec.code.clone(),
+            tmp_bytes: spec.ephemeral_bytes.min(most),
+            uid: self.user(),
+            gid: GROUP_ID,
+            user_namespace: !self.capabilities.root,
+            own_network,
+            max_processes: self.max_processes(spec),
+            listen,
+            files,
+            join: group.map(Group::join_files).unwrap_or_default(),
+            thaw: group.and_then(Group::thaw_file),
+            program,
+            arguments,
+            environment: environment::build(spec, &root.version, api).into_iter().collect(),
+        }
+    }
+
+    /// The limit of processes where no control group holds it.
+    fn max_processes(&self, spec: &InstanceSpec) -> Option<u64> {
+        let grouped = self.layout.as_ref().is_some_and(|it| it.has(Controller::Pids));
+        (!grouped && self.capabilities.enforced.pids).then_some(spec.pids_max)
+    }
+
+    fn user(&self) -> u32 {
+        if self.unique_users {
+            FIRST_USER + self.next_user.fetch_add(1, Ordering::Relaxed) % USERS
+        } else {
+            ORDINARY_USER
+        }
+    }
+
+    /// Waits until the runtime's program runs; returns since when.
+    async fn built(
+        &self,
+        spec: &InstanceSpec,
+        inner: &Arc<Inner>,
+        reports: &mut Reports,
+        spawned: i64,
+        phases: &mut Vec<Phase>,
+    ) -> Result<i64, StartError> {
+        let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
+        loop {
+            let report = tokio::time::timeout_at(deadline, reports.recv())
+                .await
+                .map_err(|_| StartError::Sandbox("building it took too long".into()))?;
+            match report {
+                Some((Report::Listening, fds)) => {
+                    let mut listeners = fds.into_iter().map(listener);
+                    if let Some(api) = listeners.next() {
+                        inner.serve(inner.api.clone().serve(api.map_err(sandbox)?));
+                    }
+                    if let Some(chain) = listeners.next() {
+                        inner.serve(serve_chain(chain.map_err(sandbox)?, self.chain.clone()));
+                    }
+                }
+                Some((Report::Running { phases: inside }, _)) => {
+                    let entered = inside.first().map_or(spawned, |(_, start, _)| *start);
+                    phases.push(Phase { name: "spawn", start: spawned, end: entered });
+                    for (name, start, end) in inside {
+                        let name = match name.as_str() {
+                            "network" => "network",
+                            "mounts" => "mounts",
+                            _ => "exec",
+                        };
+                        phases.push(Phase { name, start, end });
+                    }
+                    if let Some(pid) = runtime_process(inner) {
+                        inner.meter.set_runtime(pid);
+                    }
+                    return Ok(phases.last().map_or_else(unix_ns, |phase| phase.end));
+                }
+                Some((Report::Failed(message), _)) => return Err(StartError::Sandbox(message)),
+                Some((Report::NotRunnable(message), _)) => {
+                    return Err(not_runnable(spec.runtime, message));
+                }
+                Some((Report::Exited(_), _)) => {}
+                None => {
+                    let end = inner.gone().await;
+                    return Err(StartError::Sandbox(end.description));
+                }
+            }
+        }
+    }
+
+    /// Waits until the runtime asks for its first request.
+    async fn initialized(
+        &self,
+        spec: &InstanceSpec,
+        inner: &Arc<Inner>,
+        outcome: oneshot::Receiver<Initialized>,
+        executed: i64,
+        phases: &mut Vec<Phase>,
+    ) -> Result<(), StartError> {
+        let outcome = tokio::select! {
+            biased;
+            outcome = outcome => outcome,
+            end = inner.gone() => {
+                return Err(if end.killed && inner.meter.out_of_memory() {
+                    StartError::OutOfMemory
+                } else {
+                    StartError::Exited(end.description)
+                });
+            }
+            () = tokio::time::sleep(spec.init_timeout) => {
+                return Err(StartError::Timeout(spec.init_timeout));
+            }
+        };
+        match outcome {
+            Ok(Initialized::Ready { at, began }) => {
+                // What a function says about itself is believed only within reason.
+                match began.filter(|began| (executed..=at).contains(began)) {
+                    Some(began) => {
+                        phases.push(Phase { name: "runtime", start: executed, end: began });
+                        phases.push(Phase { name: "handler", start: began, end: at });
+                    }
+                    None => phases.push(Phase { name: "runtime", start: executed, end: at }),
+                }
+                Ok(())
+            }
+            Ok(Initialized::Failed { error_type, payload }) => Err(init_error(error_type, payload)),
+            Err(_) => Err(StartError::Sandbox("the Runtime API is gone".into())),
+        }
+    }
+}
+
+fn sandbox(error: impl std::fmt::Display) -> StartError {
+    StartError::Sandbox(error.to_string())
+}
+
+/// Whether what the platform asks for can be built.
+fn check(spec: &InstanceSpec) -> Result<(), StartError> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if spec.id.is_empty() || !spec.id.bytes().all(fine) {
+        return Err(StartError::Sandbox(format!("{:?} is no name for an instance", spec.id)));
+    }
+    if !PERIODS_US.contains(&spec.period_us) {
+        return Err(StartError::Sandbox(CgroupError::Period(spec.period_us).to_string()));
+    }
+    let readable = fs::metadata(&spec.code)
+        .is_ok_and(|it| it.is_dir() && it.permissions().mode() & 0o005 == 0o005);
+    if !readable {
+        let folder = spec.code.display();
+        return Err(StartError::Sandbox(format!("{folder} is no folder that everybody may read")));
+    }
+    Ok(())
+}
+
+/// The runtime's process in the worker's numbering: the only one of the group, or the only child of
+/// the first process.
+fn runtime_process(inner: &Inner) -> Option<i32> {
+    inner.group.as_ref().and_then(Group::leader).or_else(|| {
+        let pid = inner.pid;
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    })
+}
+
+fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::from(fd);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// Serves Invoke to the function itself.
+async fn serve_chain(listener: TcpListener, chain: ChainService) {
+    accept(listener, |stream| {
+        let chain = chain.clone();
+        async move {
+            // Without it, answers may be late by 40 ms.
+            let _ = stream.set_nodelay(true);
+            let service = service_fn(move |request| {
+                let answer = chain(request);
+                async move { Ok::<_, std::convert::Infallible>(answer.await) }
+            });
+            // The function may close the connection as it likes.
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        }
+    })
+    .await;
+}
+
+/// A program of ours that does not run is our fault, and the function's own is its.
+fn not_runnable(runtime: Runtime, message: String) -> StartError {
+    if runtime != Runtime::Provided {
+        return StartError::Sandbox(message);
+    }
+    let error_type = "Runtime.InvalidEntrypoint";
+    let payload = serde_json::json!({ "errorType": error_type, "errorMessage": message });
+    StartError::Init { error_type: error_type.into(), message, payload: payload.to_string().into() }
+}
+
+/// Takes an error object apart.
+fn init_error(header: Option<String>, payload: Bytes) -> StartError {
+    let object: serde_json::Value = serde_json::from_slice(&payload).unwrap_or_default();
+    let text = |key: &str| object.get(key).and_then(|it| it.as_str()).map(str::to_owned);
+    StartError::Init {
+        error_type: text("errorType").or(header).unwrap_or_else(|| "Runtime.Unknown".into()),
+        message: text("errorMessage").unwrap_or_default(),
+        payload,
+    }
+}

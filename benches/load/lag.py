@@ -4,7 +4,8 @@ Builds the server and the generator in release mode, runs each combination of ar
 rate, and prints one line each. Both sides run on this machine, whose own noise is part of every
 figure: "idle" is the share of the CPUs' time that nobody used during the run.
 
-    python3 benches/load/lag.py [--seconds 20] [--rates 1000 5000] [--json]
+    python3 benches/load/lag.py [--seconds 20] [--rates 1000 5000]
+        [--realtime] [--json]
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ def cpu_times() -> tuple[int, int]:
     return sum(fields), fields[3] + fields[4]
 
 
-def run(generator: Path, url: str, kind: str, rate: int, seconds: int) -> dict[str, Any]:
+def run(
+    generator: Path, url: str, kind: str, rate: int, seconds: int, realtime: bool
+) -> dict[str, Any]:
     """One run; returns the generator's last event and the share of idle CPU."""
     with tempfile.TemporaryDirectory() as folder:
         config = {
             "out": f"{folder}/invocations.arrows",
             "parquet": False,
             "seed": 7,
+            "realtime": realtime,
             "streams": [
                 {
                     "function": "hello",
@@ -108,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=int, default=20, help="length of each run")
     parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 5_000])
+    parser.add_argument("--realtime", action="store_true", help="use SCHED_FIFO")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     arguments = parser.parse_args()
     folder = build()
@@ -119,7 +124,9 @@ def main() -> None:
                 show(name for name, _ in COLUMNS)
             for rate in arguments.rates:
                 for kind in ("constant", "poisson"):
-                    done = run(folder / "load", url, kind, rate, arguments.seconds)
+                    done = run(
+                        folder / "load", url, kind, rate, arguments.seconds, arguments.realtime
+                    )
                     if arguments.json:
                         print(json.dumps({"arrivals": kind, "rate": rate, **done}), flush=True)
                     else:

@@ -50,3 +50,25 @@ pub fn may_take_precedence() -> io::Result<()> {
     let attempt = std::thread::Builder::new().spawn(take_precedence)?;
     attempt.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precedence_is_of_the_thread_that_takes_it_alone() {
+        // SAFETY: the call has no pointers; 0 is this thread.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        let ordinary = policy();
+        let of_another = std::thread::spawn(move || match take_precedence() {
+            Ok(()) => assert_eq!(policy(), libc::SCHED_FIFO),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        });
+        of_another.join().unwrap();
+        assert_eq!(policy(), ordinary);
+        assert_eq!(
+            may_take_precedence().is_ok(),
+            std::thread::spawn(take_precedence).join().unwrap().is_ok()
+        );
+    }
+}

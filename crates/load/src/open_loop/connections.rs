@@ -28,6 +28,8 @@ pub struct Connection {
     pub written: usize,
     pub length: usize,
     pub reader: ResponseReader,
+    /// Its place among the idle connections of its endpoint, while it is one.
+    pub idle_at: usize,
 }
 
 impl Connection {

@@ -154,7 +154,7 @@ impl<'a> OpenLoop<'a> {
         }
         let send = match self.next {
             // With every connection busy only an answer helps.
-            Some((_, entry)) if !self.may_send(&entry) => None,
+            Some(_) if !self.may_send() => None,
             Some((at, _)) => Some(at - self.plan.spin_ns),
             None => None,
         };
@@ -176,7 +176,7 @@ impl<'a> OpenLoop<'a> {
             let Some((at, entry)) = self.next.filter(|(at, _)| *at <= self.now) else {
                 return;
             };
-            if !self.may_send(&entry) {
+            if !self.may_send() {
                 return;
             }
             self.next = self.schedule.next().map(|next| (self.start + next.at, next));
@@ -286,8 +286,12 @@ impl<'a> OpenLoop<'a> {
 
     /// Closes a connection that was idle.
     fn close_idle(&mut self, slot: u32) {
-        let endpoint = self.connections.get(slot).endpoint;
-        self.idle[endpoint].retain(|other| *other != slot);
+        let connection = self.connections.get(slot);
+        let (idle, at) = (&mut self.idle[connection.endpoint], connection.idle_at);
+        idle.swap_remove(at);
+        if let Some(&moved) = idle.get(at) {
+            self.connections.get(moved).idle_at = at;
+        }
         self.close(slot);
     }
 }

@@ -59,8 +59,10 @@ impl OpenLoop<'_> {
     fn answered(&mut self, slot: u32, reusable: bool) {
         self.finish(slot);
         if reusable {
-            let endpoint = self.connections.get(slot).endpoint;
-            self.idle[endpoint].push(slot);
+            let connection = self.connections.get(slot);
+            let idle = &mut self.idle[connection.endpoint];
+            connection.idle_at = idle.len();
+            idle.push(slot);
         } else {
             self.close(slot);
         }

@@ -14,15 +14,14 @@ use crate::rows::{Completion, Failure};
 const JOINED_BODY_BYTES: usize = 16 << 10;
 
 impl OpenLoop<'_> {
-    /// Whether the number of connections allows the request. Only a limit that was asked for holds
+    /// Whether the number of connections allows a request. Only a limit that was asked for holds
     /// requests back; they wait in the schedule, and their rows show it.
-    pub(super) fn may_send(&self, entry: &Entry) -> bool {
+    pub(super) fn may_send(&self) -> bool {
         let Some(limit) = self.plan.max_connections else {
             return true;
         };
-        self.connections.open() < limit
-            || !self.idle[self.plan.target(entry).endpoint].is_empty()
-            || self.idle.iter().any(|idle| !idle.is_empty())
+        // An idle connection to another host can make room.
+        self.connections.open() < limit || self.idle.iter().any(|idle| !idle.is_empty())
     }
 
     /// Sends the request that is due since `scheduled`.
@@ -95,6 +94,7 @@ impl OpenLoop<'_> {
             written: 0,
             length: usize::MAX,
             reader: ResponseReader::new(),
+            idle_at: 0,
         });
         self.connect_deadlines.set(slot, sent);
         self.total_deadlines.set(slot, sent);

@@ -94,13 +94,16 @@ impl Plan {
             warnings.extend(descriptors::provide(&extent, config.max_connections)?);
         }
         let mut realtime = config.realtime && !config.dry_run;
-        if realtime && let Err(error) = thread::may_take_precedence() {
-            realtime = false;
-            warnings.push(format!(
-                "real-time scheduling (\"realtime\") was refused: {error}; it takes root, \
-                 CAP_SYS_NICE, or an rtprio limit of at least 10 (`ulimit -r`): going on without, \
-                 so requests may be late when the CPUs are busy"
-            ));
+        if realtime {
+            let refused = thread::may_take_precedence().err();
+            realtime = refused.is_none();
+            warnings.extend(refused.map(|error| {
+                format!(
+                    "real-time scheduling was refused ({error}): it takes root, CAP_SYS_NICE, or an \
+                     rtprio limit of at least 10 (`ulimit -r`); going on without, so requests may \
+                     be late when the CPUs are busy"
+                )
+            }));
         }
         let text = |value: &Option<String>| value.as_deref().map(Text::from);
         Ok(Self {

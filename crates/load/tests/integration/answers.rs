@@ -153,6 +153,21 @@ fn an_idle_connection_that_the_server_has_closed_is_not_used() {
 }
 
 #[test]
+fn many_idle_connections_may_close_at_once() {
+    let server = Server::raw(|stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        read_request(&mut reader).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        (&stream).write_all(&hello()).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    });
+    let bursts = json!({"kind": "burst", "sizes": [60], "interval_ns": SECOND, "bursts": 3});
+    let rows = Run::new(&server.url(), bursts).run();
+    rows.all("ok");
+    assert_eq!(rows.len(), 180);
+}
+
+#[test]
 fn a_body_that_ends_with_the_connection_is_complete() {
     let server = Server::raw(|stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());

@@ -1,0 +1,153 @@
+"""A real embedded platform per test, watched for what it leaves behind."""
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+ROLE = "arn:aws:iam::000000000000:role/any"
+START_TIMEOUT_S = 30
+OK = "def handler(event, context):\n    return {'got': event}\n"
+
+
+def package(files: dict[str, str] | str) -> bytes:
+    """A zip of these files; of a text alone, as handler.py."""
+    if isinstance(files, str):
+        files = {"handler.py": files}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return buffer.getvalue()
+
+
+class Platform:
+    """``uncia-engine serve`` on a state folder, and a boto3 client for it."""
+
+    def __init__(self, binary: Path, state: Path, config: dict[str, Any] | None = None) -> None:
+        self.state = state
+        command = [str(binary), "serve", "--listen", "127.0.0.1:0", "--state", str(state)]
+        if config is not None:
+            file = state.with_suffix(".json")
+            file.write_text(json.dumps(config))
+            command += ["--config", str(file)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            _, errors = self.process.communicate()
+            raise AssertionError(f"the engine did not start: {errors.decode()}")
+        self.address: str = json.loads(line)["address"]
+        self.client = boto3.client(
+            "lambda",
+            endpoint_url=f"http://{self.address}",
+            region_name="us-east-1",
+            aws_access_key_id="any",
+            aws_secret_access_key="any",
+            config=Config(retries={"total_max_attempts": 1}, read_timeout=60, proxies={}),
+        )
+
+    def create(self, name: str, source: dict[str, str] | str = OK, **settings: Any) -> Any:
+        arguments = {
+            "FunctionName": name,
+            "Runtime": "python3.11",
+            "Handler": "handler.handler",
+            "Role": ROLE,
+            "Code": {"ZipFile": package(source)},
+            "MemorySize": 256,
+            "Timeout": 10,
+        }
+        return self.client.create_function(**(arguments | settings))
+
+    def invoke(self, name: str, event: Any = None, **settings: Any) -> tuple[Any, Any]:
+        """The answer of boto3, and the payload read from JSON."""
+        answer = self.client.invoke(
+            FunctionName=name, Payload=json.dumps(event or {}).encode(), **settings
+        )
+        return answer, json.loads(answer["Payload"].read() or b"null")
+
+    def headers(self, name: str, event: Any = None) -> dict[str, str]:
+        answer, _ = self.invoke(name, event)
+        headers: dict[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
+        return headers
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        """End it, and return its exit code; a second call returns the same."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(timeout=30)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        return self.process.returncode
+
+
+def _group(state: Path) -> str:
+    """The platform's name for its cgroup begins this one, which is made of its state folder."""
+    return "uncia-" + hashlib.sha256(str(state.resolve()).encode()).hexdigest()
+
+
+def cgroups(state: Path) -> list[Path]:
+    """The cgroups of the platform on ``state``, in every hierarchy."""
+    found = Path("/sys/fs/cgroup").glob("**/uncia-*")
+    return [path for path in found if path.is_dir() and _group(state).startswith(path.name)]
+
+
+def instances(state: Path) -> list[int]:
+    """Process ids of the first processes of all instances of the platform on ``state``."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"__instance" in arguments[:2]:
+                group = arguments[2].decode().split("/")[0]
+                if _group(state).startswith(group):
+                    found.append(int(folder.name))
+    return found
+
+
+def mounts(state: Path) -> list[str]:
+    """Mounts of this namespace that have to do with ``state``."""
+    return [
+        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(state) in line
+    ]
+
+
+Serve = Callable[..., Platform]
+
+
+@pytest.fixture
+def serve(engine_binary: Path, tmp_path: Path) -> Iterator[Serve]:
+    """Starts platforms; afterwards nothing of them may be left."""
+    if os.getuid() != 0:
+        pytest.skip("checks cgroups and other users' processes, which takes root")
+    started: list[Platform] = []
+
+    def start(config: dict[str, Any] | None = None, state: str = "state") -> Platform:
+        platform = Platform(engine_binary, tmp_path / state, config)
+        started.append(platform)
+        return platform
+
+    yield start
+    for platform in started:
+        platform.stop()
+    for state in {platform.state for platform in started}:
+        assert (instances(state), cgroups(state), mounts(state)) == ([], [], [])
+
+
+@pytest.fixture
+def platform(serve: Serve) -> Platform:
+    return serve()

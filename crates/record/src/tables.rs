@@ -166,7 +166,7 @@ table! {
         burst: Int64 [null "when the arrival process has no bursts"] "count", "number of the burst, from 0";
         open_loop: Bool [null "when nothing is known of the client"] "", "whether the send time was fixed before the run";
         scheduled: Int64 [null "when no send time was intended (traces)"] "ns", "when the request should have been sent";
-        sent: Int64 [null "when it was never sent"] "ns", "when the client began to write the request";
+        sent: Int64 [null "when it was never sent"] "ns", "when the client began to act on the request: to write it, or to connect for it";
         connected: Int64 [null "when no connection was made for this request"] "ns", "when the new connection stood";
         first_byte: Int64 [null "when no answer came"] "ns", "when the head of the answer had arrived";
         received: Int64 [null "when the answer did not arrive in full"] "ns", "when the last byte of the answer had arrived";

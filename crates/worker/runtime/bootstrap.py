@@ -33,7 +33,10 @@ class _Connection:
         return b"GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (path.encode(), self._host, headers)
 
     def post(self, path, body, headers=b""):
-        head = b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n"
+        head = (
+            b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n%s\r\n"
+        )
         return head % (path.encode(), self._host, len(body), headers) + body
 
     def send(self, data):
@@ -192,7 +195,13 @@ def _client_context(text):
         return None
     context = _ClientContext(("custom", "env", "client"), values)
     if isinstance(context.client, dict):
-        names = ("installation_id", "app_title", "app_version_name", "app_version_code", "app_package_name")
+        names = (
+            "installation_id",
+            "app_title",
+            "app_version_name",
+            "app_version_code",
+            "app_package_name",
+        )
         context.client = _Client(names, context.client)
     return context
 
@@ -249,7 +258,12 @@ def _trace(error):
     import traceback
 
     entries = traceback.extract_tb(error.__traceback__)
-    own = (__file__, _main.__code__.co_filename, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+    own = (
+        __file__,
+        _main.__code__.co_filename,
+        "<frozen importlib._bootstrap>",
+        "<frozen importlib._bootstrap_external>",
+    )
     return traceback.format_list([entry for entry in entries if entry.filename not in own])
 
 

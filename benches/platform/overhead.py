@@ -40,7 +40,6 @@ import pyarrow.compute as pc
 
 from uncia import record
 from uncia.functions import package
-from uncia.platforms import Target
 from uncia.stats.quantiles import quantile
 from uncia.units import NS_PER_S
 from uncia.workload.arrivals import constant
@@ -119,7 +118,7 @@ def measure_url(work: Path, url: str, body: bytes) -> Figures:
     arrivals = constant.Process.model_validate(
         {"kind": "constant", "rate": f"{RATE_PER_S}/s", "duration": f"{DURATION_S}s"}
     )
-    stream = Stream("hello", [("hello", Target(url))], arrivals, body=body)
+    stream = Stream("hello", [("hello", url)], arrivals, body=body)
     drive(
         Load(
             run="peer",

@@ -7,6 +7,7 @@ never delayed by slow answers, and every request is a row, whatever became of it
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,9 @@ class Load:
     max_connections: int | None = None
     drain_timeout_ns: int = DEFAULT_DRAIN_TIMEOUT_NS
     dry_run: bool = False
+    # Real-time priority for the sending thread, so that it is on time on a busy machine too;
+    # allowed to root.
+    realtime: bool = field(default_factory=lambda: os.geteuid() == 0)
 
     def engine(self) -> dict[str, Any]:
         """The configuration of ``uncia-engine load``."""
@@ -99,6 +103,8 @@ class Load:
             "epoch_unix_ns": self.epoch_unix_ns,
             "seed": self.seed,
             "dry_run": self.dry_run,
+            "realtime": self.realtime,
+            "realtime": self.realtime,
             "connect_timeout_ns": self.connect_timeout_ns,
             "total_timeout_ns": self.total_timeout_ns,
             "max_connections": self.max_connections,

@@ -103,10 +103,10 @@ impl Dispatcher {
                 idle: Some(Vec::new()),
                 ..self.instance_row(&birth)
             },
+            idle_since: Some(birth.ready),
             birth,
-            idle_since: None,
+            frozen: false,
         };
-        life.idle_since = Some(life.birth.ready);
         self.log.instance(life.row.clone());
         {
             let mut books = self.books();
@@ -125,8 +125,8 @@ impl Dispatcher {
                         }
                     }
                     Some(Order::Freeze) => {
-                        // An instance that can't be frozen idles on; its cost is the platform's.
-                        let _ = instance.freeze().await;
+                        // Where instances can't be frozen they idle on, and are warm.
+                        life.frozen = instance.freeze().await.is_ok();
                     }
                     Some(Order::Stop(reason)) => {
                         instance.stop(self.config.stop_grace()).await;
@@ -167,6 +167,7 @@ impl Dispatcher {
         let pending = self.books().pending.remove(&request)?;
         let first = life.row.invocations == Some(0);
         let thaw_began = clock::unix_ns();
+        let thaw = std::mem::take(&mut life.frozen) && thaw;
         if thaw {
             // If it can't be thawed it does not answer in time, which is an answer.
             let _ = instance.thaw().await;
@@ -251,6 +252,7 @@ struct Life {
     row: InstanceRow,
     /// Since when it serves nothing.
     idle_since: Option<i64>,
+    frozen: bool,
 }
 
 impl Life {

@@ -166,9 +166,9 @@ impl Meter {
 }
 
 /// Has the scheduler account for what the process has run up to now. Otherwise the time since the
-/// last tick (4 ms at 250 Hz) of a process that still runs, as the runtime does in the moment after
-/// it has sent its answer, is missing from the group's account. Asking for the process's CPU clock
-/// brings the account of each of its running threads up to date.
+/// last tick (4 ms at 250 Hz) of a thread that still runs may be missing from the group's account: a
+/// background thread's, or the runtime's in the moment after it has sent its answer. Asking for the
+/// process's CPU clock brings the account of each of its running threads up to date.
 fn settle(pid: libc::pid_t) {
     let _ = process_clock(pid);
 }

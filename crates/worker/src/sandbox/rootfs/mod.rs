@@ -46,6 +46,9 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
 /// Changes whenever the layout of a root does, so that older ones are built anew.
 const LAYOUT: u32 = 1;
 
+/// Longest error message of an interpreter that is passed on, in characters.
+const MAX_COMPLAINT: usize = 200;
+
 /// Hexadecimal digits of a key that tell builds of the same version apart.
 const KEY_DIGITS: usize = 12;
 
@@ -57,6 +60,8 @@ pub enum RootError {
     Make(PathBuf, #[source] io::Error),
     #[error("cannot ask {0} about itself: {1}")]
     Ask(PathBuf, String),
+    #[error("there is no program {0}")]
+    Missing(PathBuf),
     #[error("cannot find the libraries of {0}: {1}")]
     Libraries(PathBuf, String),
 }
@@ -100,7 +105,10 @@ pub fn prepare(
         Runtime::Node => node::find(interpreter)?,
         Runtime::Provided => Some(provided()),
     };
-    let Some(found) = found else { return Ok(None) };
+    let Some(found) = found else {
+        // One that was asked for must be there; one that was only looked for need not.
+        return interpreter.map_or(Ok(None), |path| Err(RootError::Missing(path.to_owned())));
+    };
     let path = folder.join(key(&found));
     if path.is_dir() {
         // Read by the worker, so that no function is charged for the runtime's pages in the cache.
@@ -267,7 +275,10 @@ fn ask(program: &Path, arguments: &[&str]) -> Result<Option<Vec<u8>>, RootError>
     if output.status.success() {
         Ok(Some(output.stdout))
     } else {
-        Err(error(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        // What went wrong is said last; it may quote all that it was asked.
+        let text = String::from_utf8_lossy(&output.stderr);
+        let last = text.trim().lines().next_back().unwrap_or("it says nothing");
+        Err(error(last.chars().take(MAX_COMPLAINT).collect()))
     }
 }
 
@@ -304,8 +315,12 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_no_error() {
+    fn a_program_that_is_not_there_is_an_error_only_if_asked_for() {
         assert!(ask(Path::new("/nonexistent/python3"), &[]).unwrap().is_none());
+        let missing = Some(Path::new("/nonexistent/python3"));
+        let folder = tempfile::tempdir().unwrap();
+        let error = prepare(folder.path(), Runtime::Python, missing).unwrap_err();
+        assert_eq!(error.to_string(), "there is no program /nonexistent/python3");
         let error = ask(Path::new("/bin/sh"), &["-c", "echo no >&2; exit 3"]).unwrap_err();
         assert_eq!(error.to_string(), "cannot ask /bin/sh about itself: no");
     }

@@ -78,6 +78,18 @@ impl Host {
     }
 
     fn prepare(config: HostConfig, tuning: &Tuning) -> Result<Self, HostError> {
+        let (state, unified) = (config.state.clone(), tuning.unified);
+        Self::try_prepare(config, tuning).inspect_err(|_| {
+            // The error at hand is what matters; groups that stay are empty.
+            let name = state.canonicalize().map(|state| sweep::parent_name(&state));
+            let layout = name.ok().and_then(|name| discover(&name, unified));
+            for folder in layout.iter().flat_map(Layout::folders) {
+                let _ = remove_tree(&folder);
+            }
+        })
+    }
+
+    fn try_prepare(config: HostConfig, tuning: &Tuning) -> Result<Self, HostError> {
         let folder = config.state.clone();
         let bad_state = |error| HostError::State(folder.clone(), error);
         let roots_folder = config.state.join("runtimes");

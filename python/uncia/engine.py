@@ -74,6 +74,9 @@ def run(
     process = subprocess.Popen(
         [str(binary()), *arguments],
         stdin=subprocess.DEVNULL if config is None else subprocess.PIPE,
+        # Nothing of a subcommand that is run comes on stdout; and an engine that outlives a killed
+        # parent must not keep the parent's pipe open.
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         # A process group of its own: a Ctrl-C reaches it only through us, once.

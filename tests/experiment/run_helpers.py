@@ -1,5 +1,6 @@
 """Shared by the end-to-end tests of runs: small experiments, and what must not be left of them."""
 
+import hashlib
 import os
 import subprocess
 import time
@@ -156,19 +157,16 @@ def left_behind(state: Path) -> list[str]:
     return found
 
 
-def traces() -> set[str]:
-    """Cgroups and processes of instances on this machine, of whatever platform."""
-    groups = {str(path) for path in Path("/sys/fs/cgroup").glob("**/uncia-*") if path.is_dir()}
-    instances = {line for _, line, _ in _processes() if line.startswith("uncia-instance ")}
-    return groups | instances
+def traces(folder: Path, state: Path) -> set[str]:
+    """Cgroups and processes of the instances of a run's embedded platform.
 
-
-def new_traces(before: set[str]) -> set[str]:
-    """The traces that were not there before; those of a neighbour get time to go by themselves."""
-    deadline = time.monotonic() + 10
-    while (new := traces() - before) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return new
+    Both carry a name made of the platform's state folder, so other platforms on this machine do
+    not disturb. Tests that look while the run goes on see that the name is the right one.
+    """
+    platform = state / "embedded" / str(description(folder)["run"])
+    name = "uncia-" + hashlib.sha256(os.fsencode(platform)).hexdigest()[:16]
+    groups = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{name}")}
+    return groups | {line for _, line, _ in _processes() if f"{name}/" in line}
 
 
 def _processes() -> list[tuple[int, str, str]]:

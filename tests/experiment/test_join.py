@@ -52,10 +52,11 @@ def test_where_the_log_is_silent_the_headers_stand() -> None:
     assert (second["cpu_user"], second["cpu_system"]) == (4, None)
 
 
-def test_the_client_s_error_comes_first() -> None:
-    client = rows({"invocation": 1, "error": "reset"}, {"invocation": 2})
-    platform = rows({"invocation": 1, "error": "exited"}, {"invocation": 2, "error": "exited"})
-    assert join(client, platform).rows.column("error").to_pylist() == ["reset", "exited"]
+def test_the_platform_knows_an_error_better_than_its_status() -> None:
+    client = rows({"invocation": 1, "error": "HTTP 502"}, {"invocation": 2, "error": "no answer"})
+    platform = rows({"invocation": 1, "error": "ValueError: no"}, {"invocation": 2})
+    errors = join(client, platform).rows.column("error").to_pylist()
+    assert errors == ["ValueError: no", "no answer"]
 
 
 def test_strangers_and_repetitions_are_counted_and_kept_out() -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,15 @@ from run_helpers import (
     finish,
     function,
     left_behind,
-    new_traces,
     rows,
     sending,
     status,
     traces,
     wait_until,
 )
+
+from uncia import record
+from uncia.platforms import journal, processes
 
 SUMMARY_KEYS = {"invocations", "sent", "failed", "cold", "latency_ms", "tmr", "lag_us"}
 TARIFF_KEYS = {
@@ -48,7 +52,6 @@ def tiny(tmp_path: Path) -> Path:
 def test_a_run_from_beginning_to_end(
     uncia: Uncia, tiny: Path, folder: Path, state_home: Path
 ) -> None:
-    before = traces()
     ended = finish(uncia("run", tiny, "--out", folder))
     assert ended.code == 0, ended.err
     assert str(folder / "report.html") in ended.out
@@ -125,7 +128,7 @@ def test_a_run_from_beginning_to_end(
     assert told["failures"] == []
     assert not [line for line in summary["warnings"] if "log" in line], "the join is complete"
     assert left_behind(state_home) == []
-    assert new_traces(before) == set()
+    assert traces(folder, state_home) == set()
 
 
 def test_the_resolved_file_runs_again_with_the_same_schedule(
@@ -195,11 +198,11 @@ def test_throttling_is_a_row_and_may_be_declared(
 def test_an_interrupted_run_keeps_its_rows_and_leaves_nothing(
     number: signal.Signals, uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
 ) -> None:
-    before = traces()
     path = tmp_path / "long.yaml"
     path.write_text(LONG)
     process = uncia("run", path, "--out", folder)
     wait_until(sending(folder, "second"), process)
+    assert traces(folder, state_home)
     process.send_signal(number)
     ended = finish(process, timeout_s=60)
     assert ended.code == 128 + number, ended.err
@@ -212,7 +215,7 @@ def test_an_interrupted_run_keeps_its_rows_and_leaves_nothing(
     assert (folder / "report.html").exists()
     assert list(folder.glob("*.arrows")) == []
     assert left_behind(state_home) == []
-    assert new_traces(before) == set()
+    assert traces(folder, state_home) == set()
 
 
 def test_a_signal_before_the_first_request_leaves_nothing(
@@ -231,7 +234,6 @@ def test_a_signal_before_the_first_request_leaves_nothing(
 def test_clean_removes_what_a_killed_run_left(
     uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
 ) -> None:
-    before = traces()
     path = tmp_path / "long.yaml"
     path.write_text(LONG)
     process = uncia("run", path, "--out", folder)
@@ -241,11 +243,15 @@ def test_clean_removes_what_a_killed_run_left(
     ended = finish(uncia("clean"))
     assert ended.code == 0
     assert "still goes on" in ended.out
+    ended = finish(uncia("recover", folder))
+    assert ended.code == 2
+    assert "still going on" in ended.err
     assert process.poll() is None
 
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert [line for line in left_behind(state_home) if "uncia-engine" in line]
+    assert traces(folder, state_home)
     ended = finish(uncia("clean", "--dry-run"))
     assert ended.code == 0
     assert "embedded: engine" in ended.out
@@ -255,13 +261,96 @@ def test_clean_removes_what_a_killed_run_left(
     ended = finish(uncia("clean"))
     assert ended.code == 0, ended.out
     assert left_behind(state_home) == []
-    assert new_traces(before) == set()
+    assert traces(folder, state_home) == set()
     assert status(folder) == "crashed"
     table = rows(folder)
     assert sum(row["experiment"] == "first" for row in table) == 10
     assert sum(row["experiment"] == "second" for row in table) > 10
     assert list(folder.glob("*.arrows")) == []
     assert "Nothing is left" in finish(uncia("clean")).out
+
+
+def test_an_impatient_ctrl_c_changes_nothing(
+    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text(LONG)
+    process = uncia("run", path, "--out", folder)
+    wait_until(sending(folder, "second"), process)
+    for _ in range(20):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    assert finish(process).code == 130
+    assert len(rows(folder)) > 20
+    assert status(folder) == "interrupted"
+    assert left_behind(state_home) == []
+
+
+def test_a_platform_that_dies_fails_the_run_and_is_swept(
+    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text(LONG.replace("10min", "4s"))
+    process = uncia("run", path, "--out", folder)
+    wait_until(sending(folder, "second"), process)
+    assert traces(folder, state_home)
+    (engine,) = processes.with_argument(str(next((state_home / "embedded").iterdir())))
+    os.kill(engine.pid, signal.SIGKILL)
+    ended = finish(process)
+    assert ended.code == 1
+    assert "error: the embedded platform ended by itself (signal 9)" in ended.err
+    table = [row for row in rows(folder) if row["experiment"] == "second"]
+    assert len(table) == 80, "requests that found no platform are rows like any other"
+    assert {row["outcome"] for row in table} == {"ok", "transport_error"}
+    assert status(folder) == "failed"
+    assert left_behind(state_home) == []
+    assert traces(folder, state_home) == set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk_is_told_and_the_rows_so_far_stay(
+    uncia: Uncia, tmp_path: Path, state_home: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", disk], check=True)
+    try:
+        path = tmp_path / "long.yaml"
+        path.write_text(LONG.replace("20/s, duration: 10min", "400/s, duration: 10min"))
+        ended = finish(uncia("run", path, "--out", disk / "run"))
+        assert ended.code == 1
+        assert "No space left on device" in ended.err
+        assert "Traceback" not in ended.err
+        assert status(disk / "run") == "failed"
+        assert record.read(disk / "run").num_rows > 20
+        assert left_behind(state_home) == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_recover_waits_until_nothing_writes_any_more(
+    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text(LONG)
+    process = uncia("run", path, "--out", folder)
+    wait_until(sending(folder, "second"), process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    ended = finish(uncia("recover", folder))
+    assert ended.code == 2
+    assert "what it had started still goes on" in ended.err
+    assert "uncia clean" in ended.err
+    (file,) = (state_home / "journal").iterdir()
+    for found in map(processes.named, journal.read(file).outstanding):
+        assert found is None or processes.end(found)
+    ended = finish(uncia("recover", folder))
+    assert ended.code == 0, ended.err
+    assert "invocations.000-first.arrows: 10 rows" in ended.out
+    assert len(rows(folder)) > 20
+    assert status(folder) == "crashed"
+    assert finish(uncia("clean")).code == 0
+    assert left_behind(state_home) == []
 
 
 def test_bad_input_starts_nothing(uncia: Uncia, tiny: Path, folder: Path, state_home: Path) -> None:

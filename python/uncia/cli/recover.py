@@ -15,11 +15,16 @@ def register(app: typer.Typer) -> None:
         run: Path = typer.Argument(help="The folder of the run, or one *.arrows file."),
     ) -> None:
         """Turn the *.arrows that a crash left into Parquet, up to their last whole batch."""
+        from uncia.experiment.folder import check_over, recover
         from uncia.record import recover_folder
 
         if not run.exists():
             raise UnciaError(f"{run} does not exist")
-        recovered = recover_folder(run)
+        if run.is_dir():
+            check_over(run)
+            recovered = recover(run)
+        else:
+            recovered = recover_folder(run)
         if not recovered:
             typer.echo(f"{run}: nothing to recover")
         for name, rows in recovered.items():

@@ -81,11 +81,10 @@ def _settle(orphan: Orphan, log: Callable[[str], None]) -> list[Resource]:
 def _end_processes(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
     gone: list[Resource] = []
     for resource in resources:
-        detail = resource.detail
-        identity = processes.Identity(detail["pid"], detail["start_ticks"], detail["boot"])
-        if processes.alive(identity):
+        identity = processes.named(resource)
+        if identity is not None and processes.alive(identity):
             log(f"  ending process {identity.pid}")
-        if processes.end(identity):
+        if identity is None or processes.end(identity):
             gone.append(resource)
     return gone
 

@@ -26,6 +26,9 @@ REPORT: Final = "report.html"
 Status = Literal["running", "complete", "failed", "interrupted", "crashed"]
 
 _STREAM: Final = ".arrows"
+# Of the same length, for the one replaces the other in place.
+_RUNNING: Final = b"\nstatus: running\n"
+_FAILED: Final = b"\nstatus: failed \n"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -76,6 +79,22 @@ class RunFolder:
             width=100,
         )
         self.write_text(RUN, text)
+
+    def mark_failed(self) -> None:
+        """Let ``run.yaml`` say that the run failed when it cannot be written anew (a full disk).
+
+        The word is replaced where it stands, which needs no space.
+        """
+        path = self.path / RUN
+        try:
+            with path.open("r+b") as file:
+                position = file.read().find(_RUNNING)
+                if position >= 0:
+                    file.seek(position)
+                    file.write(_FAILED)
+        except OSError:
+            # Then the folder is beyond reach, and the error that led here says so.
+            return
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a file that appears under its name only when it is complete."""
@@ -158,16 +177,31 @@ def _make_room(path: Path, overwrite: bool) -> None:
             f"{path} already holds a run",
             hint="Choose another folder with --out, or add --overwrite to replace it.",
         )
-    if _is_live(path):
-        raise UnciaError(f"the run in {path} is still going on")
+    check_over(path)
     # Out of the way in one step, so that no mixture of two runs is ever seen.
     aside = path.with_name(f".{path.name}.old-{os.getpid()}")
     path.rename(aside)
     shutil.rmtree(aside)
 
 
-def _is_live(path: Path) -> bool:
-    """Whether a living run has its journal on this folder."""
-    from uncia.platforms import journal
+def check_over(path: Path) -> None:
+    """That nothing writes into this folder: no living run, and nothing that a dead one left.
 
-    return any(journal.read(file).folder == path.resolve() for file in journal.living())
+    :raises UnciaError: something does.
+    """
+    from uncia.platforms import journal, processes
+
+    living = journal.living()
+    for file in sorted(journal.journal_folder().glob("*.jsonl")):
+        story = journal.read(file)
+        if story.folder != path.resolve():
+            continue
+        if file in living:
+            raise UnciaError(f"the run in {path} is still going on")
+        if any(
+            processes.alive(found) for found in map(processes.named, story.outstanding) if found
+        ):
+            raise UnciaError(
+                f"the run in {path} died, but what it had started still goes on",
+                hint="`uncia clean` ends it and closes the tables.",
+            )

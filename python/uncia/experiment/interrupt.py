@@ -15,6 +15,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interruption:
     """Turns the first signal into KeyboardInterrupt, and can be held back while cleaning up.
 
+    It is raised once: whoever presses Ctrl-C twice wants the end sooner, not half a clean-up.
+
     Attributes:
         signal: the number of the signal that came, or None.
     """
@@ -22,6 +24,7 @@ class Interruption:
     def __init__(self) -> None:
         self.signal: int | None = None
         self._held = False
+        self._raised = False
 
     @property
     def exit_code(self) -> int:
@@ -55,5 +58,6 @@ class Interruption:
 
     def _come(self, number: int, _frame: FrameType | None) -> None:
         self.signal = self.signal or number
-        if not self._held:
+        if not self._held and not self._raised:
+            self._raised = True
             raise KeyboardInterrupt

@@ -20,6 +20,7 @@ pc: Any = compute
 # Columns that the platform knows better than the client; the rest are the client's alone.
 PLATFORM_COLUMNS: Final = (
     "request_id",
+    "error",
     "start",
     "instance",
     "shared",
@@ -46,9 +47,6 @@ PLATFORM_COLUMNS: Final = (
     "lent_cpu_time",
     "lent_memory_avg",
 )
-# Where the client says nothing, the platform may.
-_FALLBACK_COLUMNS: Final = ("error",)
-
 _TIMES: Final = {
     "invocations": ("scheduled", "sent", "connected", "first_byte", "received", "started", "ended"),
     "spans": ("start", "end"),
@@ -85,11 +83,10 @@ def join(client: pa.Table, platform: pa.Table) -> Joined:
     # index_in gives the first occurrence, or null for an invocation that is not in the log.
     position = pc.index_in(asked, value_set=logged.combine_chunks())
     rows = client
-    for name in (*PLATFORM_COLUMNS, *_FALLBACK_COLUMNS):
+    for name in PLATFORM_COLUMNS:
         theirs = _plain(platform.column(name)).take(position)
         ours = _plain(client.column(name))
-        first, second = (ours, theirs) if name in _FALLBACK_COLUMNS else (theirs, ours)
-        rows = rows.set_column(rows.column_names.index(name), name, pc.coalesce(first, second))
+        rows = rows.set_column(rows.column_names.index(name), name, pc.coalesce(theirs, ours))
     matched = len(position) - position.null_count
     known = pc.is_in(logged, value_set=asked.combine_chunks())
     return Joined(

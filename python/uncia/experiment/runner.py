@@ -103,6 +103,10 @@ def execute(
                 plan, sources, folder, journal, description, reporter, interruption
             )
             return execution.carry_out()
+        except BaseException:
+            # Not even a mistake in this program leaves a folder that says its run goes on.
+            folder.mark_failed()
+            raise
         finally:
             with interruption.held():
                 journal.close()
@@ -157,8 +161,12 @@ class _Execution:
             error = error or failed
             self.description.status = "failed"
             self.description.failures.append(failed.message)
-        with self.interruption.held():
-            self.folder.write_run(self.description.data())
+        try:
+            with self.interruption.held():
+                self.folder.write_run(self.description.data())
+        except UnciaError as failed:
+            error = error or failed
+            self.folder.mark_failed()
         return Outcome(
             run=self.description.run,
             folder=self.folder.path,
@@ -364,14 +372,13 @@ class _Execution:
                     self._remove_deployment(platform, key)
                 except UnciaError as error:
                     failed.append(error.message)
-            if failed:
-                more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-                self.description.warnings.append(failed[0] + more)
             try:
                 # After the functions are gone every instance has ended, and says why.
                 self._fetch()
             except UnciaError as error:
-                self.description.warnings.append(error.message)
+                failed.append(error.message)
+            # A platform that is gone refuses everything for the same reason: it is told once.
+            self.description.warnings.extend(dict.fromkeys(failed))
         finally:
             platform.close()
         if self.journal.outstanding:

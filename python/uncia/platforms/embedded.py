@@ -248,17 +248,28 @@ class EmbeddedPlatform:
             self._journal.removed(self._resource)
 
     def _lambda(self) -> LambdaApi:
-        if self._api is None:
-            raise UnciaError("the embedded platform is not started")
+        self._running()
+        assert self._api is not None, "it is there while the server is"
         return self._api
+
+    def _running(self) -> Server:
+        """The server, if it runs.
+
+        :raises UnciaError: it was not started, or ended by itself.
+        """
+        if self._server is None:
+            raise UnciaError("the embedded platform is not started")
+        code = self._server.process.poll()
+        if code is not None:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise RunFailedError(f"the embedded platform ended by itself ({how})")
+        return self._server
 
     def _fetch(self, table: str, after: int) -> tuple[Any, int]:
         """One of the platform's tables, the rows after ``after``; and the last row's id."""
         import pyarrow as pa
 
-        if self._server is None:
-            raise UnciaError("the embedded platform is not started")
-        url = f"http://{self._server.address}/uncia/v1/{table}?after={after}"
+        url = f"http://{self._running().address}/uncia/v1/{table}?after={after}"
         try:
             with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
                 last = int(answer.headers.get("x-uncia-last-rowid", after))
@@ -325,11 +336,9 @@ def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Res
 def sweep(state: Path, resource: Resource, log: Callable[[str], None]) -> bool:
     """Leave nothing of the engine that ran on ``state``; True when that succeeded."""
     identities = set(processes.with_argument(str(state)))
-    detail = resource.detail
-    if "pid" in detail:
-        recorded = processes.Identity(detail["pid"], detail["start_ticks"], detail["boot"])
-        if processes.alive(recorded):
-            identities.add(recorded)
+    recorded = processes.named(resource)
+    if recorded is not None and processes.alive(recorded):
+        identities.add(recorded)
     for identity in identities:
         log(f"ending process {identity.pid} of {state.name}")
         if not processes.end(identity):

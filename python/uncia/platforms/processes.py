@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from uncia.platforms.journal import Resource
 
 _PROC: Final = Path("/proc")
 
@@ -41,6 +44,14 @@ def identify(pid: int) -> Identity | None:
     if fields[0] in ("Z", "X"):
         return None
     return Identity(pid, int(fields[19]), boot_id())
+
+
+def named(resource: Resource) -> Identity | None:
+    """The process that a journal's resource is about; None when it names none."""
+    detail = resource.detail
+    if "pid" not in detail:
+        return None
+    return Identity(detail["pid"], detail["start_ticks"], detail["boot"])
 
 
 def boot_id() -> str:

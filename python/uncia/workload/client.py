@@ -104,7 +104,6 @@ class Load:
             "seed": self.seed,
             "dry_run": self.dry_run,
             "realtime": self.realtime,
-            "realtime": self.realtime,
             "connect_timeout_ns": self.connect_timeout_ns,
             "total_timeout_ns": self.total_timeout_ns,
             "max_connections": self.max_connections,

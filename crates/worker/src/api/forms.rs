@@ -40,7 +40,24 @@ const RESERVED: [&str; 16] = [
     "LAMBDA_RUNTIME_DIR",
 ];
 
-/// What Lambda can do and this platform can't; each is refused unless it asks for nothing.
+/// What a configuration can ask of Lambda and not of this platform; refused unless it asks for
+/// nothing.
+pub const NO_CONFIGURATION: [&str; 10] = [
+    "VpcConfig",
+    "DeadLetterConfig",
+    "KMSKeyArn",
+    "TracingConfig",
+    "Layers",
+    "FileSystemConfigs",
+    "ImageConfig",
+    "CodeSigningConfigArn",
+    "SnapStart",
+    "LoggingConfig",
+];
+/// Where Lambda can find code, and this platform can't.
+pub const NO_CODE: [&str; 5] =
+    ["S3Bucket", "S3Key", "S3ObjectVersion", "ImageUri", "SourceKMSKeyArn"];
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
@@ -59,16 +76,6 @@ pub struct CreateFunction {
     pub Tags: Option<BTreeMap<String, String>>,
     pub Architectures: Option<Vec<String>>,
     pub EphemeralStorage: Option<EphemeralStorage>,
-    pub VpcConfig: Value,
-    pub DeadLetterConfig: Value,
-    pub KMSKeyArn: Value,
-    pub TracingConfig: Value,
-    pub Layers: Value,
-    pub FileSystemConfigs: Value,
-    pub ImageConfig: Value,
-    pub CodeSigningConfigArn: Value,
-    pub SnapStart: Value,
-    pub LoggingConfig: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -76,11 +83,6 @@ pub struct CreateFunction {
 #[allow(non_snake_case)]
 pub struct Code {
     pub ZipFile: Option<String>,
-    pub S3Bucket: Value,
-    pub S3Key: Value,
-    pub S3ObjectVersion: Value,
-    pub ImageUri: Value,
-    pub SourceKMSKeyArn: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -88,11 +90,6 @@ pub struct Code {
 #[allow(non_snake_case)]
 pub struct UpdateCode {
     pub ZipFile: Option<String>,
-    pub S3Bucket: Value,
-    pub S3Key: Value,
-    pub S3ObjectVersion: Value,
-    pub ImageUri: Value,
-    pub SourceKMSKeyArn: Value,
     pub Publish: Option<bool>,
     pub DryRun: Option<bool>,
     pub RevisionId: Option<String>,
@@ -112,15 +109,6 @@ pub struct UpdateConfiguration {
     pub Environment: Option<Environment>,
     pub RevisionId: Option<String>,
     pub EphemeralStorage: Option<EphemeralStorage>,
-    pub VpcConfig: Value,
-    pub DeadLetterConfig: Value,
-    pub KMSKeyArn: Value,
-    pub TracingConfig: Value,
-    pub Layers: Value,
-    pub FileSystemConfigs: Value,
-    pub ImageConfig: Value,
-    pub SnapStart: Value,
-    pub LoggingConfig: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -143,7 +131,6 @@ pub struct EphemeralStorage {
 pub struct UrlForm {
     pub AuthType: Option<String>,
     pub InvokeMode: Option<String>,
-    pub Cors: Value,
 }
 
 #[derive(Debug, Deserialize)]
@@ -160,23 +147,26 @@ pub struct ConcurrencyForm {
     pub ReservedConcurrentExecutions: u32,
 }
 
-/// Reads a request's JSON body; an unknown key is an error that names it.
-pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+/// Reads a request's JSON body; an unknown key is an error that names it, and so is one of
+/// `unsupported` that asks for something.
+pub fn read<T: DeserializeOwned>(body: &[u8], unsupported: &[&str]) -> Result<T, ApiError> {
     let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|error| {
-        let text = error.to_string();
-        if error.is_data() {
-            ApiError::invalid(format!("The request is not valid: {text}"))
-        } else {
-            ApiError::content(format!("Could not parse request body into json: {text}"))
-        }
-    })
+    let mut value: Value = serde_json::from_slice(body).map_err(|error| {
+        ApiError::content(format!("Could not parse request body into json: {error}"))
+    })?;
+    refuse(&mut value, unsupported)?;
+    if let Some(code) = value.get_mut("Code") {
+        refuse(code, &NO_CODE)?;
+    }
+    serde_json::from_value(value)
+        .map_err(|error| ApiError::invalid(format!("The request is not valid: {error}")))
 }
 
-/// Refuses what this platform does not have, unless it is empty.
-pub fn refuse(unsupported: &[(&str, &Value)]) -> Result<(), ApiError> {
-    for (key, value) in unsupported {
-        if asks_for_something(value) {
+/// Takes the unsupported keys out of an object, and refuses those that ask for something.
+fn refuse(value: &mut Value, unsupported: &[&str]) -> Result<(), ApiError> {
+    let Some(object) = value.as_object_mut() else { return Ok(()) };
+    for key in unsupported {
+        if object.remove(*key).is_some_and(|value| asks_for_something(&value)) {
             return Err(ApiError::invalid(format!(
                 "{key} is not supported by this platform; leave it out"
             )));
@@ -387,18 +377,20 @@ mod tests {
 
     #[test]
     fn what_asks_for_nothing_is_taken() {
-        let empty = serde_json::json!({"SubnetIds": [], "SecurityGroupIds": []});
-        assert!(refuse(&[("VpcConfig", &empty)]).is_ok());
-        let layers = serde_json::json!(["arn:aws:lambda:us-east-1:1:layer:x:1"]);
-        assert!(refuse(&[("Layers", &layers)]).unwrap_err().message.contains("Layers"));
+        let read = |body: &[u8]| read::<CreateFunction>(body, &NO_CONFIGURATION);
+        assert!(read(br#"{"VpcConfig": {"SubnetIds": [], "SecurityGroupIds": []}}"#).is_ok());
+        for body in [r#"{"Layers": ["arn:aws:x"]}"#, r#"{"Code": {"S3Bucket": "Layers"}}"#] {
+            let error = read(body.as_bytes()).unwrap_err();
+            assert!(error.message.contains("not supported"), "{error}");
+        }
     }
 
     #[test]
     fn unknown_keys_are_named() {
-        let error = read::<CreateFunction>(br#"{"FunctionNaem": "x"}"#).unwrap_err();
+        let error = read::<CreateFunction>(br#"{"FunctionNaem": "x"}"#, &[]).unwrap_err();
         assert!(error.message.contains("FunctionNaem"), "{error}");
         assert_eq!(
-            read::<CreateFunction>(b"{").unwrap_err().kind,
+            read::<CreateFunction>(b"{", &[]).unwrap_err().kind,
             "InvalidRequestContentException"
         );
     }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{
-    self, ConcurrencyForm, CreateFunction, Settings, UpdateCode, UpdateConfiguration,
-    check_architectures, check_name, check_runtime, check_tags, refuse, zip_file,
+    self, ConcurrencyForm, CreateFunction, NO_CODE, NO_CONFIGURATION, Settings, UpdateCode,
+    UpdateConfiguration, check_architectures, check_name, check_runtime, check_tags, zip_file,
 };
 use super::route::query_values;
 use super::{ARN_PREFIX, Api};
@@ -85,25 +85,9 @@ pub fn change(
 }
 
 pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
-    let form: CreateFunction = forms::read(body)?;
+    let form: CreateFunction = forms::read(body, &NO_CONFIGURATION)?;
     let name = name_of(&form.FunctionName)?.to_owned();
     check_name(&name)?;
-    refuse(&[
-        ("VpcConfig", &form.VpcConfig),
-        ("DeadLetterConfig", &form.DeadLetterConfig),
-        ("KMSKeyArn", &form.KMSKeyArn),
-        ("TracingConfig", &form.TracingConfig),
-        ("Layers", &form.Layers),
-        ("FileSystemConfigs", &form.FileSystemConfigs),
-        ("ImageConfig", &form.ImageConfig),
-        ("CodeSigningConfigArn", &form.CodeSigningConfigArn),
-        ("SnapStart", &form.SnapStart),
-        ("Code.S3Bucket", &form.Code.S3Bucket),
-        ("Code.S3Key", &form.Code.S3Key),
-        ("Code.S3ObjectVersion", &form.Code.S3ObjectVersion),
-        ("Code.ImageUri", &form.Code.ImageUri),
-        ("Code.SourceKMSKeyArn", &form.Code.SourceKMSKeyArn),
-    ])?;
     if form.PackageType.as_deref().is_some_and(|kind| kind != "Zip") {
         return Err(ApiError::invalid("PackageType must be Zip: images are not supported"));
     }
@@ -157,14 +141,7 @@ pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
 }
 
 pub fn update_code(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    let form: UpdateCode = forms::read(body)?;
-    refuse(&[
-        ("S3Bucket", &form.S3Bucket),
-        ("S3Key", &form.S3Key),
-        ("S3ObjectVersion", &form.S3ObjectVersion),
-        ("ImageUri", &form.ImageUri),
-        ("SourceKMSKeyArn", &form.SourceKMSKeyArn),
-    ])?;
+    let form: UpdateCode = forms::read(body, &NO_CODE)?;
     let old = find(api, reference)?;
     check_architectures(form.Architectures.as_deref())?;
     let zip = zip_file(form.ZipFile.as_deref())?;
@@ -187,17 +164,7 @@ pub fn update_configuration(
     reference: &str,
     body: &[u8],
 ) -> Result<Answer, ApiError> {
-    let form: UpdateConfiguration = forms::read(body)?;
-    refuse(&[
-        ("VpcConfig", &form.VpcConfig),
-        ("DeadLetterConfig", &form.DeadLetterConfig),
-        ("KMSKeyArn", &form.KMSKeyArn),
-        ("TracingConfig", &form.TracingConfig),
-        ("Layers", &form.Layers),
-        ("FileSystemConfigs", &form.FileSystemConfigs),
-        ("ImageConfig", &form.ImageConfig),
-        ("SnapStart", &form.SnapStart),
-    ])?;
+    let form: UpdateConfiguration = forms::read(body, &NO_CONFIGURATION)?;
     let function = change(api, reference, form.RevisionId.as_deref(), |function| {
         let configuration = &mut function.configuration;
         if let Some(identifier) = &form.Runtime {
@@ -297,7 +264,7 @@ pub fn code_signing(api: &Api, reference: &str) -> Result<Answer, ApiError> {
 }
 
 pub fn put_concurrency(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    let form: ConcurrencyForm = forms::read(body)?;
+    let form: ConcurrencyForm = forms::read(body, &[])?;
     let reserved = form.ReservedConcurrentExecutions;
     reserve(api, reference, Some(reserved))?;
     Ok(json_answer(StatusCode::OK, &json!({"ReservedConcurrentExecutions": reserved})))

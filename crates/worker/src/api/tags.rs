@@ -19,7 +19,7 @@ pub fn list(api: &Api, arn: &str) -> Result<Answer, ApiError> {
 }
 
 pub fn tag(api: &Arc<Api>, arn: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    let form: TagForm = forms::read(body)?;
+    let form: TagForm = forms::read(body, &[])?;
     set(api, arn, |tags| tags.extend(form.Tags))
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Api;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
-use super::forms::{self, UrlForm, refuse};
+use super::forms::{self, UrlForm};
 use super::functions::{change, find};
 use super::invoke::{self, MAX_PAYLOAD_BYTES, Names};
 use super::route::decode;
@@ -22,7 +22,7 @@ use crate::function::{Function, UrlConfig};
 use crate::ids;
 
 pub fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    check(&forms::read(body)?, true)?;
+    check(&forms::read(body, &["Cors"])?, true)?;
     let function = change(api, reference, None, |function| {
         if function.url.is_some() {
             return Err(ApiError::conflict(format!(
@@ -39,7 +39,7 @@ pub fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, Ap
 }
 
 pub fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    check(&forms::read(body)?, false)?;
+    check(&forms::read(body, &["Cors"])?, false)?;
     let function = change(api, reference, None, |function| {
         let Some(url) = &mut function.url else { return Err(no_url()) };
         url.modified_unix_ms = clock::unix_ns() / 1_000_000;
@@ -67,7 +67,6 @@ pub fn delete(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
 }
 
 fn check(form: &UrlForm, required: bool) -> Result<(), ApiError> {
-    refuse(&[("Cors", &form.Cors)])?;
     if form.InvokeMode.as_deref().is_some_and(|mode| mode != "BUFFERED") {
         return Err(ApiError::invalid("InvokeMode must be BUFFERED on this platform"));
     }

@@ -22,6 +22,8 @@ struct Report {
     instance: Option<String>,
     handler_start_ns: Option<i64>,
     handler_end_ns: Option<i64>,
+    /// Whether the function's own check of its output passed.
+    valid: Option<bool>,
 }
 
 /// The keys of an answer that matter; a function's own are passed over without being kept.
@@ -165,7 +167,14 @@ fn judge(
     };
     let outcome = headers.outcome.unwrap_or(by_answer);
     if outcome == "ok" {
-        return (outcome, None);
+        // An answer in time is worth nothing if it is wrong.
+        return match &answer.uncia {
+            Some(Report { valid: Some(false), .. }) => (
+                "function_error",
+                Some("the function's own check says that its output is wrong".to_owned()),
+            ),
+            _ => (outcome, None),
+        };
     }
     let said = match &headers.function_error {
         Some(kind) => kind.clone(),
@@ -207,6 +216,14 @@ mod tests {
     fn judged(status: u16, head: &str, body: &str) -> (String, Option<String>) {
         let (row, _) = answered(status, head, body);
         (row.outcome.to_string(), row.error)
+    }
+
+    #[test]
+    fn an_answer_that_its_function_calls_wrong_is_an_error_of_the_function() {
+        let outcome = |body: &str| answered(200, "", body).0.outcome.to_string();
+        assert_eq!(outcome(r#"{"uncia": {"valid": false}}"#), "function_error");
+        assert_eq!(outcome(r#"{"uncia": {"valid": true}}"#), "ok");
+        assert_eq!(outcome(r#"{"valid": false}"#), "ok");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 Each repetition drives the Python function ``hello`` at 100 requests a second through
 
 * ``uncia``: the embedded platform, by its function URL (overhead.yaml);
-* ``functions-framework``: Google's functions-framework for Python, one process;
-* ``rie``: AWS's Lambda Runtime Interface Emulator with its Python runtime client;
+* ``functions-framework``: Google's functions-framework for Python, one process that isolates and
+  meters nothing;
 
 one after the other, with the same load generator. *Overhead* is the client's latency minus the
 time in the handler by the function's own clock. Figures are medians over the repetitions, with the
@@ -12,9 +12,8 @@ range beside them.
 
     .venv/bin/python benches/platform/overhead.py [--repeat 3] [--peers DIR] [--json FILE]
 
-``--peers DIR`` names a virtual environment with the peers; it is made there when it does not exist
-(functions-framework, awslambdaric and aws-sam-cli, which carries the emulator). Without it only
-uncia is measured.
+``--peers DIR`` names a virtual environment with functions-framework; it is made there when it does
+not exist. Without it only uncia is measured.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ from uncia.workload.arrivals import constant
 from uncia.workload.client import Load, Stream, drive
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("functions-framework", "awslambdaric", "aws-sam-cli")
-EMULATOR = "samcli/local/rapid/aws-lambda-rie-x86_64"
+PEERS = ("functions-framework",)
 RATE_PER_S, DURATION_S = 100, 20
 READY_TIMEOUT_S = 30.0
 QUANTILES = {"p50": Fraction(1, 2), "p99": Fraction(99, 100)}
@@ -141,12 +139,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def server(command: list[str], port: int, cwd: Path, environment: dict[str, str]) -> Iterator[None]:
+def server(command: list[str], port: int, cwd: Path) -> Iterator[None]:
     """Runs ``command`` until the block ends; ready when ``port`` accepts a connection."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
-        env=os.environ | environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -176,23 +173,8 @@ def measure_functions_framework(work: Path, peers: Path) -> Figures:
     code, port = work / "code", free_port()
     unpack_hello(code)
     command = [str(peers / "bin/functions-framework"), "--target=main", "--source=main.py"]
-    with server([*command, "--host=127.0.0.1", f"--port={port}"], port, code, {}):
+    with server([*command, "--host=127.0.0.1", f"--port={port}"], port, code):
         return measure_url(work, f"http://127.0.0.1:{port}/", b"{}")
-
-
-def measure_rie(work: Path, peers: Path) -> Figures:
-    code, port = work / "code", free_port()
-    unpack_hello(code)
-    site = next((peers / "lib").glob("python*/site-packages"))
-    emulator = site / EMULATOR
-    emulator.chmod(0o755)
-    command = [str(emulator), "--runtime-interface-emulator-address", f"127.0.0.1:{port}"]
-    command += ["--runtime-api-address", f"127.0.0.1:{free_port()}"]
-    command += [str(peers / "bin/python"), "-m", "awslambdaric", "handler.handler"]
-    environment = {"LAMBDA_TASK_ROOT": str(code), "AWS_LAMBDA_FUNCTION_TIMEOUT": "10"}
-    with server(command, port, code, environment):
-        url = f"http://127.0.0.1:{port}/2015-03-31/functions/function/invocations"
-        return measure_url(work, url, b"{}")
 
 
 def install(peers: Path) -> None:
@@ -213,7 +195,6 @@ def main() -> None:
         peers = options.peers.resolve()
         install(peers)
         contenders["functions-framework"] = lambda work: measure_functions_framework(work, peers)
-        contenders["rie"] = lambda work: measure_rie(work, peers)
     found: dict[str, list[Figures]] = {name: [] for name in contenders}
     for repetition in range(options.repeat):
         for name, measure in contenders.items():

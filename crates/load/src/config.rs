@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use uncia_arrivals::{NS_PER_S, Process};
 
+mod request;
+
+pub use request::{AwsSigv4, Body, ChoiceValue, Field, Fields, HttpVersion, Secret, Sign};
+
 /// A connection that does not stand after this has met a host that does not answer: TCP has sent
 /// its SYN four times by then.
 const DEFAULT_CONNECT_TIMEOUT_NS: i64 = 10 * NS_PER_S;
@@ -80,10 +84,20 @@ pub struct Stream {
     /// Default: POST with a body, GET without.
     #[serde(default)]
     pub method: Option<String>,
+    /// Appended to the query of the targets' URLs.
+    #[serde(default)]
+    pub query: BTreeMap<String, String>,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     #[serde(default)]
     pub body: Option<Body>,
+    /// What `{{name}}` stands for in URLs, query, headers and the body.
+    #[serde(default)]
+    pub fields: Fields,
+    #[serde(default)]
+    pub http_version: HttpVersion,
+    #[serde(default)]
+    pub sign: Option<Sign>,
     /// The header that carries the invocation id; none: it is not sent.
     #[serde(default)]
     pub invocation_header: Option<String>,
@@ -100,14 +114,6 @@ pub struct Target {
     /// The replica's own name.
     pub function: String,
     pub url: String,
-}
-
-/// A request's body.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum Body {
-    Text(String),
-    Base64(String),
 }
 
 impl Config {

@@ -60,6 +60,18 @@ pub enum LoadError {
     Poll(#[source] io::Error),
     #[error("a thread could not be started: {0}")]
     Thread(#[source] io::Error),
+    #[error("stream {stream:?}: {place} is not a template that can be filled in: {reason}")]
+    Template { stream: String, place: String, reason: String },
+    #[error("stream {stream:?}: the field {name:?} can't be drawn: {reason}")]
+    Field { stream: String, name: String, reason: String },
+    #[error("stream {stream:?}: the query parameter {name:?} can't be sent: {reason}")]
+    Query { stream: String, name: String, reason: String },
+    #[error(
+        "stream {stream:?}: the body would have {bytes} bytes: at most {limit} (1 GiB) can be sent"
+    )]
+    BodySize { stream: String, bytes: u64, limit: u64 },
+    #[error("stream {stream:?}: requests can't be signed: {reason}")]
+    Sign { stream: String, reason: String },
 }
 
 impl LoadError {

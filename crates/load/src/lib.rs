@@ -17,6 +17,7 @@ mod http1;
 mod net;
 mod open_loop;
 mod plan;
+mod request;
 mod rows;
 mod stop;
 mod thread;

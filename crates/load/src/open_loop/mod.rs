@@ -14,10 +14,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::error::LoadError;
 use crate::net::{Event, Poller};
-use crate::plan::{Entry, Plan, Schedule, Scratch};
+use crate::plan::{Entry, Plan, Schedule};
+use crate::request::Rendered;
 use crate::rows::{Completion, Counters, Failure, Outbox};
 use crate::stop::{Stop, Urgency};
 use crate::thread;
@@ -67,7 +68,9 @@ pub struct OpenLoop<'a> {
     drain_until: Option<i64>,
     /// Connections that had more to read than their turn allowed.
     unread: Vec<u64>,
-    scratch: Scratch,
+    rendered: Rendered,
+    /// From this clock to Unix time; for signatures, which need no more than a second.
+    unix_offset: i64,
     buffer: Box<[u8]>,
     now: i64,
 }
@@ -104,7 +107,8 @@ impl<'a> OpenLoop<'a> {
             sent: 0,
             drain_until: None,
             unread: Vec::new(),
-            scratch: Scratch::new(),
+            rendered: Rendered::new(),
+            unix_offset: clock::unix_now() - clock.now(),
             buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
             now: clock.now(),
         })

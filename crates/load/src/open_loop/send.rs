@@ -10,9 +10,6 @@ use crate::net::socket::{self, Connecting};
 use crate::plan::Entry;
 use crate::rows::{Completion, Failure};
 
-/// Bodies up to this size go out in one write with the head.
-const JOINED_BODY_BYTES: usize = 16 << 10;
-
 impl OpenLoop<'_> {
     /// Whether the number of connections allows a request. Only a limit that was asked for holds
     /// requests back; they wait in the schedule, and their rows show it.
@@ -61,7 +58,7 @@ impl OpenLoop<'_> {
     fn begin(&mut self, slot: u32, exchange: Completion) {
         let target = self.plan.target(&exchange.entry);
         let connection = self.connections.get(slot);
-        connection.reader.start(target.request.is_head);
+        connection.reader.start(target.request.is_head());
         connection.exchange = exchange;
         connection.phase = Phase::Exchange;
         connection.written = 0;
@@ -203,19 +200,11 @@ impl OpenLoop<'_> {
     fn write_on(&mut self, slot: u32) -> io::Result<()> {
         let connection = self.connections.get(slot);
         let entry = connection.exchange.entry;
-        let request = &self.plan.target(&entry).request;
-        request.write_head(&mut self.scratch, &self.plan.prefix, entry.stream, entry.number);
-        let head_length = self.scratch.len();
-        let body = &request.body[..];
-        connection.length = head_length + body.len();
-        if body.len() <= JOINED_BODY_BYTES {
-            self.scratch.extend_from_slice(body);
-        }
+        let moment = self.plan.moment(&entry, self.unix_offset + connection.exchange.sent);
+        self.plan.target(&entry).request.render_http1(&mut self.rendered, &moment);
+        connection.length = self.rendered.total_bytes();
         while !connection.is_written() {
-            let rest = match self.scratch.get(connection.written..) {
-                Some(rest) if !rest.is_empty() => rest,
-                _ => &body[connection.written - head_length..],
-            };
+            let rest = self.rendered.rest(connection.written);
             match (&connection.socket).write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(size) => connection.written += size,

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use http::Uri;
 
 use crate::error::LoadError;
+use crate::request::Place;
 
 const HTTP_PORT: u16 = 80;
 
@@ -56,6 +57,11 @@ impl Address {
             port,
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
         })
+    }
+
+    /// What requests say of it.
+    pub fn place(&self) -> Place<'_> {
+        Place { scheme: "http", authority: &self.authority, path: &self.path }
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod descriptors;
 mod endpoint;
-mod request;
 mod schedule;
 
 use std::path::{Path, PathBuf};
@@ -11,13 +10,13 @@ use sha2::{Digest, Sha256};
 use uncia_arrivals::{MAX_SPAN_NS, Process};
 use uncia_record::Text;
 
-use crate::config::{Config, Stream};
+use crate::config::{Config, Stream, Target};
 use crate::error::LoadError;
+use crate::request::{self, Moment, RequestTemplate};
 use crate::thread;
 use endpoint::Endpoints;
 
 pub use endpoint::Endpoint;
-pub use request::{RequestTemplate, Scratch};
 pub use schedule::{Entry, Extent, Schedule};
 
 /// The longest invocation id that the embedded platform takes.
@@ -83,7 +82,7 @@ impl Plan {
         let streams = config
             .streams
             .iter()
-            .map(|stream| plan_stream(stream, &mut endpoints, config.dry_run))
+            .map(|stream| plan_stream(stream, config.seed, &mut endpoints, config.dry_run))
             .collect::<Result<Vec<_>, _>>()?;
         let extent = Extent::measure(config.seed, &streams, config.total_timeout_ns);
         if extent.total == 0 {
@@ -133,6 +132,11 @@ impl Plan {
     /// The id of a request: the same in every run of the same configuration.
     pub fn invocation(&self, entry: &Entry) -> String {
         format!("{}-{}-{}", self.prefix, entry.stream, entry.number)
+    }
+
+    /// What a request needs to know about itself when it is sent at this time.
+    pub fn moment(&self, entry: &Entry, unix_ns: i64) -> Moment<'_> {
+        Moment { prefix: &self.prefix, stream: entry.stream, number: entry.number, unix_ns }
     }
 
     pub fn target(&self, entry: &Entry) -> &PlannedTarget {
@@ -194,6 +198,7 @@ fn check_output(path: &Path, parquet: bool) -> Result<(), LoadError> {
 
 fn plan_stream(
     stream: &Stream,
+    seed: u64,
     endpoints: &mut Endpoints,
     dry_run: bool,
 ) -> Result<PlannedStream, LoadError> {
@@ -204,10 +209,12 @@ fn plan_stream(
     if stream.targets.is_empty() {
         return Err(LoadError::NoTargets { stream: stream.function.clone() });
     }
-    let parts = request::Parts::of(stream)?;
-    let targets = stream.targets.iter().map(|target| {
-        let address = endpoint::Address::parse(&stream.function, &target.url)?;
-        let request = parts.render(&address);
+    let parse = |target: &Target| endpoint::Address::parse(&stream.function, &target.url);
+    let addresses = stream.targets.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let places: Vec<_> = addresses.iter().map(|address| address.place()).collect();
+    let requests = request::plan(stream, seed, &places)?;
+    let targets = stream.targets.iter().zip(addresses).zip(requests);
+    let targets = targets.map(|((target, address), request)| {
         let endpoint = endpoints.add(&stream.function, &target.url, address, dry_run)?;
         Ok(PlannedTarget { function: target.function.as_str().into(), endpoint, request })
     });

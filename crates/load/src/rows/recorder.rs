@@ -132,6 +132,7 @@ impl<'a> Recorder<'a> {
     fn row(&self, completion: &Completion) -> Invocation {
         let entry = &completion.entry;
         let request = &self.plan.target(entry).request;
+        let moment = self.plan.moment(entry, 0);
         Invocation {
             invocation: self.plan.invocation(entry),
             burst: entry.burst,
@@ -141,7 +142,7 @@ impl<'a> Recorder<'a> {
             first_byte: completion.first_byte,
             received: completion.received,
             connection_reused: completion.reused,
-            request_bytes: completion.wrote.then_some(request.body.len() as i64),
+            request_bytes: completion.wrote.then(|| request.body_bytes(&moment) as i64),
             response_bytes: completion.response_bytes.and_then(|bytes| i64::try_from(bytes).ok()),
             status: completion.status.map(i64::from),
             ..self.templates[entry.stream].clone()

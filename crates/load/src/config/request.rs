@@ -1,0 +1,161 @@
+//! What a stream's requests say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// Values that are drawn anew for each request, by name.
+pub type Fields = BTreeMap<String, Field>;
+
+/// A request's body.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Body {
+    Text(String),
+    Base64(String),
+    /// Text with `{{name}}` in it.
+    Template(String),
+    /// So many bytes that no compression makes fewer; the same in all requests of the stream.
+    RandomBytes(u64),
+}
+
+/// What a field's values are.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", deny_unknown_fields, rename_all = "snake_case")]
+pub enum Field {
+    /// Both bounds are among the values.
+    Integer { min: i64, max: i64 },
+    /// Each with the same chance; one that is given twice has two.
+    Choice { values: Vec<ChoiceValue> },
+    /// Letters and digits.
+    Text { length: u64 },
+    /// Of version 4.
+    Uuid {},
+}
+
+/// A value to choose: text, or something that is written as JSON writes it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "a choice must be text, a number, or true or false")]
+pub enum ChoiceValue {
+    Text(String),
+    Number(serde_json::Number),
+    Flag(bool),
+}
+
+impl fmt::Display for ChoiceValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => number.fmt(f),
+            Self::Flag(flag) => flag.fmt(f),
+        }
+    }
+}
+
+/// Which version of HTTP a stream's requests are sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum HttpVersion {
+    #[default]
+    #[serde(rename = "1.1")]
+    Http1,
+    #[serde(rename = "2")]
+    Http2,
+    /// What the server chooses in the TLS handshake; HTTP/1.1 without TLS.
+    #[serde(rename = "auto")]
+    Auto,
+}
+
+impl HttpVersion {
+    /// Whether requests may go out by HTTP/2.
+    pub fn may_be_2(self) -> bool {
+        self != Self::Http1
+    }
+}
+
+/// How requests are signed.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Sign {
+    AwsSigv4(AwsSigv4),
+}
+
+/// AWS Signature Version 4, in the header `authorization`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AwsSigv4 {
+    pub region: String,
+    pub service: String,
+    pub access_key_id: String,
+    pub secret_access_key: Secret,
+    #[serde(default)]
+    pub session_token: Option<Secret>,
+}
+
+/// Text that is in no message and no log.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The error at hand may show the value.
+        String::deserialize(deserializer)
+            .map(Self)
+            .map_err(|_| D::Error::custom("a secret access key or session token must be text"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let json = r#"{"aws_sigv4": {"region": "r", "service": "s", "access_key_id": "a",
+            "secret_access_key": "hush", "session_token": "silence"}}"#;
+        let sign: Sign = serde_json::from_str(json).unwrap();
+        let shown = format!("{sign:?} {sign:#?}");
+        assert!(!shown.contains("hush") && !shown.contains("silence"), "{shown}");
+        let error = serde_json::from_str::<Sign>(&json.replace("\"hush\"", "12345")).unwrap_err();
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains("must be text") && !shown.contains("12345"), "{shown}");
+    }
+
+    #[test]
+    fn unknown_keys_and_kinds_are_errors() {
+        for json in [
+            r#"{"kind": "uuid", "version": 4}"#,
+            r#"{"kind": "integer", "min": 1, "max": 2, "step": 1}"#,
+            r#"{"kind": "normal"}"#,
+            r#"{"kind": "integer", "min": 1}"#,
+            r#"{"kind": "integer", "min": 1, "max": 9223372036854775808}"#,
+            r#"{"kind": "text", "length": -1}"#,
+            r#"{"kind": "choice", "values": [null]}"#,
+        ] {
+            assert!(serde_json::from_str::<Field>(json).is_err(), "{json}");
+        }
+        assert!(serde_json::from_str::<Body>(r#"{"file": "x"}"#).is_err());
+        assert!(serde_json::from_str::<HttpVersion>("\"3\"").is_err());
+    }
+
+    #[test]
+    fn choices_are_written_as_in_json() {
+        let json = r#"{"kind": "choice", "values": ["a b", 5, -1.5, true]}"#;
+        let Field::Choice { values } = serde_json::from_str(json).unwrap() else { panic!() };
+        let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["a b", "5", "-1.5", "true"]);
+    }
+}

@@ -1,0 +1,138 @@
+//! The path and query of a target.
+
+use super::encode::{is_path, is_query, is_unreserved, normalise, push_encoded};
+use super::fields::Drawable;
+use super::template::{self, Encoding, Part, Pieces};
+use crate::config::Stream;
+use crate::error::LoadError;
+
+/// Far more than any server takes, and less than what the library for URLs does.
+const MAX_BYTES: usize = 32 << 10;
+
+/// The stream's own part of the query, encoded: `name=value&name=value`, in the order of the names.
+pub fn query(stream: &Stream, fields: &[Drawable]) -> Result<Pieces, LoadError> {
+    let mut pieces = Pieces::default();
+    for (name, value) in &stream.query {
+        let wrong = |reason: &str| LoadError::Query {
+            stream: stream.function.clone(),
+            name: name.clone(),
+            reason: reason.to_owned(),
+        };
+        if name.is_empty() {
+            return Err(wrong("its name is empty"));
+        }
+        if name.contains("{{") {
+            return Err(wrong("only its value can be a template"));
+        }
+        let parts = template::parse(value, fields).map_err(|reason| LoadError::Template {
+            stream: stream.function.clone(),
+            place: format!("the query parameter {name:?}"),
+            reason,
+        })?;
+        let mut text = Vec::new();
+        if pieces.constant() != Some(&[]) {
+            text.push(b'&');
+        }
+        push_encoded(&mut text, name.as_bytes());
+        text.push(b'=');
+        pieces.push_bytes(&text);
+        for part in &parts {
+            match part {
+                Part::Text(text) => {
+                    let mut encoded = Vec::new();
+                    push_encoded(&mut encoded, text.as_bytes());
+                    pieces.push_bytes(&encoded);
+                }
+                Part::Value(source) => pieces.push_value(*source, Encoding::Percent),
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+/// The request target of a URL with this path and query, and the stream's `query` after it.
+///
+/// A service that checks a signature must see the very bytes that were signed. So whatever a proxy
+/// or the service could write in more than one way is encoded then.
+pub fn target(
+    stream: &Stream,
+    url: &str,
+    query: &Pieces,
+    fields: &[Drawable],
+) -> Result<Pieces, LoadError> {
+    let is_signed = stream.sign.is_some();
+    let wrong = |reason: String| LoadError::Template {
+        stream: stream.function.clone(),
+        place: format!("the path and query {url:?}"),
+        reason,
+    };
+    let (path, own_query) = match url.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (url, None),
+    };
+    let mut pieces = Pieces::default();
+    let keep_in_path: fn(u8) -> bool = match is_signed {
+        true => |byte| is_unreserved(byte) || byte == b'/',
+        false => is_path,
+    };
+    push(&mut pieces, path, keep_in_path, fields).map_err(wrong)?;
+    let own_query = match (own_query, is_signed) {
+        (Some(query), true) => Some(unambiguous(query).map_err(|e| wrong(e.to_owned()))?),
+        (query, _) => query.map(str::to_owned),
+    };
+    let keep_in_query: fn(u8) -> bool = match is_signed {
+        true => |byte| is_unreserved(byte) || b"&=".contains(&byte),
+        false => is_query,
+    };
+    if own_query.is_some() || query.constant() != Some(&[]) {
+        pieces.push_bytes(b"?");
+    }
+    let own_query = own_query.unwrap_or_default();
+    push(&mut pieces, &own_query, keep_in_query, fields).map_err(wrong)?;
+    if !own_query.is_empty() && !own_query.ends_with('&') && query.constant() != Some(&[]) {
+        pieces.push_bytes(b"&");
+    }
+    pieces.push_all(query);
+    let longest = pieces.max_length(fields);
+    if longest > MAX_BYTES {
+        return Err(wrong(format!(
+            "it could have {longest} bytes with the values drawn, more than {MAX_BYTES}; send them \
+             in the body"
+        )));
+    }
+    Ok(pieces)
+}
+
+/// A query without empty parameters, and with each `=` within a value encoded.
+fn unambiguous(query: &str) -> Result<String, &'static str> {
+    if query.contains('+') {
+        return Err("services differ in what + in a signed query is: write %20 or %2B");
+    }
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs: Vec<_> = pairs
+        .map(|pair| match pair.split_once('=') {
+            Some((name, value)) => format!("{name}={}", value.replace('=', "%3D")),
+            None => pair.to_owned(),
+        })
+        .collect();
+    Ok(pairs.join("&"))
+}
+
+/// Appends a part of a URL.
+fn push(
+    pieces: &mut Pieces,
+    text: &str,
+    keep: fn(u8) -> bool,
+    fields: &[Drawable],
+) -> Result<(), String> {
+    for part in &template::parse(text, fields)? {
+        match part {
+            Part::Text(text) => pieces.push_bytes(
+                &normalise(text, keep)
+                    .ok_or("a % is not followed by two hexadecimal digits; write %25 for it")?,
+            ),
+            Part::Value(source) => pieces.push_value(*source, Encoding::Percent),
+        }
+    }
+    Ok(())
+}

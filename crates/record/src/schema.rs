@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::column::Column;
 use crate::stream::{Epoch, Table};
-use crate::tables::{Bill, Instance, Invocation, Machine, Span};
+use crate::tables::{Arrivals, Bill, Instance, Invocation, Machine, Profile, Span};
 
 /// Version of the tables' schemas; goes up when a column changes its meaning or goes away.
 /// Adding a nullable column does not change it.
@@ -71,6 +71,8 @@ pub fn all_schemas() -> Vec<TableSchema> {
         describe::<Instance>(),
         describe::<Machine>(),
         describe::<Bill>(),
+        describe::<Arrivals>(),
+        describe::<Profile>(),
     ]
 }
 

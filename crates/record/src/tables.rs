@@ -1,4 +1,4 @@
-//! The five tables, column by column.
+//! The tables, column by column.
 //!
 //! A declaration gives each column its Rust type, Arrow kind, unit, null rule and meaning. Times
 //! are nanoseconds since the run's epoch (the schema's metadata carries it); in a platform's own
@@ -263,5 +263,38 @@ table! {
         fee_usd: Money [null "when nothing could be priced"] "USD", "invocation fees";
         rounding_usd: Money [null "when nothing could be priced"] "USD", "what granularities and minimums add";
         cost_usd: Money [null "when nothing could be priced"] "USD", "the bill";
+    }
+}
+
+table! {
+    /// Invocations of a function within a minute of a trace that tells no more than their number.
+    Arrivals, ArrivalsBuilder, "arrivals", {
+        run: Text [null "outside a run, as in imported traces"] "", "the run that the row belongs to";
+        function: Text [always] "", "the function invoked";
+        minute: Int64 [always] "min", "minute from the start of the trace, from 0; a function has one row for a minute at most, and none for a minute without an invocation or without data";
+        count: Int64 [always] "count", "invocations that the trace counts in the minute";
+        owner: Text [null "when the trace does not say"] "", "who owns the function: subscription, account or user";
+        app: Text [null "when the trace knows no applications"] "", "the application that the function is part of";
+        trigger: Text [null "when the trace does not say, or says several"] "", "what invokes the function, in the words of the trace";
+        region: Text [null "when the trace does not say"] "", "where the function ran";
+    }
+}
+
+table! {
+    /// A statistic of the duration of a function or the memory of an application.
+    Profile, ProfileBuilder, "profiles", {
+        run: Text [null "outside a run, as in imported traces"] "", "the run that the row belongs to";
+        function: Text [null "when the row is of a whole application"] "", "the function, named as in `arrivals`";
+        owner: Text [null "when the trace does not say"] "", "who owns the function: subscription, account or user";
+        app: Text [null "when the trace knows no applications"] "", "the application that the function is part of, or that the row is of";
+        region: Text [null "when the trace does not say"] "", "where the function ran";
+        minute: Int64 [null "when the row is of the whole trace"] "min", "where the interval that the row is of begins, from the start of the trace";
+        minutes: Int64 [null "when the row is of the whole trace"] "min", "length of that interval";
+        statistic: Text [always] "", "quantile, mean, minimum or maximum";
+        quantile: Float64 [null "when the statistic is no quantile"] "", "which quantile, from 0 to 1";
+        basis: Text [always] "", "what the statistic was taken over: invocations, or averages over periods such as 30s";
+        duration: Int64 [null "when the row is of memory"] "ns", "execution";
+        memory: Int64 [null "when the row is of duration"] "bytes", "memory allocated";
+        count: Int64 [null "when the trace does not say"] "count", "invocations or samples that the statistic rests on: its weight";
     }
 }

@@ -11,6 +11,8 @@ _ROWS = {
     "instances": "The life of an instance.",
     "machine": "A counter of the machine, or of a cgroup, at a time.",
     "bill": "What rows of the invocation table cost under a tariff.",
+    "arrivals": "Invocations of a function in a minute, from traces that only count them.",
+    "profiles": "A statistic of a function's duration or an application's memory, from traces.",
 }
 
 _HEAD = f"""# The tables

@@ -21,6 +21,32 @@ pub enum ArrivalError {
     Size { index: usize, size: i64 },
     #[error("bursts is {bursts}: it must be at least 1")]
     Bursts { bursts: i64 },
+    #[error("{key} is {ns}: it must be above zero")]
+    NotPositive { key: &'static str, ns: i64 },
+    #[error("{key} is {ns}: it must not be negative")]
+    Negative { key: &'static str, ns: i64 },
+    #[error("{key} is empty: give at least one entry")]
+    Empty { key: &'static str },
+    #[error("{key}[{index}] is {value}: it must not be negative")]
+    NegativeEntry { key: &'static str, index: usize, value: i64 },
+    #[error(
+        "times_ns[{index}] is {ns}, which is before times_ns[{}], {before}: sort the times", index - 1
+    )]
+    UnsortedTimes { index: usize, ns: i64, before: i64 },
+    #[error("{key} gives no request at all: leave the stream out instead")]
+    NothingToSend { key: &'static str },
+    #[error("windows_ns[{index}] is [{from}, {to}]: a window must end after it begins")]
+    EmptyWindow { index: usize, from: i64, to: i64 },
+    #[error(
+        "windows_ns[{index}] begins at {from}, before the end of the window before it, {end}: sort the windows and join those that overlap"
+    )]
+    WindowOrder { index: usize, from: i64, end: i64 },
+    #[error("processes are nested deeper than {} levels", crate::MAX_DEPTH)]
+    TooDeep,
+    #[error("the numbers of the bursts would not fit 64 bits: nest fewer superpositions")]
+    BurstNumbers,
+    #[error("processes[{index}]: {source}")]
+    Part { index: usize, source: Box<ArrivalError> },
     #[error("the process lasts longer than {} years", MAX_SPAN_NS / (366 * 24 * 3_600 * NS_PER_S))]
     TooLong,
     #[error("about {count} arrivals are more than the {MAX_ARRIVALS} that one stream may have")]

@@ -21,10 +21,15 @@ mod error;
 mod processes;
 mod rate;
 mod stream;
+#[cfg(test)]
+mod test_support;
 
 pub use error::ArrivalError;
-pub use processes::{Arrivals, Burst, Constant, Poisson, Process};
-pub use rate::Rate;
+pub use processes::{
+    Arrivals, Burst, Constant, CountPlacement, Counts, Gaps, Poisson, Process, RandomPhase,
+    Superposition, Times, Windows,
+};
+pub use rate::{Rate, RateOrZero};
 pub use stream::RandomStream;
 
 /// Nanoseconds in a second.
@@ -36,6 +41,9 @@ pub const MAX_SPAN_NS: i64 = 100 * 366 * 24 * 3_600 * NS_PER_S;
 
 /// The most arrivals of one process. A day at 10,000/s fits; beyond it a rate or a size is a slip.
 pub const MAX_ARRIVALS: u64 = 1_000_000_000;
+
+/// How deep processes may be nested in each other. A person's file has two or three levels.
+pub const MAX_DEPTH: usize = 16;
 
 /// One time at which something arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,11 @@
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::NS_PER_S;
 use crate::error::ArrivalError;
 
 /// A rate per second, kept as the fraction that its decimal text says, so that nothing drifts.
@@ -38,9 +40,14 @@ impl Rate {
     pub fn per_second(self) -> f64 {
         self.numerator as f64 / self.denominator as f64
     }
+
+    /// 10^9 / rate, as a double: the mean time between arrivals.
+    pub fn mean_gap_ns(self) -> f64 {
+        NS_PER_S as f64 * self.denominator as f64 / self.numerator as f64
+    }
 }
 
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+pub(crate) fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
@@ -67,19 +74,25 @@ fn decimal(text: &str) -> Option<Result<(u128, u128), ArrivalError>> {
     Some(parsed().ok_or_else(too_precise))
 }
 
+/// `0.5/0.25` as 50 and 25: over and under the line, not in lowest terms.
+fn fraction(text: &str) -> Result<(u128, u128), ArrivalError> {
+    let not_a_rate = || ArrivalError::NotARate { text: text.to_owned() };
+    let trimmed = text.trim();
+    let (over, under) = trimmed.split_once('/').unwrap_or((trimmed, "1"));
+    let (numerator, tens) = decimal(over).ok_or_else(not_a_rate)??;
+    let (denominator, more_tens) = decimal(under).ok_or_else(not_a_rate)??;
+    let multiply = |a: u128, b: u128| {
+        a.checked_mul(b).ok_or_else(|| ArrivalError::RateTooPrecise { text: text.to_owned() })
+    };
+    Ok((multiply(numerator, more_tens)?, multiply(denominator, tens)?))
+}
+
 impl FromStr for Rate {
     type Err = ArrivalError;
 
     fn from_str(text: &str) -> Result<Self, ArrivalError> {
-        let not_a_rate = || ArrivalError::NotARate { text: text.to_owned() };
-        let trimmed = text.trim();
-        let (over, under) = trimmed.split_once('/').unwrap_or((trimmed, "1"));
-        let (numerator, tens) = decimal(over).ok_or_else(not_a_rate)??;
-        let (denominator, more_tens) = decimal(under).ok_or_else(not_a_rate)??;
-        let multiply = |a: u128, b: u128| {
-            a.checked_mul(b).ok_or_else(|| ArrivalError::RateTooPrecise { text: text.to_owned() })
-        };
-        Self::new(multiply(numerator, more_tens)?, multiply(denominator, tens)?)
+        let (numerator, denominator) = fraction(text)?;
+        Self::new(numerator, denominator)
     }
 }
 
@@ -114,28 +127,95 @@ impl Serialize for Rate {
 
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RateVisitor;
-        impl Visitor<'_> for RateVisitor {
-            type Value = Rate;
+        deserializer.deserialize_any(RateVisitor(PhantomData))
+    }
+}
 
-            fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-                formatter.write_str("a rate per second, as decimal text or a number")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Rate, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Rate, E> {
-                Rate::new(value.into(), 1).map_err(E::custom)
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Rate, E> {
-                self.visit_str(&value.to_string())
-            }
-            // A double's text is the shortest decimal that reads back as it: what was written.
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Rate, E> {
-                self.visit_str(&value.to_string())
-            }
+/// Reads what can be read from a rate's text.
+struct RateVisitor<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = ArrivalError>> Visitor<'_> for RateVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a rate per second, as decimal text or a number")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+        self.visit_str(&value.to_string())
+    }
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<T, E> {
+        self.visit_str(&value.to_string())
+    }
+    // A double's text is the shortest decimal that reads back as it: what was written.
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
+        self.visit_str(&value.to_string())
+    }
+}
+
+/// A rate per second that may be zero, where something else goes on at another rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateOrZero(Option<Rate>);
+
+impl RateOrZero {
+    /// The rate, if it is not zero.
+    pub fn rate(self) -> Option<Rate> {
+        self.0
+    }
+
+    pub fn numerator(self) -> u128 {
+        self.0.map_or(0, Rate::numerator)
+    }
+
+    pub fn denominator(self) -> u128 {
+        self.0.map_or(1, Rate::denominator)
+    }
+
+    /// The nearest double, for formulas that are not exact anyway.
+    pub fn per_second(self) -> f64 {
+        self.0.map_or(0.0, Rate::per_second)
+    }
+}
+
+impl From<Rate> for RateOrZero {
+    fn from(rate: Rate) -> Self {
+        Self(Some(rate))
+    }
+}
+
+impl FromStr for RateOrZero {
+    type Err = ArrivalError;
+
+    fn from_str(text: &str) -> Result<Self, ArrivalError> {
+        match text.parse::<Rate>() {
+            // 0/0 is no rate, and neither is 5/0.
+            Err(ArrivalError::ZeroRate) if fraction(text)?.1 != 0 => Ok(Self(None)),
+            Err(ArrivalError::ZeroRate) => Err(ArrivalError::NotARate { text: text.to_owned() }),
+            other => other.map(Self::from),
         }
-        deserializer.deserialize_any(RateVisitor)
+    }
+}
+
+impl fmt::Display for RateOrZero {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(rate) => rate.fmt(formatter),
+            None => formatter.write_str("0"),
+        }
+    }
+}
+
+impl Serialize for RateOrZero {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RateOrZero {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RateVisitor(PhantomData))
     }
 }
 
@@ -180,6 +260,21 @@ mod tests {
         }
         for json in ["0", "-5", "-0.5", "null", "\"fast\"", "1e-400"] {
             assert!(serde_json::from_str::<Rate>(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn only_where_zero_is_allowed_it_is_read() {
+        for json in ["\"0\"", "0", "\"0.00\"", "\"0/3\"", "0.0"] {
+            let rate: RateOrZero = serde_json::from_str(json).unwrap();
+            assert_eq!((rate, rate.numerator(), rate.denominator()), (RateOrZero(None), 0, 1));
+        }
+        let half: RateOrZero = "0.5".parse().unwrap();
+        assert_eq!((half.to_string(), half.per_second()), ("0.5".to_owned(), 0.5));
+        assert_eq!(serde_json::to_string(&RateOrZero::default()).unwrap(), "\"0\"");
+        for text in ["0/0", "1/0", "-1", "NaN", ""] {
+            let error = text.parse::<RateOrZero>().unwrap_err();
+            assert!(matches!(error, ArrivalError::NotARate { .. }), "{text:?}: {error}");
         }
     }
 

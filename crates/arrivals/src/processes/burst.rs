@@ -38,11 +38,15 @@ impl Burst {
             Some(span) if span <= MAX_SPAN_NS => {}
             _ => return Err(ArrivalError::TooLong),
         }
+        check::count(self.expected_arrivals())
+    }
+
+    pub(super) fn expected_arrivals(&self) -> u128 {
         let round: u128 = self.sizes.iter().map(|&size| size as u128).sum();
         let bursts = self.bursts as u128;
         let sizes = self.sizes.len() as u128;
         let rest = self.sizes.iter().take((bursts % sizes) as usize).map(|&size| size as u128);
-        check::count(round.saturating_mul(bursts / sizes).saturating_add(rest.sum()))
+        round.saturating_mul(bursts / sizes).saturating_add(rest.sum())
     }
 
     pub(super) fn arrivals(&self, _: RandomStream) -> Arrivals {

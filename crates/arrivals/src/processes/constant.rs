@@ -24,11 +24,14 @@ pub struct Constant {
 impl Constant {
     pub(super) fn validate(&self) -> Result<(), ArrivalError> {
         check::rate_over(self.rate_per_s, self.duration_ns)?;
-        let last =
-            (self.rate_per_s.per_second() * self.duration_ns as f64 / NS_PER_S as f64) as u128;
+        let last = self.expected_arrivals();
         let too_precise = || ArrivalError::RateTooPrecise { text: self.rate_per_s.to_string() };
         // One more than the double says, in case it was rounded down.
         self.scaled(last.saturating_add(1)).map(|_| ()).ok_or_else(too_precise)
+    }
+
+    pub(super) fn expected_arrivals(&self) -> u128 {
+        check::arrivals_at(self.rate_per_s.per_second(), self.duration_ns)
     }
 
     fn scaled(&self, k: u128) -> Option<u128> {

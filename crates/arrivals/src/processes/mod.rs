@@ -1,12 +1,22 @@
 //! The processes, one file each. A new one is a file here and its line in the list below.
 
 mod burst;
+mod check;
 mod constant;
+mod counts;
+mod gaps;
 mod poisson;
+mod random_phase;
+mod renewal;
+mod superposition;
+mod times;
+mod windows;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use counts::CountPlacement;
 
 use crate::{Arrival, ArrivalError, RandomStream};
 
@@ -36,6 +46,12 @@ macro_rules! processes {
                 match self { $(Self::$process(process) => process.validate(),)+ }
             }
 
+            /// About how many arrivals the process has: exactly, or on average where it is random.
+            /// Windows count as if nothing fell outside of them. Only a valid process may be asked.
+            pub fn expected_arrivals(&self) -> u128 {
+                match self { $(Self::$process(process) => process.expected_arrivals(),)+ }
+            }
+
             /// The times, drawn from `stream`. Only a valid process may be asked.
             pub fn arrivals(&self, stream: RandomStream) -> Arrivals {
                 match self { $(Self::$process(process) => process.arrivals(stream),)+ }
@@ -51,31 +67,101 @@ macro_rules! processes {
     };
 }
 
-processes!(burst::Burst, constant::Constant, poisson::Poisson);
+processes!(
+    burst::Burst,
+    constant::Constant,
+    counts::Counts,
+    gaps::Gaps,
+    poisson::Poisson,
+    random_phase::RandomPhase,
+    superposition::Superposition,
+    times::Times,
+    windows::Windows,
+);
 
-/// Shared checks.
-mod check {
-    use crate::{ArrivalError, MAX_ARRIVALS, MAX_SPAN_NS, NS_PER_S, Rate};
-
-    pub fn duration(ns: i64) -> Result<(), ArrivalError> {
-        match ns {
-            ..=0 => Err(ArrivalError::Duration { ns }),
-            _ if ns > MAX_SPAN_NS => Err(ArrivalError::TooLong),
-            _ => Ok(()),
+impl Process {
+    /// The processes that this one is made of.
+    fn parts(&self) -> &[Process] {
+        match self {
+            Self::Superposition(superposition) => &superposition.processes,
+            Self::Windows(windows) => std::slice::from_ref(&*windows.process),
+            _ => &[],
         }
     }
 
-    pub fn count(count: u128) -> Result<(), ArrivalError> {
-        if count > u128::from(MAX_ARRIVALS) {
-            return Err(ArrivalError::TooMany { count });
+    /// One more than the numbers of its bursts go up to; none if it has no bursts.
+    fn burst_numbers(&self) -> Option<u128> {
+        match self {
+            Self::Burst(burst) => Some(burst.bursts.unsigned_abs().into()),
+            Self::Superposition(superposition) => superposition.burst_numbers(),
+            Self::Windows(windows) => windows.process.burst_numbers(),
+            _ => None,
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::test_support::{process, times};
+
+    /// One of each kind, with all of its keys.
+    fn one_of_each() -> Vec<Value> {
+        let poisson = json!({"kind": "poisson", "rate_per_s": "100", "duration_ns": 1_000_000_000});
+        vec![
+            json!({"kind": "burst", "sizes": [10, 20], "interval_ns": 5_000, "bursts": 3}),
+            json!({"kind": "constant", "rate_per_s": "1/3", "duration_ns": 10_000_000_000_i64}),
+            json!({"kind": "counts", "counts": [3, 0, 5], "bucket_ns": 60, "placement": "uniform",
+                "phase": false}),
+            json!({"kind": "gaps", "gaps_ns": [0, 5, 5]}),
+            poisson.clone(),
+            json!({"kind": "random_phase", "rate_per_s": "100", "duration_ns": 1_000_000_000}),
+            json!({"kind": "superposition", "processes": [
+                poisson, {"kind": "windows", "process": poisson, "windows_ns": [[0, 5]]}]}),
+            json!({"kind": "times", "times_ns": [0, 5, 5]}),
+            json!({"kind": "windows", "process": poisson, "windows_ns": [[0, 5], [7, 500_000_000]]}),
+        ]
     }
 
-    /// That `rate` over `duration_ns` gives no more arrivals than allowed, on average.
-    pub fn rate_over(rate: Rate, duration_ns: i64) -> Result<(), ArrivalError> {
-        duration(duration_ns)?;
-        // The number is for a limit and a message; a double is exact enough.
-        count((rate.per_second() * duration_ns as f64 / NS_PER_S as f64) as u128)
+    #[test]
+    fn json_reads_and_writes() {
+        for json in one_of_each() {
+            let process = process(json.clone());
+            assert_eq!(serde_json::to_value(&process).unwrap(), json);
+            assert!(!times(&process, 7, "hello").is_empty(), "{json}");
+            assert!(!process.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn unknown_and_missing_keys_are_errors() {
+        const OPTIONAL: [&str; 1] = ["phase"];
+        for json in one_of_each() {
+            let mut more = json.clone();
+            more["rate"] = json!(1);
+            let error = serde_json::from_value::<Process>(more).unwrap_err().to_string();
+            assert!(error.contains("unknown field `rate`"), "{json}: {error}");
+            for key in json.as_object().unwrap().keys() {
+                let mut less = json.clone();
+                less.as_object_mut().unwrap().remove(key);
+                let read = serde_json::from_value::<Process>(less);
+                assert_eq!(read.is_ok(), OPTIONAL.contains(&&**key), "{json} without {key}");
+            }
+        }
+        assert!(serde_json::from_value::<Process>(json!({"kind": "bursty"})).is_err());
+    }
+
+    #[test]
+    fn json_of_any_depth_is_answered() {
+        let nested = |levels| {
+            let open = r#"{"kind":"superposition","processes":["#.repeat(levels);
+            format!(r#"{open}{{"kind":"times","times_ns":[1]}}{}"#, "]}".repeat(levels))
+        };
+        let read = |levels| serde_json::from_str::<Process>(&nested(levels));
+        assert_eq!(read(15).unwrap().validate(), Ok(()));
+        assert_eq!(read(16).unwrap().validate(), Err(ArrivalError::TooDeep));
+        assert!(read(100_000).is_err());
     }
 }

@@ -1,0 +1,21 @@
+//! What all processes of independent gaps have in common.
+
+use super::Arrivals;
+use crate::{Arrival, MAX_ARRIVALS};
+
+/// Sums of gaps of whole nanoseconds, from 0 (which is not itself an arrival), while before the end:
+///
+/// ```text
+/// t_k = t_(k-1) + gap_k,   t_(-1) = 0,   for as long as t_k < duration
+/// ```
+///
+/// Gaps that all round to zero would never get there: after [`MAX_ARRIVALS`] it ends as well.
+pub fn renewal(duration_ns: i64, mut next_gap: impl FnMut() -> i64 + Send + 'static) -> Arrivals {
+    let mut time: i64 = 0;
+    let times = std::iter::from_fn(move || {
+        // A cast from double to integer saturates, as does the sum: both then are the end.
+        time = time.saturating_add(next_gap());
+        (time < duration_ns).then(|| Arrival::single(time))
+    });
+    Box::new(times.fuse().take(MAX_ARRIVALS as usize))
+}

@@ -15,6 +15,14 @@ pub enum ArrivalError {
     Duration { ns: i64 },
     #[error("interval_ns is {ns}: it must be above zero when there is more than one burst")]
     Interval { ns: i64 },
+    #[error("bursts take either interval_ns, if it is always the same, or gap, if it is random")]
+    IntervalOrGap,
+    #[error("gap: {source}")]
+    Gap { source: Box<ArrivalError> },
+    #[error(
+        "the gap between bursts is always zero, which makes them one: write one burst of their size"
+    )]
+    ZeroGap,
     #[error("a burst needs at least one size, for example \"sizes\": [10]")]
     NoSizes,
     #[error("burst size {size} (number {index} of \"sizes\"): it must be at least 1")]
@@ -25,6 +33,16 @@ pub enum ArrivalError {
     NotPositive { key: &'static str, ns: i64 },
     #[error("{key} is {ns}: it must not be negative")]
     Negative { key: &'static str, ns: i64 },
+    #[error("{min_key} is {min_ns}, which is above {max_key}, {max_ns}: swap them")]
+    Bounds { min_key: &'static str, min_ns: i64, max_key: &'static str, max_ns: i64 },
+    #[error(
+        "cv is {value}: the coefficient of variation (standard deviation over mean) must be from {least} to {most}"
+    )]
+    CoefficientOfVariation { value: String, least: String, most: String },
+    #[error(
+        "the rate {text} per second is above 10^9: random gaps are whole nanoseconds, which cannot be as short"
+    )]
+    RateTooFast { text: String },
     #[error("{key} is empty: give at least one entry")]
     Empty { key: &'static str },
     #[error("{key}[{index}] is {value}: it must not be negative")]

@@ -18,6 +18,7 @@
 //! ```
 
 mod error;
+mod gap;
 mod processes;
 mod rate;
 mod stream;
@@ -25,9 +26,10 @@ mod stream;
 mod test_support;
 
 pub use error::ArrivalError;
+pub use gap::Gap;
 pub use processes::{
-    Arrivals, Burst, Constant, CountPlacement, Counts, Gaps, Poisson, Process, RandomPhase,
-    Superposition, Times, Windows,
+    Arrivals, Burst, Constant, CountPlacement, Counts, Gamma, Gaps, Lognormal, Poisson, Process,
+    RandomPhase, Superposition, Times, Uniform, Weibull, Windows,
 };
 pub use rate::{Rate, RateOrZero};
 pub use stream::RandomStream;

@@ -4,12 +4,16 @@ mod burst;
 mod check;
 mod constant;
 mod counts;
+mod gamma;
 mod gaps;
+mod lognormal;
 mod poisson;
 mod random_phase;
 mod renewal;
 mod superposition;
 mod times;
+mod uniform;
+mod weibull;
 mod windows;
 
 use std::fmt;
@@ -71,11 +75,15 @@ processes!(
     burst::Burst,
     constant::Constant,
     counts::Counts,
+    gamma::Gamma,
     gaps::Gaps,
+    lognormal::Lognormal,
     poisson::Poisson,
     random_phase::RandomPhase,
     superposition::Superposition,
     times::Times,
+    uniform::Uniform,
+    weibull::Weibull,
     windows::Windows,
 );
 
@@ -112,15 +120,21 @@ mod tests {
         let poisson = json!({"kind": "poisson", "rate_per_s": "100", "duration_ns": 1_000_000_000});
         vec![
             json!({"kind": "burst", "sizes": [10, 20], "interval_ns": 5_000, "bursts": 3}),
+            json!({"kind": "burst", "sizes": [2], "bursts": 3, "jitter_ns": 100,
+                "gap": {"distribution": "exponential", "mean_ns": 5_000, "shift_ns": 1}}),
             json!({"kind": "constant", "rate_per_s": "1/3", "duration_ns": 10_000_000_000_i64}),
             json!({"kind": "counts", "counts": [3, 0, 5], "bucket_ns": 60, "placement": "uniform",
                 "phase": false}),
+            json!({"kind": "gamma", "rate_per_s": "100", "cv": 2.0, "duration_ns": 1_000_000_000}),
             json!({"kind": "gaps", "gaps_ns": [0, 5, 5]}),
+            json!({"kind": "lognormal", "rate_per_s": "100", "cv": 0.5, "duration_ns": 1_000_000_000}),
             poisson.clone(),
             json!({"kind": "random_phase", "rate_per_s": "100", "duration_ns": 1_000_000_000}),
             json!({"kind": "superposition", "processes": [
                 poisson, {"kind": "windows", "process": poisson, "windows_ns": [[0, 5]]}]}),
             json!({"kind": "times", "times_ns": [0, 5, 5]}),
+            json!({"kind": "uniform", "min_gap_ns": 0, "max_gap_ns": 1_000, "duration_ns": 100_000}),
+            json!({"kind": "weibull", "rate_per_s": "100", "cv": 1.5, "duration_ns": 1_000_000_000}),
             json!({"kind": "windows", "process": poisson, "windows_ns": [[0, 5], [7, 500_000_000]]}),
         ]
     }
@@ -137,7 +151,8 @@ mod tests {
 
     #[test]
     fn unknown_and_missing_keys_are_errors() {
-        const OPTIONAL: [&str; 1] = ["phase"];
+        // Of the interval and the gap of a burst, its validation takes exactly one.
+        const OPTIONAL: [&str; 4] = ["phase", "interval_ns", "gap", "jitter_ns"];
         for json in one_of_each() {
             let mut more = json.clone();
             more["rate"] = json!(1);

@@ -1,7 +1,23 @@
 //! What all processes of independent gaps have in common.
 
-use super::Arrivals;
-use crate::{Arrival, MAX_ARRIVALS};
+use super::{Arrivals, check};
+use crate::gap::coefficient_of_variation;
+use crate::{Arrival, ArrivalError, MAX_ARRIVALS, NS_PER_S, Rate};
+
+/// That gaps of this mean (10^9 / rate) and coefficient of variation can be drawn.
+pub fn validate(rate: Rate, cv: f64, duration_ns: i64) -> Result<(), ArrivalError> {
+    rate_as_gaps(rate)?;
+    coefficient_of_variation(cv)?;
+    check::rate_over(rate, duration_ns)
+}
+
+/// That the mean gap is not below a nanosecond.
+pub fn rate_as_gaps(rate: Rate) -> Result<(), ArrivalError> {
+    if rate.per_second() > NS_PER_S as f64 {
+        return Err(ArrivalError::RateTooFast { text: rate.to_string() });
+    }
+    Ok(())
+}
 
 /// Sums of gaps of whole nanoseconds, from 0 (which is not itself an arrival), while before the end:
 ///

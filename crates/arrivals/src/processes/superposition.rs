@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn burst(sizes: &[i64], interval_ns: i64, bursts: i64) -> Process {
-        Burst { sizes: sizes.to_vec(), interval_ns, bursts }.into()
+        Burst::every(interval_ns, sizes.to_vec(), bursts).into()
     }
 
     fn given(times_ns: &[i64]) -> Process {

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn bursts_keep_their_numbers() {
-        let burst = Burst { sizes: vec![1], interval_ns: 10, bursts: 5 };
+        let burst = Burst::every(10, vec![1], 5);
         let numbers = arrivals(&with(burst, &[[15, 35]]).into(), 0, "");
         assert_eq!(numbers.iter().map(|a| a.burst).collect::<Vec<_>>(), [Some(2), Some(3)]);
     }

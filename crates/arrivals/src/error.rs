@@ -43,6 +43,18 @@ pub enum ArrivalError {
         "the rate {text} per second is above 10^9: random gaps are whole nanoseconds, which cannot be as short"
     )]
     RateTooFast { text: String },
+    #[error("the rates have more digits together than can be computed with exactly: round them")]
+    RatesTooPrecise,
+    #[error("steps[{index}]: {source}")]
+    Step { index: usize, source: Box<ArrivalError> },
+    #[error("phase is {value}: it is a part of a period, from 0 up to but not including 1")]
+    Phase { value: String },
+    #[error("amplitude_per_s is {amplitude}, above mean_per_s, {mean}: the rate would be negative")]
+    Amplitude { amplitude: String, mean: String },
+    #[error(
+        "about {changes} changes between on and off are more than the {MAX_ARRIVALS} that can be computed: give longer means"
+    )]
+    TooManyChanges { changes: u128 },
     #[error("{key} is empty: give at least one entry")]
     Empty { key: &'static str },
     #[error("{key}[{index}] is {value}: it must not be negative")]

@@ -24,12 +24,14 @@ mod rate;
 mod stream;
 #[cfg(test)]
 mod test_support;
+mod wide;
 
 pub use error::ArrivalError;
 pub use gap::Gap;
 pub use processes::{
-    Arrivals, Burst, Constant, CountPlacement, Counts, Gamma, Gaps, Lognormal, Poisson, Process,
-    RandomPhase, Superposition, Times, Uniform, Weibull, Windows,
+    Arrivals, Burst, Constant, CountPlacement, Counts, Gamma, Gaps, Lognormal, OnOff, OnOffStart,
+    Placement, Poisson, Process, Ramp, RandomPhase, Sine, Step, Steps, Superposition, Times,
+    Uniform, Weibull, Windows,
 };
 pub use rate::{Rate, RateOrZero};
 pub use stream::RandomStream;

@@ -69,7 +69,16 @@ pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
 /// That two labels give different gaps that are no more correlated than chance has it: five standard
 /// errors, 5 / sqrt(n).
 pub fn assert_labels_are_independent(process: &Process) {
-    let [a, b] = ["hello-0", "hello-1"].map(|label| gaps(&times(process, 7, label)));
+    assert_labels_are_independent_on(process, |time| time as f64);
+}
+
+/// The same of a process whose rate changes, where gaps are alike for that: they are taken on a scale
+/// of time on which the rate is constant.
+pub fn assert_labels_are_independent_on(process: &Process, scale: impl Fn(i64) -> f64) {
+    let [a, b] = ["hello-0", "hello-1"].map(|label| {
+        let times: Vec<f64> = times(process, 7, label).into_iter().map(&scale).collect();
+        times.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>()
+    });
     assert_ne!(a, b, "{process}");
     let n = a.len().min(b.len());
     assert!(n >= 1_000, "{process}: a sample of {n} says little");

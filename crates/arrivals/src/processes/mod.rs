@@ -7,9 +7,14 @@ mod counts;
 mod gamma;
 mod gaps;
 mod lognormal;
+mod on_off;
 mod poisson;
+mod profile;
+mod ramp;
 mod random_phase;
 mod renewal;
+mod sine;
+mod steps;
 mod superposition;
 mod times;
 mod uniform;
@@ -21,6 +26,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use counts::CountPlacement;
+pub use on_off::OnOffStart;
+pub use profile::Placement;
+pub use steps::Step;
 
 use crate::{Arrival, ArrivalError, RandomStream};
 
@@ -78,8 +86,12 @@ processes!(
     gamma::Gamma,
     gaps::Gaps,
     lognormal::Lognormal,
+    on_off::OnOff,
     poisson::Poisson,
+    ramp::Ramp,
     random_phase::RandomPhase,
+    sine::Sine,
+    steps::Steps,
     superposition::Superposition,
     times::Times,
     uniform::Uniform,
@@ -128,8 +140,17 @@ mod tests {
             json!({"kind": "gamma", "rate_per_s": "100", "cv": 2.0, "duration_ns": 1_000_000_000}),
             json!({"kind": "gaps", "gaps_ns": [0, 5, 5]}),
             json!({"kind": "lognormal", "rate_per_s": "100", "cv": 0.5, "duration_ns": 1_000_000_000}),
+            json!({"kind": "on_off", "on_rate_per_s": "1000", "off_rate_per_s": "0",
+                "mean_on_ns": 10_000_000, "mean_off_ns": 10_000_000, "duration_ns": 1_000_000_000,
+                "start": "stationary"}),
             poisson.clone(),
+            json!({"kind": "ramp", "from_per_s": "0", "to_per_s": "100",
+                "duration_ns": 1_000_000_000, "placement": "poisson"}),
             json!({"kind": "random_phase", "rate_per_s": "100", "duration_ns": 1_000_000_000}),
+            json!({"kind": "sine", "mean_per_s": "100", "amplitude_per_s": "12.5", "phase": 0.25,
+                "period_ns": 500, "duration_ns": 1_000_000_000, "placement": "even"}),
+            json!({"kind": "steps", "placement": "even", "steps": [
+                {"rate_per_s": "0", "duration_ns": 5}, {"rate_per_s": "1/3", "duration_ns": 5}]}),
             json!({"kind": "superposition", "processes": [
                 poisson, {"kind": "windows", "process": poisson, "windows_ns": [[0, 5]]}]}),
             json!({"kind": "times", "times_ns": [0, 5, 5]}),
@@ -152,7 +173,8 @@ mod tests {
     #[test]
     fn unknown_and_missing_keys_are_errors() {
         // Of the interval and the gap of a burst, its validation takes exactly one.
-        const OPTIONAL: [&str; 4] = ["phase", "interval_ns", "gap", "jitter_ns"];
+        const OPTIONAL: [&str; 7] =
+            ["phase", "interval_ns", "gap", "jitter_ns", "placement", "start", "off_rate_per_s"];
         for json in one_of_each() {
             let mut more = json.clone();
             more["rate"] = json!(1);
@@ -162,7 +184,10 @@ mod tests {
                 let mut less = json.clone();
                 less.as_object_mut().unwrap().remove(key);
                 let read = serde_json::from_value::<Process>(less);
-                assert_eq!(read.is_ok(), OPTIONAL.contains(&&**key), "{json} without {key}");
+                // Counts are placed as their key says.
+                let optional =
+                    OPTIONAL.contains(&&**key) && !(json["kind"] == "counts" && key == "placement");
+                assert_eq!(read.is_ok(), optional, "{json} without {key}");
             }
         }
         assert!(serde_json::from_value::<Process>(json!({"kind": "bursty"})).is_err());

@@ -23,7 +23,7 @@ use crate::{ArrivalError, NS_PER_S, RandomStream, Rate, RateOrZero};
 ///
 /// Whole periods are counted in integers, so that nothing drifts; M is computed in doubles with the
 /// sine of `libm`, and compared with x_k - L(n x period), the nearest double. Where the rate is not
-/// below a hundredth of its mean and the period not above a day, that is within a nanosecond.
+/// below a tenth of its mean and the period not above a day, that is within a nanosecond.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sine {

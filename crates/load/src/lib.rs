@@ -8,6 +8,7 @@
 //! * `rows`: another thread, which makes rows of what the first hands over, writes the tables and
 //!   reports progress.
 
+mod answer;
 mod clock;
 pub mod config;
 mod dry_run;

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::ResponseError;
+use crate::answer::is_extension;
 
 /// More headers than this are an attack or a mistake.
 const MAX_HEADERS: usize = 128;
@@ -78,7 +79,7 @@ struct Facts {
 impl Facts {
     fn see(&mut self, header: &httparse::Header<'_>) -> Result<(), ResponseError> {
         let name = header.name.as_bytes();
-        if name.len() > 2 && name[1] == b'-' && name[0] | 0x20 == b'x' {
+        if is_extension(name) {
             self.has_extensions = true;
         } else if name.eq_ignore_ascii_case(b"content-length") {
             for value in header.value.split(|&byte| byte == b',') {

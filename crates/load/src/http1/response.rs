@@ -3,23 +3,7 @@
 use super::ResponseError;
 use super::chunked::Decoder;
 use super::head::{self, Framing, Head};
-
-/// Longer bodies are counted and discarded: a function's own report is far shorter.
-const MAX_JSON_BYTES: usize = 1 << 20;
-/// Of an error page that is not JSON, this much is kept to explain the error.
-const MAX_ERROR_TEXT_BYTES: usize = 2 << 10;
-/// From this status on the body is an explanation.
-const FIRST_ERROR_STATUS: u16 = 300;
-
-/// Which part of a body is kept for interpretation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    /// Nothing but white space has come yet.
-    Undecided,
-    Json,
-    ErrorText,
-    Nothing,
-}
+use crate::answer::Body;
 
 #[derive(Debug, Clone)]
 enum State {
@@ -38,9 +22,7 @@ pub struct ResponseReader {
     head: Option<Head>,
     /// The bytes of the head: a part of it, or the whole when it says something about the platform.
     head_bytes: Vec<u8>,
-    keep: Keep,
-    body: Vec<u8>,
-    body_bytes: u64,
+    body: Body,
     any_input: bool,
 }
 
@@ -62,9 +44,7 @@ impl ResponseReader {
             is_head_request: false,
             head: None,
             head_bytes: Vec::new(),
-            keep: Keep::Undecided,
-            body: Vec::new(),
-            body_bytes: 0,
+            body: Body::new(),
             any_input: false,
         }
     }
@@ -75,9 +55,7 @@ impl ResponseReader {
         self.is_head_request = is_head_request;
         self.head = None;
         self.head_bytes.clear();
-        self.keep = Keep::Undecided;
         self.body.clear();
-        self.body_bytes = 0;
         self.any_input = false;
     }
 
@@ -175,35 +153,12 @@ impl ResponseReader {
 
     /// Counts body bytes, and keeps those that may have to be understood.
     fn take(&mut self, data: &[u8]) {
-        self.body_bytes += data.len() as u64;
-        if self.keep == Keep::Undecided {
-            let Some(first) = data.iter().find(|byte| !byte.is_ascii_whitespace()) else {
-                return;
-            };
-            let is_error = self.head.is_some_and(|head| head.status >= FIRST_ERROR_STATUS);
-            self.keep = match first {
-                b'{' => Keep::Json,
-                _ if is_error => Keep::ErrorText,
-                _ => Keep::Nothing,
-            };
-        }
-        match self.keep {
-            Keep::Json if self.body.len() + data.len() > MAX_JSON_BYTES => {
-                self.body = Vec::new();
-                self.keep = Keep::Nothing;
-            }
-            Keep::Json => self.body.extend_from_slice(data),
-            Keep::ErrorText => {
-                let room = MAX_ERROR_TEXT_BYTES - self.body.len();
-                self.body.extend_from_slice(&data[..room.min(data.len())]);
-            }
-            Keep::Undecided | Keep::Nothing => {}
-        }
+        self.body.take(self.status().unwrap_or_default(), data);
     }
 
     /// The server closed the connection: whether that was the end of the response, or amiss.
     pub fn end(&mut self) -> Result<(), ResponseError> {
-        let received = self.body_bytes;
+        let received = self.body.bytes();
         match std::mem::replace(&mut self.state, State::Done) {
             State::Done | State::UntilClose => Ok(()),
             State::Head if self.any_input => Err(ResponseError::EndedInHead),
@@ -229,12 +184,12 @@ impl ResponseReader {
 
     /// What was kept of the body: JSON up to 1 MiB, or the beginning of an error's text.
     pub fn body(&self) -> &[u8] {
-        &self.body
+        self.body.kept()
     }
 
     /// Bytes of the body so far, whether kept or not.
     pub fn body_bytes(&self) -> u64 {
-        self.body_bytes
+        self.body.bytes()
     }
 }
 
@@ -254,6 +209,7 @@ pub fn header(raw: &[u8], mut each: impl FnMut(&str, &[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::MAX_JSON_BYTES;
     use proptest::prelude::*;
 
     struct Read {

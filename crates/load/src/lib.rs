@@ -15,6 +15,7 @@ mod dry_run;
 mod error;
 pub mod event;
 mod http1;
+mod http2;
 mod net;
 mod open_loop;
 mod plan;

@@ -5,6 +5,8 @@ use h2::Reason;
 pub enum SessionError {
     #[error("the server does not speak HTTP/2: it said \"{said}\"")]
     NotHttp2 { said: String },
+    #[error("the server closed the connection without a word; it may not speak HTTP/2")]
+    Silent,
     #[error("the server reset the request: {0} ({0:?})")]
     Reset(Reason),
     #[error("the server went away without taking the request: {}", explain(.reason, .said))]

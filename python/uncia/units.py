@@ -102,6 +102,17 @@ def parse_rate(text: object) -> Fraction:
 
     :raises UnitError: no unit, unknown unit, zero or negative.
     """
+    rate = parse_rate_or_zero(text)
+    if rate == 0:
+        raise UnitError(f"{text!r} is no rate: it must be above zero")
+    return rate
+
+
+def parse_rate_or_zero(text: object) -> Fraction:
+    """Parse a rate that may be ``"0/s"``, such as one that a load rises from.
+
+    :raises UnitError: no unit, unknown unit, or negative.
+    """
     allowed = ("/s", "/min", "/h")
     if not isinstance(text, str):
         raise UnitError(_bare(text, "a rate", allowed, "100/s"))
@@ -111,10 +122,7 @@ def parse_rate(text: object) -> Fraction:
     number, per = match.groups()
     if per not in _PER:
         raise UnitError(_unreadable(text, "a rate", allowed, "100/s"))
-    rate = Fraction(Decimal(number.replace("_", ""))) / _PER[per]
-    if rate == 0:
-        raise UnitError(f"{text!r} is no rate: it must be above zero")
-    return rate
+    return Fraction(Decimal(number.replace("_", ""))) / _PER[per]
 
 
 def format_duration(ns: int) -> str:
@@ -187,6 +195,8 @@ def _bare(value: object, what: str, allowed: tuple[str, ...], example: str) -> s
 
 
 def _unreadable(text: str, what: str, allowed: tuple[str, ...], example: str) -> str:
+    if text.strip().startswith("-"):
+        return f"{text!r} is not {what}: it is negative"
     units = ", ".join(allowed)
     return f"{text!r} is not {what}: write a number and one of {units}, for example {example!r}"
 
@@ -258,5 +268,15 @@ Rate = Annotated[
         "A rate: a number per second, minute or hour",
         rf"^{_NUMBER} */ *(s|min|h)$",
         ["100/s", "6/min"],
+    ),
+]
+RateOrZero = Annotated[
+    Fraction,
+    BeforeValidator(parse_rate_or_zero),
+    PlainSerializer(format_rate, return_type=str),
+    _schema(
+        "A rate that may be zero: a number per second, minute or hour",
+        rf"^{_NUMBER} */ *(s|min|h)$",
+        ["0/s", "100/s"],
     ),
 ]

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from uncia.errors import UnciaError
@@ -315,6 +316,8 @@ def _explain(
     if kind in ("literal_error", "enum"):
         words = tuple(_quoted(str(context.get("expected", ""))))
         return path, f"{_show(value)} is not known{_did_you_mean(str(value), words)}", words
+    if kind == "too_short":
+        return path, f"needs at least {context['min_length']}, not {context['actual_length']}", ()
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     message = re.sub(r"be a valid dictionary( or instance of \w+)?", "be a mapping", message)
     subject, should, rest = message.partition(" should ")
@@ -328,8 +331,8 @@ def _descend(
 ) -> tuple[KeyPath, list[Any]]:
     """Follow a pydantic location through the data and the types at once.
 
-    Pydantic puts the names of union members and validators between the keys; what is not in the
-    data is such a name and only narrows the types.
+    Pydantic puts the names of union members and validators between the keys; such a name is not in
+    the data and only narrows the types.
 
     Returns:
         The path in the data, and the types that may stand there.
@@ -338,15 +341,17 @@ def _descend(
     here = data
     candidates: list[Any] = list(_members(model_cls))
     for part in location:
+        narrowed = [kind for kind in candidates if _is_named(kind, part, candidates)]
+        if narrowed and sum(map(_is_model, candidates)) > 1:
+            # A member's name, even where that member has a key of the same name.
+            candidates = narrowed
+            continue
         is_key = isinstance(here, dict) and part in here
         is_position = isinstance(here, list) and isinstance(part, int) and part < len(here)
         if is_key or is_position:
             candidates = [kind for member in candidates for kind in _below(member, part)]
             here = here[part]
             path.append(part)
-        else:
-            narrowed = [member for member in candidates if _is_named(member, str(part))]
-            candidates = narrowed or candidates
     return tuple(path), candidates
 
 
@@ -380,17 +385,29 @@ def _below(kind: Any, key: str | int) -> Iterator[Any]:
         yield from _members(arguments[0])
 
 
-def _is_named(kind: Any, name: str) -> bool:
-    """Whether a union member is the one that pydantic calls `name` (its class or its tag)."""
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+def _is_named(kind: Any, name: str | int, members: Sequence[Any]) -> bool:
+    """Whether a member of a union is the one that pydantic calls `name` (its class or its tag).
+
+    A tag stands in a literal field that all models among the members have.
+    """
+    if not _is_model(kind):
         return False
     if kind.__name__ == name:
         return True
+    models = [member for member in members if _is_model(member)]
     return any(
         name in typing.get_args(field.annotation)
-        for field in kind.model_fields.values()
-        if typing.get_origin(field.annotation) is typing.Literal
+        for key, field in kind.model_fields.items()
+        if all(_is_literal(model.model_fields.get(key)) for model in models)
     )
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _is_literal(field: FieldInfo | None) -> bool:
+    return field is not None and typing.get_origin(field.annotation) is typing.Literal
 
 
 def _keys(candidates: Sequence[Any]) -> Iterator[str]:

@@ -140,7 +140,7 @@ def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
             "duration: 10 seconds",
             "sample.yaml:16: experiments.warm.arrivals.duration",
         ),
-        ("kind: poisson", "kind: poison", "(allowed: burst, constant, poisson)"),
+        ("kind: poisson", "kind: poison", "did you mean poisson? (allowed: burst, constant,"),
         ("kind: embedded", "kind: lambada", "(allowed: embedded, http)"),
         (
             "source: pyaes",

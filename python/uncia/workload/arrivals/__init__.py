@@ -1,8 +1,12 @@
 """Arrival processes, one file each, found by their place in this package.
 
 A module here defines ``Process``: a form with a literal ``kind`` (the name a person writes) and
-``engine()``, the same process in the words of ``uncia-engine load``. The times themselves are drawn
-by the engine, from the seed, before the first request is sent.
+``engine()``, the same process in the words of ``uncia-engine load``. Modules whose names begin with
+an underscore are what several processes share. The times themselves are drawn by the engine, from
+the seed, before the first request is sent.
+
+A process made of others (``superposition``, ``windows``) annotates them as ``Arrivals``, which is
+known only when all modules are imported; its form is completed here then.
 """
 
 import importlib
@@ -18,7 +22,7 @@ def _processes() -> list[type[ArrivalProcess]]:
     modules = (
         importlib.import_module(f"{__name__}.{info.name}")
         for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name)
-        if info.name != "base"
+        if info.name != "base" and not info.name.startswith("_")
     )
     return [module.Process for module in modules]
 
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
     Arrivals = ArrivalProcess
 else:
     Arrivals = Annotated[Union[tuple(PROCESSES)], Field(discriminator="kind")]  # noqa: UP007
+
+for _process in PROCESSES:
+    _process.model_rebuild(_types_namespace={"Arrivals": Arrivals})
 
 
 def kinds() -> list[str]:

@@ -1,57 +1,19 @@
 """The engine's schedules, recomputed here from the documented derivation alone."""
 
-import hashlib
-import json
 import math
-import struct
-import subprocess
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+from schedule_oracle import dry_run, integers
 
 NS_PER_S = 1_000_000_000
-_MASK = 0xFFFFFFFF
-
-
-def _quarter_round(words: list[int], a: int, b: int, c: int, d: int) -> None:
-    for to, by, turned, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-        words[to] = (words[to] + words[by]) & _MASK
-        mixed = words[turned] ^ words[to]
-        words[turned] = ((mixed << bits) | (mixed >> (32 - bits))) & _MASK
-
-
-def _integers(seed: int, label: str) -> Iterator[int]:
-    """The keystream of ChaCha8 as 64-bit integers."""
-    key = hashlib.sha256(struct.pack("<Q", seed) + label.encode()).digest()
-    counter = 0
-    while True:
-        block = struct.pack("<QQ", counter, 0)
-        start = list(struct.unpack("<16I", b"expand 32-byte k" + key + block))
-        words = start.copy()
-        for _ in range(4):
-            for column in range(4):
-                _quarter_round(words, column, 4 + column, 8 + column, 12 + column)
-            for column in range(4):
-                _quarter_round(
-                    words,
-                    column,
-                    4 + (column + 1) % 4,
-                    8 + (column + 2) % 4,
-                    12 + (column + 3) % 4,
-                )
-        mixed = [(word + first) & _MASK for word, first in zip(words, start, strict=True)]
-        yield from struct.unpack("<8Q", struct.pack("<16I", *mixed))
-        counter += 1
 
 
 def _poisson(seed: int, label: str, rate: Fraction, duration: int) -> list[int]:
     mean = 1e9 * rate.denominator / rate.numerator
     time, times = 0, []
-    for integer in _integers(seed, label):
+    for integer in integers(seed, label):
         time += math.floor(-math.log(1 - (integer >> 11) / 2**53) * mean + 0.5)
         if time >= duration:
             break
@@ -64,30 +26,6 @@ def _constant(rate: Fraction, duration: int) -> list[int]:
     return [math.floor(k * NS_PER_S / rate) for k in range(count)]
 
 
-def _schedule(engine: Path, folder: Path, seed: int, streams: list[dict[str, Any]]) -> Any:
-    config = {
-        "run": "r",
-        "experiment": "e",
-        "out": str(folder / "schedule.arrows"),
-        "seed": seed,
-        "dry_run": True,
-        "streams": [
-            {
-                "function": f"f{index}",
-                "targets": [
-                    {"function": f"f{index}-{replica}", "url": "http://nowhere.invalid/"}
-                    for replica in range(3)
-                ],
-                **stream,
-            }
-            for index, stream in enumerate(streams)
-        ],
-    }
-    command = [str(engine), "load", "--config", "-"]
-    subprocess.run(command, input=json.dumps(config), text=True, check=True, capture_output=True)
-    return pq.read_table(folder / "schedule.parquet")
-
-
 @pytest.mark.parametrize("rate", ["0.7", "1000/3", "2000"])
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 1])
 def test_a_mix_of_streams(engine_binary: Path, tmp_path: Path, rate: str, seed: int) -> None:
@@ -95,7 +33,7 @@ def test_a_mix_of_streams(engine_binary: Path, tmp_path: Path, rate: str, seed: 
     random = {"kind": "poisson", "rate_per_s": rate, "duration_ns": duration}
     even = {"kind": "constant", "rate_per_s": rate, "duration_ns": duration}
     bursts = {"kind": "burst", "sizes": [1, 4], "interval_ns": NS_PER_S, "bursts": 3}
-    table = _schedule(
+    table = dry_run(
         engine_binary,
         tmp_path,
         seed,
@@ -133,7 +71,7 @@ def test_a_mix_of_streams(engine_binary: Path, tmp_path: Path, rate: str, seed: 
 
 def test_the_published_figures(engine_binary: Path, tmp_path: Path) -> None:
     arrivals = {"kind": "poisson", "rate_per_s": "1000", "duration_ns": NS_PER_S}
-    table = _schedule(engine_binary, tmp_path, 7, [{"arrivals": arrivals, "label": "hello"}])
+    table = dry_run(engine_binary, tmp_path, 7, [{"arrivals": arrivals, "label": "hello"}])
     times = table["scheduled"].to_pylist()
     assert len(times) == 1_027
     assert times[:5] == [2402242, 3033086, 3192697, 3524778, 4240016]

@@ -1,0 +1,496 @@
+"""Replay: the arrivals of a recorded table, sent again.
+
+A table of *invocations* (an earlier run, or a trace that tells every invocation) gives each
+function's own times. A table of *arrivals* (a trace that counts per minute) gives each function's
+counts, exactly, and a placement within the minute.
+
+What a row of an invocation table says of its arrival is ``scheduled`` (when it should have been
+sent); where that is null ``sent``; where that is null too ``started``, the time by the platform's
+clock. Rows with ``attempt`` above 1 are consequences of an arrival and no arrivals of their own:
+they are left out, and counted. Invocations caused by others (``parent``) are replayed as arrivals
+like any other.
+
+Everything is columns until a function's times are written for the engine, so that a trace of many
+million rows fits.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_serializer
+
+from uncia.errors import UnciaError
+from uncia.forms import Form
+from uncia.units import INT64_MAX, NS_PER_MIN, NS_PER_S, format_duration
+from uncia.workload.arrivals import ArrivalProcess
+from uncia.workload.arrivals._window import Window, format_window
+from uncia.workload.arrivals.counts import Process as Counts
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Int64s = npt.NDArray[np.int64]
+    Booleans = npt.NDArray[np.bool_]
+
+Placement = Literal["equidistant", "uniform", "exponential"]
+DEFAULT_PLACEMENT: Final[Placement] = "exponential"
+
+# What a time is taken from, first to last.
+_TIMES: Final = ("scheduled", "sent", "started")
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "invocations": ("function", "experiment", "attempt", *_TIMES),
+    "arrivals": ("function", "minute", "count"),
+}
+
+
+def _path(value: object) -> object:
+    return Path(value) if isinstance(value, str) else value
+
+
+class Replay(Form):
+    """Arrivals of a recorded table: which functions of it, which stretch of time, how fast."""
+
+    table: Annotated[Path, BeforeValidator(_path)] = Field(
+        description="*.parquet or *.arrows of an invocation or arrivals table, or a run's folder"
+    )
+    functions: list[str] | None = Field(
+        None, min_length=1, description="Only these; all if left out"
+    )
+    sample: int | None = Field(
+        None, ge=1, description="Only so many of them, drawn at random by the seed"
+    )
+    window: Window | None = Field(
+        None, description="[from, to) of the table's time; by default all, from its first arrival"
+    )
+    speed: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="2 is twice as fast: times divided by 2"
+    )
+    placement: Placement | None = Field(
+        None,
+        description="Where in its minute an arrival of an arrivals table is (default: exponential)",
+    )
+    experiment: str | None = Field(
+        None, description="Which one, of an invocation table of several experiments"
+    )
+
+    @field_validator("speed")
+    @classmethod
+    def _exact(cls, speed: float) -> float:
+        exact = _fraction(speed)
+        if exact.numerator * exact.denominator > INT64_MAX:
+            raise ValueError(f"{speed!r} has more digits than can be computed with exactly")
+        return speed
+
+    def exact_speed(self) -> Fraction:
+        """The speed as it is written: 1.1 is 11/10."""
+        return _fraction(self.speed)
+
+
+def _fraction(number: float) -> Fraction:
+    """What the shortest text of a double says."""
+    return Fraction(repr(number))
+
+
+class RecordedTimes(ArrivalProcess):
+    """Times out of a table, kept as a column: for the engine what ``times`` is."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    kind: Literal["times"] = "times"
+    offsets: Any = Field(repr=False, description="An Arrow array of int64: ns, in order, not empty")
+
+    @model_serializer
+    def _as_times(self) -> dict[str, Any]:
+        return {"kind": "times", "times": [format_duration(time) for time in self._list()]}
+
+    def engine(self) -> dict[str, Any]:
+        return {"kind": "times", "times_ns": self._list()}
+
+    def span_ns(self) -> int:
+        return int(self.offsets[-1].as_py())
+
+    def expected_before(self, ns: int) -> Fraction:
+        return Fraction(int(self.offsets.to_numpy().searchsorted(ns)))
+
+    def sentence(self) -> str:
+        return f"at {len(self.offsets):,} recorded times within {self.span_ns() / NS_PER_S:,.1f} s"
+
+    def _list(self) -> list[int]:
+        times: list[int] = self.offsets.to_numpy().tolist()
+        return times
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One function of the table and its arrivals, from the start of the replay."""
+
+    function: str
+    arrivals: ArrivalProcess
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What a replay comes to.
+
+    Attributes:
+        replayed: one for each function that has an arrival, sorted by name.
+        retries: rows of an invocation table that were left out because they are further attempts.
+    """
+
+    replayed: Sequence[Replayed]
+    retries: int = 0
+
+
+def expand(replay: Replay, seed: int, folder: Path | None = None) -> list[Replayed]:
+    """The functions of a replay and their arrivals; see :func:`expansion`."""
+    return list(expansion(replay, seed, folder).replayed)
+
+
+def expansion(replay: Replay, seed: int, folder: Path | None = None) -> Expansion:
+    """Read the table and work out each function's arrivals.
+
+    Times count from the window's start; without a window from the table's first arrival (of the
+    experiment), whichever functions are taken, so that functions replayed apart keep their
+    distance. A time t becomes floor(t / speed) ns. Of an arrivals table the minutes become buckets
+    of 60 s / speed, to the nearest nanosecond (so bucket i is off by at most i / 2 ns), beginning
+    with the window's, or the table's, first minute; rows of one function and minute add up.
+
+    The sample is drawn among the functions (those named, if any are) that have an arrival: the ones
+    whose SHA-256 of the seed (8 bytes, little-endian), ``sample/`` and the name (UTF-8) comes first
+    in byte order. A larger sample contains the smaller one.
+
+    Args:
+        replay: what to replay.
+        seed: of the workload, below 2^64.
+        folder: what a relative path of the table starts from (default: the working directory).
+
+    Raises:
+        UnciaError: there is no such table, it is none of ours or damaged, a row of it is wrong
+            (which one), or nothing is left to be replayed.
+    """
+    path = (folder or Path()) / replay.table
+    name, table = _open(path)
+    if table.num_rows == 0:
+        raise UnciaError(f"{path}: the table is empty, so there is nothing to replay")
+    if table["function"].null_count:
+        raise UnciaError(f"{path}: {_row(table['function'].is_null())} has no function")
+    if name == "arrivals":
+        return Expansion(list(_counted(replay, seed, path, table)))
+    return _timed(replay, seed, path, table)
+
+
+def _timed(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
+    """The replay of an invocation table."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if replay.placement is not None:
+        raise UnciaError(
+            f"placement: {path} holds the time of every invocation, so there is nothing to place",
+            hint="Leave the key out; it is for tables of arrivals per minute.",
+        )
+    if table["attempt"].null_count:
+        raise UnciaError(f"{path}: {_row(table['attempt'].is_null())} has no attempt")
+    wanted = _of_experiment(replay, path, table["experiment"])
+    first_attempts = table["attempt"].to_numpy() <= 1
+    retries = int((wanted & ~first_attempts).sum())
+    wanted &= first_attempts
+    if not wanted.any():
+        raise UnciaError(f"{path}: all rows are further attempts, so there is nothing to replay")
+    times = pc.coalesce(*(table[column] for column in _TIMES))
+    timeless = times.is_null().to_numpy() & wanted
+    if timeless.any():
+        raise UnciaError(
+            f"{path}: row {int(timeless.argmax()) + 1:,} has no time: scheduled, sent and started"
+            " are null"
+        )
+    names, codes = _encoded(table["function"])
+    codes, moments = codes[wanted], times.fill_null(0).to_numpy()[wanted]
+    first, last = int(moments.min()), int(moments.max())
+    begin, end = replay.window or (first, last + 1)
+    inside = (moments >= begin) & (moments < end)
+    chosen = _choose(replay, seed, path, names, np.unique(codes), np.unique(codes[inside]))
+    if not chosen:
+        raise UnciaError(
+            f"{path}: no arrival is left from {format_window(begin, end)}",
+            hint=f"The arrivals of the table are from {format_window(first, last)} of its time.",
+        )
+    inside &= np.isin(codes, list(chosen))
+    codes, moments = codes[inside], _scaled(moments[inside] - begin, replay)
+    order = np.lexsort((moments, codes))
+    codes, moments = codes[order], moments[order]
+    replayed = [
+        Replayed(names[code], RecordedTimes(offsets=pa.array(moments[_part(codes, code)])))
+        for code in sorted(chosen, key=names.__getitem__)
+    ]
+    return Expansion(replayed, retries)
+
+
+def _of_experiment(replay: Replay, path: Path, experiments: pa.ChunkedArray) -> Booleans:
+    """Which rows are of the experiment that is asked for, or of the only one there is."""
+    import numpy as np
+
+    names, codes = _encoded(experiments)
+    present = np.unique(codes)
+    known = sorted(names[code] for code in present if code >= 0)
+    if replay.experiment is None:
+        if len(present) > 1:
+            raise UnciaError(
+                f"{path} holds several experiments: say which one is replayed, with experiment",
+                hint=f"They are: {', '.join(known)}.",
+            )
+        return np.ones(len(codes), dtype=np.bool_)
+    if replay.experiment not in known:
+        raise UnciaError(
+            f"experiment: {path} has no experiment {replay.experiment!r}"
+            + _did_you_mean(replay.experiment, known)
+        )
+    found: Booleans = codes == names.index(replay.experiment)
+    return found
+
+
+def _scaled(times: Int64s, replay: Replay) -> Int64s:
+    """floor(time / speed), exactly.
+
+    :raises UnciaError: the replay would be too slow for 64-bit nanoseconds.
+    """
+    speed = replay.exact_speed()
+    if int(times.max()) / speed > INT64_MAX:
+        raise UnciaError(f"speed: at {replay.speed:g} the replay does not fit 64-bit nanoseconds")
+    # time x d / n by quotient and remainder, whose product with d fits: n x d does.
+    whole, rest = times // speed.numerator, times % speed.numerator
+    scaled: Int64s = whole * speed.denominator + rest * speed.denominator // speed.numerator
+    return scaled
+
+
+def _counted(replay: Replay, seed: int, path: Path, table: pa.Table) -> Iterator[Replayed]:
+    """The replay of an arrivals table."""
+    import numpy as np
+
+    if replay.experiment is not None:
+        raise UnciaError(f"experiment: {path} is a table of arrivals, which has no experiments")
+    minutes, counts = (_not_negative(path, table, column) for column in ("minute", "count"))
+    names, codes = _encoded(table["function"])
+    first, last = int(minutes.min()), int(minutes.max())
+    begin, end = _minutes(replay, path) or (first, last + 1)
+    inside = (minutes >= begin) & (minutes < end) & (counts > 0)
+    chosen = _choose(replay, seed, path, names, np.unique(codes), np.unique(codes[inside]))
+    if not chosen:
+        raise UnciaError(
+            f"{path}: no arrival is left in the minutes {begin} to {end - 1}",
+            hint=f"The minutes of the table are {first} to {last}.",
+        )
+    bucket = round(NS_PER_MIN / replay.exact_speed())
+    if bucket < 1:
+        raise UnciaError(f"speed: at {replay.speed:g} a minute is shorter than a nanosecond")
+    inside &= np.isin(codes, list(chosen))
+    codes, minutes, counts = codes[inside], minutes[inside] - begin, counts[inside]
+    order = np.lexsort((minutes, codes))
+    codes, minutes, counts = codes[order], minutes[order], counts[order]
+    for code in sorted(chosen, key=names.__getitem__):
+        part = _part(codes, code)
+        buckets: Int64s = np.zeros(int(minutes[part][-1]) + 1, dtype=np.int64)
+        np.add.at(buckets, minutes[part], counts[part])
+        yield Replayed(
+            names[code],
+            Counts.model_validate(
+                {
+                    "kind": "counts",
+                    "counts": buckets.tolist(),
+                    "bucket": format_duration(bucket),
+                    "placement": replay.placement or DEFAULT_PLACEMENT,
+                }
+            ),
+        )
+
+
+def _minutes(replay: Replay, path: Path) -> tuple[int, int] | None:
+    """The window in minutes."""
+    if replay.window is None:
+        return None
+    begin, end = replay.window
+    if begin % NS_PER_MIN or end % NS_PER_MIN:
+        raise UnciaError(
+            f"window: {path} counts arrivals per minute, and {format_window(begin, end)} cuts"
+            " a minute",
+            hint="Let the window begin and end on whole minutes.",
+        )
+    return begin // NS_PER_MIN, end // NS_PER_MIN
+
+
+def _not_negative(path: Path, table: pa.Table, column: str) -> Int64s:
+    """A column of whole numbers from 0 up."""
+    import pyarrow.compute as pc
+
+    values = table[column]
+    if values.null_count:
+        raise UnciaError(f"{path}: {_row(values.is_null())} has no {column}")
+    wrong = pc.less(values, 0)
+    if pc.any(wrong).as_py():
+        bad = values.filter(wrong)[0].as_py()
+        raise UnciaError(f"{path}: {_row(wrong)} has the {column} {bad}, which cannot be negative")
+    found: Int64s = values.to_numpy()
+    return found
+
+
+def _row(wrong: pa.ChunkedArray) -> str:
+    """The first row that is wrong, counted from 1."""
+    import pyarrow.compute as pc
+
+    return f"row {pc.index(wrong, True).as_py() + 1:,}"
+
+
+def _encoded(texts: pa.ChunkedArray) -> tuple[list[str], Int64s]:
+    """The texts, and for every row the position of its text, or -1 where it is null."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.dictionary_encode()
+    texts = texts.unify_dictionaries()
+    chunks = [chunk.indices.fill_null(-1).to_numpy().astype(np.int64) for chunk in texts.chunks]
+    codes: Int64s = np.concatenate([np.empty(0, dtype=np.int64), *chunks])
+    names: list[str] = texts.chunk(0).dictionary.to_pylist() if chunks else []
+    return names, codes
+
+
+def _part(codes: Int64s, code: int) -> slice:
+    """Where a function's rows are, once sorted."""
+    return slice(int(codes.searchsorted(code)), int(codes.searchsorted(code, "right")))
+
+
+def _choose(
+    replay: Replay,
+    seed: int,
+    path: Path,
+    names: Sequence[str],
+    present: Int64s,
+    arriving: Int64s,
+) -> set[int]:
+    """The positions of the functions to be replayed.
+
+    Args:
+        replay, seed, path: as in :func:`expansion`.
+        names: of all positions.
+        present: the positions that rows are of.
+        arriving: those of them that have an arrival in the window.
+    """
+    chosen = {int(code) for code in arriving}
+    if replay.functions is not None:
+        positions = {names[code]: int(code) for code in present}
+        for name in replay.functions:
+            if name not in positions:
+                raise UnciaError(
+                    f"functions: {path} has no function {name!r}"
+                    + _did_you_mean(name, list(positions))
+                )
+        chosen &= {positions[name] for name in replay.functions}
+    if replay.sample is None or not chosen:
+        return chosen
+    if replay.sample > len(chosen):
+        raise UnciaError(
+            f"sample: {replay.sample:,} functions are asked for, but only {len(chosen):,} of {path}"
+            " have an arrival to be replayed"
+        )
+    drawn = sorted(chosen, key=lambda code: _lot(seed, names[code]))
+    return set(drawn[: replay.sample])
+
+
+def _lot(seed: int, name: str) -> bytes:
+    return hashlib.sha256(struct.pack("<Q", seed) + b"sample/" + name.encode()).digest()
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f", did you mean {close[0]}?" if close else ""
+
+
+def _open(path: Path) -> tuple[str, pa.Table]:
+    """Which table a file or folder holds, and the columns of it that a replay needs."""
+    from uncia import record
+
+    if path.is_dir():
+        parquet = path / "invocations.parquet"
+        if not parquet.exists():
+            table = record.read(path, "invocations")
+            return "invocations", table.select(_COLUMNS["invocations"])
+        path = parquet
+    if not path.exists():
+        raise UnciaError(f"{path} does not exist")
+    match path.suffix:
+        case ".parquet":
+            return _parquet(path)
+        case ".arrows":
+            name = _table_name(path, _stream_schema(path))
+            return name, record.read(path, name).select(_COLUMNS[name])
+    raise UnciaError(
+        f"{path} is not a table: a replay reads *.parquet, *.arrows or the folder of a run"
+    )
+
+
+def _parquet(path: Path) -> tuple[str, pa.Table]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from uncia.record import SCHEMA_VERSION
+    from uncia.record.schema import VERSION_KEY
+
+    try:
+        schema = pq.read_schema(path)
+        name = _table_name(path, schema)
+        version = schema.metadata.get(VERSION_KEY.encode())
+        if version is not None and int(version) != SCHEMA_VERSION:
+            raise UnciaError(
+                f"{path} was written with table schema version {int(version)}; "
+                f"this uncia reads version {SCHEMA_VERSION}"
+            )
+        missing = [column for column in _COLUMNS[name] if column not in schema.names]
+        if missing:
+            raise UnciaError(f"{path}: the table {name} lacks its column {missing[0]}")
+        text = [column for column in _COLUMNS[name] if column in ("function", "experiment")]
+        table = pq.read_table(path, columns=list(_COLUMNS[name]), read_dictionary=text).select(
+            _COLUMNS[name]
+        )
+        types = {column: pa.dictionary(pa.int32(), pa.utf8()) for column in text}
+        return name, table.cast(
+            pa.schema((column, types.get(column, pa.int64())) for column in _COLUMNS[name])
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise UnciaError(f"{path} cannot be read as a table: {error}") from error
+
+
+def _stream_schema(path: Path) -> pa.Schema:
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
+            return reader.schema
+    except (pa.ArrowException, OSError) as error:
+        raise UnciaError(f"{path} cannot be read as a table: {error}") from error
+
+
+def _table_name(path: Path, schema: pa.Schema) -> str:
+    """Which table it is, as its metadata says."""
+    from uncia.record.schema import TABLE_KEY
+
+    name = (schema.metadata or {}).get(TABLE_KEY.encode())
+    if name is None:
+        raise UnciaError(
+            f"{path} is not a table of Uncia's: it does not say which one it is",
+            hint="A trace is made into one first, by importing it.",
+        )
+    text = str(name, "utf-8")
+    if text not in _COLUMNS:
+        raise UnciaError(f"{path} holds the table {text}; a replay reads {' or '.join(_COLUMNS)}")
+    return text

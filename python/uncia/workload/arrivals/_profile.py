@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from fractions import Fraction
-from math import floor
+from math import ceil
 from typing import Literal
 
 from pydantic import Field
@@ -17,7 +17,7 @@ class RateProfile(ArrivalProcess):
 
     placement: Literal["even", "poisson"] = Field(
         "even",
-        description="even: request k (from 0) when L reaches k; poisson: a Poisson process of that"
+        description="even: request k (from 0) when L passes k; poisson: a Poisson process of this"
         " rate",
     )
 
@@ -26,13 +26,10 @@ class RateProfile(ArrivalProcess):
         """L, for a time that is not after the end."""
 
     def expected_before(self, ns: int) -> Fraction | float:
-        end = min(ns, self.span_ns())
-        if end <= 0:
-            return 0.0
-        if self.placement == "poisson":
-            return self.integral(end)
-        # Request k is in the first nanosecond at which L has reached k.
-        return float(floor(self.integral(end - 1)) + 1)
+        reached = self.integral(min(ns, self.span_ns()))
+        # Request k is at the last nanosecond at which L is not above k, so it is before `ns` if L
+        # is above k there.
+        return reached if self.placement == "poisson" else Fraction(ceil(reached))
 
     def placed(self) -> str:
         """The placement in words, after the profile."""

@@ -9,14 +9,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress, TaskID
 
     from uncia.experiment.plan import ExperimentPlan
-    from uncia.workload.arrivals import ArrivalProcess
 
 # Plain lines go into logs, which are read later: often enough to see life, rarely enough to read.
 _PLAIN_EVERY_S: Final = 10.0
+# A load of its own is watched while it goes on.
+_LOAD_EVERY_S: Final = 1.0
+
+_IN_FLIGHT: Final = "in flight"
+_LATENCY: Final = "latency"
+_ERRORS: Final = "errors"
+_NO_ERRORS: Final = ""
+# Labels that a line does without, because the value says it.
+_SPEAK_ALONE: Final = frozenset({"rate", _LATENCY, _NO_ERRORS})
 
 
 class Reporter(Protocol):
@@ -60,7 +68,8 @@ class Silent:
 class Plain:
     """Lines without any control characters, for logs and pipes."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = _PLAIN_EVERY_S) -> None:
+        self._every_s = every_s
         self._last = 0.0
         self._began = 0.0
 
@@ -76,7 +85,7 @@ class Plain:
         now = time.monotonic()
         if event.get("event") == "warning":
             self.note(f"    warning: {event['message']}")
-        elif event.get("event") == "progress" and now - self._last >= _PLAIN_EVERY_S:
+        elif event.get("event") == "progress" and now - self._last >= self._every_s:
             self._last = now
             self.note(f"    {status(event)}")
 
@@ -89,73 +98,102 @@ class Plain:
 
 
 class Live:
-    """A progress bar per run, with rate, p99 and errors so far."""
+    """A bar, and below it what the generator is doing: rates, in flight, latency, lag, errors."""
 
     def __init__(self, console: Console) -> None:
+        from rich.live import Live as Screen
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._console = console
         self._progress: Progress = Progress(
             TextColumn("[bold]{task.fields[name]:<16}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[status]}"),
             console=console,
-            transient=True,
-            refresh_per_second=4,
         )
         self._task: TaskID | None = None
         self._began = 0.0
-        self._progress.start()
+        self._below: list[tuple[str, str]] = []
+        self._screen = Screen(
+            get_renderable=self._view, console=console, transient=True, refresh_per_second=4
+        )
+        self._screen.start()
 
     def note(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, style="dim")
 
     def begin(self, name: str, sends: str, expected: int) -> None:
+        from rich.markup import escape
+
         self._began = time.monotonic()
-        self._task = self._progress.add_task("", total=max(1, expected), name=name, status=sends)
+        self._task = self._progress.add_task("", total=max(1, expected), name=escape(name))
+        self._below = [("sends", sends)]
 
     def event(self, event: dict[str, Any]) -> None:
         if event.get("event") == "warning":
             self.note(f"warning: {event['message']}")
         elif self._task is not None and event.get("event") == "progress":
             self._progress.update(
-                self._task,
-                completed=float(event["done"]),
-                total=float(event["scheduled"]),
-                status=status(event),
+                self._task, completed=float(event["done"]), total=float(event["scheduled"]) or 1.0
             )
+            self._below = figures(event)
 
     def end(self, name: str, done: dict[str, Any]) -> None:
         if self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None
+        self._below = []
         seconds = time.monotonic() - self._began
         self._console.print(
             f"  {name:<24} {outcomes(done)} in {seconds:.1f} s", highlight=False, markup=False
         )
 
     def close(self) -> None:
-        self._progress.stop()
+        self._below = []
+        self._screen.stop()
+
+    def _view(self) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", justify="right", min_width=16)
+        grid.add_column()
+        for label, value in self._below:
+            grid.add_row(label, Text(value, style="red" if label == _ERRORS else ""))
+        return Group(self._progress, grid) if self._below else Group(self._progress)
 
 
-def reporter(*, quiet: bool = False) -> Reporter:
-    """The reporter that suits standard error: live on a terminal, plain lines elsewhere."""
+def reporter(*, quiet: bool = False, every_s: float = _PLAIN_EVERY_S) -> Reporter:
+    """The reporter that suits standard error: live on a terminal, plain lines elsewhere.
+
+    Args:
+        quiet: one that says nothing.
+        every_s: how often plain lines come, at most.
+    """
     if quiet:
         return Silent()
     from rich.console import Console
 
     console = Console(stderr=True)
-    return Live(console) if console.is_terminal else Plain()
+    return Live(console) if console.is_terminal else Plain(every_s)
 
 
 @contextmanager
 def one(
-    url: str, arrivals: ArrivalProcess, *, quiet: bool
+    name: str, sends: str, expected: int, *, quiet: bool
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Reports a load on a single URL; gives what takes the engine's events."""
-    told = reporter(quiet=quiet)
+    """Reports a load; gives what takes the engine's events.
+
+    Args:
+        name: what is driven, a URL or a file.
+        sends: which requests, in words.
+        expected: about how many; 0 when nobody knows beforehand.
+        quiet: say nothing.
+    """
+    told = reporter(quiet=quiet, every_s=_LOAD_EVERY_S)
     done: dict[str, Any] = {}
 
     def event(happened: dict[str, Any]) -> None:
@@ -163,11 +201,12 @@ def one(
             done.update(happened)
         told.event(happened)
 
-    told.begin(url, arrivals.sentence(), arrivals.expected_requests())
+    told.begin(name, sends, expected)
     try:
         yield event
-        told.end(url, done)
     finally:
+        if done:
+            told.end(name, done)
         told.close()
 
 
@@ -179,12 +218,46 @@ def sends(experiment: ExperimentPlan) -> str:
 
 
 def status(event: dict[str, Any]) -> str:
-    """A progress event in a few words: rate, p99 and errors so far."""
-    parts = [f"{event['rate']:.0f}/s"]
-    if event["p99_ms"] is not None:
-        parts.append(f"p99 {event['p99_ms']:.1f} ms")
-    parts.append(f"{sum(event['failed'].values()):,} errors")
-    return ", ".join(parts)
+    """A progress event in one line."""
+    told = []
+    for label, value in figures(event):
+        if label == _IN_FLIGHT:
+            told.append(f"{value} {label}")
+        else:
+            told.append(value if label in _SPEAK_ALONE else f"{label} {value}")
+    return ", ".join(told)
+
+
+def figures(event: dict[str, Any]) -> list[tuple[str, str]]:
+    """A progress event as labels and values, in the order in which they are shown.
+
+    Latency and lag of several processes are those of the worst of them: quantiles cannot be added.
+    """
+    target = event.get("target_rate")
+    rate = f"{event['rate']:,.0f}/s"
+    if target is not None:
+        rate += f" of {target:,.0f}/s"
+    worst = f" (worst of {event['processes']} processes)" if event.get("processes", 1) > 1 else ""
+    latency = [
+        f"{name} {_ms(event[key])}"
+        for name, key in (("p50", "p50_ms"), ("p99", "p99_ms"))
+        if event.get(key) is not None
+    ]
+    shown = [("rate", rate), (_IN_FLIGHT, f"{event['in_flight']:,}")]
+    if latency:
+        shown.append((_LATENCY, ", ".join(latency) + worst))
+    if event.get("lag_p99_us") is not None:
+        shown.append(("lag p99", _ms(event["lag_p99_us"] / 1e3) + worst))
+    errors = [f"{count:,} {word}" for word, count in event["failed"].items() if count]
+    shown.append((_ERRORS, ", ".join(errors)) if errors else (_NO_ERRORS, "no errors"))
+    return shown
+
+
+def _ms(value: float) -> str:
+    """Milliseconds with three digits that mean something."""
+    if value >= 100:
+        return f"{value:,.0f} ms"
+    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
 
 
 def outcomes(done: dict[str, Any]) -> str:

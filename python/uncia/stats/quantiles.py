@@ -15,6 +15,7 @@ asked for; the quantile is then called unsupported: 299 rows are the least for a
 
 import math
 from collections.abc import Mapping
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
@@ -42,6 +43,9 @@ LEVEL: Final = Fraction(95, 100)
 _WINDOW_SIGMAS: Final = 12
 """Half width, in standard deviations, of the part of a binomial that is computed; the mass
 outside is below 1e-30."""
+
+_DIGITS: Final = 60
+"""Decimal digits with which `minimum_rows` decides; doubles would do up to one row in millions."""
 
 
 class Ranks(NamedTuple):
@@ -131,14 +135,29 @@ def minimum_rows(p: Fraction, level: Fraction = LEVEL) -> int:
 
     It exists as soon as the one from the smallest to the largest value covers the quantile with
     enough probability: 1 - p**n - (1 - p)**n >= level. At 95 %: 6 rows for p50, 29 for p90, 59
-    for p95, 299 for p99.
+    for p95, 299 for p99, 2,995 for p99.9, 29,956 for p99.99.
     """
     if not 0 < p < 1:
         raise ValueError("the order of a quantile with an interval lies in (0, 1)")
-    n = 2
-    while 1 - p**n - (1 - p) ** n < level:
-        n += 1
-    return n
+    with localcontext(Context(prec=_DIGITS)):
+        # Above the least n the condition holds, below it does not: find it by halving.
+        below, above = 1, 2
+        while not _covered(above, p, level):
+            below, above = above, 2 * above
+        while above - below > 1:
+            middle = (below + above) // 2
+            if _covered(middle, p, level):
+                above = middle
+            else:
+                below = middle
+    return above
+
+
+def _covered(n: int, p: Fraction, level: Fraction) -> bool:
+    """Whether the interval from the smallest to the largest of `n` values has the coverage."""
+    order = Decimal(p.numerator) / Decimal(p.denominator)
+    wanted = Decimal(level.numerator) / Decimal(level.denominator)
+    return 1 - order**n - (1 - order) ** n >= wanted
 
 
 def _binomial(n: int, p: Fraction) -> tuple[int, Floats]:

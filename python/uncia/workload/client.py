@@ -28,16 +28,41 @@ INVOCATION_HEADER: Final = "x-uncia-invocation"
 
 
 @dataclass(frozen=True)
+class ClosedLoop:
+    """Clients of which each waits for its answer, thinks, and sends again; nanoseconds."""
+
+    clients: int
+    think_ns: int = 0
+    duration_ns: int | None = None
+    requests: int | None = None
+
+    def engine(self) -> dict[str, Any]:
+        """The loop as the engine takes it."""
+        told: dict[str, Any] = {"clients": self.clients, "think_ns": self.think_ns}
+        if self.duration_ns is not None:
+            told["duration_ns"] = self.duration_ns
+        if self.requests is not None:
+            told["requests"] = self.requests
+        return told
+
+
+@dataclass(frozen=True)
 class Stream:
     """One function's requests.
 
     Attributes:
         function: the function's name in the table.
         targets: names and addresses of its replicas, visited in turn.
-        arrivals: when requests are sent.
-        method: the HTTP method.
+        arrivals: when requests are sent, or None for a closed loop.
+        closed: the closed loop, or None; exactly one of the two is given.
+        method: the HTTP method; None leaves it to the engine (POST with a body, else GET).
         headers: sent with every request.
-        body: what is sent, or None.
+        query: added to the URL, value templates by name.
+        body: what is sent: bytes, a body as the engine takes it, or None.
+        fields: drawn for each request, by the name in templates, as the engine takes them.
+        http_version: ``1.1``, ``2`` or ``auto``.
+        unix_socket: connect to this instead of the URL's host.
+        sign: how requests are signed, with credentials; never shown.
         label: which random stream of the seed it draws from (default: ``function``); streams with
             the same label and seed have the same schedule.
         start_ns: after the start of the load.
@@ -46,32 +71,91 @@ class Stream:
 
     function: str
     targets: Sequence[tuple[str, str]]
-    arrivals: ArrivalProcess
-    method: str = "POST"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
+    arrivals: ArrivalProcess | None = None
+    closed: ClosedLoop | None = None
+    method: str | None = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | Mapping[str, Any] | None = field(default=None, repr=False)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    http_version: str = "1.1"
+    unix_socket: str | None = None
+    sign: Mapping[str, Any] | None = field(default=None, repr=False)
     label: str | None = None
     start_ns: int = 0
     invocation_header: str | None = INVOCATION_HEADER
 
     def engine(self) -> dict[str, Any]:
         """The stream as the engine takes it."""
-        return {
+        targets = [{"function": name, "url": url} for name, url in self.targets]
+        if self.unix_socket is not None:
+            for target in targets:
+                target["unix_socket"] = self.unix_socket
+        told: dict[str, Any] = {
             "function": self.function,
             "label": self.label or self.function,
-            "targets": [{"function": name, "url": url} for name, url in self.targets],
-            "method": self.method,
+            "targets": targets,
             "headers": dict(self.headers),
             "body": _body(self.body),
             "invocation_header": self.invocation_header,
-            "arrivals": self.arrivals.engine(),
             "start_ns": self.start_ns,
         }
+        if self.method is not None:
+            told["method"] = self.method
+        if self.arrivals is not None:
+            told["arrivals"] = self.arrivals.engine()
+        if self.closed is not None:
+            told["closed"] = self.closed.engine()
+        if self.query:
+            told["query"] = dict(self.query)
+        if self.fields:
+            told["fields"] = dict(self.fields)
+        if self.http_version != "1.1":
+            told["http_version"] = self.http_version
+        if self.sign is not None:
+            told["sign"] = dict(self.sign)
+        return told
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of a schedule a process sends: requests whose number mod ``of`` is ``index``."""
+
+    index: int = 0
+    of: int = 1
+
+    def split(self, parts: int) -> list[Share]:
+        """This share as so many parts, which together are exactly it."""
+        return [Share(self.index + self.of * part, self.of * parts) for part in range(parts)]
+
+    def engine(self) -> dict[str, int]:
+        """The share as the engine takes it."""
+        return {"index": self.index, "of": self.of}
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """What ends a load early; None leaves a rule out."""
+
+    error_budget: float | None = None
+    lag_p99_ns: int | None = None
+    slowdown: float | None = None
+
+    def engine(self) -> dict[str, Any]:
+        """The rules as the engine takes them."""
+        return {key: value for key, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Load:
-    """One load: streams that run at the same time, and where the rows go; times in nanoseconds."""
+    """One load: streams that run at the same time, and where the rows go; times in nanoseconds.
+
+    Attributes:
+        connections: ``reuse``, ``fresh`` or the number of connections opened beforehand.
+        start_unix_ns: when the schedule starts; None: as soon as the generator is ready.
+        share: which part of the schedule this process sends.
+        rtt_probes: TCP connects to each endpoint before and after.
+    """
 
     run: str
     experiment: str | None
@@ -81,9 +165,18 @@ class Load:
     out: Path
     spans_out: Path | None = None
     epoch_unix_ns: int | None = None
+    start_unix_ns: int | None = None
     connect_timeout_ns: int = DEFAULT_CONNECT_TIMEOUT_NS
     total_timeout_ns: int = DEFAULT_TIMEOUT_NS
+    first_byte_timeout_ns: int | None = None
     max_connections: int | None = None
+    connections: str | int = "reuse"
+    ca_file: str | None = None
+    insecure: bool = False
+    stop_rules: StopRules = field(default_factory=StopRules)
+    rtt_probes: int = 0
+    share: Share = field(default_factory=Share)
+    invocation_prefix: str | None = None
     drain_timeout_ns: int = DEFAULT_DRAIN_TIMEOUT_NS
     dry_run: bool = False
     # Real-time priority for the sending thread, so that it is on time on a busy machine too;
@@ -101,6 +194,7 @@ class Load:
             # Parquet is made here, when the rows of all parts are together.
             "parquet": False,
             "epoch_unix_ns": self.epoch_unix_ns,
+            "start_unix_ns": self.start_unix_ns,
             "seed": self.seed,
             "dry_run": self.dry_run,
             "realtime": self.realtime,
@@ -108,8 +202,28 @@ class Load:
             "total_timeout_ns": self.total_timeout_ns,
             "max_connections": self.max_connections,
             "drain_timeout_ns": self.drain_timeout_ns,
+            "invocation_prefix": self.invocation_prefix,
+            **self._asked_for(),
             "streams": [stream.engine() for stream in self.streams],
         }
+
+    def _asked_for(self) -> dict[str, Any]:
+        """What differs from the engine's own way."""
+        told: dict[str, Any] = {}
+        if self.first_byte_timeout_ns is not None:
+            told["first_byte_timeout_ns"] = self.first_byte_timeout_ns
+        if self.connections != "reuse":
+            pool = isinstance(self.connections, int)
+            told["connections"] = {"pool": self.connections} if pool else self.connections
+        if self.ca_file is not None or self.insecure:
+            told["tls"] = {"ca_file": self.ca_file, "insecure": self.insecure}
+        if self.rtt_probes:
+            told["rtt_probes"] = self.rtt_probes
+        if self.share != Share():
+            told["share"] = self.share.engine()
+        if self.stop_rules != StopRules():
+            told["stop_rules"] = self.stop_rules.engine()
+        return told
 
 
 def drive(
@@ -133,9 +247,11 @@ def drive(
     )
 
 
-def _body(body: bytes | None) -> dict[str, str] | None:
+def _body(body: bytes | Mapping[str, Any] | None) -> dict[str, Any] | None:
     if body is None:
         return None
+    if isinstance(body, Mapping):
+        return dict(body)
     try:
         return {"text": body.decode("utf-8")}
     except UnicodeDecodeError:

@@ -1,0 +1,284 @@
+"""The workload file: what a person writes for ``uncia load FILE.yaml``, checked strictly.
+
+A single URL on the command line, or in ``uncia.load(url, ...)``, is the same form with one function
+and one stream, so that nothing can be done in one way and not in the other. What the form means is
+worked out in :mod:`uncia.workload.resolve`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+
+from uncia import yamlio
+from uncia.experiment.model import Headers, Name, Url
+from uncia.forms import Form
+from uncia.units import NS_PER_S, Duration, Size
+from uncia.workload.arrivals import Arrivals
+
+DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
+DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
+DEFAULT_RTT_PROBES: Final = 5
+MAX_RTT_PROBES: Final = 1_000
+MAX_POOL: Final = 1_000_000
+MAX_CLIENTS: Final = 1_000_000
+
+
+def _percent(text: object) -> Fraction:
+    """``"5%"`` as 1/20."""
+    number = text[:-1].strip() if isinstance(text, str) and text.endswith("%") else ""
+    try:
+        share = Fraction(number) / 100
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(-1)
+    if "/" in number or not 0 <= share <= 1:
+        raise ValueError(f"{text!r} is not a percentage from 0% to 100%, for example '5%'")
+    return share
+
+
+def _write_percent(share: Fraction) -> str:
+    return f"{float(share * 100):.12g}%"
+
+
+def _http(version: object) -> object:
+    # A person writes 1.1 or 2 without quotes, and YAML reads a number.
+    return (
+        {1.1: "1.1", 2: "2"}.get(version, version) if isinstance(version, int | float) else version
+    )
+
+
+Percent = Annotated[
+    Fraction,
+    BeforeValidator(_percent),
+    PlainSerializer(_write_percent, return_type=str),
+    WithJsonSchema({"type": "string", "description": "A percentage", "examples": ["5%", "0.1%"]}),
+]
+HttpVersion = Annotated[Literal["1.1", "2", "auto"], BeforeValidator(_http)]
+
+
+class Pool(Form):
+    """Connections that stand before the first request, so that a burst need not open them."""
+
+    pool: int = Field(ge=1, le=MAX_POOL, description="How many for each address")
+
+
+class Tls(Form):
+    """How the server's certificate is checked."""
+
+    ca_file: str | None = Field(None, description="Certificates to trust instead of the system's")
+    insecure: bool = Field(False, description="Accept any certificate")
+
+
+class Stop(Form):
+    """What ends a load early, with exit code 1 and every row kept."""
+
+    error_budget: Percent | None = Field(
+        None, description="More failed requests than this part of all"
+    )
+    lag_p99: Duration | None = Field(None, gt=0, description="The generator is later than this")
+    slowdown: float | None = Field(
+        None, gt=1, allow_inf_nan=False, description="Latency has grown by this factor"
+    )
+
+
+class Body(Form):
+    """What is sent: exactly one of the keys."""
+
+    text: str | None = Field(None, description="This text")
+    file: str | None = Field(None, description="What is in this file, beside the workload file")
+    template: str | None = Field(None, description="This text, with {{fields}} filled in")
+    template_file: str | None = Field(None, description="What is in this file, filled in")
+    random: Size | None = Field(None, gt=0, description="So many incompressible bytes")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [key for key in type(self).model_fields if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                "a body has exactly one of text, file, template, template_file and random"
+            )
+        return self
+
+
+class IntegerField(Form):
+    """A whole number, drawn evenly from ``min`` to ``max``, both included."""
+
+    kind: Literal["integer"]
+    min: int = Field(ge=-(1 << 63), lt=1 << 63)
+    max: int = Field(ge=-(1 << 63), lt=1 << 63)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max < self.min:
+            raise ValueError(f"max ({self.max}) is below min ({self.min})")
+        return self
+
+
+class ChoiceField(Form):
+    """One of some texts, each as likely as the others."""
+
+    kind: Literal["choice"]
+    values: list[str] = Field(min_length=1)
+
+
+class TextField(Form):
+    """Random letters and digits."""
+
+    kind: Literal["text"]
+    length: int = Field(ge=1, le=1 << 20)
+
+
+class UuidField(Form):
+    """A random UUID."""
+
+    kind: Literal["uuid"]
+
+
+FieldForm = Annotated[
+    IntegerField | ChoiceField | TextField | UuidField, Field(discriminator="kind")
+]
+
+
+class AwsSigV4(Form):
+    """Signature Version 4 of AWS; the credentials are those of the surroundings, never a file's."""
+
+    region: str = Field(min_length=1, pattern=r"^[a-z0-9-]+$")
+    service: str = Field("lambda", min_length=1, pattern=r"^[a-z0-9-]+$")
+    profile: str | None = Field(None, description="A profile of ~/.aws instead of the default")
+
+
+class Sign(Form):
+    """How requests are signed."""
+
+    aws_sigv4: AwsSigV4
+
+
+class Function(Form):
+    """Where requests go, and what they are."""
+
+    url: Url | None = Field(None, description="http://... or https://...")
+    urls: list[Url] = Field(default_factory=list, description="Several addresses, visited in turn")
+    unix_socket: str | None = Field(None, description="Connect to this socket instead of a host")
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = Field(
+        None, description="GET without a body, POST with one, unless said otherwise"
+    )
+    headers: Headers = Field(default_factory=dict, description="Sent with every request")
+    query: dict[str, str] = Field(default_factory=dict, description="Added to the URL")
+    body: Body | None = Field(None, description="Sent with every request")
+    fields: dict[Name, FieldForm] = Field(
+        default_factory=dict, description="Drawn for each request, for {{name}} in templates"
+    )
+    http: HttpVersion = Field("1.1", description="1.1, 2, or auto: what the server prefers")
+    sign: Sign | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.url is not None) == bool(self.urls):
+            raise ValueError("a function has exactly one of url and urls")
+        return self
+
+    def addresses(self) -> list[str]:
+        """All its URLs."""
+        return [self.url] if self.url is not None else list(self.urls)
+
+
+class Closed(Form):
+    """A closed loop: each client waits for its answer, thinks, and sends again."""
+
+    clients: int = Field(ge=1, le=MAX_CLIENTS, description="How many send at once")
+    think: Duration = Field(0, description="From an answer to the next request")
+    duration: Duration | None = Field(None, gt=0, description="No request begins after this time")
+    requests: int | None = Field(None, ge=1, description="How many in all, at most")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.duration is None and self.requests is None:
+            raise ValueError("a closed loop needs a duration or a number of requests, or both")
+        return self
+
+
+class Stream(Form):
+    """One function and when it is sent requests: open loop by arrivals, or closed loop."""
+
+    function: Name = Field(description="One of the file's functions")
+    arrivals: Arrivals | None = Field(None, description="When requests are sent (open loop)")
+    closed: Closed | None = Field(None, description="Clients that wait for answers (closed loop)")
+    start: Duration = Field(0, description="After the start of the load")
+
+    @model_validator(mode="after")
+    def _one_loop(self) -> Self:
+        if (self.arrivals is None) == (self.closed is None):
+            raise ValueError("a stream has exactly one of arrivals and closed")
+        return self
+
+
+class Workload(Form):
+    """A whole workload file."""
+
+    name: Name = Field(description="In the rows as run and experiment")
+    description: str = ""
+    seed: int = Field(1, ge=0, lt=1 << 64, description="The same seed gives the same requests")
+    connections: Literal["reuse", "fresh"] | Pool = Field(
+        "reuse", description="Keep them, open one for each request, or {pool: N} beforehand"
+    )
+    timeout: Duration = Field(DEFAULT_TIMEOUT_NS, gt=0, description="From sending to the last byte")
+    connect_timeout: Duration = Field(
+        DEFAULT_CONNECT_TIMEOUT_NS, gt=0, description="For a connection to stand"
+    )
+    first_byte_timeout: Duration | None = Field(
+        None, gt=0, description="From sending to the head of the answer"
+    )
+    max_connections: int | None = Field(None, ge=1, description="Open at once, over all addresses")
+    tls: Tls = Field(default_factory=Tls)
+    stop: Stop = Field(default_factory=Stop)
+    rtt_probes: int = Field(
+        DEFAULT_RTT_PROBES,
+        ge=0,
+        le=MAX_RTT_PROBES,
+        description="TCP connects to each address, before and after",
+    )
+    functions: dict[Name, Function] = Field(min_length=1)
+    streams: list[Stream] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _sends(self) -> Self:
+        if not self.streams:
+            raise ValueError("a workload needs streams")
+        return self
+
+
+def load(path: Path) -> tuple[Workload, yamlio.Document]:
+    """Read and check a workload file.
+
+    :raises UnciaError: it cannot be read or is not right; with file, line and key.
+    """
+    document = yamlio.load(path)
+    return check(document), document
+
+
+def check(document: yamlio.Document) -> Workload:
+    """Check a document: its form, and that its parts fit together.
+
+    :raises UnciaError: with file, line and key.
+    """
+    workload = yamlio.validate(Workload, document)
+    for position, stream in enumerate(workload.streams):
+        if stream.function not in workload.functions:
+            raise document.error(
+                ("streams", position, "function"),
+                f"there is no function {stream.function!r}",
+                tuple(workload.functions),
+            )
+    return workload
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the workload file, for editors and other tools."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Workload.model_json_schema(mode="validation"),
+        "title": "Uncia workload file",
+    }

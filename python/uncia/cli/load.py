@@ -1,20 +1,36 @@
-"""``uncia load``: open-loop load on one URL."""
+"""``uncia load``: load on one URL, or by a workload file."""
 
 from __future__ import annotations
 
 import json
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from uncia.errors import RunFailedError, UnciaError
 
 if TYPE_CHECKING:
-    from uncia.workload.arrivals import ArrivalProcess
-    from uncia.workload.one import Measured
+    from uncia.experiment.interrupt import Interruption
+    from uncia.stats.tails import Order
+    from uncia.workload.fleet import Ended
+    from uncia.workload.resolve import Prepared
+    from uncia.workload.send import How
 
-_EXIT_INTERRUPTED: Final = 130
+_WHEN: Final = "When requests are sent"
+_WHAT: Final = "What is sent"
+_CONNECTIONS: Final = "Connections"
+_WHO: Final = "Processes and machines"
+_STOP: Final = "When to stop"
+_RESULT: Final = "Results"
+_PARQUET: Final = ".parquet"
+
+
+def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
 
 
 def register(app: typer.Typer) -> None:
@@ -22,106 +38,325 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def load(
-        url: str = typer.Argument(help="Where requests are sent: http://..."),
-        rate: str | None = typer.Option(None, help="For example 100/s.", show_default=False),
-        duration: str | None = typer.Option(None, help="For example 10s.", show_default=False),
-        arrivals: str = typer.Option("constant", help="constant, poisson or burst."),
-        sizes: str | None = typer.Option(
-            None, help="Burst sizes, taken in turn, e.g. 1,10,50.", show_default=False
-        ),
-        interval: str | None = typer.Option(
-            None, help="From one burst to the next, e.g. 2s.", show_default=False
-        ),
-        bursts: int | None = typer.Option(
-            None, min=1, help="How many bursts [default: 1].", show_default=False
-        ),
-        seed: int = typer.Option(1, min=0, help="The same seed gives the same schedule."),
-        method: str | None = typer.Option(
-            None, "--method", "-X", help="[default: GET, or POST with a body]", show_default=False
-        ),
-        body: str | None = typer.Option(
-            None, "--body", "-d", help="Text, or @FILE.", show_default=False
-        ),
-        header: list[str] = typer.Option(
-            [], "--header", "-H", help="'Name: value'; may be repeated.", show_default=False
-        ),
-        timeout: str = typer.Option("60s", help="From sending to the whole answer."),
-        connect_timeout: str = typer.Option("5s", help="For a connection to stand."),
-        max_connections: int | None = typer.Option(
-            None, min=1, help="Connections open at once [default: no limit].", show_default=False
-        ),
-        out: Path | None = typer.Option(
-            None, help="Where the rows go: *.parquet or *.arrows.", show_default=False
-        ),
-        dry_run: bool = typer.Option(False, "--dry-run", help="Write the schedule; send nothing."),
-        as_json: bool = typer.Option(False, "--json", help="The summary as JSON on stdout."),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        target: Annotated[
+            str,
+            typer.Argument(
+                metavar="URL|FILE", help="http://..., https://..., or a workload file (*.yaml)."
+            ),
+        ],
+        rate: Annotated[str | None, _option("For example 100/s.", _WHEN)] = None,
+        duration: Annotated[str | None, _option("For example 10s.", _WHEN)] = None,
+        arrivals: Annotated[
+            str | None, _option("The kind of arrivals (default: constant).", _WHEN)
+        ] = None,
+        cv: Annotated[float | None, _option("Coefficient of variation of the gaps.", _WHEN)] = None,
+        sizes: Annotated[
+            str | None, _option("Burst sizes, taken in turn, e.g. 1,10,50.", _WHEN)
+        ] = None,
+        interval: Annotated[
+            str | None, _option("From one burst to the next, e.g. 2s.", _WHEN)
+        ] = None,
+        bursts: Annotated[
+            int | None, _option("How many bursts (default: 1).", _WHEN, min=1)
+        ] = None,
+        jitter: Annotated[
+            str | None, _option("Requests of a burst are spread over this time.", _WHEN)
+        ] = None,
+        set_: Annotated[
+            list[str] | None,
+            _option(
+                "Any other key of the arrivals: KEY=VALUE, the value in YAML; may be repeated.",
+                _WHEN,
+                "--set",
+            ),
+        ] = None,
+        closed: Annotated[
+            int | None,
+            _option(
+                "Closed loop instead: so many clients that wait for their answers.", _WHEN, min=1
+            ),
+        ] = None,
+        think: Annotated[
+            str | None, _option("Closed loop: from an answer to the next request.", _WHEN)
+        ] = None,
+        requests: Annotated[
+            int | None, _option("Closed loop: how many in all, at most.", _WHEN, min=1)
+        ] = None,
+        seed: Annotated[
+            int | None,
+            _option(
+                "The same seed gives the same requests (default: 1, or the file's).", _WHEN, min=0
+            ),
+        ] = None,
+        method: Annotated[
+            str | None, _option("(default: GET, or POST with a body)", _WHAT, "--method", "-X")
+        ] = None,
+        body: Annotated[str | None, _option("Text, or @FILE.", _WHAT, "--body", "-d")] = None,
+        random_body: Annotated[
+            str | None, _option("So many incompressible bytes, e.g. 64KB.", _WHAT)
+        ] = None,
+        header: Annotated[
+            list[str] | None, _option("'Name: value'; may be repeated.", _WHAT, "--header", "-H")
+        ] = None,
+        query: Annotated[list[str] | None, _option("NAME=VALUE; may be repeated.", _WHAT)] = None,
+        http: Annotated[str | None, _option("1.1, 2 or auto (default: 1.1).", _WHAT)] = None,
+        sign_aws: Annotated[
+            str | None, _option("REGION/SERVICE: sign with AWS SigV4.", _WHAT)
+        ] = None,
+        unix_socket: Annotated[
+            str | None, _option("Connect to this socket, not to the URL's host.", _CONNECTIONS)
+        ] = None,
+        insecure: Annotated[
+            bool, _option("Accept any certificate.", _CONNECTIONS, "--insecure")
+        ] = False,
+        ca_file: Annotated[
+            Path | None, _option("Certificates to trust, in PEM.", _CONNECTIONS)
+        ] = None,
+        connections: Annotated[
+            str | None, _option("reuse, fresh or pool:N (default: reuse).", _CONNECTIONS)
+        ] = None,
+        max_connections: Annotated[
+            int | None,
+            _option("Connections open at once (default: no limit).", _CONNECTIONS, min=1),
+        ] = None,
+        timeout: Annotated[
+            str | None, _option("From sending to the whole answer (default: 60s).", _CONNECTIONS)
+        ] = None,
+        connect_timeout: Annotated[
+            str | None, _option("For a connection to stand (default: 5s).", _CONNECTIONS)
+        ] = None,
+        first_byte_timeout: Annotated[
+            str | None,
+            _option("From sending to the head of the answer (default: none).", _CONNECTIONS),
+        ] = None,
+        processes: Annotated[
+            int, _option("Generator processes on this machine (default: 1).", _WHO, min=1)
+        ] = 1,
+        share: Annotated[
+            str | None, _option("2/3: of three machines, this is the second.", _WHO)
+        ] = None,
+        start_at: Annotated[
+            str | None, _option("When the schedule starts: 2026-05-01T12:00:00Z.", _WHO)
+        ] = None,
+        realtime: Annotated[
+            bool | None,
+            _option(
+                "Real-time priority for sending (default: as root).",
+                _WHO,
+                "--realtime/--no-realtime",
+            ),
+        ] = None,
+        error_budget: Annotated[
+            str | None, _option("Stop when more requests failed than e.g. 5%.", _STOP)
+        ] = None,
+        max_lag: Annotated[
+            str | None, _option("Stop when the generator's lag (p99) is above this.", _STOP)
+        ] = None,
+        max_slowdown: Annotated[
+            float | None, _option("Stop when latency has grown by this factor.", _STOP)
+        ] = None,
+        allow_failures: Annotated[
+            bool, _option("Exit code 0 although requests failed.", _STOP, "--allow-failures")
+        ] = False,
+        rtt_probes: Annotated[
+            int | None,
+            _option(
+                "TCP connects before and after, for the round trip (default: 5).", _RESULT, min=0
+            ),
+        ] = None,
+        subtract_rtt: Annotated[
+            bool,
+            _option(
+                "Show latencies less the round trip; rows stay as measured.",
+                _RESULT,
+                "--subtract-rtt",
+            ),
+        ] = False,
+        quantiles: Annotated[
+            str | None,
+            _option("Percents, e.g. 50,99,99.99 (default: 50,90,95,99,99.9,99.99).", _RESULT),
+        ] = None,
+        out: Annotated[
+            Path | None, _option("Where the rows go: *.parquet or *.arrows.", _RESULT)
+        ] = None,
+        dry_run: Annotated[
+            bool, _option("Write the schedule; send nothing.", _RESULT, "--dry-run")
+        ] = False,
+        as_json: Annotated[
+            bool, _option("The summary as JSON on stdout.", _RESULT, "--json")
+        ] = False,
+        quiet: Annotated[bool, _option("No progress.", _RESULT, "--quiet", "-q")] = False,
     ) -> None:
         """Send requests at times fixed beforehand, whatever the answers do; a row for each.
 
         Latency counts from the scheduled time, so a slow server cannot slow the clock (no
         coordinated omission). Failed requests are rows too, and make the exit code 1.
         """
-        from uncia.experiment.progress import one
-        from uncia.workload.one import measure, process
+        from uncia.experiment.interrupt import Interruption
+        from uncia.stats import tails
+        from uncia.workload import options, outcome
+        from uncia.workload.client import Share
+        from uncia.workload.resolve import prepare
+        from uncia.workload.send import How
 
         if dry_run and out is None:
             raise UnciaError(
                 "a dry run writes the schedule: say where, with --out schedule.parquet"
             )
         given = {
-            "kind": arrivals,
+            "arrivals": arrivals,
             "rate": rate,
             "duration": duration,
+            "cv": cv,
             "sizes": _sizes(sizes),
             "interval": interval,
             "bursts": bursts,
+            "jitter": jitter,
+            "set": _settings(set_) or None,
+            "closed": closed,
+            "think": think,
+            "requests": requests,
+            "method": method,
+            "body": _body(body),
+            "random_body": random_body,
+            "headers": _pairs("header", header, ":", "'Name: value'") or None,
+            "query": _pairs("query", query, "=", "NAME=VALUE") or None,
+            "http": http,
+            "sign_aws": sign_aws,
+            "unix_socket": unix_socket,
+            "insecure": insecure or None,
+            "ca_file": ca_file,
+            "connections": connections,
+            "max_connections": max_connections,
+            "timeout": timeout,
+            "connect_timeout": connect_timeout,
+            "first_byte_timeout": first_byte_timeout,
         }
-        wanted = process({key: value for key, value in given.items() if value is not None})
-        with one(url, wanted, quiet=quiet or dry_run) as on_event:
-            measured = measure(
-                url,
-                wanted,
-                seed=seed,
-                method=method,
-                body=_body(body),
-                headers=_headers(header),
-                timeout=timeout,
-                connect_timeout=connect_timeout,
-                max_connections=max_connections,
+        workload, folder = options.read(
+            target, {key: value for key, value in given.items() if value is not None}
+        )
+        workload = options.override(
+            workload,
+            seed=seed,
+            rtt_probes=rtt_probes,
+            error_budget=error_budget,
+            max_lag=max_lag,
+            max_slowdown=max_slowdown,
+        )
+        how = How(
+            processes=processes,
+            share=Share() if share is None else options.share(share),
+            start_unix_ns=None if start_at is None else options.start(start_at),
+            realtime=realtime,
+        )
+        prepared = prepare(workload, folder, dry_run=dry_run)
+        if subtract_rtt:
+            outcome.one_endpoint(prepared)
+        interruption = Interruption()
+        with interruption.listening():
+            _Command(
+                target=target,
+                prepared=prepared,
+                how=how,
                 out=out,
-                dry_run=dry_run,
-                on_event=on_event,
+                quantiles=tails.orders(quantiles or tails.DEFAULT),
+                subtract_rtt=subtract_rtt,
+                allow_failures=allow_failures,
+                as_json=as_json,
+                quiet=quiet,
+                interruption=interruption,
+            ).run()
+
+
+@dataclass(frozen=True)
+class _Command:
+    """One call of the command, its options read."""
+
+    target: str
+    prepared: Prepared
+    how: How
+    out: Path | None
+    quantiles: tuple[Order, ...]
+    subtract_rtt: bool
+    allow_failures: bool
+    as_json: bool
+    quiet: bool
+    interruption: Interruption = field(repr=False)
+
+    def run(self) -> None:
+        """Send, print the summary, and end with the exit code that fits."""
+        from uncia.experiment import progress
+        from uncia.workload.send import send
+
+        dry_run = self.prepared.load.dry_run
+        expected = self.prepared.expected // self.how.share.of
+        with ExitStack() as stack:
+            if self.out is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncia-load-"))
+                file = Path(folder) / f"rows{_PARQUET}"
+            else:
+                file = self.out
+            with progress.one(
+                self.target, self.prepared.sends(), expected, quiet=self.quiet or dry_run
+            ) as on_event:
+                ended = send(self.prepared, self.how, file, on_event, self.interruption)
+            if dry_run:
+                self._finish_dry_run(ended)
+            else:
+                self._finish(ended, file)
+
+    def _finish_dry_run(self, ended: Ended) -> None:
+        if ended.failure is not None:
+            raise ended.failure
+        self._exit_if_interrupted(ended)
+        rows = ended.done["rows"]
+        typer.echo(f"{rows:,} requests are scheduled in {self.out}; none was sent.")
+
+    def _finish(self, ended: Ended, file: Path) -> None:
+        """The summary of the rows so far, and then why there are no more of them, if so."""
+        found = self._summary(ended, file) if file.exists() else None
+        if ended.failure is not None:
+            where = f"The rows so far are in {self.out}." if found and self.out else None
+            raise UnciaError(
+                ended.failure.message,
+                hint=ended.failure.hint or where,
+                exit_code=ended.failure.exit_code,
             )
-        if dry_run:
-            typer.echo(
-                f"{measured.rows.num_rows:,} requests are scheduled in {out}; none was sent."
+        self._exit_if_interrupted(ended)
+        if ended.stopped is not None:
+            raise RunFailedError(f"stopped: {ended.stopped['message']}")
+        if found is None:
+            raise RunFailedError("the generator ended without a table")
+        if found["failed"] and not self.allow_failures:
+            words = ", ".join(
+                f"{count:,} {word}" for word, count in found["outcomes"].items() if word != "ok"
             )
+            raise RunFailedError(
+                f"{found['failed']:,} of {found['invocations']:,} requests failed: {words}"
+            )
+
+    def _summary(self, ended: Ended, file: Path) -> dict[str, Any]:
+        from uncia.workload import outcome
+
+        found = outcome.summarise(
+            outcome.read(file),
+            self.prepared,
+            self.how,
+            ended,
+            quantiles=self.quantiles,
+            subtract_rtt=self.subtract_rtt,
+        )
+        if self.as_json:
+            typer.echo(json.dumps({"target": self.target, **found}, indent=2))
         else:
-            _finish(url, wanted, measured, as_json=as_json)
+            from uncia.experiment.table import load_summary
 
+            load_summary(found)
+        return found
 
-def _finish(url: str, arrivals: ArrivalProcess, measured: Measured, *, as_json: bool) -> None:
-    """Print the summary; exit 130 after an interruption, 1 when a request failed."""
-    from uncia.stats import summary
-
-    found: dict[str, Any] = summary.summarise(measured.rows, {})
-    if as_json:
-        head = {"url": url, "arrivals": arrivals.model_dump(mode="json", exclude_none=True)}
-        typer.echo(json.dumps({**head, "interrupted": measured.interrupted, **found}, indent=2))
-    else:
-        from uncia.experiment.table import summary_table
-
-        summary_table({"load": found})
-    if measured.interrupted:
-        raise typer.Exit(_EXIT_INTERRUPTED)
-    if found["failed"]:
-        words = ", ".join(
-            f"{count:,} {word}" for word, count in found["outcomes"].items() if word != "ok"
-        )
-        raise RunFailedError(
-            f"{found['failed']:,} of {found['invocations']:,} requests failed: {words}"
-        )
+    def _exit_if_interrupted(self, ended: Ended) -> None:
+        if ended.interrupted:
+            raise typer.Exit(self.interruption.exit_code)
 
 
 def _sizes(text: str | None) -> list[int] | None:
@@ -135,6 +370,16 @@ def _sizes(text: str | None) -> list[int] | None:
         ) from error
 
 
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    """Keys of arrivals that have no option of their own, their values as in a workload file."""
+    from uncia import yamlio
+
+    found = {}
+    for name, value in _pairs("set", given, "=", "KEY=VALUE").items():
+        found[name] = yamlio.load(value, f"--set {name}").data
+    return found
+
+
 def _body(text: str | None) -> bytes | None:
     if text is None or not text.startswith("@"):
         return None if text is None else text.encode()
@@ -144,11 +389,15 @@ def _body(text: str | None) -> bytes | None:
         raise UnciaError(f"--body: {text[1:]} cannot be read: {error.strerror or error}") from error
 
 
-def _headers(given: list[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for line in given:
-        name, colon, value = line.partition(":")
-        if not colon or not name.strip():
-            raise UnciaError(f"--header: {line!r} is not of the form 'Name: value'")
-        headers[name.strip()] = value.strip()
-    return headers
+def _pairs(option: str, given: list[str] | None, separator: str, form: str) -> dict[str, str]:
+    """Options that may be repeated as a mapping; a name occurs once."""
+    pairs: dict[str, str] = {}
+    for text in given or []:
+        name, found, value = text.partition(separator)
+        name = name.strip()
+        if not found or not name:
+            raise UnciaError(f"--{option}: {text!r} is not of the form {form}")
+        if name in pairs:
+            raise UnciaError(f"--{option}: {name!r} is given twice")
+        pairs[name] = value.strip()
+    return pairs

@@ -134,9 +134,9 @@ class Live:
         if event.get("event") == "warning":
             self.note(f"warning: {event['message']}")
         elif self._task is not None and event.get("event") == "progress":
-            self._progress.update(
-                self._task, completed=float(event["done"]), total=float(event["scheduled"]) or 1.0
-            )
+            # A closed loop does not know beforehand how many requests there will be.
+            total = float(event["scheduled"] or event["sent"] or 1)
+            self._progress.update(self._task, completed=float(event["done"]), total=total)
             self._below = figures(event)
 
     def end(self, name: str, done: dict[str, Any]) -> None:

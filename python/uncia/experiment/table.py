@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from uncia.experiment.folder import REPORT
@@ -62,6 +62,118 @@ def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
             *(_number(found[key]) for key in ("mr", "tr", "tmr")),
         )
     Console(highlight=False).print(table)
+
+
+def load_summary(found: Mapping[str, Any]) -> None:
+    """Print what a load came to (see :mod:`uncia.workload.outcome`)."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=True)
+    counts = ", ".join(f"{count:,} {word}" for word, count in found["outcomes"].items())
+    console.print(f"{found['invocations']:,} requests: {counts or 'none was sent'}", markup=False)
+    for line in (*_ending(found), *_rates(found)):
+        console.print(line, markup=False)
+    shown = found.get("quantiles_less_rtt") or found["quantiles"]
+    held = {name: entry for name, entry in shown.items() if entry["value"] is not None}
+    if held:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("latency")
+        table.add_column("ms", justify="right")
+        table.add_column("95 % interval")
+        for name, entry in held.items():
+            low, high = entry["ci95"]
+            table.add_row(name, _number(entry["value"]), f"{_number(low)} to {_number(high)}")
+        if "quantiles_less_rtt" not in found:
+            table.add_row("max", _number(found["latency_ms"]["max"]), "")
+        console.print(table)
+    for line in (*_unsupported(found), *_generator(found), *_trips(found), *_errors(found)):
+        console.print(line, markup=False)
+
+
+def _ending(found: Mapping[str, Any]) -> Iterator[str]:
+    """Why it ended before its time, and what kind of loop it was."""
+    if found["stopped"] is not None:
+        yield f"Stopped: {found['stopped']['message']}"
+    elif found["interrupted"]:
+        yield "Interrupted."
+    if found["unsent"] and found["open_loop"]:
+        yield f"{found['unsent']:,} scheduled requests were never sent; they have no rows."
+    if not found["open_loop"]:
+        yield (
+            "Closed loop: a client sends again only when it has its answer, so a slow server is"
+            " sent less,"
+        )
+        yield "and its delays count once. Do not compare with latencies of an open loop."
+
+
+def _rates(found: Mapping[str, Any]) -> Iterator[str]:
+    rates = [
+        ("offered", found["offered_rate"] if found["open_loop"] else None),
+        ("sent", found["sent_rate"]),
+        ("answered well", found["achieved_rate"]),
+    ]
+    told = [f"{word} {rate:,.1f}/s" for word, rate in rates if rate is not None]
+    if told:
+        yield f"Rate: {', '.join(told)}"
+
+
+def _unsupported(found: Mapping[str, Any]) -> Iterator[str]:
+    """Quantiles that the sample is too small for, in one line with what each would need."""
+    rows = found["latency_rows"]
+    if not rows:
+        yield "No request succeeded, so there is no latency."
+        return
+    few = [
+        f"{name} (needs {entry['rows_needed']:,})"
+        for name, entry in found["quantiles"].items()
+        if entry["value"] is None
+    ]
+    if few:
+        successes = "1 row is" if rows == 1 else f"{rows:,} rows are"
+        yield f"Not printed, because {successes} too few: {', '.join(few)}"
+
+
+def _generator(found: Mapping[str, Any]) -> Iterator[str]:
+    told = [
+        f"{name} {_number(entry['value'] / 1e3)} ms"
+        for name, entry in found["lag_quantiles"].items()
+        if entry["value"] is not None
+    ]
+    if found["lag_us"]["max"] is not None:
+        told.append(f"max {_number(found['lag_us']['max'] / 1e3)} ms")
+        yield f"Generator lag: {', '.join(told)}"
+    for warning in found["warnings"]:
+        yield f"Warning: {warning}"
+
+
+def _trips(found: Mapping[str, Any]) -> Iterator[str]:
+    """Round trips, and whether they were taken off."""
+    for endpoint, both in found["rtt"].items():
+        told = []
+        for when in ("before", "after"):
+            entry = both.get(when)
+            if entry is not None and entry["median_ms"] is not None:
+                told.append(f"{_number(entry['median_ms'])} ms {when}")
+            elif entry is not None and entry.get("error"):
+                told.append(f"not measured {when} ({entry['error']})")
+        if told:
+            yield f"Round trip to {endpoint}: {', '.join(told)} (median of TCP connects)"
+    if "subtracted_rtt_ms" in found:
+        less = found["subtracted_rtt_ms"]
+        if less is None:
+            yield "No round trip was measured, so none was subtracted."
+        else:
+            yield (
+                f"The latencies above are less {_number(less)} ms, the median round trip, as asked"
+                " for; the rows are as measured."
+            )
+
+
+def _errors(found: Mapping[str, Any]) -> Iterator[str]:
+    for word, entry in found["errors"].items():
+        example = f", for example: {entry['example']}" if entry["example"] else ""
+        yield f"{entry['count']:,} {word}{example}"
 
 
 def _number(value: float | None) -> str:

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from uncia import engine
-from uncia.units import NS_PER_S
+from uncia.units import NS_PER_H, NS_PER_S
 from uncia.workload.arrivals import ArrivalProcess
 
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 # After an interruption: answers on their way still become rows, and nobody waits long for them.
 DEFAULT_DRAIN_TIMEOUT_NS: Final = 3 * NS_PER_S
+
+# A closed loop that ends with its last request has no other end; the engine wants one.
+_FOREVER_NS: Final = 3650 * 24 * NS_PER_H
 
 # A platform that knows this header logs the invocation under the client's id, so the two can be
 # joined.
@@ -38,12 +41,12 @@ class ClosedLoop:
 
     def engine(self) -> dict[str, Any]:
         """The loop as the engine takes it."""
-        told: dict[str, Any] = {"clients": self.clients, "think_ns": self.think_ns}
-        if self.duration_ns is not None:
-            told["duration_ns"] = self.duration_ns
-        if self.requests is not None:
-            told["requests"] = self.requests
-        return told
+        return {
+            "clients": self.clients,
+            "think_ns": self.think_ns,
+            "duration_ns": _FOREVER_NS if self.duration_ns is None else self.duration_ns,
+            "requests": self.requests,
+        }
 
 
 @dataclass(frozen=True)

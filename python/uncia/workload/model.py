@@ -7,6 +7,7 @@ worked out in :mod:`uncia.workload.resolve`.
 
 from __future__ import annotations
 
+import base64
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -84,10 +85,21 @@ class Stop(Form):
     )
 
 
+class Overrides(Form):
+    """What is said beside a workload instead of in it, by the names of the options."""
+
+    seed: int | None = Field(None, ge=0, lt=1 << 64)
+    rtt_probes: int | None = Field(None, ge=0, le=MAX_RTT_PROBES)
+    error_budget: Percent | None = None
+    max_lag: Duration | None = Field(None, gt=0)
+    max_slowdown: float | None = Field(None, gt=1, allow_inf_nan=False)
+
+
 class Body(Form):
     """What is sent: exactly one of the keys."""
 
     text: str | None = Field(None, description="This text")
+    base64: str | None = Field(None, description="These bytes")
     file: str | None = Field(None, description="What is in this file, beside the workload file")
     template: str | None = Field(None, description="This text, with {{fields}} filled in")
     template_file: str | None = Field(None, description="What is in this file, filled in")
@@ -98,8 +110,13 @@ class Body(Form):
         given = [key for key in type(self).model_fields if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(
-                "a body has exactly one of text, file, template, template_file and random"
+                "a body has exactly one of text, base64, file, template, template_file and random"
             )
+        if self.base64 is not None:
+            try:
+                base64.b64decode(self.base64, validate=True)
+            except ValueError as error:
+                raise ValueError(f"base64: this is not base64: {error}") from error
         return self
 
 

@@ -1,216 +1,179 @@
-"""Load on a single URL: ``uncia.load(...)`` and the command ``uncia load``."""
+"""Load on one URL or by a workload file: ``uncia.load(...)`` and the command ``uncia load``."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from uncia.errors import UnciaError
-from uncia.units import parse_duration
-from uncia.workload.arrivals import ArrivalProcess, Arrivals
-from uncia.workload.client import Load, Stream, drive
+from uncia.errors import RunFailedError
+from uncia.workload import options
+from uncia.workload.client import Share
+from uncia.workload.options import process
+from uncia.workload.resolve import Prepared, prepare
+from uncia.workload.send import How, send
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NAME: Final = "load"
-_STREAM: Final = ".arrows"
-_PARQUET: Final = ".parquet"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The rows of a load, and whether it was cut short by an interruption."""
-
-    rows: pa.Table
-    interrupted: bool
+__all__ = ["load", "process", "send_and_read"]
 
 
 def load(
-    url: str,
+    target: str | Path | Mapping[str, Any],
     *,
     rate: str | None = None,
     duration: str | None = None,
-    arrivals: str = "constant",
-    sizes: Sequence[int] | None = None,
-    interval: str | None = None,
-    bursts: int | None = None,
-    seed: int = 1,
+    arrivals: str | Mapping[str, Any] | None = None,
+    closed: int | None = None,
+    think: str | None = None,
+    requests: int | None = None,
+    seed: int | None = None,
     method: str | None = None,
     body: bytes | str | None = None,
+    random_body: str | None = None,
     headers: Mapping[str, str] | None = None,
-    timeout: str = "60s",
-    connect_timeout: str = "5s",
+    query: Mapping[str, str] | None = None,
+    http: str | None = None,
+    unix_socket: str | None = None,
+    insecure: bool = False,
+    ca_file: str | Path | None = None,
+    sign_aws: str | None = None,
+    connections: str | None = None,
     max_connections: int | None = None,
+    timeout: str | None = None,
+    connect_timeout: str | None = None,
+    first_byte_timeout: str | None = None,
+    error_budget: str | None = None,
+    max_lag: str | None = None,
+    max_slowdown: float | None = None,
+    rtt_probes: int | None = None,
+    processes: int = 1,
+    share: str | None = None,
+    start_at: str | datetime | None = None,
+    realtime: bool | None = None,
     out: Path | str | None = None,
     dry_run: bool = False,
+    **parameters: Any,
 ) -> pa.Table:
-    """Send requests to a URL at times fixed beforehand, and return a row for each.
+    """Send requests at times fixed beforehand, and return a row for each.
 
     >>> rows = uncia.load("http://127.0.0.1:8080/", rate="100/s", duration="10s")
     >>> rows = uncia.load(url, arrivals="burst", sizes=[1, 10, 50], interval="2s", bursts=6)
+    >>> rows = uncia.load("mix.yaml", processes=2)
 
     Args:
-        url: ``http://...``.
-        rate, duration: of constant and Poisson arrivals, with units (``"6/min"``, ``"10s"``).
-        arrivals: ``constant``, ``poisson`` or ``burst``.
-        sizes, interval, bursts: of bursts: sizes taken in turn, the time between them, how many.
-        seed: the same seed gives the same schedule on every machine.
+        target: a URL; a workload file (a path, or text that ends in .yaml or .yml); or the content
+            of one as a mapping. The arguments down to ``first_byte_timeout`` are for a URL: in a
+            workload they are keys of its own.
+        rate, duration: of most arrivals, with units (``"6/min"``, ``"10s"``).
+        arrivals: the kind of arrival process (default ``constant``), or all of it as a mapping.
+        parameters: other keys of the arrivals, such as ``sizes``, ``interval``, ``cv``.
+        closed, think, requests: a closed loop instead: so many clients, each of which waits for its
+            answer and thinks before it sends again, until ``duration`` or ``requests`` are over.
+        seed: the same seed gives the same requests on every machine (default 1).
         method: GET without a body, POST with one, unless said otherwise.
-        body: sent with every request.
-        headers: sent with every request.
-        timeout, connect_timeout: with units.
+        body: sent with every request; ``random_body="64KB"`` instead sends incompressible bytes.
+        headers, query: sent with every request.
+        http: ``"1.1"`` (default), ``"2"`` or ``"auto"``.
+        unix_socket: connect to this socket instead of the URL's host.
+        insecure, ca_file: accept any certificate; trust these instead of the system's.
+        sign_aws: ``"region/service"``: sign with AWS SigV4 and the credentials of the surroundings.
+        connections: ``"reuse"`` (default), ``"fresh"`` or ``"pool:N"``.
         max_connections: connections open at once; None: as many as it takes.
+        timeout, connect_timeout, first_byte_timeout: with units.
+        error_budget, max_lag, max_slowdown: stop when more than this share of requests failed
+            (``"5%"``), the generator's lag (p99) is above this (``"1ms"``), or latency has grown by
+            this factor.
+        rtt_probes: TCP connects before and after, which tell the network's round-trip time.
+        processes: generator processes on this machine.
+        share: ``"2/3"``: of three machines this is the second, and sends a third of the requests.
+        start_at: when the schedule starts, as RFC 3339 text or a datetime with a time zone.
+        realtime: real-time priority for sending (None: where it is allowed).
         out: where the rows go as well, ``*.parquet`` or ``*.arrows``.
         dry_run: send nothing and return the schedule.
 
     Returns:
-        The invocation table, times in nanoseconds since the schedule's start; of a dry run
-        ``function``, ``target``, ``invocation``, ``scheduled`` and ``burst``.
+        The invocation table by scheduled time, in nanoseconds since the schedule's start; of a dry
+        run ``function``, ``target``, ``invocation``, ``scheduled`` and ``burst``. That requests
+        failed is told by the column ``outcome``, not by an exception.
 
     Raises:
-        UnciaError: an argument is wrong, or the engine failed.
-        KeyboardInterrupt: it was interrupted; with ``out`` the rows so far are there.
+        UnciaError: an argument is wrong, the generator failed, or a stop rule ended the load; with
+            ``out`` the rows so far are there.
+        KeyboardInterrupt: it was interrupted; likewise.
     """
     given = {
-        "kind": arrivals,
+        "arrivals": arrivals,
         "rate": rate,
         "duration": duration,
-        "sizes": None if sizes is None else list(sizes),
-        "interval": interval,
-        "bursts": bursts,
+        "set": parameters or None,
+        "closed": closed,
+        "think": think,
+        "requests": requests,
+        "method": method,
+        "body": body,
+        "random_body": random_body,
+        "headers": headers,
+        "query": query,
+        "http": http,
+        "unix_socket": unix_socket,
+        "insecure": insecure or None,
+        "ca_file": ca_file,
+        "sign_aws": sign_aws,
+        "connections": connections,
+        "max_connections": max_connections,
+        "timeout": timeout,
+        "connect_timeout": connect_timeout,
+        "first_byte_timeout": first_byte_timeout,
     }
-    measured = measure(
-        url,
-        process({key: value for key, value in given.items() if value is not None}),
-        seed=seed,
-        method=method,
-        body=body.encode() if isinstance(body, str) else body,
-        headers=headers,
-        timeout=timeout,
-        connect_timeout=connect_timeout,
-        max_connections=max_connections,
-        out=None if out is None else Path(out),
-        dry_run=dry_run,
+    workload, folder = options.read(
+        target, {key: value for key, value in given.items() if value is not None}
     )
-    if measured.interrupted:
-        raise KeyboardInterrupt
-    return measured.rows
+    workload = options.override(
+        workload,
+        seed=seed,
+        rtt_probes=rtt_probes,
+        error_budget=error_budget,
+        max_lag=max_lag,
+        max_slowdown=max_slowdown,
+    )
+    how = How(
+        processes=processes,
+        share=Share() if share is None else options.share(share),
+        start_unix_ns=None if start_at is None else options.start(start_at),
+        realtime=realtime,
+    )
+    prepared = prepare(workload, folder, dry_run=dry_run)
+    return send_and_read(prepared, how, None if out is None else Path(out))
 
 
-def process(given: Mapping[str, Any]) -> ArrivalProcess:
-    """The arrival process of options such as ``{"kind": "poisson", "rate": "100/s", ...}``.
+def send_and_read(prepared: Prepared, how: How, out: Path | None) -> pa.Table:
+    """Send a load and read its rows back; without ``out`` they are in no file afterwards.
 
-    :raises UnciaError: one is missing, unknown for this kind, or has no or a wrong unit.
+    :raises UnciaError: it failed or was stopped by a rule.
+    :raises KeyboardInterrupt: it was interrupted.
     """
-    from pydantic import TypeAdapter, ValidationError
-
-    adapter: TypeAdapter[ArrivalProcess] = TypeAdapter(Arrivals)
-    try:
-        return adapter.validate_python(dict(given))
-    except ValidationError as error:
-        sentences = [_sentence(str(given.get("kind")), detail) for detail in error.errors()]
-        raise UnciaError("\n".join(sentences)) from error
-
-
-def measure(
-    url: str,
-    arrivals: ArrivalProcess,
-    *,
-    seed: int = 1,
-    method: str | None = None,
-    body: bytes | None = None,
-    headers: Mapping[str, str] | None = None,
-    timeout: str = "60s",
-    connect_timeout: str = "5s",
-    max_connections: int | None = None,
-    out: Path | None = None,
-    dry_run: bool = False,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
-) -> Measured:
-    """Send the requests of one arrival process; an interruption keeps the rows so far.
-
-    :raises UnciaError: an argument is wrong, or the engine failed.
-    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from uncia import record
+    from uncia.workload.collect import PARQUET
 
-    if out is not None and out.suffix not in (_STREAM, _PARQUET):
-        raise UnciaError(f"{out}: rows are written as *.parquet or *.arrows")
-    if out is not None and not out.resolve().parent.is_dir():
-        raise UnciaError(f"there is no folder {out.parent}")
-    with ExitStack() as stack:
-        if out is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncia-load-"))
-            stream = Path(folder) / f"rows{_STREAM}"
-        else:
-            stream = out.with_suffix(_STREAM)
-        sent = Load(
-            run=NAME,
-            experiment=NAME,
-            platform="http",
-            streams=[
-                Stream(
-                    function=NAME,
-                    targets=[(NAME, url)],
-                    arrivals=arrivals,
-                    method=method or ("GET" if body is None else "POST"),
-                    headers=dict(headers or {}),
-                    body=body,
-                )
-            ],
-            seed=seed,
-            out=stream,
-            connect_timeout_ns=_duration("connect timeout", connect_timeout),
-            total_timeout_ns=_duration("timeout", timeout),
-            max_connections=max_connections,
-            dry_run=dry_run,
-        )
-        interrupted = False
-        try:
-            drive(sent, on_event)
-        except KeyboardInterrupt:
-            interrupted = True
-        rows = _schedule(stream) if dry_run else record.read(stream, "invocations")
-        if out is not None and out.suffix == _PARQUET:
-            if dry_run:
-                pq.write_table(rows, out)
-            else:
-                record.write(rows, out, "invocations")
-            stream.unlink()
-    return Measured(rows, interrupted)
-
-
-def _schedule(stream: Path) -> pa.Table:
-    """What a dry run wrote: function, target, invocation, scheduled (ns), burst."""
-    import pyarrow as pa
-
-    with pa.OSFile(str(stream), "rb") as source, pa.ipc.open_stream(source) as reader:
-        return reader.read_all()
-
-
-def _duration(what: str, text: str) -> int:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise UnciaError(f"{what}: {error}") from error
-
-
-def _sentence(kind: str, detail: Mapping[str, Any]) -> str:
-    """A pydantic error about an arrival process as a sentence."""
-    where = ".".join(str(part) for part in detail["loc"] if part != kind)
-    match detail["type"]:
-        case "union_tag_invalid":
-            allowed = detail["ctx"]["expected_tags"]
-            return f"arrivals: {kind!r} is not known (allowed: {allowed})"
-        case "missing":
-            return f"{kind} arrivals need a {where}"
-        case "extra_forbidden":
-            return f"{kind} arrivals have no {where}"
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+    with tempfile.TemporaryDirectory(prefix="uncia-load-") as folder:
+        file = Path(folder) / f"rows{PARQUET}" if out is None else out
+        ended = send(prepared, how, file)
+        if ended.failure is not None:
+            raise ended.failure
+        if ended.interrupted:
+            raise KeyboardInterrupt
+        if ended.stopped is not None:
+            raise RunFailedError(f"stopped: {ended.stopped['message']}")
+        if not prepared.load.dry_run:
+            return record.read(file)
+        if file.suffix == PARQUET:
+            return pq.read_table(file)
+        with pa.OSFile(str(file), "rb") as source, pa.ipc.open_stream(source) as reader:
+            return reader.read_all()

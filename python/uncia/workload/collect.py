@@ -1,0 +1,133 @@
+"""The rows of all generator processes as one table, in the order of their scheduled times.
+
+A process writes its rows as answers come, so its table is in no order by itself. DuckDB sorts them,
+on disk where memory does not suffice; no step holds a whole table.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import compute
+
+from uncia.errors import UnciaError
+
+STREAM: Final = ".arrows"
+PARQUET: Final = ".parquet"
+
+_BATCH_ROWS: Final = 65_536
+_MEMORY: Final = "512MB"
+_pc: Any = compute
+
+
+def merge(parts: Sequence[Path], out: Path) -> int:
+    """Write the rows of ``parts`` into one file, by scheduled time, and remove the parts.
+
+    Args:
+        parts: Arrow IPC streams with the same columns; one that was cut off counts up to its last
+            whole batch.
+        out: ``*.parquet`` or ``*.arrows``; it appears under its name when it is complete.
+
+    Returns:
+        How many rows there are.
+
+    Raises:
+        UnciaError: a part cannot be read, or the file cannot be written; the parts are still there.
+    """
+    import duckdb
+
+    partial = out.with_name(out.name + ".partial")
+    try:
+        with ExitStack() as stack:
+            schema = _schema(parts[0])
+            spill = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix=".uncia-sort-", dir=out.resolve().parent)
+            )
+            base = stack.enter_context(duckdb.connect())
+            base.execute(f"SET memory_limit = '{_MEMORY}'")
+            base.execute("SET temp_directory = ?", [spill])
+            base.register("parts", _reader(parts, schema))
+            order = [name for name in ("scheduled", "sent", "invocation") if name in schema.names]
+            ordered = base.sql(f"SELECT * FROM parts ORDER BY {', '.join(order)}")
+            # DuckDB 2 has renamed it.
+            reader = getattr(ordered, "to_arrow_reader", None) or ordered.fetch_record_batch
+            rows = _write(reader(_BATCH_ROWS), schema, partial, out.suffix)
+    except (OSError, pa.ArrowException, duckdb.Error) as error:
+        partial.unlink(missing_ok=True)
+        kept = ", ".join(part.name for part in parts)
+        raise UnciaError(
+            f"the rows cannot be written to {out}: {error}",
+            hint=f"They are kept in {kept}; `uncia recover` makes Parquet of each.",
+            exit_code=1,
+        ) from error
+    partial.replace(out)
+    for part in parts:
+        if part != out:
+            part.unlink()
+    return rows
+
+
+def readable(part: Path) -> bool:
+    """Whether a stream has at least its head: its process came so far."""
+    try:
+        _schema(part)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def _write(reader: pa.RecordBatchReader, schema: pa.Schema, path: Path, suffix: str) -> int:
+    rows = 0
+    with ExitStack() as stack:
+        if suffix == STREAM:
+            sink = stack.enter_context(pa.OSFile(str(path), "wb"))
+            writer = stack.enter_context(pa.ipc.new_stream(sink, schema))
+        else:
+            writer = stack.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
+        for batch in reader:
+            if batch.num_rows:
+                writer.write_table(_typed(pa.Table.from_batches([batch]), schema))
+                rows += batch.num_rows
+    return rows
+
+
+def _schema(part: Path) -> pa.Schema:
+    with pa.OSFile(str(part), "rb") as source, pa.ipc.open_stream(source) as reader:
+        return reader.schema
+
+
+def _reader(parts: Sequence[Path], schema: pa.Schema) -> pa.RecordBatchReader:
+    """All rows, with text as plain text: every batch of a part has a dictionary of its own."""
+    plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+    batches = (batch.cast(plain) for part in parts for batch in _batches(part))
+    return pa.RecordBatchReader.from_batches(plain, batches)
+
+
+def _batches(part: Path) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(str(part), "rb") as source, pa.ipc.open_stream(source) as reader:
+        while True:
+            try:
+                yield reader.read_next_batch()
+            except (StopIteration, pa.ArrowInvalid, OSError):
+                # The end; or a crash cut the stream here, and every batch before is whole.
+                return
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        if pa.types.is_dictionary(field.type):
+            column = _pc.dictionary_encode(column.cast(field.type.value_type))
+        columns.append(column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)

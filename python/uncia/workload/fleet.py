@@ -1,0 +1,248 @@
+"""Several generator processes that send one load together, from one start to one end.
+
+Each has its share of the schedule and a table of its own. When one fails, the others are stopped;
+whatever happens here, none outlives this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from uncia import engine
+from uncia.errors import UnciaError
+from uncia.workload import tally
+from uncia.workload.client import Load
+
+Event = dict[str, Any]
+
+_BAD_INPUT: Final = 2
+_PR_SET_PDEATHSIG: Final = 1
+_ENDED: Final = "process ended"
+
+
+@dataclass
+class Ended:
+    """How a load ended.
+
+    Attributes:
+        done: the counts of all processes together; empty when none got so far.
+        rtt: round trips as they were measured, an event each.
+        warnings: what the generator had to say, each once.
+        stopped: the stop rule that ended it and its sentence, or None.
+        interrupted: it was told to stop by a signal.
+        failure: what went wrong, or None.
+    """
+
+    done: Event = field(default_factory=dict)
+    rtt: list[Event] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    stopped: dict[str, Any] | None = None
+    interrupted: bool = False
+    failure: UnciaError | None = None
+
+
+def run(loads: Sequence[Load], on_event: Callable[[Event], None] | None = None) -> Ended:
+    """Send what the loads say, a process for each, and wait for the last of them.
+
+    SIGINT (KeyboardInterrupt) is passed on: requests in flight are awaited and every row is kept; a
+    second one ends the processes at once.
+
+    Args:
+        loads: parts of one load: same streams, seed and start, different shares and files.
+        on_event: gets the events of all as those of one (see :func:`uncia.workload.tally.total`).
+
+    Returns:
+        How it ended. That a process failed or was stopped is told there, not raised, because there
+        are rows.
+
+    Raises:
+        UnciaError: the engine is not there.
+    """
+    return _Fleet(loads, on_event or (lambda event: None)).run()
+
+
+class _Process:
+    """One engine: its process, and what it has told so far."""
+
+    def __init__(
+        self, number: int, load: Load, inbox: queue.SimpleQueue[tuple[int, Event]]
+    ) -> None:
+        self.number = number
+        self.last: dict[str, Event] = {}
+        self.error: str | None = None
+        self.code: int | None = None
+        self._inbox = inbox
+        self.process = subprocess.Popen(
+            [str(engine.binary()), "load", "--config", "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A Ctrl-C reaches it only through us, once; the end of this process in any case.
+            process_group=0,
+            preexec_fn=_end_with_parent(os.getpid()),
+        )
+        threading.Thread(target=self._read, name=f"uncia-events-{number}", daemon=True).start()
+
+    def configure(self, text: str) -> None:
+        assert self.process.stdin is not None, "its standard input is a pipe"
+        try:
+            with self.process.stdin as pipe:
+                pipe.write(text)
+        except BrokenPipeError:
+            pass  # it ended before it had read everything, and says why
+
+    def signal(self, number: int) -> None:
+        if self.code is None:
+            self.process.send_signal(number)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None, "its standard error is a pipe"
+        for line in self.process.stderr:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if not isinstance(event, dict):
+                event = {"event": "error", "message": line.strip()}
+            self._inbox.put((self.number, event))
+        self._inbox.put((self.number, {"event": _ENDED, "code": self.process.wait()}))
+
+
+class _Fleet:
+    def __init__(self, loads: Sequence[Load], on_event: Callable[[Event], None]) -> None:
+        self._loads = loads
+        self._on_event = on_event
+        self._inbox: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
+        self._processes: list[_Process] = []
+        self._ended = Ended()
+        self._stopping = False
+
+    def run(self) -> Ended:
+        try:
+            configurations = [json.dumps(load.engine()) for load in self._loads]
+            for number, load in enumerate(self._loads):
+                self._processes.append(_Process(number, load, self._inbox))
+            for process, text in zip(self._processes, configurations, strict=True):
+                process.configure(text)
+            while any(process.code is None for process in self._processes):
+                try:
+                    self._take(*self._inbox.get())
+                except KeyboardInterrupt:
+                    self._ended.interrupted = True
+                    self._stop(signal.SIGINT)
+            self._conclude()
+        finally:
+            for process in self._processes:
+                if process.process.poll() is None:
+                    process.process.kill()
+                    process.process.wait()
+        return self._ended
+
+    def _take(self, number: int, event: Event) -> None:
+        """An event of one process: kept, and told on as an event of all."""
+        process = self._processes[number]
+        kind = str(event.get("event"))
+        process.last[kind] = event
+        match kind:
+            case "error":
+                process.error = str(event.get("message"))
+            case "warning":
+                self._warn(str(event.get("message")))
+            case "rtt":
+                self._ended.rtt.append(event)
+                self._on_event(event)
+            case "start":
+                self._started(process, event)
+            case "progress":
+                self._progress(number)
+            case _ if kind == _ENDED:
+                process.code = int(event["code"])
+                self._check(process)
+
+    def _warn(self, message: str) -> None:
+        if message not in self._ended.warnings:
+            self._ended.warnings.append(message)
+            self._on_event({"event": "warning", "message": message})
+
+    def _started(self, process: _Process, event: Event) -> None:
+        late = time.time_ns() - int(event["start_unix_ns"])
+        if late > 0:
+            self._warn(
+                f"{self._name(process)} was ready {late / 1e6:,.0f} ms after the start:"
+                " its first requests went out late, which shows as lag"
+            )
+        started = [other.last["start"] for other in self._processes if "start" in other.last]
+        if len(started) == len(self._processes):
+            self._on_event(tally.total(started))
+
+    def _progress(self, number: int) -> None:
+        """Told when the first process that still runs reports, with what the others said last."""
+        running = [process.number for process in self._processes if process.code is None]
+        if number == min(running, default=number):
+            told = [p.last["progress"] for p in self._processes if "progress" in p.last]
+            self._on_event(tally.total(told))
+
+    def _check(self, process: _Process) -> None:
+        """One that ended of itself other than well stops the others."""
+        done = process.last.get("done", {})
+        if process.code == 0 or (self._stopping and process.code in (130, 143)):
+            return
+        if done.get("interrupted"):
+            # Somebody else sent it a signal.
+            self._ended.interrupted = True
+        elif done.get("stopped"):
+            self._ended.stopped = self._ended.stopped or dict(done["stopped"])
+        elif self._ended.failure is None:
+            self._ended.failure = self._failure(process)
+        self._stop(signal.SIGTERM)
+
+    def _failure(self, process: _Process) -> UnciaError:
+        message = process.error or f"{engine.NAME} load ended with exit code {process.code}"
+        if process.code is not None and process.code < 0:
+            message = process.error or f"{engine.NAME} load was killed by signal {-process.code}"
+        if len(self._processes) > 1:
+            message = f"{self._name(process)}: {message}"
+        return UnciaError(message, exit_code=_BAD_INPUT if process.code == _BAD_INPUT else 1)
+
+    def _name(self, process: _Process) -> str:
+        if len(self._processes) == 1:
+            return "the generator"
+        return f"generator process {process.number + 1} of {len(self._processes)}"
+
+    def _stop(self, number: int) -> None:
+        self._stopping = True
+        for process in self._processes:
+            process.signal(number)
+
+    def _conclude(self) -> None:
+        done = [process.last["done"] for process in self._processes if "done" in process.last]
+        if done:
+            self._ended.done = tally.total(done)
+            if len(self._processes) > 1:
+                self._ended.done["processes"] = len(self._processes)
+            self._on_event(self._ended.done)
+
+
+def _end_with_parent(parent: int) -> Callable[[], None]:
+    """What a child does first: ask to be interrupted when this process dies, even by SIGKILL."""
+    # Only Linux has it; elsewhere an engine whose parent was killed sends to the schedule's end.
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+    def ask() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+        if os.getppid() != parent:
+            os._exit(130)
+
+    return ask

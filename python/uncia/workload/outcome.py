@@ -1,0 +1,170 @@
+"""What a load came to: the summary that ``uncia load`` prints, as plain JSON values.
+
+It has the keys of an experiment in ``summary.json`` (:mod:`uncia.stats.summary`), where rows count
+in the same way, and those that only a load of its own has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from uncia import record
+from uncia.errors import UnciaError
+from uncia.stats import columns, summary, tails
+from uncia.workload.collect import PARQUET
+from uncia.workload.fleet import Ended
+from uncia.workload.resolve import Prepared
+from uncia.workload.send import How
+
+_NS_PER_MS: Final = 1e6
+_NS_PER_US: Final = 1e3
+
+_LAG_ORDERS: Final = tails.orders("50,99,99.9")
+
+# What the summary is made of; a table has many more columns, and a long load many rows.
+_COLUMNS: Final = (
+    "platform",
+    "function",
+    "instance",
+    "start",
+    "burst",
+    "scheduled",
+    "sent",
+    "received",
+    "outcome",
+    "error",
+)
+
+
+def one_endpoint(prepared: Prepared) -> None:
+    """That there is one network path, whose round-trip time can be taken from all latencies.
+
+    :raises UnciaError: requests go to several hosts or ports, or no round trips are measured.
+    """
+    addresses = {
+        (urlsplit(url).scheme, urlsplit(url).netloc, stream.unix_socket)
+        for stream in prepared.load.streams
+        for _, url in stream.targets
+    }
+    if len(addresses) > 1:
+        raise UnciaError(
+            "subtract-rtt: requests go to several endpoints, and rows do not say which one's"
+            " round trip is in their latency",
+            hint="Drive one endpoint, or subtract it yourself from the round trips reported.",
+        )
+    if not prepared.load.rtt_probes:
+        raise UnciaError("subtract-rtt: no round trips are measured with rtt-probes 0")
+
+
+def read(out: Path) -> pa.Table:
+    """The columns of a load's rows that its summary needs."""
+    if out.suffix == PARQUET:
+        return pq.read_table(out, columns=list(_COLUMNS))
+    return record.read(out).select(list(_COLUMNS))
+
+
+def summarise(
+    rows: pa.Table,
+    prepared: Prepared,
+    how: How,
+    ended: Ended,
+    *,
+    quantiles: Sequence[tails.Order],
+    subtract_rtt: bool = False,
+) -> dict[str, Any]:
+    """The summary of a load.
+
+    Args:
+        rows: the invocations, at least the columns that :func:`read` reads.
+        prepared: what was to be sent.
+        how: by how many processes, and which share.
+        ended: how it ended.
+        quantiles: which quantiles of latency are wanted.
+        subtract_rtt: add the quantiles less the median round trip; nothing else changes.
+
+    Returns:
+        Plain JSON values. What was not measured is None.
+    """
+    load = prepared.load
+    ok = rows.filter(columns.is_word(rows, "outcome", "ok"))
+    latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
+    lag = columns.ordered(columns.difference(rows, "sent", "scheduled"))
+    found = summary.summarise(rows, {})
+    rtt = round_trips(ended.rtt)
+    estimates = tails.estimates(latency, quantiles)
+    lags = tails.estimates(lag, _LAG_ORDERS)
+    result: dict[str, Any] = {
+        "name": load.run,
+        "sends": prepared.sentences,
+        "open_loop": not prepared.closed,
+        "seed": load.seed,
+        "processes": how.processes,
+        "share": f"{how.share.index + 1}/{how.share.of}",
+        "scheduled": ended.done.get("scheduled"),
+        "unsent": ended.done.get("unsent"),
+        "elapsed_s": ended.done.get("elapsed_s"),
+        "interrupted": ended.interrupted,
+        "stopped": ended.stopped,
+        "failure": None if ended.failure is None else ended.failure.message,
+        "warnings": ended.warnings,
+        **found,
+        "lag_quantiles": {estimate.name: estimate.plain(_NS_PER_US) for estimate in lags},
+        "sent_rate": _rate(rows),
+        "quantiles": {estimate.name: estimate.plain(_NS_PER_MS) for estimate in estimates},
+        "errors": examples(rows),
+        "rtt": rtt,
+    }
+    if subtract_rtt:
+        trips = [trip for event in ended.rtt for trip in event["samples_ns"]]
+        less = int(np.median(trips)) if trips else None
+        result["subtracted_rtt_ms"] = None if less is None else less / _NS_PER_MS
+        if less is not None:
+            shorter = tails.estimates(latency - less, quantiles)
+            result["quantiles_less_rtt"] = {
+                estimate.name: estimate.plain(_NS_PER_MS) for estimate in shorter
+            }
+    return result
+
+
+def examples(rows: pa.Table) -> dict[str, dict[str, Any]]:
+    """Of each outcome but ``ok``: how many rows have it, and the error of the first of them."""
+    found: dict[str, dict[str, Any]] = {}
+    for word, count in columns.count_words(rows, "outcome").items():
+        if word == "ok":
+            continue
+        errors = columns.words(rows.filter(columns.is_word(rows, "outcome", word)), "error")
+        texts = errors.drop_null()
+        found[word] = {"count": count, "example": texts[0].as_py() if len(texts) else None}
+    return found
+
+
+def round_trips(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of each endpoint the round trips before and after: how many, least and median, ms.
+
+    None where none succeeded; ``error`` says why.
+    """
+    result: dict[str, dict[str, Any]] = {}
+    for event in events:
+        samples = np.array(event["samples_ns"], dtype=np.int64)
+        result.setdefault(str(event["endpoint"]), {})[str(event["when"])] = {
+            "probes": int(samples.size),
+            "min_ms": int(samples.min()) / _NS_PER_MS if samples.size else None,
+            "median_ms": float(np.median(samples)) / _NS_PER_MS if samples.size else None,
+            "error": event.get("error"),
+        }
+    return result
+
+
+def _rate(rows: pa.Table) -> float | None:
+    """Requests per second as they were sent: (n - 1) / (last - first sent)."""
+    sent = columns.measured(columns.integers(rows, "sent"))
+    if sent.size < 2 or (span := int(sent.max() - sent.min())) == 0:
+        return None
+    return float(sent.size - 1) * 1e9 / span

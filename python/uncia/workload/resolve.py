@@ -1,0 +1,216 @@
+"""What a workload file means: streams, bodies and credentials as the generator takes them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from uncia.errors import UnciaError
+from uncia.units import format_duration
+from uncia.workload.client import ClosedLoop, Load, StopRules, Stream
+from uncia.workload.model import AwsSigV4, Body, Closed, Function, Pool, Workload
+
+PLATFORM: Final = "http"
+"""What the rows name as platform: something that answers HTTP, and nothing more is known of it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A load that only lacks the file of its rows.
+
+    Attributes:
+        load: all of it.
+        sentences: what each stream sends, in words.
+        expected: about how many requests; 0 when only the answers decide (closed loops).
+    """
+
+    load: Load
+    sentences: list[str]
+    expected: int
+
+    @property
+    def closed(self) -> bool:
+        """Whether any stream is a closed loop."""
+        return any(stream.closed is not None for stream in self.load.streams)
+
+    @property
+    def open(self) -> bool:
+        """Whether any stream is an open loop."""
+        return any(stream.arrivals is not None for stream in self.load.streams)
+
+    def sends(self) -> str:
+        """What is sent, in a line."""
+        return _joined(self.sentences)
+
+
+def prepare(workload: Workload, folder: Path, *, dry_run: bool = False) -> Prepared:
+    """Work out what a workload sends.
+
+    Args:
+        workload: the checked file.
+        folder: what the names of files in it are relative to.
+        dry_run: nothing is sent, so no credentials are looked for.
+
+    Raises:
+        UnciaError: a file cannot be read, or there are no credentials to sign with.
+    """
+    kinds = {
+        name: _requests(name, function, folder, dry_run=dry_run)
+        for name, function in workload.functions.items()
+    }
+    streams: list[Stream] = []
+    sentences: list[str] = []
+    expected = 0
+    used: dict[str, int] = {}
+    for stream in workload.streams:
+        used[stream.function] = used.get(stream.function, 0) + 1
+        label = stream.function
+        if used[stream.function] > 1:
+            # Streams that share a label would send in lockstep.
+            label += f"#{used[stream.function]}"
+        closed = None if stream.closed is None else _loop(stream.closed)
+        streams.append(
+            Stream(
+                function=stream.function,
+                arrivals=stream.arrivals,
+                closed=closed,
+                label=label,
+                start_ns=stream.start,
+                **kinds[stream.function],
+            )
+        )
+        if stream.arrivals is not None:
+            expected += stream.arrivals.expected_requests()
+            words = stream.arrivals.sentence()
+        else:
+            assert stream.closed is not None, "a stream has arrivals or a closed loop"
+            expected += stream.closed.requests or 0
+            words = closed_sentence(stream.closed)
+        sentences.append(words if len(workload.functions) == 1 else f"{stream.function} {words}")
+    return Prepared(_load(workload, folder, streams, dry_run=dry_run), sentences, expected)
+
+
+def closed_sentence(closed: Closed) -> str:
+    """A closed loop in a few words."""
+    clients = "1 client" if closed.clients == 1 else f"{closed.clients:,} clients"
+    parts = [f"closed loop of {clients}"]
+    if closed.think:
+        parts.append(f"thinking {format_duration(closed.think)}")
+    if closed.duration is not None:
+        parts.append(f"for {format_duration(closed.duration)}")
+    if closed.requests is not None:
+        parts.append(f"at most {closed.requests:,} requests")
+    return ", ".join(parts)
+
+
+def _load(workload: Workload, folder: Path, streams: list[Stream], *, dry_run: bool) -> Load:
+    stop = workload.stop
+    ca_file = workload.tls.ca_file
+    connections = workload.connections
+    return Load(
+        run=workload.name,
+        experiment=workload.name,
+        platform=PLATFORM,
+        streams=streams,
+        seed=workload.seed,
+        out=Path(),
+        connect_timeout_ns=workload.connect_timeout,
+        total_timeout_ns=workload.timeout,
+        first_byte_timeout_ns=workload.first_byte_timeout,
+        max_connections=workload.max_connections,
+        connections=connections.pool if isinstance(connections, Pool) else connections,
+        ca_file=None if ca_file is None else str(folder / ca_file),
+        insecure=workload.tls.insecure,
+        stop_rules=StopRules(
+            error_budget=None if stop.error_budget is None else float(stop.error_budget),
+            lag_p99_ns=stop.lag_p99,
+            slowdown=stop.slowdown,
+        ),
+        rtt_probes=0 if dry_run else workload.rtt_probes,
+        dry_run=dry_run,
+    )
+
+
+def _requests(name: str, function: Function, folder: Path, *, dry_run: bool) -> dict[str, Any]:
+    """The part of a stream that is the function's: where its requests go, and what they are."""
+    urls = function.addresses()
+    names = [name] if len(urls) == 1 else [f"{name}-{number}" for number in range(len(urls))]
+    socket = function.unix_socket
+    sign = None
+    if function.sign is not None and not dry_run:
+        sign = {"aws_sigv4": _credentials(function.sign.aws_sigv4)}
+    return {
+        "targets": list(zip(names, urls, strict=True)),
+        "method": function.method,
+        "headers": function.headers,
+        "query": function.query,
+        "body": None if function.body is None else _body(name, function.body, folder),
+        "fields": {field: form.model_dump(mode="json") for field, form in function.fields.items()},
+        "http_version": function.http,
+        "unix_socket": None if socket is None else str(folder / socket),
+        "sign": sign,
+    }
+
+
+def _body(function: str, body: Body, folder: Path) -> bytes | Mapping[str, Any]:
+    if body.text is not None:
+        return body.text.encode()
+    if body.base64 is not None:
+        return base64.b64decode(body.base64)
+    if body.template is not None:
+        return {"template": body.template}
+    if body.random is not None:
+        return {"random_bytes": body.random}
+    name = body.file if body.file is not None else body.template_file
+    assert name is not None, "a body has one of its keys"
+    path = folder / name
+    try:
+        data = path.read_bytes()
+        return data if body.file is not None else {"template": data.decode("utf-8")}
+    except UnicodeDecodeError as error:
+        raise UnciaError(
+            f"the body of {function}: {path} is not UTF-8 text (byte {error.start})"
+        ) from error
+    except OSError as error:
+        raise UnciaError(
+            f"the body of {function}: {path} cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _loop(closed: Closed) -> ClosedLoop:
+    return ClosedLoop(closed.clients, closed.think, closed.duration, closed.requests)
+
+
+def _credentials(sign: AwsSigV4) -> dict[str, str]:
+    """Region, service and credentials, the latter from where every AWS tool finds them."""
+    import boto3
+    import botocore.exceptions
+
+    try:
+        found = boto3.Session(profile_name=sign.profile).get_credentials()
+        frozen = None if found is None else found.get_frozen_credentials()
+    except botocore.exceptions.BotoCoreError as error:
+        raise UnciaError(f"no AWS credentials to sign with: {error}") from error
+    if frozen is None or not frozen.access_key or not frozen.secret_key:
+        raise UnciaError(
+            "there are no AWS credentials to sign with",
+            hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`.",
+        )
+    told = {
+        "region": sign.region,
+        "service": sign.service,
+        "access_key_id": frozen.access_key,
+        "secret_access_key": frozen.secret_key,
+    }
+    if frozen.token:
+        told["session_token"] = frozen.token
+    return told
+
+
+def _joined(sentences: list[str], limit: int = 4) -> str:
+    if len(sentences) > limit:
+        return "; ".join([*sentences[:limit], f"and {len(sentences) - limit:,} more streams"])
+    return "; ".join(sentences)

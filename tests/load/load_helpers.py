@@ -149,10 +149,15 @@ def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Wait until something holds."""
+def wait_until(
+    condition: Callable[[], bool],
+    process: subprocess.Popen[str] | None = None,
+    timeout_s: float = 60,
+) -> None:
+    """Wait until something holds, while a command runs."""
     deadline = time.monotonic() + timeout_s
     while not condition():
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.02)
 

@@ -29,10 +29,17 @@ def _tariff() -> dict[str, Any]:
     return Tariff.model_json_schema(mode="validation")
 
 
+def _workload() -> dict[str, Any]:
+    from uncia.workload.model import json_schema
+
+    return json_schema()
+
+
 _FORMS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "experiment": _experiment,
     "function": _function,
     "tariff": _tariff,
+    "workload": _workload,
 }
 
 

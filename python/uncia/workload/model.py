@@ -19,6 +19,7 @@ from uncia.experiment.model import Headers, Name, Url
 from uncia.forms import Form
 from uncia.units import NS_PER_S, Duration, Size
 from uncia.workload.arrivals import Arrivals
+from uncia.workload.replay import Replay
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
@@ -232,6 +233,15 @@ class Stream(Form):
         return self
 
 
+class MappedReplay(Replay):
+    """A replay, and which function of this file stands for each recorded one."""
+
+    map: Name | dict[str, Name] | None = Field(
+        None,
+        description="One function for all, or one for each; by default the one of the same name",
+    )
+
+
 class Workload(Form):
     """A whole workload file."""
 
@@ -258,12 +268,13 @@ class Workload(Form):
         description="TCP connects to each address, before and after",
     )
     functions: dict[Name, Function] = Field(min_length=1)
-    streams: list[Stream] = Field(default_factory=list)
+    streams: list[Stream] = Field(default_factory=list, description="Who is sent what, and when")
+    replay: MappedReplay | None = Field(None, description="Arrivals of a recorded table")
 
     @model_validator(mode="after")
     def _sends(self) -> Self:
-        if not self.streams:
-            raise ValueError("a workload needs streams")
+        if not self.streams and self.replay is None:
+            raise ValueError("a workload needs streams, a replay, or both")
         return self
 
 
@@ -289,6 +300,12 @@ def check(document: yamlio.Document) -> Workload:
                 f"there is no function {stream.function!r}",
                 tuple(workload.functions),
             )
+    chosen = workload.replay.map if workload.replay is not None else None
+    named = chosen.items() if isinstance(chosen, dict) else [("", chosen)] if chosen else []
+    for recorded, name in named:
+        if name not in workload.functions:
+            at: yamlio.KeyPath = ("replay", "map", recorded) if recorded else ("replay", "map")
+            raise document.error(at, f"there is no function {name!r}", tuple(workload.functions))
     return workload
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from uncia.errors import UnciaError
 from uncia.units import format_duration
+from uncia.workload import model
 from uncia.workload.client import ClosedLoop, Load, StopRules, Stream
-from uncia.workload.model import AwsSigV4, Body, Closed, Function, Pool, Workload
+from uncia.workload.model import (
+    AwsSigV4,
+    Body,
+    Closed,
+    Function,
+    MappedReplay,
+    Pool,
+    Workload,
+)
+from uncia.workload.replay import Replayed, expansion
 
 PLATFORM: Final = "http"
 """What the rows name as platform: something that answers HTTP, and nothing more is known of it."""
@@ -25,11 +35,13 @@ class Prepared:
         load: all of it.
         sentences: what each stream sends, in words.
         expected: about how many requests; 0 when only the answers decide (closed loops).
+        notes: what a person should know about it, a sentence each.
     """
 
     load: Load
     sentences: list[str]
     expected: int
+    notes: list[str] = field(default_factory=list)
 
     @property
     def closed(self) -> bool:
@@ -55,42 +67,106 @@ def prepare(workload: Workload, folder: Path, *, dry_run: bool = False) -> Prepa
         dry_run: nothing is sent, so no credentials are looked for.
 
     Raises:
-        UnciaError: a file cannot be read, or there are no credentials to sign with.
+        UnciaError: a file cannot be read, a replay is not right, or there are no credentials to
+            sign with.
     """
-    kinds = {
-        name: _requests(name, function, folder, dry_run=dry_run)
-        for name, function in workload.functions.items()
-    }
-    streams: list[Stream] = []
-    sentences: list[str] = []
-    expected = 0
-    used: dict[str, int] = {}
+    parts = _Parts(workload, folder, dry_run=dry_run)
     for stream in workload.streams:
-        used[stream.function] = used.get(stream.function, 0) + 1
-        label = stream.function
-        if used[stream.function] > 1:
-            # Streams that share a label would send in lockstep.
-            label += f"#{used[stream.function]}"
+        parts.add(stream)
+    if workload.replay is not None:
+        parts.replay(workload.replay)
+    load = _load(workload, folder, parts.streams, dry_run=dry_run)
+    return Prepared(load, parts.sentences, parts.expected, parts.notes)
+
+
+class _Parts:
+    """The streams of a workload as they come together, and what is said of them."""
+
+    def __init__(self, workload: Workload, folder: Path, *, dry_run: bool) -> None:
+        self.streams: list[Stream] = []
+        self.sentences: list[str] = []
+        self.expected = 0
+        self.notes: list[str] = []
+        self._workload = workload
+        self._folder = folder
+        self._requests = {
+            name: _requests(name, function, folder, dry_run=dry_run)
+            for name, function in workload.functions.items()
+        }
+        self._used: dict[str, int] = {}
+
+    def add(self, stream: model.Stream) -> None:
+        """A stream of the file."""
         closed = None if stream.closed is None else _loop(stream.closed)
-        streams.append(
-            Stream(
-                function=stream.function,
-                arrivals=stream.arrivals,
-                closed=closed,
-                label=label,
-                start_ns=stream.start,
-                **kinds[stream.function],
-            )
+        self._send(
+            stream.function, stream.function, stream.start, arrivals=stream.arrivals, closed=closed
         )
-        if stream.arrivals is not None:
-            expected += stream.arrivals.expected_requests()
-            words = stream.arrivals.sentence()
-        else:
-            assert stream.closed is not None, "a stream has arrivals or a closed loop"
-            expected += stream.closed.requests or 0
+        if stream.closed is not None:
+            self.expected += stream.closed.requests or 0
             words = closed_sentence(stream.closed)
-        sentences.append(words if len(workload.functions) == 1 else f"{stream.function} {words}")
-    return Prepared(_load(workload, folder, streams, dry_run=dry_run), sentences, expected)
+        else:
+            assert stream.arrivals is not None, "a stream has arrivals or a closed loop"
+            self.expected += stream.arrivals.expected_requests()
+            words = stream.arrivals.sentence()
+        alone = len(self._workload.functions) == 1
+        self.sentences.append(words if alone else f"{stream.function} {words}")
+
+    def replay(self, replay: MappedReplay) -> None:
+        """A stream for each function of a recorded table."""
+        found = expansion(replay, self._workload.seed, self._folder)
+        for name, part in _mapped(self._workload, replay, found.replayed):
+            self._send(name, part.function, 0, arrivals=part.arrivals)
+        requests = sum(part.arrivals.expected_requests() for part in found.replayed)
+        self.expected += requests
+        functions = len(found.replayed)
+        self.sentences.append(
+            f"replay of {functions:,} function{'s' if functions > 1 else ''} of {replay.table},"
+            f" {requests:,} requests"
+        )
+        if found.retries:
+            self.notes.append(
+                f"{found.retries:,} rows of {replay.table} are further attempts of a request;"
+                " they are not replayed"
+            )
+
+    def _send(self, function: str, label: str, start_ns: int, **loop: Any) -> None:
+        # Streams that share a label would draw the same numbers, and send in lockstep.
+        self._used[label] = self._used.get(label, 0) + 1
+        if self._used[label] > 1:
+            label = f"{label}#{self._used[label]}"
+        requests = self._requests[function]
+        self.streams.append(
+            Stream(function=function, label=label, start_ns=start_ns, **loop, **requests)
+        )
+
+
+def _mapped(
+    workload: Workload, replay: MappedReplay, parts: Sequence[Replayed]
+) -> list[tuple[str, Replayed]]:
+    """Each recorded function with the one of the workload that stands for it.
+
+    :raises UnciaError: some have none.
+    """
+    chosen = replay.map
+    result = []
+    missing = []
+    for part in parts:
+        name = chosen if isinstance(chosen, str) else (chosen or {}).get(part.function)
+        if name is None and chosen is None and part.function in workload.functions:
+            name = part.function
+        if name is None:
+            missing.append(part.function)
+        else:
+            result.append((name, part))
+    if missing:
+        some = ", ".join(map(repr, missing[:3]))
+        if len(missing) > 3:
+            some += f" and {len(missing) - 3:,} more"
+        raise UnciaError(
+            f"replay: no function here stands for {some} of {replay.table}",
+            hint="Say `map: NAME` to replay all of them on one function, or map each.",
+        )
+    return result
 
 
 def closed_sentence(closed: Closed) -> str:

@@ -114,7 +114,11 @@ def send(
         replace(load, out=file, start_unix_ns=start, epoch_unix_ns=start)
         for load, file in zip(loads, files, strict=True)
     ]
+    for note in prepared.notes:
+        if on_event is not None:
+            on_event({"event": "warning", "message": note})
     ended = fleet.run(loads, on_event)
+    ended.warnings[:0] = prepared.notes
     with nullcontext() if interruption is None else interruption.held():
         _collect(files, out)
     return ended

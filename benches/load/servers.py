@@ -19,8 +19,8 @@ HERE = Path(__file__).resolve().parent
 READY_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
 
-# One worker, no log, connections that last: like the hyper server, as little as possible between the
-# generator and the kernel.
+# One worker, no log, connections that last: like the hyper server, as little as possible between
+# the generator and the kernel.
 NGINX = """
 daemon off;
 worker_processes 1;

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -127,6 +128,8 @@ def versions(uncia: Uncia, peers: Sequence[Peer]) -> dict[str, str]:
 def main() -> None:
     options = parse()
     uncia = Uncia((options.engine or engine.binary()).resolve())
+    if not os.access(uncia.engine, os.X_OK):
+        raise SystemExit(f"{uncia.engine} is not an executable file")
     folder = None if options.peers is None else options.peers.resolve()
     peers = [peer(folder) for peer in PEERS]
     setting = measures.Setting(

@@ -145,7 +145,8 @@ class Wrk(Peer):
             f"-c{asked.connections}",
             f"-d{asked.seconds}s",
         ]
-        ran = execute([*command, "--latency", asked.url], folder, asked.seconds)
+        command += [f"-d{asked.seconds}s", "--latency", asked.url]
+        ran = execute(command, folder, asked.seconds)
         requests = int(find(r"(\d+) requests in", ran.stdout, self.name))
         wrong = re.search(r"Non-2xx or 3xx responses: (\d+)", ran.stdout)
         socket = re.search(

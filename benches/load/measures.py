@@ -196,15 +196,7 @@ def stall(setting: Setting, after_s: int, length_s: int) -> list[Contender]:
 
         def measure(folder: Path) -> tuple[Run, Found]:
             log = folder / "arrivals.csv"
-            mode: list[str | Path] = [
-                "stall",
-                "--after",
-                str(after_s),
-                "--for",
-                str(length_s),
-                "--out",
-                log,
-            ]
+            mode = ["stall", f"--after={after_s}", f"--for={length_s}", f"--out={log}"]
             with servers.wire(setting.wire, mode) as server:
                 asked = setting.asked(server.url, rate, in_flight)
                 ran, figures = generator.load(asked, folder)

@@ -6,6 +6,9 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+REFERENCE = "uncia"
+"""What the names of Uncia's contenders begin with."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -21,14 +24,14 @@ class Column:
 class Table:
     """The columns of a comparison, and the figure whose ratio to Uncia's is given.
 
-    ``reference`` is the beginning of the name of the contender that others are set against, the
-    first one that ran; ``inverse``: more is better, so that the ratio is Uncia's to the other's.
+    Others are set against the first of Uncia's contenders that ran. ``inverse``: more is better, so
+    that the ratio is Uncia's to the other's.
     """
 
     columns: tuple[Column, ...]
     ratio: str | None = None
+    ratio_title: str = ""
     inverse: bool = False
-    reference: str = "uncia"
 
 
 TABLES = {
@@ -46,6 +49,7 @@ TABLES = {
             Column("cores", "CPU of a core", 2, spread=True),
         ),
         ratio="kernel_p99_us",
+        ratio_title="p99, times that of Uncia",
     ),
     "throughput": Table(
         (
@@ -57,6 +61,7 @@ TABLES = {
             Column("peak_mib", "most memory, MiB", 0),
         ),
         ratio="per_cpu_s",
+        ratio_title="Uncia does so many times as much",
         inverse=True,
     ),
     "burst": Table(
@@ -110,10 +115,10 @@ def render(
     }
     ran = [label for label in labels if figures[label]]
     titles = ["generator", *(column.title for column in table.columns)]
+    reference = next((label for label in ran if label.startswith(REFERENCE)), None)
     if table.ratio is not None:
-        titles.append("times Uncia's" if not table.inverse else "Uncia does times as many")
+        titles.append(f"{table.ratio_title} ({reference})")
     lines = [_row(titles), "|---" * len(titles) + "|"]
-    reference = next((label for label in ran if label.startswith(table.reference)), None)
     for label in ran:
         cells = [label, *(_cell(figures[label], column) for column in table.columns)]
         if table.ratio is not None:

@@ -18,8 +18,8 @@ bin=$folder/bin
 missing=0
 
 # Fixed, so that figures can be repeated; $K6_VERSION and so on ask for others.
-k6=go.k6.io/k6@${K6_VERSION:-v1.8.1}
-vegeta=github.com/tsenart/vegeta/v12@${VEGETA_VERSION:-v12.12.0}
+k6=${K6_VERSION:-v1.8.1}
+vegeta=${VEGETA_VERSION:-v12.12.0}
 oha=${OHA_VERSION:-1.16.0}
 
 lack() {
@@ -41,13 +41,21 @@ package() {
     fi
 }
 
-# from_go NAME MODULE
+# from_go NAME MODULE VERSION
 from_go() {
     [ -x "$bin/$1" ] && return
     if ! command -v go >/dev/null; then
         lack "$1" "Go is not installed"
-    elif ! GOBIN=$bin GOTOOLCHAIN=auto go install "$2" >"$folder/logs/$1.log" 2>&1; then
-        lack "$1" "go install $2 failed, see $folder/logs/$1.log"
+        return
+    fi
+    export GOBIN="$bin" GOTOOLCHAIN=auto
+    go install "$2@$3" >"$folder/logs/$1.log" 2>&1 && return
+    # That asks for a list of all versions, which not every proxy gives. A module that requires the
+    # version needs no list.
+    mkdir -p "$folder/build/$1"
+    printf 'module peers\n\nrequire %s %s\n' "$2" "$3" >"$folder/build/$1/go.mod"
+    if ! (cd "$folder/build/$1" && go install -mod=mod "$2") >>"$folder/logs/$1.log" 2>&1; then
+        lack "$1" "go install $2@$3 failed, see $folder/logs/$1.log"
     fi
 }
 
@@ -64,8 +72,8 @@ from_cargo() {
 package wrk
 package hey
 package nginx
-from_go k6 "$k6"
-from_go vegeta "$vegeta"
+from_go k6 go.k6.io/k6 "$k6"
+from_go vegeta github.com/tsenart/vegeta/v12 "$vegeta"
 from_cargo oha "$oha"
 
 # version NAME: one line. Debian's hey and wrk are named by their packages: hey does not say, and wrk

@@ -23,9 +23,15 @@ pub fn unix_now() -> i64 {
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     offset: i64,
+    epoch: i64,
 }
 
 impl Clock {
+    /// The monotonic clock as it is, for what needs no epoch.
+    pub fn monotonic() -> Self {
+        Self { offset: 0, epoch: 0 }
+    }
+
     pub fn since(epoch: Epoch) -> Self {
         let sample = || {
             let before = read(ClockId::Monotonic);
@@ -35,11 +41,16 @@ impl Clock {
         };
         let samples = (0..OFFSET_SAMPLES).map(|_| sample());
         let (_, offset) = samples.min_by_key(|(width, _)| *width).expect("there are samples");
-        Self { offset: offset - epoch.unix_ns() }
+        Self { offset: offset - epoch.unix_ns(), epoch: epoch.unix_ns() }
     }
 
     pub fn now(self) -> i64 {
         read(ClockId::Monotonic) + self.offset
+    }
+
+    /// A time of this clock as Unix time.
+    pub fn unix(self, time: i64) -> i64 {
+        time + self.epoch
     }
 }
 

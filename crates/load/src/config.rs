@@ -67,7 +67,78 @@ pub struct Config {
     /// What invocation ids begin with; default: made of `run` and `experiment`.
     #[serde(default)]
     pub invocation_prefix: Option<String>,
+    /// From the first act for a request to the head of its answer; default: only the total counts.
+    #[serde(default)]
+    pub first_byte_timeout_ns: Option<i64>,
+    #[serde(default)]
+    pub connections: ConnectionPolicy,
+    #[serde(default)]
+    pub tls: Tls,
+    /// TCP connects to each endpoint before the run, and again after it, to tell the round-trip
+    /// time of the network.
+    #[serde(default)]
+    pub rtt_probes: u32,
+    /// The part of the schedule that this process sends, when several share it.
+    #[serde(default)]
+    pub share: Share,
+    #[serde(default)]
+    pub stop_rules: StopRules,
     pub streams: Vec<Stream>,
+}
+
+/// Which connection a request goes out on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum ConnectionPolicy {
+    /// One that is idle, else a new one.
+    #[default]
+    Reuse,
+    /// A new one for every request, closed after the answer.
+    Fresh,
+    /// As `reuse`, with so many to each endpoint open before the schedule starts.
+    Pool(usize),
+}
+
+/// Whom to trust behind `https://`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Certificates (PEM) that are trusted instead of the system's.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Trust whatever certificate comes.
+    #[serde(default)]
+    pub insecure: bool,
+}
+
+/// Of `of` processes the one with number `index`: it sends the requests whose place in the whole
+/// schedule leaves the remainder `index` when divided by `of`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    pub index: u64,
+    pub of: u64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { index: 0, of: 1 }
+    }
+}
+
+/// When a run ends before its schedule does.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopRules {
+    /// The share of all scheduled requests that may fail.
+    #[serde(default)]
+    pub error_budget: Option<f64>,
+    /// How late the p99 of the sends of a second may be.
+    #[serde(default)]
+    pub lag_p99_ns: Option<i64>,
+    /// How many times the median latency may grow.
+    #[serde(default)]
+    pub slowdown: Option<f64>,
 }
 
 /// Requests to one function, with send times of their own.
@@ -101,10 +172,30 @@ pub struct Stream {
     /// The header that carries the invocation id; none: it is not sent.
     #[serde(default)]
     pub invocation_header: Option<String>,
-    pub arrivals: Process,
-    /// When the stream's arrivals start, after the start of the schedule.
+    /// When requests are sent: open loop. Either this or `closed`.
+    #[serde(default)]
+    pub arrivals: Option<Process>,
+    /// Clients that wait for their answers: closed loop.
+    #[serde(default)]
+    pub closed: Option<Closed>,
+    /// When the stream's arrivals, or its clients, start, after the start of the schedule.
     #[serde(default)]
     pub start_ns: i64,
+}
+
+/// A closed loop: each client sends a request, waits for the answer, thinks, and sends the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Closed {
+    pub clients: u32,
+    /// From an answer to the client's next request.
+    #[serde(default)]
+    pub think_ns: i64,
+    /// After this no client sends.
+    pub duration_ns: i64,
+    /// The most requests of all clients together.
+    #[serde(default)]
+    pub requests: Option<u64>,
 }
 
 /// A replica of a function.
@@ -114,6 +205,9 @@ pub struct Target {
     /// The replica's own name.
     pub function: String,
     pub url: String,
+    /// The socket to connect to instead of the URL's host.
+    #[serde(default)]
+    pub unix_socket: Option<PathBuf>,
 }
 
 impl Config {
@@ -165,9 +259,9 @@ mod tests {
             let error = Config::from_json(&MINIMAL.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains("unknown field"), "{error}");
         }
-        let kind = MINIMAL.replace("\"constant\"", "\"uniform\"");
+        let kind = MINIMAL.replace("\"constant\"", "\"unheard_of\"");
         let error = Config::from_json(&kind).unwrap_err().to_string();
-        assert!(error.contains("`burst`, `constant`, `poisson`"), "{error}");
+        assert!(error.contains("`burst`, `constant`"), "{error}");
         let rate = MINIMAL.replace("\"100\"", "\"NaN\"");
         let error = Config::from_json(&rate).unwrap_err().to_string();
         assert!(error.contains("\"NaN\" is not a rate"), "{error}");

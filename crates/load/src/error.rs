@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use uncia_arrivals::ArrivalError;
 use uncia_record::RecordError;
 
+use crate::net::tls::TlsError;
+
 /// Why a load run could not start, or could not go on. A request that fails is none of these: it is
 /// a row.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +18,10 @@ pub enum LoadError {
     NoTargets { stream: String },
     #[error("the schedule is empty: no stream has an arrival within its duration")]
     NothingScheduled,
+    #[error(
+        "a closed loop has no schedule that could be written: its send times come from answers"
+    )]
+    NoSchedule,
     #[error("stream {stream:?}: {source}")]
     Arrivals { stream: String, source: ArrivalError },
     #[error("{key} is {value}: it must be {rule}")]
@@ -38,6 +44,20 @@ pub enum LoadError {
     OutName { path: PathBuf },
     #[error("{path} exists already: choose another name, or move it away")]
     OutExists { path: PathBuf },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("stream {stream:?}: give either arrivals or closed, and not both")]
+    OneLoop { stream: String },
+    #[error(
+        "share is {index} of {of}: the index counts from 0 and is below the number of processes"
+    )]
+    Share { index: u64, of: u64 },
+    #[error("stop_rules.{key} is {value}: it must be {rule}")]
+    StopRule { key: &'static str, value: f64, rule: &'static str },
+    #[error(
+        "only {opened} of the {wanted} connections of the pool to {endpoint} could be opened before the start: {reason}"
+    )]
+    Pool { endpoint: String, opened: usize, wanted: usize, reason: String },
     #[error("start_unix_ns is {late_ns} ns in the past: choose a later common start time")]
     StartPassed { late_ns: i64 },
     #[error(

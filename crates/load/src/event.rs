@@ -14,16 +14,37 @@ pub enum Event {
     Warning {
         message: String,
     },
+    /// How long the network takes to an endpoint and back.
+    Rtt(Rtt),
     Start(Start),
     Progress(Progress),
     Done(Done),
 }
 
+/// Whether something is before the run or after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    #[default]
+    Before,
+    After,
+}
+
+/// Round-trip times to an endpoint, as TCP's connecting takes them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Rtt {
+    pub when: When,
+    pub endpoint: String,
+    pub samples_ns: Vec<i64>,
+    /// Why there are no more of them.
+    pub error: Option<String>,
+}
+
 /// The run is about to start.
 #[derive(Debug, Clone, Serialize)]
 pub struct Start {
-    /// Requests in the schedule.
-    pub scheduled: u64,
+    /// Requests in the schedule; none when a closed loop decides that as it goes.
+    pub scheduled: Option<u64>,
     pub epoch_unix_ns: i64,
     pub start_unix_ns: i64,
     /// From the start to the last send time.
@@ -34,8 +55,8 @@ pub struct Start {
 #[derive(Debug, Clone, Serialize)]
 pub struct Progress {
     pub elapsed_s: f64,
-    /// Requests in the whole schedule.
-    pub scheduled: u64,
+    /// Requests in the whole schedule; none when a closed loop decides that as it goes.
+    pub scheduled: Option<u64>,
     pub sent: u64,
     pub done: u64,
     pub in_flight: u64,
@@ -70,6 +91,7 @@ pub struct Done {
     /// From the scheduled time to the end of the answer, of those that were answered.
     pub latency_ms: Option<Quantiles>,
     pub lag_us: Option<Quantiles>,
+    pub rtt: Vec<Rtt>,
     /// CPU time of the process, all threads.
     pub cpu_s: f64,
     /// The table's file, under its final name.

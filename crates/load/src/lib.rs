@@ -1,10 +1,11 @@
 //! Uncia's load generator: arrivals become requests, requests become rows.
 //!
-//! The loop is open: every send time is fixed before the run, and no answer delays a request.
+//! The loop is open, unless a stream asks for a closed one: every send time is fixed before the run,
+//! and no answer delays a request.
 //!
 //! * [`config`]: what a run is told. `plan` checks it and makes it ready.
 //! * `open_loop`: one thread that paces and does all that has to do with sockets, by means of `net`
-//!   (readiness, non-blocking connects) and `http1` (responses, without I/O).
+//!   (readiness, non-blocking connects, TLS), `http1` and `http2` (both without I/O).
 //! * `rows`: another thread, which makes rows of what the first hands over, writes the tables and
 //!   reports progress.
 
@@ -21,6 +22,7 @@ mod open_loop;
 mod plan;
 mod request;
 mod rows;
+mod rtt;
 mod stop;
 mod thread;
 
@@ -38,9 +40,9 @@ pub use event::Event;
 pub use stop::{Signal, Stop};
 
 use clock::Clock;
-use event::{Done, Start};
+use event::{Done, Start, When};
 use net::Poller;
-use open_loop::{Finished, OpenLoop};
+use open_loop::{Finished, OpenLoop, Output};
 use plan::Plan;
 use rows::{Counters, Recorder};
 
@@ -70,10 +72,9 @@ fn run_with(
     for message in &plan.warnings {
         on_event(&Event::Warning { message: message.clone() });
     }
-    let times = Times::of(config)?;
     let done = match config.dry_run {
-        true => write_schedule(config, &plan, &times)?,
-        false => send(poller, config, &plan, &times, stop, on_event)?,
+        true => write_schedule(config, &plan)?,
+        false => send(poller, config, &plan, stop, on_event)?,
     };
     on_event(&Event::Done(done.clone()));
     Ok(done)
@@ -105,8 +106,12 @@ impl Times {
     }
 }
 
-fn write_schedule(config: &Config, plan: &Plan, times: &Times) -> Result<Done, LoadError> {
+fn write_schedule(config: &Config, plan: &Plan) -> Result<Done, LoadError> {
     let began = Instant::now();
+    if plan.total().is_none() {
+        return Err(LoadError::NoSchedule);
+    }
+    let times = Times::of(config)?;
     let rows = dry_run::write(plan, times.start_unix_ns, &config.out).map_err(|error| {
         if matches!(error, RecordError::Io { .. }) {
             LoadError::Create(error)
@@ -127,6 +132,7 @@ fn write_schedule(config: &Config, plan: &Plan, times: &Times) -> Result<Done, L
         achieved_rate: None,
         latency_ms: None,
         lag_us: None,
+        rtt: Vec::new(),
         cpu_s: cpu_seconds(),
         out: finish_table(config, &config.out)?,
         spans_out: None,
@@ -137,16 +143,20 @@ fn send(
     poller: fn() -> io::Result<Poller>,
     config: &Config,
     plan: &Plan,
-    times: &Times,
     stop: &Stop,
     on_event: &mut (dyn FnMut(&Event) + Send),
 ) -> Result<Done, LoadError> {
     let began = Instant::now();
+    let mut rtt = rtt::measure(plan, When::Before, on_event);
+    let mut open_loop =
+        OpenLoop::new(plan, stop, poller().map_err(LoadError::Poll)?).map_err(LoadError::Poll)?;
+    open_loop.prepare()?;
+    let times = Times::of(config)?;
     let spans_out = config.spans_out.as_deref();
     let mut recorder =
         Recorder::create(plan, times.epoch, &config.out, spans_out).map_err(LoadError::Create)?;
     on_event(&Event::Start(Start {
-        scheduled: plan.extent.total,
+        scheduled: plan.total(),
         epoch_unix_ns: times.epoch.unix_ns(),
         start_unix_ns: times.start_unix_ns,
         span_ns: plan.extent.last_ns,
@@ -154,24 +164,17 @@ fn send(
     let counters = Counters::default();
     let (outbox, inbox) = rows::channel();
     let clock = Clock::since(times.epoch);
-    let (writing, counting) = (&mut recorder, &counters);
-    let record = move || {
-        thread::yield_to_others();
-        writing.run(&inbox, counting, stop, on_event)
-    };
-    let open_loop = || {
-        let poller = poller().map_err(LoadError::Poll)?;
-        OpenLoop::new(plan, clock, times.start(), stop, &counters, outbox, poller)
-            .map_err(LoadError::Poll)?
-            .run()
-    };
     let (recorded, sent) = std::thread::scope(|scope| {
-        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let recording = named("uncia-rows").spawn_scoped(scope, record);
-        let recording = recording.map_err(LoadError::Thread)?;
-        let sending = named("uncia-send").spawn_scoped(scope, open_loop);
-        let sending = sending.map_err(LoadError::Thread)?;
-        Ok::<_, LoadError>((join(recording), join(sending)))
+        let (writing, counting, telling) = (&mut recorder, &counters, &mut *on_event);
+        let record = move || {
+            thread::yield_to_others();
+            writing.run(&inbox, counting, stop, telling)
+        };
+        let recording = std::thread::Builder::new().name("uncia-rows".to_owned());
+        let recording = recording.spawn_scoped(scope, record).map_err(LoadError::Thread)?;
+        let output = Output { outbox, counters: &counters };
+        let sent = open_loop.run(clock, times.start(), output);
+        Ok::<_, LoadError>((join(recording), sent))
     })?;
     recorded?;
     let statistics = recorder.close().map_err(LoadError::Record)?;
@@ -179,19 +182,25 @@ fn send(
     let spans_out = spans_out.map(|path| finish_table(config, path)).transpose()?;
     // Only now: whatever went wrong with the sockets, the rows are kept.
     let Finished { sent } = sent?;
+    let elapsed_s = began.elapsed().as_secs_f64();
+    if stop.first_signal().is_none() {
+        rtt.extend(rtt::measure(plan, When::After, on_event));
+    }
+    let scheduled = plan.total().unwrap_or(sent);
     Ok(Done {
         rows: statistics.rows,
-        scheduled: plan.extent.total,
+        scheduled,
         sent,
-        unsent: plan.extent.total - sent,
+        unsent: scheduled - sent,
         ok: statistics.ok,
         interrupted: stop.first_signal().map(Signal::name),
-        elapsed_s: began.elapsed().as_secs_f64(),
+        elapsed_s,
         offered_rate: offered_rate(plan),
         achieved_rate: statistics.achieved_rate(),
         latency_ms: statistics.latency_ms(),
         lag_us: statistics.lag_us(),
         failed: statistics.failed,
+        rtt,
         cpu_s: cpu_seconds(),
         out,
         spans_out,
@@ -203,6 +212,7 @@ fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 fn offered_rate(plan: &Plan) -> Option<f64> {
+    plan.total()?;
     rows::rate(plan.extent.total, plan.extent.last_ns - plan.extent.first_ns)
 }
 

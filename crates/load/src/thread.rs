@@ -40,6 +40,36 @@ pub fn take_precedence() -> io::Result<()> {
     }
 }
 
+/// Gives up what [`take_precedence`] took.
+#[cfg(target_os = "linux")]
+fn give_up_precedence() {
+    // SAFETY: the structure is plain data for which zeros are valid on every C library.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live structure, which the call only reads; 0 is this thread.
+    // Going down is always allowed.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &parameters) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_up_precedence() {}
+
+/// Precedence for as long as this lives, where it is allowed.
+pub struct Precedence(());
+
+impl Precedence {
+    pub fn take() -> Self {
+        // Whether it is allowed was found out before the run, and said.
+        let _ = take_precedence();
+        Self(())
+    }
+}
+
+impl Drop for Precedence {
+    fn drop(&mut self) {
+        give_up_precedence();
+    }
+}
+
 #[cfg(not(target_os = "linux"))]
 pub fn take_precedence() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

@@ -55,7 +55,7 @@ impl fmt::Display for ChoiceValue {
 }
 
 /// Which version of HTTP a stream's requests are sent by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 pub enum HttpVersion {
     #[default]
     #[serde(rename = "1.1")]

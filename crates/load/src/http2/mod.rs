@@ -6,9 +6,6 @@
 //! * `opening`: whether the peer speaks HTTP/2 at all.
 //! * `exchange`: a request and as much of its answer as has come.
 
-// The loop does not use it yet.
-#![allow(dead_code, unused_imports)]
-
 mod error;
 mod exchange;
 mod opening;

@@ -1,10 +1,28 @@
 //! Client sockets that never block.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+/// What a socket connects to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SocketAddress {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for SocketAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => path.display().fmt(formatter),
+        }
+    }
+}
 
 /// How far a connection has come.
 pub enum Connecting {
@@ -13,15 +31,29 @@ pub enum Connecting {
 }
 
 /// Begins to connect. Nagle's algorithm is off: it would delay the second part of a request.
-pub fn connect(address: SocketAddr) -> io::Result<Connecting> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+pub fn connect(address: &SocketAddress) -> io::Result<Connecting> {
+    let (socket, target) = match address {
+        SocketAddress::Tcp(address) => {
+            let domain = Domain::for_address(*address);
+            let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_tcp_nodelay(true)?;
+            (socket, SockAddr::from(*address))
+        }
+        SocketAddress::Unix(path) => {
+            (Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?)
+        }
+    };
     socket.set_nonblocking(true)?;
-    socket.set_tcp_nodelay(true)?;
-    match socket.connect(&SockAddr::from(address)) {
+    match socket.connect(&target) {
         Ok(()) => Ok(Connecting::Connected(socket)),
         Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
             Ok(Connecting::InProgress(socket))
         }
+        // Of a unix socket, which has no handshake that could be in progress.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::Error::new(
+            io::ErrorKind::ConnectionRefused,
+            "the listener's queue of connections is full",
+        )),
         Err(error) => Err(error),
     }
 }

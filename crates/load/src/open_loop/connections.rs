@@ -1,40 +1,130 @@
 //! The connections of a run, by slot.
 
-use socket2::Socket;
+use std::io;
+
+use bytes::Bytes;
 
 use crate::http1::ResponseReader;
-use crate::rows::Completion;
+use crate::http2::Session;
+use crate::net::Transport;
+use crate::request::Rendered;
 
-/// What a connection is doing.
+/// How far a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// To the address of its endpoint with this index.
-    Connecting { address: usize },
-    /// A request is being sent or its answer awaited.
-    Exchange,
-    /// Open, with nothing to do.
-    Idle,
+    Connecting {
+        address: usize,
+    },
+    /// Of TLS.
+    Handshaking {
+        address: usize,
+    },
+    Open,
 }
 
-/// A connection and the request on it.
+/// What is spoken on a connection, and the requests that are on it.
+pub enum Protocol {
+    Http1(Http1),
+    Http2(Box<Session>),
+}
+
+/// One request after another.
+pub struct Http1 {
+    /// The request under way.
+    pub exchange: Option<u32>,
+    pub reader: ResponseReader,
+    pub unsent: Unsent,
+    /// Whether anything of the request was written.
+    pub wrote: bool,
+}
+
+impl Http1 {
+    pub fn new() -> Self {
+        Self {
+            exchange: None,
+            reader: ResponseReader::new(),
+            unsent: Unsent::default(),
+            wrote: false,
+        }
+    }
+}
+
+/// What of a request the socket has not taken yet.
+#[derive(Default)]
+pub struct Unsent {
+    bytes: Vec<u8>,
+    at: usize,
+    /// The rest of a large body, which is not copied.
+    body: Bytes,
+    body_at: usize,
+}
+
+impl Unsent {
+    /// Everything of the request after `written` bytes is still to be sent.
+    pub fn keep(&mut self, rendered: &Rendered, written: usize) {
+        self.clear();
+        let head = rendered.head();
+        self.bytes.extend_from_slice(head.get(written..).unwrap_or_default());
+        self.body = rendered.shared_body();
+        self.body_at = written.saturating_sub(head.len());
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.at = 0;
+        self.body = Bytes::new();
+        self.body_at = 0;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.at == self.bytes.len() && self.body_at == self.body.len()
+    }
+
+    /// Sends on; false when the socket would block.
+    pub fn send(&mut self, transport: &mut Transport) -> io::Result<bool> {
+        Ok(write_all(transport, &self.bytes, &mut self.at)?
+            && write_all(transport, &self.body, &mut self.body_at)?)
+    }
+}
+
+/// Writes from `at` on, which it moves; false when the socket would block.
+pub fn write_all(transport: &mut Transport, bytes: &[u8], at: &mut usize) -> io::Result<bool> {
+    while *at < bytes.len() {
+        match transport.write(&bytes[*at..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(size) => *at += size,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// A connection.
 pub struct Connection {
-    pub socket: Socket,
+    pub transport: Transport,
     /// Index of the endpoint.
     pub endpoint: usize,
     pub phase: Phase,
-    /// The request, as far as it has come. Meaningless while idle.
-    pub exchange: Completion,
-    /// Bytes of the request that are written, and that there are.
-    pub written: usize,
-    pub length: usize,
-    pub reader: ResponseReader,
+    pub protocol: Protocol,
+    /// Requests that wait for the connection to stand.
+    pub waiting: Vec<u32>,
+    /// Whether it has carried a request.
+    pub used: bool,
     /// Its place among the idle connections of its endpoint, while it is one.
-    pub idle_at: usize,
+    pub idle_at: Option<usize>,
 }
 
 impl Connection {
-    pub fn is_written(&self) -> bool {
-        self.written == self.length
+    /// Whether no request is on it or waits for it.
+    pub fn is_free(&self) -> bool {
+        self.waiting.is_empty()
+            && match &self.protocol {
+                Protocol::Http1(http) => http.exchange.is_none(),
+                Protocol::Http2(session) => session.open_streams() == 0,
+            }
     }
 }
 
@@ -92,14 +182,5 @@ impl Connections {
     /// Connections that exist, in whatever phase.
     pub fn open(&self) -> usize {
         self.open
-    }
-
-    /// Slots with a request under way.
-    pub fn busy(&self) -> Vec<u32> {
-        let slots = (0..).zip(&self.slots);
-        let busy = slots.filter(|(_, slot)| {
-            slot.connection.as_ref().is_some_and(|connection| connection.phase != Phase::Idle)
-        });
-        busy.map(|(slot, _)| slot).collect()
     }
 }

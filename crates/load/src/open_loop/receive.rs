@@ -1,13 +1,24 @@
 //! Receiving answers.
 
-use std::io::{self, Read};
+use std::io;
 
-use super::connections::Phase;
+use super::connections::Protocol;
 use super::{OpenLoop, SENDS_BETWEEN_ANSWERS};
+use crate::http2::{SessionError, SessionEvent};
 use crate::rows::Failure;
 
 /// Full buffers read from one connection before others get their turn.
 const READS_IN_A_ROW: usize = 16;
+
+/// What became of a connection by what it brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// An answer, or a part of one that leaves the connection as it is.
+    Open,
+    /// In the middle of an answer.
+    Within,
+    Closed,
+}
 
 impl OpenLoop<'_> {
     /// Reads what a connection has. `hang_up`: the end of the connection is among it.
@@ -15,80 +26,172 @@ impl OpenLoop<'_> {
         let token = self.connections.token(slot);
         for _ in 0..READS_IN_A_ROW {
             let connection = self.connections.get(slot);
-            let size = match (&connection.socket).read(&mut self.buffer) {
-                Ok(0) => return self.ended(slot),
+            let size = match connection.transport.read(&mut self.buffer) {
+                Ok(0) => return self.closed_by_server(slot),
                 Ok(size) => size,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => return self.receive_failed(slot, error),
+                Err(error) => return self.receive_failed(slot, &error),
             };
+            let is_last = connection.transport.short_read_is_last() && !hang_up;
+            let is_session = matches!(connection.protocol, Protocol::Http2(_));
             self.now = self.clock.now();
-            if connection.phase == Phase::Idle {
-                // Nobody asked: whatever it is, it belongs to no request.
-                return self.close_idle(slot);
-            }
-            let fed = match connection.reader.feed(&self.buffer[..size]) {
-                Ok(fed) => fed,
-                Err(error) => return self.fail(slot, Failure::Response(error)),
+            let after = match is_session {
+                true => self.feed_http2(slot, size),
+                false => self.feed_http1(slot, size),
             };
-            if fed.head_arrived {
-                connection.exchange.first_byte = Some(self.now);
-            }
-            if fed.done {
-                connection.exchange.received = Some(self.now);
-                let reusable = connection.reader.keep_alive()
-                    && connection.is_written()
-                    && fed.consumed == size;
-                self.answered(slot, reusable);
-                if !reusable {
-                    return;
+            match after {
+                After::Closed => return,
+                _ if is_last && size < self.buffer.len() => return,
+                After::Within => {
+                    self.send_due(SENDS_BETWEEN_ANSWERS);
+                    if self.connections.slot_of(token).is_none() {
+                        return;
+                    }
                 }
-            }
-            // A short read has emptied the socket, and whatever comes later is a new event.
-            if size < self.buffer.len() && !hang_up {
-                return;
-            }
-            if !fed.done {
-                self.send_due(SENDS_BETWEEN_ANSWERS);
+                After::Open => {}
             }
         }
         self.unread.push(token);
     }
 
-    /// The answer is complete.
-    fn answered(&mut self, slot: u32, reusable: bool) {
-        self.finish(slot);
-        if reusable {
-            let connection = self.connections.get(slot);
-            let idle = &mut self.idle[connection.endpoint];
-            connection.idle_at = idle.len();
-            idle.push(slot);
-        } else {
+    fn feed_http1(&mut self, slot: u32, size: usize) -> After {
+        let now = self.now;
+        let connection = self.connections.get(slot);
+        let Protocol::Http1(http) = &mut connection.protocol else {
+            unreachable!("the caller has looked");
+        };
+        let Some(key) = http.exchange else {
+            // Nobody asked: whatever it is, it belongs to no request.
             self.close(slot);
+            return After::Closed;
+        };
+        let fed = match http.reader.feed(&self.buffer[..size]) {
+            Ok(fed) => fed,
+            Err(error) => {
+                self.fail_connection(slot, || Failure::Response(error.clone()));
+                return After::Closed;
+            }
+        };
+        let completion = &mut self.exchanges[key as usize].completion;
+        if fed.head_arrived {
+            completion.first_byte = Some(now);
+            if let Some(deadlines) = &mut self.first_byte_deadlines {
+                deadlines.drop(key);
+            }
         }
+        if !fed.done {
+            return After::Within;
+        }
+        completion.received = Some(now);
+        let reusable = http.reader.keep_alive() && http.unsent.is_empty() && fed.consumed == size;
+        self.answered_http1(slot, key, reusable)
+    }
+
+    /// The answer is complete.
+    fn answered_http1(&mut self, slot: u32, key: u32, reusable: bool) -> After {
+        self.finish_http1(slot, key, None);
+        let keeps = self.keeps_connections();
+        if let Protocol::Http1(http) = &mut self.connections.get(slot).protocol {
+            http.exchange = None;
+        }
+        if reusable && keeps {
+            self.rest(slot);
+            return After::Open;
+        }
+        self.close(slot);
+        After::Closed
+    }
+
+    fn feed_http2(&mut self, slot: u32, size: usize) -> After {
+        let mut events = std::mem::take(&mut self.events);
+        let connection = self.connections.get(slot);
+        let Protocol::Http2(session) = &mut connection.protocol else {
+            unreachable!("the caller has looked");
+        };
+        let fed = session.receive(&self.buffer[..size], &mut events);
+        self.heed_session(&mut events);
+        self.events = events;
+        self.after_session(slot, fed.err())
+    }
+
+    fn heed_session(&mut self, events: &mut Vec<SessionEvent>) {
+        for event in events.drain(..) {
+            match event {
+                SessionEvent::Head { key } => {
+                    self.exchanges[key as usize].completion.first_byte = Some(self.now);
+                    if let Some(deadlines) = &mut self.first_byte_deadlines {
+                        deadlines.drop(key);
+                    }
+                }
+                SessionEvent::Done { key, answer } => {
+                    self.exchanges[key as usize].completion.received = Some(self.now);
+                    self.finish(key, None, Some(&answer));
+                }
+                SessionEvent::Failed { key, error, answer, .. } => {
+                    self.finish(key, Some(Failure::Session(error)), answer.as_ref());
+                }
+            }
+        }
+    }
+
+    /// Whether a session goes on.
+    fn after_session(&mut self, slot: u32, error: Option<SessionError>) -> After {
+        if let Some(error) = error {
+            self.fail_connection(slot, || Failure::Session(error.clone()));
+            return After::Closed;
+        }
+        let token = self.connections.token(slot);
+        self.write_session(slot);
+        if self.connections.slot_of(token).is_none() {
+            return After::Closed;
+        }
+        let keeps = self.keeps_connections();
+        let connection = self.connections.get(slot);
+        let used = connection.used;
+        let free = connection.is_free();
+        let Protocol::Http2(session) = &mut connection.protocol else {
+            unreachable!("the caller has looked");
+        };
+        if free && (session.capacity() == 0 || (used && !keeps)) {
+            self.close(slot);
+            return After::Closed;
+        }
+        After::Open
     }
 
     /// The server has closed the connection.
-    fn ended(&mut self, slot: u32) {
+    fn closed_by_server(&mut self, slot: u32) {
         self.now = self.clock.now();
+        let now = self.now;
         let connection = self.connections.get(slot);
-        if connection.phase == Phase::Idle {
-            return self.close_idle(slot);
-        }
-        match connection.reader.end() {
-            Ok(()) => {
-                connection.exchange.received = Some(self.now);
-                self.answered(slot, false);
+        let http = match &mut connection.protocol {
+            Protocol::Http1(http) => http,
+            Protocol::Http2(session) => {
+                let mut events = std::mem::take(&mut self.events);
+                session.end(&mut events);
+                self.heed_session(&mut events);
+                self.events = events;
+                return self.fail_connection(slot, || Failure::Session(SessionError::Closed));
             }
-            Err(error) => self.fail(slot, Failure::Response(error)),
+        };
+        let Some(key) = http.exchange else {
+            return self.close(slot);
+        };
+        match http.reader.end() {
+            Ok(()) => {
+                self.exchanges[key as usize].completion.received = Some(now);
+                self.answered_http1(slot, key, false);
+            }
+            Err(error) => self.fail_connection(slot, || Failure::Response(error.clone())),
         }
     }
 
-    fn receive_failed(&mut self, slot: u32, error: io::Error) {
+    fn receive_failed(&mut self, slot: u32, error: &io::Error) {
         self.now = self.clock.now();
-        if self.connections.get(slot).phase == Phase::Idle {
-            return self.close_idle(slot);
+        if self.connections.get(slot).is_free() {
+            return self.close(slot);
         }
-        self.fail(slot, Failure::Receive(error));
+        self.fail_connection(slot, || Failure::Receive(super::open::copy(error)));
     }
 }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use uncia_arrivals::{MAX_SPAN_NS, Process};
 use uncia_record::Text;
 
-use crate::config::{Config, Stream, Target};
+use crate::config::{Closed, Config, ConnectionPolicy, Share, StopRules, Stream, Target};
 use crate::error::LoadError;
 use crate::request::{self, Moment, RequestTemplate};
 use crate::thread;
@@ -43,6 +43,11 @@ pub struct Plan {
     /// Whether the sending thread goes before every ordinary one.
     pub realtime: bool,
     pub max_connections: Option<usize>,
+    pub first_byte_timeout_ns: Option<i64>,
+    pub connections: ConnectionPolicy,
+    pub share: Share,
+    pub stop_rules: StopRules,
+    pub rtt_probes: u32,
     pub extent: Extent,
     /// What the person should know before the run starts.
     pub warnings: Vec<String>,
@@ -53,9 +58,18 @@ pub struct Plan {
 pub struct PlannedStream {
     pub function: Text,
     pub label: String,
-    pub arrivals: Process,
+    pub pacing: Pacing,
     pub start_ns: i64,
     pub targets: Vec<PlannedTarget>,
+}
+
+/// What decides when the requests of a stream are sent.
+#[derive(Debug)]
+pub enum Pacing {
+    /// A schedule.
+    Open(Process),
+    /// Answers. Of the clients and requests, those of this process's share.
+    Closed(Closed),
 }
 
 /// A replica: where its requests go, and what they say.
@@ -71,6 +85,7 @@ impl Plan {
     /// Checks the configuration and resolves its hosts. Nothing is sent.
     pub fn new(config: &Config) -> Result<Self, LoadError> {
         check_times(config)?;
+        check_share_and_rules(config)?;
         check_output(&config.out, config.parquet)?;
         if let Some(spans) = &config.spans_out {
             check_output(spans, config.parquet)?;
@@ -78,14 +93,15 @@ impl Plan {
         if config.streams.is_empty() {
             return Err(LoadError::NoStreams);
         }
-        let mut endpoints = Endpoints::default();
+        let mut endpoints = Endpoints::new(&config.tls, config.dry_run);
         let streams = config
             .streams
             .iter()
-            .map(|stream| plan_stream(stream, config.seed, &mut endpoints, config.dry_run))
+            .map(|stream| plan_stream(stream, &mut endpoints, config))
             .collect::<Result<Vec<_>, _>>()?;
-        let extent = Extent::measure(config.seed, &streams, config.total_timeout_ns);
-        if extent.total == 0 {
+        let has_clients = streams.iter().any(|stream| matches!(stream.pacing, Pacing::Closed(_)));
+        let extent = Extent::measure(config.seed, &streams, config.share, config.total_timeout_ns);
+        if extent.total == 0 && !has_clients && config.share.of == 1 {
             return Err(LoadError::NothingScheduled);
         }
         let mut warnings = Vec::new();
@@ -119,14 +135,29 @@ impl Plan {
             spin_ns: config.spin_ns,
             realtime,
             max_connections: config.max_connections,
+            first_byte_timeout_ns: config.first_byte_timeout_ns,
+            connections: config.connections,
+            share: config.share,
+            stop_rules: config.stop_rules,
+            rtt_probes: config.rtt_probes,
             extent,
             warnings,
         })
     }
 
+    /// Whether the requests of a stream are sent at times fixed beforehand.
+    pub fn is_open(&self, stream: usize) -> bool {
+        matches!(self.streams[stream].pacing, Pacing::Open(_))
+    }
+
+    /// How many requests there will be; none when a closed loop decides that as it goes.
+    pub fn total(&self) -> Option<u64> {
+        (0..self.streams.len()).all(|stream| self.is_open(stream)).then_some(self.extent.total)
+    }
+
     /// All requests of all streams, in the order of their send times.
     pub fn schedule(&self) -> Schedule {
-        Schedule::new(self.seed, &self.streams)
+        Schedule::new(self.seed, &self.streams, self.share)
     }
 
     /// The id of a request: the same in every run of the same configuration.
@@ -176,8 +207,43 @@ fn check_times(config: &Config) -> Result<(), LoadError> {
             rule: "at least 1, or left out",
         });
     }
+    if let Some(timeout_ns) = config.first_byte_timeout_ns {
+        positive("first_byte_timeout_ns", timeout_ns)?;
+    }
     for stream in &config.streams {
         not_negative("start_ns", stream.start_ns)?;
+        if let Some(closed) = &stream.closed {
+            positive("closed.clients", closed.clients.into())?;
+            not_negative("closed.think_ns", closed.think_ns)?;
+            positive("closed.duration_ns", closed.duration_ns)?;
+            if closed.requests == Some(0) {
+                return Err(LoadError::OutOfRange {
+                    key: "closed.requests",
+                    value: 0,
+                    rule: "at least 1, or left out",
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_share_and_rules(config: &Config) -> Result<(), LoadError> {
+    let Share { index, of } = config.share;
+    if index >= of {
+        return Err(LoadError::Share { index, of });
+    }
+    let StopRules { error_budget, lag_p99_ns, slowdown } = config.stop_rules;
+    if let Some(value) = error_budget.filter(|budget| !(0.0..=1.0).contains(budget)) {
+        let rule = "between 0 and 1, a share of all requests";
+        return Err(LoadError::StopRule { key: "error_budget", value, rule });
+    }
+    if let Some(value) = slowdown.filter(|factor| !(factor.is_finite() && *factor > 1.0)) {
+        return Err(LoadError::StopRule { key: "slowdown", value, rule: "a number above 1" });
+    }
+    if let Some(value @ ..=0) = lag_p99_ns {
+        let key = "stop_rules.lag_p99_ns";
+        return Err(LoadError::OutOfRange { key, value, rule: "above zero" });
     }
     Ok(())
 }
@@ -198,33 +264,53 @@ fn check_output(path: &Path, parquet: bool) -> Result<(), LoadError> {
 
 fn plan_stream(
     stream: &Stream,
-    seed: u64,
-    endpoints: &mut Endpoints,
-    dry_run: bool,
+    endpoints: &mut Endpoints<'_>,
+    config: &Config,
 ) -> Result<PlannedStream, LoadError> {
-    stream
-        .arrivals
-        .validate()
-        .map_err(|source| LoadError::Arrivals { stream: stream.function.clone(), source })?;
+    let pacing = pacing(stream, config.share)?;
     if stream.targets.is_empty() {
         return Err(LoadError::NoTargets { stream: stream.function.clone() });
     }
     let parse = |target: &Target| endpoint::Address::parse(&stream.function, &target.url);
     let addresses = stream.targets.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    let places: Vec<_> = addresses.iter().map(|address| address.place()).collect();
-    let requests = request::plan(stream, seed, &places)?;
-    let targets = stream.targets.iter().zip(addresses).zip(requests);
+    let places: Vec<_> = addresses.iter().map(endpoint::Address::place).collect();
+    let closes = config.connections == ConnectionPolicy::Fresh;
+    let requests = request::plan(stream, config.seed, closes, &places)?;
+    let targets = stream.targets.iter().zip(&addresses).zip(requests);
     let targets = targets.map(|((target, address), request)| {
-        let endpoint = endpoints.add(&stream.function, &target.url, address, dry_run)?;
+        let endpoint = endpoints.add(&stream.function, target, address, stream.http_version)?;
         Ok(PlannedTarget { function: target.function.as_str().into(), endpoint, request })
     });
     Ok(PlannedStream {
         function: stream.function.as_str().into(),
         label: stream.label.as_ref().unwrap_or(&stream.function).clone(),
-        arrivals: stream.arrivals.clone(),
+        pacing,
         start_ns: stream.start_ns,
         targets: targets.collect::<Result<_, LoadError>>()?,
     })
+}
+
+fn pacing(stream: &Stream, share: Share) -> Result<Pacing, LoadError> {
+    match (&stream.arrivals, stream.closed) {
+        (Some(process), None) => {
+            process.validate().map_err(|source| LoadError::Arrivals {
+                stream: stream.function.clone(),
+                source,
+            })?;
+            Ok(Pacing::Open(process.clone()))
+        }
+        (None, Some(closed)) => Ok(Pacing::Closed(Closed {
+            clients: portion(closed.clients.into(), share) as u32,
+            requests: closed.requests.map(|requests| portion(requests, share)),
+            ..closed
+        })),
+        _ => Err(LoadError::OneLoop { stream: stream.function.clone() }),
+    }
+}
+
+/// What of `count` things falls to a share.
+fn portion(count: u64, share: Share) -> u64 {
+    count / share.of + u64::from(share.index < count % share.of)
 }
 
 fn allowed_in_id(character: char) -> bool {
@@ -288,7 +374,7 @@ mod tests {
             ("must end in .arrows", |c| c["out"] = "x.parquet".into()),
             ("number 0 of \"sizes\"", |c| c["streams"][0]["arrivals"]["sizes"][0] = 0.into()),
             ("not a URL", |c| c["streams"][0]["targets"][0]["url"] = "http://".into()),
-            ("TLS", |c| c["streams"][0]["targets"][0]["url"] = "https://a/".into()),
+            ("not http or https", |c| c["streams"][0]["targets"][0]["url"] = "ftp://a/".into()),
             ("not a method", |c| c["streams"][0]["method"] = "G T".into()),
             ("can't be sent", |c| c["streams"][0]["headers"]["a b"] = "".into()),
             ("can't be sent", |c| c["streams"][0]["headers"]["a"] = "x\r\ny: z".into()),

@@ -5,7 +5,8 @@ use std::collections::BinaryHeap;
 
 use uncia_arrivals::{Arrivals, RandomStream};
 
-use super::PlannedStream;
+use super::{Pacing, PlannedStream};
+use crate::config::Share;
 
 /// A request that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,26 +29,38 @@ impl Entry {
 }
 
 struct Source {
-    arrivals: Arrivals,
+    /// None for a closed loop, whose times nobody knows beforehand.
+    arrivals: Option<Arrivals>,
     start_ns: i64,
     next_number: u64,
 }
 
-/// The requests of all streams by time, then by stream; computed one at a time.
+/// The requests of all open streams by time, then by stream; computed one at a time.
 pub struct Schedule {
     sources: Vec<Source>,
     /// The next arrival of each stream that has one: time, stream, burst.
     heads: BinaryHeap<Reverse<(i64, usize, Option<i64>)>>,
+    share: Share,
+    /// How many requests of the whole schedule, all shares, have gone by.
+    passed: u64,
 }
 
 impl Schedule {
-    pub fn new(seed: u64, streams: &[PlannedStream]) -> Self {
+    /// This share of the schedule. Every share goes through the whole: it is the same numbers that
+    /// are drawn, whoever sends.
+    pub fn new(seed: u64, streams: &[PlannedStream], share: Share) -> Self {
         let sources = streams.iter().map(|stream| Source {
-            arrivals: stream.arrivals.arrivals(RandomStream::new(seed, &stream.label)),
+            arrivals: match &stream.pacing {
+                Pacing::Open(process) => {
+                    Some(process.arrivals(RandomStream::new(seed, &stream.label)))
+                }
+                Pacing::Closed(_) => None,
+            },
             start_ns: stream.start_ns,
             next_number: 0,
         });
-        let mut schedule = Self { sources: sources.collect(), heads: BinaryHeap::new() };
+        let mut schedule =
+            Self { sources: sources.collect(), heads: BinaryHeap::new(), share, passed: 0 };
         for stream in 0..schedule.sources.len() {
             schedule.advance(stream);
         }
@@ -56,7 +69,7 @@ impl Schedule {
 
     fn advance(&mut self, stream: usize) {
         let source = &mut self.sources[stream];
-        if let Some(arrival) = source.arrivals.next() {
+        if let Some(arrival) = source.arrivals.as_mut().and_then(Iterator::next) {
             self.heads.push(Reverse((source.start_ns + arrival.offset, stream, arrival.burst)));
         }
     }
@@ -66,21 +79,27 @@ impl Iterator for Schedule {
     type Item = Entry;
 
     fn next(&mut self) -> Option<Entry> {
-        let Reverse((at, stream, burst)) = self.heads.pop()?;
-        let source = &mut self.sources[stream];
-        let number = source.next_number;
-        source.next_number += 1;
-        self.advance(stream);
-        Some(Entry { at, stream, number, burst })
+        loop {
+            let Reverse((at, stream, burst)) = self.heads.pop()?;
+            let source = &mut self.sources[stream];
+            let number = source.next_number;
+            source.next_number += 1;
+            self.advance(stream);
+            let place = self.passed;
+            self.passed += 1;
+            if place % self.share.of == self.share.index {
+                return Some(Entry { at, stream, number, burst });
+            }
+        }
     }
 }
 
 /// How much a schedule asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
-    /// Requests in all.
+    /// Requests in all, those of closed loops apart.
     pub total: u64,
-    /// The first and the last send time.
+    /// The first and the last send time; for closed loops, the end of their duration.
     pub first_ns: i64,
     pub last_ns: i64,
     /// The most requests at one and the same time.
@@ -91,11 +110,11 @@ pub struct Extent {
 
 impl Extent {
     /// Goes through the schedule twice, one timeout apart; keeps nothing.
-    pub fn measure(seed: u64, streams: &[PlannedStream], timeout_ns: i64) -> Self {
+    pub fn measure(seed: u64, streams: &[PlannedStream], share: Share, timeout_ns: i64) -> Self {
         let mut extent = Self::default();
-        let mut ended = Schedule::new(seed, streams).peekable();
+        let mut ended = Schedule::new(seed, streams, share).peekable();
         let (mut at_once, mut open) = (0, 0);
-        for entry in Schedule::new(seed, streams) {
+        for entry in Schedule::new(seed, streams, share) {
             at_once = if entry.at == extent.last_ns { at_once + 1 } else { 1 };
             while ended.next_if(|old| old.at + timeout_ns <= entry.at).is_some() {
                 open -= 1;
@@ -108,6 +127,15 @@ impl Extent {
             extent.last_ns = entry.at;
             extent.simultaneous = extent.simultaneous.max(at_once);
             extent.in_flight = extent.in_flight.max(open);
+        }
+        let closed = streams.iter().filter_map(|stream| match &stream.pacing {
+            Pacing::Closed(clients) => Some((stream.start_ns, clients)),
+            Pacing::Open(_) => None,
+        });
+        for (start_ns, clients) in closed {
+            extent.simultaneous += u64::from(clients.clients);
+            extent.in_flight += u64::from(clients.clients);
+            extent.last_ns = extent.last_ns.max(start_ns.saturating_add(clients.duration_ns));
         }
         extent
     }
@@ -125,7 +153,7 @@ mod tests {
         PlannedStream {
             function: label.into(),
             label: label.to_owned(),
-            arrivals,
+            pacing: Pacing::Open(arrivals),
             start_ns,
             targets: Vec::new(),
         }
@@ -138,7 +166,7 @@ mod tests {
     }
 
     fn times(streams: &[PlannedStream], of: usize) -> Vec<i64> {
-        let schedule = Schedule::new(7, streams);
+        let schedule = Schedule::new(7, streams, Share::default());
         schedule.filter(|entry| entry.stream == of).map(|entry| entry.at).collect()
     }
 
@@ -155,13 +183,13 @@ mod tests {
             {"kind": "burst", "sizes": [3, 5], "interval_ns": 100, "bursts": 4});
         let streams = [stream("a", 0, burst.clone()), stream("b", 100, burst)];
         // At 0: 3; 100: 5 + 3; 200: 3 + 5; 300: 5 + 3; 400: 5.
-        let extent = Extent::measure(0, &streams, 100);
+        let extent = Extent::measure(0, &streams, Share::default(), 100);
         assert_eq!(
             extent,
             Extent { total: 32, first_ns: 0, last_ns: 400, simultaneous: 8, in_flight: 8 }
         );
-        assert_eq!(Extent::measure(0, &streams, 101).in_flight, 16);
-        assert_eq!(Extent::measure(0, &streams, i64::MAX / 2).in_flight, 32);
+        assert_eq!(Extent::measure(0, &streams, Share::default(), 101).in_flight, 16);
+        assert_eq!(Extent::measure(0, &streams, Share::default(), i64::MAX / 2).in_flight, 32);
     }
 
     proptest! {
@@ -170,16 +198,29 @@ mod tests {
             let streams: Vec<_> = starts.iter().enumerate().map(|(index, &start)| PlannedStream {
                 start_ns: start, ..poisson(&index.to_string())
             }).collect();
-            let merged: Vec<Entry> = Schedule::new(1, &streams).collect();
+            let merged: Vec<Entry> = Schedule::new(1, &streams, Share::default()).collect();
             prop_assert!(merged.is_sorted_by_key(|entry| (entry.at, entry.stream)));
             for (index, stream) in streams.iter().enumerate() {
                 let own: Vec<_> = merged.iter().filter(|entry| entry.stream == index).collect();
                 let random = RandomStream::new(1, &stream.label);
-                let expected: Vec<_> = stream.arrivals.arrivals(random)
+                let Pacing::Open(process) = &stream.pacing else { unreachable!() };
+                let expected: Vec<_> = process.arrivals(random)
                     .map(|arrival| arrival.offset + stream.start_ns).collect();
                 prop_assert_eq!(own.iter().map(|e| e.at).collect::<Vec<_>>(), expected);
                 prop_assert!(own.iter().zip(0..).all(|(entry, number)| entry.number == number));
             }
+        }
+
+        /// Every request is in exactly one share, and the same there as in the whole.
+        #[test]
+        fn shares_are_a_partition(of in 1u64..6) {
+            let streams = [poisson("a"), poisson("b")];
+            let mut shared: Vec<Entry> = (0..of)
+                .flat_map(|index| Schedule::new(1, &streams, Share { index, of }))
+                .collect();
+            shared.sort_by_key(|entry| (entry.at, entry.stream, entry.number));
+            let whole: Vec<Entry> = Schedule::new(1, &streams, Share::default()).collect();
+            prop_assert_eq!(shared, whole);
         }
     }
 }

@@ -120,9 +120,13 @@ impl Rendered {
         }
     }
 
-    /// Bytes of the whole request.
-    pub fn total_bytes(&self) -> usize {
-        self.head.len() + self.body().len()
+    /// The body if it is large, to be kept.
+    pub fn shared_body(&self) -> Bytes {
+        match &self.apart {
+            Apart::Nothing => Bytes::new(),
+            Apart::Shared(bytes) => bytes.clone(),
+            Apart::Own => Bytes::copy_from_slice(&self.body),
+        }
     }
 
     /// Bytes of the request's body, wherever it is.
@@ -143,18 +147,6 @@ impl RequestTemplate {
     /// Whether it is HEAD, whose answers have no body whatever their headers say.
     pub fn is_head(&self) -> bool {
         self.method == http::Method::HEAD
-    }
-
-    /// Bytes of the body of a request. Its time does not matter.
-    pub fn body_bytes(&self, moment: &Moment) -> usize {
-        match &self.body {
-            Content::Constant(bytes) => bytes.len(),
-            Content::Template(pieces) => {
-                let mut drawn = Drawn::default();
-                drawn.fill(&self.fields, &self.used, moment.number);
-                pieces.render(Values { moment, drawn: &drawn }).len()
-            }
-        }
     }
 
     /// Makes a request of HTTP/1.1.

@@ -27,13 +27,15 @@ pub struct Place<'a> {
     pub path: &'a str,
 }
 
-/// The requests of a stream to each of its targets; everything about them is checked.
+/// The requests of a stream to each of its targets; everything about them is checked. `closes`:
+/// HTTP/1.1 servers are told that the connection ends with the answer.
 pub fn plan(
     stream: &Stream,
     seed: u64,
+    closes: bool,
     places: &[Place],
 ) -> Result<Vec<RequestTemplate>, LoadError> {
-    let parts = Parts::of(stream, seed)?;
+    let parts = Parts::of(stream, seed, closes)?;
     let templates: Vec<_> =
         places.iter().map(|place| parts.of_place(stream, place)).collect::<Result<_, _>>()?;
     for (index, field) in parts.fields.iter().enumerate() {
@@ -55,10 +57,11 @@ struct Parts {
     headers: Headers,
     query: Pieces,
     body: Content,
+    closes: bool,
 }
 
 impl Parts {
-    fn of(stream: &Stream, seed: u64) -> Result<Self, LoadError> {
+    fn of(stream: &Stream, seed: u64, closes: bool) -> Result<Self, LoadError> {
         let label = stream.label.as_ref().unwrap_or(&stream.function);
         let field = |(name, field): (&String, &Field)| {
             Drawable::new(seed, label, name, field).map_err(|reason| LoadError::Field {
@@ -77,6 +80,7 @@ impl Parts {
             query: target::query(stream, &fields)?,
             body: Content::of(stream, seed, label, &fields)?,
             fields,
+            closes,
         })
     }
 
@@ -163,6 +167,9 @@ impl Parts {
             start.push_bytes(b"\r\n");
         }
         let mut fixed = Vec::new();
+        if self.closes {
+            push_header(&mut fixed, "connection", b"close");
+        }
         if let Some(length) = self.constant_length() {
             push_header(&mut fixed, "content-length", length.to_string().as_bytes());
         }

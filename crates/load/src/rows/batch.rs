@@ -34,8 +34,8 @@ pub struct Completion {
     pub received: Option<i64>,
     /// None: there was no connection.
     pub reused: Option<bool>,
-    /// Whether any of the request went out.
-    pub wrote: bool,
+    /// Bytes of the body of the request; none: nothing of the request went out.
+    pub request_bytes: Option<i64>,
     pub status: Option<u16>,
     pub response_bytes: Option<u64>,
     pub failure: Option<Failure>,
@@ -54,7 +54,7 @@ impl Completion {
             first_byte: None,
             received: None,
             reused: None,
-            wrote: false,
+            request_bytes: None,
             status: None,
             response_bytes: None,
             failure: None,

@@ -46,13 +46,13 @@ impl<'a> Recorder<'a> {
         out: &Path,
         spans_out: Option<&Path>,
     ) -> Result<Self, RecordError> {
-        let templates = plan.streams.iter().map(|stream| Invocation {
+        let templates = plan.streams.iter().enumerate().map(|(index, stream)| Invocation {
             run: plan.run.clone(),
             experiment: plan.experiment.clone(),
             platform: plan.platform.clone(),
             function: stream.function.clone(),
             attempt: 1,
-            open_loop: Some(true),
+            open_loop: Some(plan.is_open(index)),
             ..Invocation::default()
         });
         let invocations = StreamWriter::create(out, epoch)?;
@@ -131,8 +131,6 @@ impl<'a> Recorder<'a> {
 
     fn row(&self, completion: &Completion) -> Invocation {
         let entry = &completion.entry;
-        let request = &self.plan.target(entry).request;
-        let moment = self.plan.moment(entry, 0);
         Invocation {
             invocation: self.plan.invocation(entry),
             burst: entry.burst,
@@ -142,7 +140,7 @@ impl<'a> Recorder<'a> {
             first_byte: completion.first_byte,
             received: completion.received,
             connection_reused: completion.reused,
-            request_bytes: completion.wrote.then(|| request.body_bytes(&moment) as i64),
+            request_bytes: completion.request_bytes,
             response_bytes: completion.response_bytes.and_then(|bytes| i64::try_from(bytes).ok()),
             status: completion.status.map(i64::from),
             ..self.templates[entry.stream].clone()
@@ -156,7 +154,7 @@ impl<'a> Recorder<'a> {
         let ended = counters.ended.load(Ordering::Relaxed);
         Progress {
             elapsed_s: elapsed.as_secs_f64(),
-            scheduled: self.plan.extent.total,
+            scheduled: self.plan.total(),
             sent,
             done: ended,
             in_flight: sent.saturating_sub(ended),

@@ -1,5 +1,8 @@
 //! The load generator against real servers on this machine.
 
 mod answers;
+mod closed_loop;
+mod connections;
 mod open_loop;
 mod support;
+mod tls_server;

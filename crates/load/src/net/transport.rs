@@ -1,0 +1,47 @@
+//! What carries the bytes of a connection.
+
+use std::io::{self, Read, Write};
+
+use socket2::Socket;
+
+use super::tls::Tls;
+
+/// A socket, with or without TLS on it.
+pub struct Transport {
+    pub socket: Socket,
+    pub tls: Option<Box<Tls>>,
+}
+
+impl Transport {
+    pub fn plain(socket: Socket) -> Self {
+        Self { socket, tls: None }
+    }
+
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.socket.read(buffer),
+            Some(tls) => tls.read(&self.socket, buffer),
+        }
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.socket.write(bytes),
+            Some(tls) => tls.write(&self.socket, bytes),
+        }
+    }
+
+    /// Sends what was taken before; true when nothing is left.
+    pub fn flush(&mut self) -> io::Result<bool> {
+        match &mut self.tls {
+            None => Ok(true),
+            Some(tls) => tls.flush(&self.socket),
+        }
+    }
+
+    /// Whether a read that brought less than it asked for has emptied the socket, so that whatever
+    /// comes later is a new event.
+    pub fn short_read_is_last(&self) -> bool {
+        self.tls.is_none()
+    }
+}

@@ -1,0 +1,112 @@
+//! Which connection a request goes out on.
+
+use super::OpenLoop;
+use super::connections::{Phase, Protocol};
+use crate::config::HttpVersion;
+use crate::plan::Entry;
+
+/// Requests that may wait for one HTTP/2 connection to stand: what servers usually take at once,
+/// and say only when it stands.
+const USUAL_CONCURRENCY: usize = 100;
+
+impl OpenLoop<'_> {
+    /// Whether the number of connections allows a request. Only a limit that was asked for holds
+    /// requests back; they wait in the schedule, and their rows show it.
+    pub(super) fn may_send(&mut self) -> bool {
+        let Some(limit) = self.plan.max_connections else {
+            return true;
+        };
+        // An idle connection to another host can make room.
+        self.connections.open() < limit
+            || self.stations.iter().any(|station| !station.idle.is_empty())
+            || (0..self.stations.len()).any(|endpoint| self.session_with_room(endpoint).is_some())
+    }
+
+    /// Sends the request that is due since `scheduled`.
+    pub(super) fn send(&mut self, scheduled: i64, entry: Entry, client: Option<u32>) {
+        let endpoint = self.plan.target(&entry).endpoint;
+        let key = self.begin(scheduled, entry, client);
+        if self.keeps_connections() {
+            if self.place_on_session(endpoint, key) {
+                return;
+            }
+            while let Some(slot) = self.take_idle(endpoint) {
+                if self.send_http1(slot, key) {
+                    return;
+                }
+                // The server had closed it, and nothing of the request went out: no attempt was
+                // made as yet.
+                self.close(slot);
+            }
+        }
+        self.open_for(endpoint, Some(key));
+    }
+
+    /// Puts a request on a session of the endpoint, if one takes it.
+    fn place_on_session(&mut self, endpoint: usize, key: u32) -> bool {
+        let Some(slot) = self.session_with_room(endpoint) else {
+            return false;
+        };
+        let connection = self.connections.get(slot);
+        if connection.phase == Phase::Open {
+            self.send_http2(slot, &[key]);
+        } else {
+            connection.waiting.push(key);
+            self.exchanges[key as usize].connection = Some(slot);
+        }
+        true
+    }
+
+    /// Of the endpoint's sessions that take another request, the one that has the fewest.
+    fn session_with_room(&mut self, endpoint: usize) -> Option<u32> {
+        let mut best: Option<(usize, u32)> = None;
+        for &slot in &self.stations[endpoint].sessions {
+            let connection = self.connections.get(slot);
+            let Protocol::Http2(session) = &mut connection.protocol else {
+                continue;
+            };
+            let waiting = connection.waiting.len();
+            let (load, room) = match connection.phase {
+                Phase::Open => (session.open_streams(), session.capacity() > 0),
+                _ => (waiting, waiting < USUAL_CONCURRENCY),
+            };
+            if room && best.is_none_or(|(least, _)| load < least) {
+                best = Some((load, slot));
+            }
+        }
+        best.map(|(_, slot)| slot)
+    }
+
+    fn take_idle(&mut self, endpoint: usize) -> Option<u32> {
+        let slot = self.stations[endpoint].idle.pop()?;
+        self.connections.get(slot).idle_at = None;
+        Some(slot)
+    }
+
+    /// Makes a connection available for later requests.
+    pub(super) fn rest(&mut self, slot: u32) {
+        let connection = self.connections.get(slot);
+        let idle = &mut self.stations[connection.endpoint].idle;
+        connection.idle_at = Some(idle.len());
+        idle.push(slot);
+    }
+
+    /// Closes a connection of any endpoint that is idle, if there is one.
+    pub(super) fn make_room(&mut self) -> bool {
+        let Some(slot) = self.stations.iter().find_map(|station| station.idle.last().copied())
+        else {
+            return false;
+        };
+        self.close(slot);
+        true
+    }
+
+    /// Whether a new connection of the endpoint is for HTTP/2 before the server has said so.
+    pub(super) fn expects_http2(&self, endpoint: usize) -> bool {
+        match self.plan.endpoints[endpoint].version {
+            HttpVersion::Http1 => false,
+            HttpVersion::Http2 => true,
+            HttpVersion::Auto => self.stations[endpoint].speaks_http2,
+        }
+    }
+}

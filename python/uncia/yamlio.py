@@ -85,6 +85,10 @@ class Document:
                 return found
         return 1
 
+    def with_data(self, data: Any) -> Document:
+        """Other data whose keys stand on the same lines, so far as they have the same names."""
+        return Document(self.name, data, self._lines)
+
     def error(
         self,
         path: KeyPath,

@@ -1,0 +1,105 @@
+"""``uncia workload``: workload files, and those of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    from uncia.workload.importers import Imported
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands ``workload ...`` to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Workload files, and those of other tools.")
+    app.add_typer(group, name="workload")
+
+    @group.command("import")
+    def import_(
+        file: Path = typer.Argument(help="A FaaSProfiler workload or STeLLAR experiment (JSON)."),
+        origin: str | None = typer.Option(
+            None,
+            "--from",
+            help="faasprofiler or stellar [default: found out].",
+            show_default=False,
+        ),
+        out: Path | None = typer.Option(
+            None, help="Where it goes [default: standard output].", show_default=False
+        ),
+        platform: str = typer.Option("embedded", help="Of an experiment file."),
+        openwhisk: str | None = typer.Option(
+            None,
+            help="https://HOST of the OpenWhisk of a FaaSProfiler workload.",
+            show_default=False,
+        ),
+        runtime: str | None = typer.Option(
+            None,
+            help="Of all functions, instead of runtimes that the platform does not have.",
+            show_default=False,
+        ),
+        skip_unsupported: bool = typer.Option(
+            False, "--skip-unsupported", help="Leave out what cannot be carried over."
+        ),
+        force: bool = typer.Option(False, "--force", help="Overwrite the file of --out."),
+    ) -> None:
+        """Turn a FaaSProfiler workload or a STeLLAR experiment into Uncia's YAML.
+
+        A FaaSProfiler workload becomes a workload file (uncia load FILE), a STeLLAR experiment an
+        experiment file (uncia run FILE). What the original silently ignored is told on standard
+        error; unknown keys are errors.
+        """
+        from uncia.workload import importers
+
+        if out is not None and out.exists() and not force:
+            raise UnciaError(f"{out} exists already", hint="Name another, or use --force.")
+        options = importers.Options(
+            platform=platform, openwhisk=openwhisk, runtime=runtime, skip=skip_unsupported
+        )
+        imported = importers.convert(file, name=origin, options=options)
+        text = _text(file, imported)
+        _check(text, imported, file if out is None else out)
+        for warning in imported.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        if out is None:
+            typer.echo(text, nl=False)
+            return
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UnciaError(f"{out} cannot be written: {error.strerror or error}") from error
+        command = "load" if imported.kind == "workload" else "run"
+        typer.echo(f"{out} is written. Next: uncia {command} {out}", err=True)
+
+
+def _text(file: Path, imported: Imported) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """No references: what is alike is written twice."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    head = [f"# From {file.name}."]
+    head += [f"# * {warning}" for warning in imported.warnings]
+    body = yaml.dump(imported.data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return "\n".join(head) + "\n\n" + body
+
+
+def _check(text: str, imported: Imported, shown: Path) -> None:
+    """The result is read as its user will read it."""
+    from uncia import yamlio
+
+    document = yamlio.load(text, name=str(shown))
+    if imported.kind == "experiment":
+        from uncia.experiment import model
+
+        model.check(document)
+    else:
+        from uncia.workload import model as workload
+
+        workload.check(document)

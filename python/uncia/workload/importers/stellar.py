@@ -1,0 +1,385 @@
+"""STeLLAR's experiments (Ustiugov et al., IISWC 2021): the client's JSON.
+
+Each sub-experiment becomes an experiment. STeLLAR visits its endpoints one after another and waits
+for each burst's answers, so its interval grows with them; here the times are fixed beforehand. Of P
+replicas each is sent a burst every interval, replica k (from 0) k / P of the interval later, which
+is what the interval and the round-robin of the paper (section V) mean when answers are quick.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from uncia import yamlio
+from uncia.errors import UnciaError
+from uncia.forms import Form
+from uncia.units import format_duration, parse_duration
+from uncia.workload.importers.base import Imported, Number, Options, duration, name_of
+
+NAME: Final = "stellar"
+DESCRIPTION: Final = "STeLLAR's experiment configurations (JSON)"
+
+_SEED: Final = 1
+_DEFAULT_MEMORY_MB: Final = 128
+# The runtimes of STeLLAR that the embedded platform has too, by how their names begin.
+_RUNTIMES: Final = {"python": "python", "nodejs": "node", "node": "node"}
+# Which runtime a function of STeLLAR's is written in, by its name's ending.
+_LANGUAGES: Final = {"py": "python", "node": "node", "nodejs": "node"}
+_COMPUTED: Final = ("ID", "BusySpinIncrements", "Endpoints", "Routes")
+
+
+class SubExperiment(Form):
+    """One entry of ``SubExperiments``."""
+
+    Title: str = ""
+    Function: str = "producer-consumer"
+    Handler: str | None = None
+    Runtime: str | None = None
+    PackageType: str = "Zip"
+    PackagePattern: str | None = None
+    Bursts: int = Field(0, ge=0)
+    BurstSizes: list[int] = Field(default_factory=list)
+    IATSeconds: Number = Fraction(0)
+    IATType: Literal["stochastic", "deterministic", "step"] = "stochastic"
+    DesiredServiceTimes: list[str] = Field(default_factory=list)
+    PayloadLengthBytes: int = Field(0, ge=0)
+    Parallelism: int = Field(1, ge=0)
+    FunctionMemoryMB: int = Field(0, ge=0)
+    FunctionImageSizeMB: Number = Fraction(0)
+    DataTransferChainLength: int = Field(1, ge=0)
+    StorageTransfer: bool = False
+    SnapStartEnabled: bool = False
+    CPUBoostEnabled: bool = False
+    Visualization: str | None = None
+    ID: Any = None
+    BusySpinIncrements: Any = None
+    Endpoints: Any = None
+    Routes: Any = None
+
+
+class Config(Form):
+    """The whole file."""
+
+    Sequential: bool = False
+    Provider: str = "aws"
+    Runtime: str | None = None
+    SubExperiments: list[SubExperiment] = Field(min_length=1)
+
+
+def recognises(data: dict[str, Any]) -> bool:
+    """Whether a file looks like STeLLAR's."""
+    return any(key.lower() == "subexperiments" for key in data)
+
+
+def convert(document: yamlio.Document, options: Options) -> Imported:
+    """A STeLLAR configuration as an experiment file.
+
+    :raises UnciaError: unknown keys, bad values, or what Uncia does not have (file, line, key).
+    """
+    config = yamlio.validate(Config, _spelled(document))
+    imported = Imported("experiment", {})
+    _warn_of_the_whole(config, options, imported)
+    builder = _Builder(document, config, options, imported)
+    for position in range(len(config.SubExperiments)):
+        builder.add(position)
+    if not builder.experiments:
+        raise document.error(("SubExperiments",), "nothing is left that could be carried over")
+    imported.data = {
+        "name": name_of(f"stellar-{config.SubExperiments[0].Title or 'experiment'}"),
+        "description": "STeLLAR's experiment",
+        "seed": _SEED,
+        "platform": {"kind": options.platform},
+        "functions": builder.functions,
+        "experiments": builder.experiments,
+    }
+    return imported
+
+
+def _spelled(document: yamlio.Document) -> yamlio.Document:
+    """The document with keys as STeLLAR spells them: Go takes them in any case."""
+
+    def respell(data: Any, form: type[Form]) -> Any:
+        if not isinstance(data, dict):
+            return data
+        known = {key.lower(): key for key in form.model_fields}
+        return {known.get(key.lower(), key): value for key, value in data.items()}
+
+    data = respell(document.data, Config)
+    if isinstance(data.get("SubExperiments"), list):
+        data["SubExperiments"] = [respell(sub, SubExperiment) for sub in data["SubExperiments"]]
+    return document.with_data(data)
+
+
+def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> None:
+    if not config.Sequential and len(config.SubExperiments) > 1:
+        imported.warnings.append(
+            "Sequential is false: the original runs the sub-experiments at the same time, in which"
+            " they disturb one another; here they run one after another"
+        )
+    imported.warnings.append(
+        f"Provider {config.Provider!r}: the file is for the platform {options.platform!r}"
+        " (--platform)"
+    )
+    imported.warnings.append(
+        "the original waits one interval before the first burst; here it is sent at the start"
+    )
+
+
+class _Builder:
+    """Collects functions and experiments."""
+
+    def __init__(
+        self, document: yamlio.Document, config: Config, options: Options, imported: Imported
+    ) -> None:
+        self.document = document
+        self.config = config
+        self.options = options
+        self.imported = imported
+        self.functions: dict[str, Any] = {}
+        self.experiments: dict[str, Any] = {}
+        self._names: dict[tuple[object, ...], str] = {}
+
+    def add(self, position: int) -> None:
+        """Carries one sub-experiment over."""
+        sub = self.config.SubExperiments[position]
+        at: yamlio.KeyPath = ("SubExperiments", position)
+        try:
+            self._check(at, sub)
+            runtime = self._runtime(at, sub)
+            service = self._service_times(at, sub)
+        except UnciaError as error:
+            if not self.options.skip:
+                raise
+            self.imported.warnings.append(f"{error}; the sub-experiment is left out")
+            return
+        self._warn(at, sub)
+        name = self._name(sub)
+        self.experiments[name] = self._experiment(at, name, sub, runtime, service)
+
+    def _name(self, sub: SubExperiment) -> str:
+        title = sub.Title or sub.Function
+        wanted = name_of(title)
+        if wanted in self.experiments:
+            sizes = "-".join(map(str, sub.BurstSizes[:3]))
+            wanted = name_of(f"{title}-burst{sizes}", self.experiments)
+        return wanted
+
+    def _check(self, at: yamlio.KeyPath, sub: SubExperiment) -> None:
+        """What Uncia does not have, and what the original fails with."""
+        refuse = self.document.error
+        if sub.DataTransferChainLength > 1:
+            raise refuse((*at, "DataTransferChainLength"), "chains of functions are not to be had")
+        for key in ("StorageTransfer", "SnapStartEnabled", "CPUBoostEnabled"):
+            if getattr(sub, key):
+                raise refuse((*at, key), f"the platform {self.options.platform} has no such thing")
+        if sub.Bursts == 0:
+            raise refuse((*at, "Bursts"), "no bursts: nothing would be sent")
+        if not sub.BurstSizes:
+            raise refuse((*at, "BurstSizes"), "the original fails without burst sizes")
+        for position, size in enumerate(sub.BurstSizes):
+            if size < 1:
+                raise refuse((*at, "BurstSizes", position), "a burst has at least one request")
+        if sub.IATSeconds <= 0:
+            raise refuse((*at, "IATSeconds"), "bursts need an interval above 0 s between them")
+        if sub.FunctionImageSizeMB < 0:
+            raise refuse((*at, "FunctionImageSizeMB"), "a size is not negative")
+
+    def _runtime(self, at: yamlio.KeyPath, sub: SubExperiment) -> str:
+        if self.options.runtime is not None:
+            return self.options.runtime
+        named = sub.Runtime or self.config.Runtime
+        if named is None:
+            for ending, language in _LANGUAGES.items():
+                if sub.Function.endswith(ending):
+                    return language
+        for beginning, language in _RUNTIMES.items():
+            if named is not None and named.lower().startswith(beginning):
+                return language
+        key = "Runtime" if sub.Runtime is not None else "Function"
+        raise self.document.error(
+            (*at, key),
+            f"the runtime of {sub.Function!r} ({named or 'Go, the default'}) is not to be had on"
+            f" the platform {self.options.platform}",
+            hint="Measure another runtime instead, if that will do: --runtime python.",
+        )
+
+    def _service_times(self, at: yamlio.KeyPath, sub: SubExperiment) -> list[int]:
+        """In nanoseconds, cycled by rounds as the original's documentation says."""
+        times = []
+        for position, text in enumerate(sub.DesiredServiceTimes):
+            try:
+                times.append(parse_duration(text))
+            except ValueError as error:
+                path = (*at, "DesiredServiceTimes", position)
+                raise self.document.error(path, str(error)) from error
+        if not times:
+            path = (*at, "DesiredServiceTimes")
+            raise self.document.error(path, "the original fails without service times")
+        return times
+
+    def _warn(self, at: yamlio.KeyPath, sub: SubExperiment) -> None:
+        here = f"SubExperiments[{at[1]}]"
+        warn = self.imported.warnings.append
+        if sub.FunctionMemoryMB:
+            warn(
+                f"{here}.FunctionMemoryMB: the original ignores it when it deploys itself; here"
+                f" functions get {sub.FunctionMemoryMB} MB"
+            )
+        if sub.PackageType != "Zip":
+            warn(
+                f"{here}.PackageType {sub.PackageType!r}: the original ignores it on AWS; left out"
+            )
+        given = sub.model_fields_set
+        for key in _COMPUTED:
+            if key in given:
+                warn(f"{here}.{key}: the original overwrites it; left out")
+        for key in ("Handler", "PackagePattern", "Visualization"):
+            if key in given:
+                warn(f"{here}.{key}: Uncia has its own; left out")
+        if sub.PayloadLengthBytes and sub.DataTransferChainLength <= 1:
+            warn(f"{here}.PayloadLengthBytes: the original uses it within chains alone; left out")
+        if len(set(sub.DesiredServiceTimes)) > 1:
+            warn(
+                f"{here}.DesiredServiceTimes: taken in turn, round by round, as documented; the"
+                " original stays at the last"
+            )
+        fractional = sub.IATSeconds.denominator != 1
+        if fractional and sub.IATType != "stochastic":
+            whole = int(sub.IATSeconds)
+            warn(f"{here}.IATSeconds: the original cuts it to {whole} s; here it is kept")
+        if sub.IATType == "step":
+            warn(f"{here}.IATType step: the original's first step is its last: a fixed interval")
+        if sub.IATType == "stochastic" and sub.IATSeconds <= 1:
+            warn(
+                f"{here}.IATType stochastic: up to 1 s the original's gaps are constant or"
+                " negative; here the interval is fixed"
+            )
+
+    def _experiment(
+        self,
+        at: yamlio.KeyPath,
+        name: str,
+        sub: SubExperiment,
+        runtime: str,
+        service: Sequence[int],
+    ) -> dict[str, Any]:
+        replicas = max(1, sub.Parallelism)
+        in_turn = replicas > 1 and set(sub.BurstSizes) == {1} and not self._is_random(sub)
+        description = {"description": f"STeLLAR's {sub.Title}"} if sub.Title else {}
+        wait = (
+            {"wait": format_duration(service[0])} if len(set(service)) == 1 and service[0] else {}
+        )
+        streams: list[dict[str, Any]] = []
+        if in_turn and len(set(service)) == 1:
+            interval = sub.IATSeconds / replicas
+            streams = [
+                self._stream(
+                    self._function(sub, runtime, service[0], replicas),
+                    self._bursts(sub, [1], sub.Bursts, interval),
+                    service[0],
+                )
+            ]
+        else:
+            for replica in range(min(replicas, sub.Bursts)):
+                alone = None if replicas == 1 else replica
+                streams.extend(self._replica(sub, runtime, service, replicas, alone))
+        if len(streams) == 1 and "start" not in streams[0]:
+            return {**description, **wait, **streams[0]}
+        return {**description, **wait, "mix": streams}
+
+    def _replica(
+        self,
+        sub: SubExperiment,
+        runtime: str,
+        service: Sequence[int],
+        replicas: int,
+        replica: int | None,
+    ) -> Iterator[dict[str, Any]]:
+        """The streams of one replica: one for each service time."""
+        rounds = len(range(replica or 0, sub.Bursts, replicas))
+        offset = sub.IATSeconds * (replica or 0) / replicas
+        turns = [service[0]] if len(set(service)) == 1 else list(service)
+        for turn, time in enumerate(turns):
+            bursts = len(range(turn, rounds, len(turns)))
+            if not bursts:
+                continue
+            # Round r has size r mod n; of every len(turns)th round the sizes come in this order.
+            cycle = math.lcm(len(sub.BurstSizes), len(turns)) // len(turns)
+            sizes = [
+                sub.BurstSizes[(turn + k * len(turns)) % len(sub.BurstSizes)] for k in range(cycle)
+            ]
+            stream = self._stream(
+                self._function(sub, runtime, time, 1, replica),
+                self._bursts(sub, sizes, bursts, sub.IATSeconds, len(turns)),
+                time,
+            )
+            start = offset + turn * sub.IATSeconds
+            if start:
+                stream["start"] = duration(start)
+            yield stream
+
+    def _stream(self, function: str, arrivals: dict[str, Any], service_ns: int) -> dict[str, Any]:
+        parameters = {"parameters": {"cpu": format_duration(service_ns)}} if service_ns else {}
+        return {"function": function, "arrivals": arrivals, **parameters}
+
+    @staticmethod
+    def _is_random(sub: SubExperiment) -> bool:
+        return sub.IATType == "stochastic" and sub.IATSeconds > 1
+
+    def _bursts(
+        self,
+        sub: SubExperiment,
+        sizes: Sequence[int],
+        bursts: int,
+        interval: Fraction,
+        stride: int = 1,
+    ) -> dict[str, Any]:
+        """Every ``stride``th burst of the sub-experiment's rhythm."""
+        arrivals: dict[str, Any] = {"kind": "burst", "sizes": list(sizes), "bursts": bursts}
+        if bursts == 1:
+            return arrivals
+        if self._is_random(sub):
+            # x + Exp(mean ln x), which the original's getSpinTime draws.
+            mean = Fraction(math.log(float(interval))).limit_denominator(10**9)
+            arrivals["gap"] = {
+                "distribution": "exponential",
+                "mean": duration(mean * stride),
+                "shift": duration(interval * stride),
+            }
+        else:
+            arrivals["interval"] = duration(interval * stride)
+        return arrivals
+
+    def _function(
+        self,
+        sub: SubExperiment,
+        runtime: str,
+        service_ns: int,
+        replicas: int,
+        replica: int | None = None,
+    ) -> str:
+        """The name of the function that serves a stream, new or met before."""
+        memory = sub.FunctionMemoryMB or _DEFAULT_MEMORY_MB
+        function: dict[str, Any] = {
+            "source": "spin" if service_ns else "hello",
+            "runtime": runtime,
+            "memory": f"{memory}MB",
+        }
+        if sub.FunctionImageSizeMB:
+            size = round(sub.FunctionImageSizeMB * (1 << 20))
+            function["filler"] = f"{size}B"
+        if replicas > 1:
+            function["replicas"] = replicas
+        # Replicas are alike, and yet functions of their own.
+        identity = (sub.Function, replica, *function.values())
+        if identity not in self._names:
+            suffix = "" if replica is None else f"-{replica}"
+            name = name_of(f"{sub.Function}-{memory}{suffix}", self.functions)
+            self._names[identity] = name
+            self.functions[name] = function
+        return self._names[identity]

@@ -1,0 +1,315 @@
+"""Files of FaaSProfiler and STeLLAR become Uncia's, and say what the original ignored."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from uncia import yamlio
+from uncia.cli import build
+from uncia.errors import UnciaError
+from uncia.experiment import model as experiment
+from uncia.workload import importers
+from uncia.workload import model as workload
+
+PROFILER: dict[str, Any] = {
+    "test_name": "example_test",
+    "test_duration_in_seconds": 15,
+    "random_seed": 100,
+    "blocking_cli": False,
+    "endpoint": "generic",
+    "instances": {
+        "instance1": {
+            "application": "example_app1",
+            "url": "http://127.0.0.1:8080/f",
+            "data": {"message": "sample.png"},
+            "distribution": "Uniform",
+            "rate": 1,
+            "activity_window": [5, 10],
+        },
+        "instance2": {
+            "application": "example_app2",
+            "url": "http://127.0.0.1:8080/g",
+            "data": {},
+            "distribution": "Poisson",
+            "rate": 0.1,
+        },
+    },
+    "perf_monitoring": {"runtime_script": None, "post_script": None},
+}
+
+STELLAR: dict[str, Any] = {
+    "Sequential": True,
+    "Provider": "aws",
+    "Runtime": "python3.9",
+    "SubExperiments": [
+        {
+            "Title": "warm",
+            "Function": "hellopy",
+            "Bursts": 12,
+            "BurstSizes": [1, 10],
+            "IATSeconds": 3,
+            "IATType": "deterministic",
+            "DesiredServiceTimes": ["0ms"],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes an original, with some keys changed, and gives its path."""
+
+    def write(base: dict[str, Any], **changes: Any) -> Path:
+        path = tmp_path / "original.json"
+        path.write_text(json.dumps({**base, **changes}, indent="\t"))
+        return path
+
+    return write
+
+
+def sub(**changes: Any) -> list[dict[str, Any]]:
+    return [{**STELLAR["SubExperiments"][0], **changes}]
+
+
+def instance(**changes: Any) -> dict[str, Any]:
+    changed = {**PROFILER["instances"]["instance2"], **changes}
+    return {"one": {key: value for key, value in changed.items() if value is not ...}}
+
+
+def read(imported: importers.Imported) -> Any:
+    """What Uncia makes of the result."""
+    document = yamlio.load(yaml.safe_dump(imported.data))
+    form = experiment if imported.kind == "experiment" else workload
+    return form.check(document)
+
+
+def test_a_profiler_workload(write: Callable[..., Path]) -> None:
+    imported = importers.convert(write(PROFILER))
+    file = read(imported)
+    assert imported.kind == "workload"
+    assert file.seed == 100
+    first, second = file.streams
+    assert first.arrivals.engine() == {
+        "kind": "windows",
+        "process": {"kind": "random_phase", "rate_per_s": "1", "duration_ns": 15_000_000_000},
+        "windows_ns": [[5_000_000_000, 10_000_000_000]],
+    }
+    assert second.arrivals.engine() == {
+        "kind": "poisson",
+        "rate_per_s": "0.1",
+        "duration_ns": 15_000_000_000,
+    }
+    function = file.functions["instance1"]
+    assert function.url == "http://127.0.0.1:8080/f"
+    assert json.loads(function.body.text) == {"message": "sample.png"}
+    assert [warning.split(":")[0] for warning in imported.warnings] == ["blocking_cli"]
+
+
+def test_gaps_are_kept_exactly_and_cut_at_the_end_of_the_test(write: Callable[..., Path]) -> None:
+    gaps = [0.1, 0.2, 0, 14.7, 0.000001]
+    path = write(PROFILER, instances=instance(interarrivals_list=gaps, activity_window=[1, 2]))
+    imported = importers.convert(path)
+    process = read(imported).streams[0].arrivals.engine()
+    assert process == {"kind": "gaps", "gaps_ns": [100_000_000, 200_000_000, 0, 14_700_000_000]}
+    ignored = [warning for warning in imported.warnings if "ignores it beside" in warning]
+    assert len(ignored) == 3, "distribution, rate and window"
+    assert any("1 of 5 requests" in warning for warning in imported.warnings)
+
+
+def test_openwhisk_needs_its_address(write: Callable[..., Path]) -> None:
+    path = write(PROFILER, endpoint="local_openwhisk", blocking_cli=True)
+    with pytest.raises(UnciaError, match="endpoint: the address of the OpenWhisk"):
+        importers.convert(path)
+    options = importers.Options(openwhisk="https://10.0.0.1/")
+    imported = importers.convert(path, options=options)
+    function = read(imported).functions["instance1"]
+    assert function.url == "https://10.0.0.1/api/v1/namespaces/_/actions/example_app1"
+    assert function.query == {"blocking": "true", "result": "true"}
+    ignored = [warning for warning in imported.warnings if "with local_openwhisk" in warning]
+    assert len(ignored) == 4, "url and data of both"
+
+
+def test_a_stellar_experiment(write: Callable[..., Path]) -> None:
+    imported = importers.convert(write(STELLAR))
+    file = read(imported)
+    warm = file.experiments["warm"]
+    assert warm.arrivals.engine()["sizes"] == [1, 10]
+    assert warm.arrivals.engine()["interval_ns"] == 3_000_000_000
+    assert warm.arrivals.engine()["bursts"] == 12
+    assert file.functions[warm.function].source == "hello"
+    assert not any("ignores" in warning for warning in imported.warnings)
+
+
+def test_replicas_keep_the_interval_of_each(write: Callable[..., Path]) -> None:
+    changed = sub(Parallelism=3, BurstSizes=[1], Bursts=10)
+    file = read(importers.convert(write(STELLAR, SubExperiments=changed)))
+    warm = file.experiments["warm"]
+    # One each second in turn: every replica each three seconds.
+    assert warm.arrivals.engine()["interval_ns"] == 1_000_000_000
+    assert warm.arrivals.engine()["bursts"] == 10
+    assert file.functions[warm.function].replicas == 3
+    changed = sub(Parallelism=3, BurstSizes=[5], Bursts=10)
+    file = read(importers.convert(write(STELLAR, SubExperiments=changed)))
+    mix = file.experiments["warm"].mix
+    assert [stream.start for stream in mix] == [0, 1_000_000_000, 2_000_000_000]
+    assert [stream.arrivals.engine()["bursts"] for stream in mix] == [4, 3, 3]
+    assert len({stream.function for stream in mix}) == 3, "each burst is for one replica"
+
+
+def test_what_stellar_ignored_is_told(write: Callable[..., Path]) -> None:
+    changed = sub(
+        FunctionMemoryMB=2048,
+        PackageType="Container",
+        BusySpinIncrements=[1],
+        IATSeconds=0.5,
+        DesiredServiceTimes=["0ms", "100ms"],
+    )
+    imported = importers.convert(write(STELLAR, SubExperiments=changed))
+    told = "\n".join(imported.warnings)
+    for key in ("FunctionMemoryMB", "PackageType", "BusySpinIncrements", "IATSeconds", "Desired"):
+        assert f"SubExperiments[0].{key}" in told, key
+    mix = read(imported).experiments["warm"].mix
+    # Odd and even rounds take turns: sizes and service times go together.
+    assert [stream.arrivals.engine()["sizes"] for stream in mix] == [[1], [10]]
+    assert [stream.arrivals.engine()["interval_ns"] for stream in mix] == [1_000_000_000] * 2
+    assert mix[1].start == 500_000_000
+
+
+def test_stochastic_gaps_are_those_of_the_original(write: Callable[..., Path]) -> None:
+    changed = sub(IATType="stochastic")
+    gap = read(importers.convert(write(STELLAR, SubExperiments=changed))).experiments["warm"]
+    assert gap.arrivals.engine()["gap"] == {
+        "distribution": "exponential",
+        "mean_ns": 1_098_612_289,  # ln 3
+        "shift_ns": 3_000_000_000,
+    }
+    changed = sub(IATType="stochastic", IATSeconds=0.5)
+    imported = importers.convert(write(STELLAR, SubExperiments=changed))
+    assert read(imported).experiments["warm"].arrivals.engine()["interval_ns"] == 500_000_000
+    assert any("constant or negative" in warning for warning in imported.warnings)
+
+
+def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
+    lower = {key.lower(): value for key, value in STELLAR["SubExperiments"][0].items()}
+    original = {"provider": "aws", "runtime": "python3.9", "subexperiments": [lower]}
+    path = write({}, **original)
+    assert "warm" in read(importers.convert(path)).experiments
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "said"),
+    [
+        (PROFILER, {"tset": 1}, "tset"),
+        (PROFILER, {"instances": instance(rat=5)}, "instances.one.rat"),
+        (PROFILER, {"instances": instance(rate="5")}, "instances.one.rate"),
+        (PROFILER, {"instances": instance(rate=-5)}, "a rate is not negative"),
+        (PROFILER, {"instances": instance(rate=0)}, "no instance sends anything"),
+        (PROFILER, {"instances": instance(rate=...)}, "needs distribution and rate"),
+        (PROFILER, {"instances": instance(url=...)}, "needs a url"),
+        (PROFILER, {"instances": instance(data=...)}, "needs data"),
+        (PROFILER, {"instances": instance(distribution="Normal")}, "instances.one.distribution"),
+        (PROFILER, {"instances": instance(activity_window=[5])}, r"a window is \[start, end\]"),
+        (PROFILER, {"instances": instance(activity_window=[9, 5])}, "ends after its start"),
+        (PROFILER, {"instances": instance(interarrivals_list=[1, -1])}, r"interarrivals_list\[1\]"),
+        (PROFILER, {"test_duration_in_seconds": 0}, "lasts longer than 0 s"),
+        (STELLAR, {"Sequentail": True}, "Sequentail"),
+        (STELLAR, {"SubExperiments": []}, "SubExperiments"),
+        (STELLAR, {"SubExperiments": sub(Burst=3)}, r"SubExperiments\[0\].Burst"),
+        (STELLAR, {"SubExperiments": sub(BurstSizes=[])}, "fails without burst sizes"),
+        (STELLAR, {"SubExperiments": sub(BurstSizes=[1, 0])}, r"BurstSizes\[1\]"),
+        (STELLAR, {"SubExperiments": sub(IATSeconds=-1)}, "an interval above 0 s"),
+        (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "DesiredServiceTimes"),
+        (STELLAR, {"SubExperiments": sub(DataTransferChainLength=2)}, "chains of functions"),
+        (STELLAR, {"SubExperiments": sub(Runtime="go1.x")}, "is not to be had"),
+        ({}, {}, "cannot be told which tool"),
+    ],
+)
+def test_bad_files_name_the_key(
+    write: Callable[..., Path], base: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UnciaError, match=said):
+        importers.convert(write(base, **changes))
+
+
+def test_the_line_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    path.write_text('{\n\t"SubExperiments": [\n\t{"Title": "x",\n\t "Bursts": "many"}]}')
+    with pytest.raises(UnciaError, match=r"w\.json:4: SubExperiments\[0\]\.Bursts"):
+        importers.convert(path)
+    path.write_text('{"SubExperiments": [1,]}')
+    with pytest.raises(UnciaError, match=r"w\.json:1: this is not valid JSON"):
+        importers.convert(path)
+    path.write_text('{"SubExperiments": NaN}')
+    with pytest.raises(UnciaError, match="NaN is not a number"):
+        importers.convert(path)
+
+
+def test_what_is_not_to_be_had_can_be_skipped(write: Callable[..., Path]) -> None:
+    chain = {**STELLAR["SubExperiments"][0], "Title": "chain", "DataTransferChainLength": 2}
+    path = write(STELLAR, SubExperiments=[*sub(), chain])
+    imported = importers.convert(path, options=importers.Options(skip=True))
+    assert list(imported.data["experiments"]) == ["warm"]
+    assert any("left out" in warning for warning in imported.warnings)
+
+
+def test_the_command_writes_a_file_that_uncia_reads(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.yaml"
+    run = CliRunner()
+    done = run.invoke(build(), ["workload", "import", str(write(STELLAR)), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "warning: Provider" in done.stderr
+    experiment.load(out)
+    again = run.invoke(build(), ["workload", "import", str(write(STELLAR)), "--out", str(out)])
+    assert isinstance(again.exception, UnciaError)
+    printed = run.invoke(build(), ["workload", "import", str(write(PROFILER))])
+    workload.check(yamlio.load(printed.stdout))
+
+
+@given(data=st.binary(max_size=300))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "any.json"
+    path.write_bytes(data)
+    with pytest.raises(UnciaError):
+        importers.convert(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_value_anywhere_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    """With one value replaced it is still a file that Uncia reads, or an error of ours."""
+    base = data.draw(st.sampled_from([PROFILER, STELLAR]))
+    changed = json.loads(json.dumps(base))
+    place: Any = changed
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(JSON)
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(changed))
+    with contextlib.suppress(UnciaError):
+        read(importers.convert(path))

@@ -1,10 +1,16 @@
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{
-    ArrayRef, BooleanBuilder, Decimal128Builder, Float64Builder, Int64Builder, ListBuilder,
-    StringBuilder, StringDictionaryBuilder, StructBuilder,
+    ArrayBuilder, ArrayRef, ArrowPrimitiveType, BooleanArray, BooleanBuilder, Decimal128Builder,
+    DictionaryArray, Float64Builder, Int32Builder, Int64Builder, ListBuilder, PrimitiveArray,
+    StringArray, StringBuilder, StructBuilder,
 };
-use arrow::datatypes::{DataType, Field, Fields, Int32Type};
+use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{
+    DataType, Decimal128Type, Field, Fields, Float64Type, Int32Type, Int64Type,
+};
 
 /// Text that repeats from row to row; cheap to clone.
 pub type Text = Arc<str>;
@@ -89,107 +95,307 @@ impl Column {
 }
 
 /// A growing column of one Rust value type.
+///
+/// A row that is passed over is null, and costs nothing: nulls are made when a later row has a
+/// value, or at the end, where a column without a single value takes its nulls from memory that
+/// all such columns share. A column that is never null must be given each row.
 pub(crate) trait Append<T> {
-    fn append(&mut self, value: T);
+    /// Gives `row` its value; rows come in ascending order.
+    fn append(&mut self, row: usize, value: T);
 }
 
-pub(crate) struct TextColumn(StringDictionaryBuilder<Int32Type>);
-pub(crate) struct IdColumn(StringBuilder);
-pub(crate) struct Int64Column(Int64Builder);
-pub(crate) struct Float64Column(Float64Builder);
-pub(crate) struct BoolColumn(BooleanBuilder);
-pub(crate) struct QuantityColumn(Decimal128Builder);
-pub(crate) struct MoneyColumn(Decimal128Builder);
-pub(crate) struct IntervalsColumn(ListBuilder<StructBuilder>);
+/// Zeros, for the values and the validity of columns that are null throughout.
+fn zeros(bytes: usize) -> Buffer {
+    const SHARED_BYTES: usize = 8_192 * size_of::<i128>();
+    static SHARED: LazyLock<Buffer> =
+        LazyLock::new(|| MutableBuffer::from_len_zeroed(SHARED_BYTES).into());
+    match bytes {
+        ..=SHARED_BYTES => SHARED.slice_with_length(0, bytes),
+        _ => MutableBuffer::from_len_zeroed(bytes).into(),
+    }
+}
 
-macro_rules! simple_column {
-    ($column:ident, $builder:ident, $value:ty) => {
+fn all_null(rows: usize) -> NullBuffer {
+    NullBuffer::new(BooleanBuffer::new(zeros(rows.div_ceil(8)), 0, rows))
+}
+
+fn null_numbers<T: ArrowPrimitiveType>(rows: usize) -> PrimitiveArray<T> {
+    let values = zeros(rows * size_of::<T::Native>());
+    PrimitiveArray::new(ScalarBuffer::new(values, 0, rows), Some(all_null(rows)))
+}
+
+macro_rules! number_column {
+    ($(#[$doc:meta])* $column:ident, $builder:ident, $value:ty, $new:expr, $nulls:expr) => {
+        $(#[$doc])*
+        pub struct $column($builder);
+
         impl $column {
             pub(crate) fn new() -> Self {
-                Self($builder::new())
+                Self($new)
             }
-            pub(crate) fn finish(&mut self) -> ArrayRef {
+
+            /// Gives `row` its value; rows come in ascending order, and those passed over are null.
+            #[inline]
+            pub fn set(&mut self, row: usize, value: $value) {
+                self.pass_to(row);
+                self.0.append_value(value);
+            }
+
+            #[inline]
+            fn pass_to(&mut self, row: usize) {
+                let passed = row - self.0.len();
+                if passed > 0 {
+                    self.0.append_nulls(passed);
+                }
+            }
+
+            pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
+                if self.0.is_empty() {
+                    return $nulls(rows);
+                }
+                self.pass_to(rows);
                 Arc::new(self.0.finish())
             }
         }
+
         impl Append<&Option<$value>> for $column {
-            fn append(&mut self, value: &Option<$value>) {
-                self.0.append_option(*value);
+            #[inline]
+            fn append(&mut self, row: usize, value: &Option<$value>) {
+                if let Some(value) = value {
+                    self.set(row, *value);
+                }
             }
         }
+
         impl Append<&$value> for $column {
-            fn append(&mut self, value: &$value) {
-                self.0.append_value(*value);
+            #[inline]
+            fn append(&mut self, row: usize, value: &$value) {
+                self.set(row, *value);
             }
         }
     };
 }
 
-simple_column!(Int64Column, Int64Builder, i64);
-simple_column!(Float64Column, Float64Builder, f64);
-simple_column!(BoolColumn, BooleanBuilder, bool);
+fn decimals(scale: i8) -> Decimal128Builder {
+    Decimal128Builder::new()
+        .with_precision_and_scale(DECIMAL_PRECISION, scale)
+        .expect("38 digits is what Decimal128 holds")
+}
+
+fn null_decimals(kind: ColumnKind, rows: usize) -> ArrayRef {
+    Arc::new(null_numbers::<Decimal128Type>(rows).with_data_type(kind.data_type()))
+}
+
+fn null_bools(rows: usize) -> ArrayRef {
+    let values = BooleanBuffer::new(zeros(rows.div_ceil(8)), 0, rows);
+    Arc::new(BooleanArray::new(values, Some(all_null(rows))))
+}
+
+number_column!(
+    /// A column of [`ColumnKind::Int64`].
+    Int64Column,
+    Int64Builder,
+    i64,
+    Int64Builder::new(),
+    |rows| Arc::new(null_numbers::<Int64Type>(rows))
+);
+number_column!(
+    /// A column of [`ColumnKind::Float64`].
+    Float64Column,
+    Float64Builder,
+    f64,
+    Float64Builder::new(),
+    |rows| Arc::new(null_numbers::<Float64Type>(rows))
+);
+number_column!(
+    /// A column of [`ColumnKind::Bool`].
+    BoolColumn,
+    BooleanBuilder,
+    bool,
+    BooleanBuilder::new(),
+    null_bools
+);
+number_column!(
+    /// A column of [`ColumnKind::Quantity`].
+    QuantityColumn,
+    Decimal128Builder,
+    i128,
+    decimals(0),
+    |rows| null_decimals(ColumnKind::Quantity, rows)
+);
+number_column!(
+    /// A column of [`ColumnKind::Money`].
+    MoneyColumn,
+    Decimal128Builder,
+    i128,
+    decimals(MONEY_SCALE),
+    |rows| null_decimals(ColumnKind::Money, rows)
+);
+
+/// Texts whose keys a column of text remembers without hashing; a power of two.
+const RECENT_TEXTS: usize = 8;
+
+/// A column of [`ColumnKind::Text`].
+pub struct TextColumn {
+    keys: Int32Builder,
+    values: StringBuilder,
+    index: HashMap<Text, i32>,
+    /// Texts by their address: most rows repeat one of few texts that are the same in memory, too.
+    recent: [Option<(Text, i32)>; RECENT_TEXTS],
+}
 
 impl TextColumn {
     pub(crate) fn new() -> Self {
-        Self(StringDictionaryBuilder::new())
+        Self {
+            keys: Int32Builder::new(),
+            values: StringBuilder::new(),
+            index: HashMap::new(),
+            recent: Default::default(),
+        }
     }
-    pub(crate) fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
+
+    /// Gives `row` its value; rows come in ascending order, and those passed over are null.
+    #[inline]
+    pub fn set(&mut self, row: usize, text: &Text) {
+        // An allocation's address is a multiple of 16.
+        let place = (text.as_ptr().addr() >> 4) % RECENT_TEXTS;
+        let key = match &self.recent[place] {
+            Some((known, key)) if Arc::ptr_eq(known, text) => *key,
+            _ => self.look_up(place, text),
+        };
+        self.pass_to(row);
+        self.keys.append_value(key);
+    }
+
+    fn look_up(&mut self, place: usize, text: &Text) -> i32 {
+        let key = match self.index.get(text) {
+            Some(key) => *key,
+            None => {
+                let key = i32::try_from(self.index.len()).expect("a batch has fewer rows");
+                self.values.append_value(text);
+                self.index.insert(text.clone(), key);
+                key
+            }
+        };
+        self.recent[place] = Some((text.clone(), key));
+        key
+    }
+
+    #[inline]
+    fn pass_to(&mut self, row: usize) {
+        let passed = row - self.keys.len();
+        if passed > 0 {
+            self.keys.append_nulls(passed);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
+        let keys = if self.keys.is_empty() {
+            null_numbers::<Int32Type>(rows)
+        } else {
+            self.pass_to(rows);
+            self.keys.finish()
+        };
+        self.index.clear();
+        self.recent = Default::default();
+        Arc::new(DictionaryArray::new(keys, Arc::new(self.values.finish())))
     }
 }
+
 impl Append<&Option<Text>> for TextColumn {
-    fn append(&mut self, value: &Option<Text>) {
-        self.0.append_option(value.as_deref());
+    #[inline]
+    fn append(&mut self, row: usize, value: &Option<Text>) {
+        if let Some(text) = value {
+            self.set(row, text);
+        }
     }
 }
+
 impl Append<&Text> for TextColumn {
-    fn append(&mut self, value: &Text) {
-        self.0.append_value(value);
+    #[inline]
+    fn append(&mut self, row: usize, value: &Text) {
+        self.set(row, value);
     }
 }
+
+/// A column of [`ColumnKind::Id`].
+pub struct IdColumn(StringBuilder);
 
 impl IdColumn {
     pub(crate) fn new() -> Self {
         Self(StringBuilder::new())
     }
-    pub(crate) fn finish(&mut self) -> ArrayRef {
+
+    /// Gives `row` its value; rows come in ascending order, and those passed over are null.
+    pub fn set(&mut self, row: usize, text: &str) {
+        self.pass_to(row);
+        self.0.append_value(text);
+    }
+
+    /// Like [`IdColumn::set`], for `prefix` followed by `number` in decimal digits.
+    #[inline]
+    pub fn set_numbered(&mut self, row: usize, prefix: &str, number: u64) {
+        self.pass_to(row);
+        let mut digits = Digits::default();
+        // What is written so far becomes the row's value when a value is appended; writing to
+        // memory does not fail.
+        let _ = self.0.write_str(prefix);
+        self.0.append_value(digits.of(number));
+    }
+
+    fn pass_to(&mut self, row: usize) {
+        let passed = row - self.0.len();
+        if passed > 0 {
+            self.0.append_nulls(passed);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
+        if self.0.is_empty() {
+            let offsets = OffsetBuffer::new(ScalarBuffer::new(zeros((rows + 1) * 4), 0, rows + 1));
+            return Arc::new(StringArray::new(offsets, zeros(0), Some(all_null(rows))));
+        }
+        self.pass_to(rows);
         Arc::new(self.0.finish())
     }
 }
+
 impl Append<&Option<String>> for IdColumn {
-    fn append(&mut self, value: &Option<String>) {
-        self.0.append_option(value.as_deref());
+    #[inline]
+    fn append(&mut self, row: usize, value: &Option<String>) {
+        if let Some(text) = value {
+            self.set(row, text);
+        }
     }
 }
+
 impl Append<&String> for IdColumn {
-    fn append(&mut self, value: &String) {
-        self.0.append_value(value);
+    fn append(&mut self, row: usize, value: &String) {
+        self.set(row, value);
     }
 }
 
-macro_rules! decimal_column {
-    ($column:ident, $scale:expr) => {
-        impl $column {
-            pub(crate) fn new() -> Self {
-                let builder = Decimal128Builder::new()
-                    .with_precision_and_scale(DECIMAL_PRECISION, $scale)
-                    .expect("38 digits is what Decimal128 holds");
-                Self(builder)
-            }
-            pub(crate) fn finish(&mut self) -> ArrayRef {
-                Arc::new(self.0.finish())
-            }
-        }
-        impl Append<&Option<i128>> for $column {
-            fn append(&mut self, value: &Option<i128>) {
-                self.0.append_option(*value);
+/// Room for the decimal digits of a number.
+#[derive(Default)]
+struct Digits([u8; 20]);
+
+impl Digits {
+    fn of(&mut self, mut number: u64) -> &str {
+        let mut first = self.0.len();
+        loop {
+            first -= 1;
+            self.0[first] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
             }
         }
-    };
+        std::str::from_utf8(&self.0[first..]).expect("digits are ASCII")
+    }
 }
 
-decimal_column!(QuantityColumn, 0);
-decimal_column!(MoneyColumn, MONEY_SCALE);
+/// A column of [`ColumnKind::Intervals`].
+pub struct IntervalsColumn(ListBuilder<StructBuilder>);
 
 impl IntervalsColumn {
     pub(crate) fn new() -> Self {
@@ -197,16 +403,10 @@ impl IntervalsColumn {
         let item = Arc::new(Field::new("item", DataType::Struct(fields.clone()), false));
         Self(ListBuilder::new(StructBuilder::from_fields(fields, 0)).with_field(item))
     }
-    pub(crate) fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
-    }
-}
-impl Append<&Option<Vec<(i64, i64)>>> for IntervalsColumn {
-    fn append(&mut self, value: &Option<Vec<(i64, i64)>>) {
-        let Some(intervals) = value else {
-            self.0.append_null();
-            return;
-        };
+
+    /// Gives `row` its value; rows come in ascending order, and those passed over are null.
+    pub fn set(&mut self, row: usize, intervals: &[(i64, i64)]) {
+        self.pass_to(row);
         let items = self.0.values();
         for (start, end) in intervals {
             for (index, time) in [start, end].into_iter().enumerate() {
@@ -218,5 +418,94 @@ impl Append<&Option<Vec<(i64, i64)>>> for IntervalsColumn {
             items.append(true);
         }
         self.0.append(true);
+    }
+
+    fn pass_to(&mut self, row: usize) {
+        for _ in self.0.len()..row {
+            self.0.append_null();
+        }
+    }
+
+    pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
+        self.pass_to(rows);
+        Arc::new(self.0.finish())
+    }
+}
+
+impl Append<&Option<Vec<(i64, i64)>>> for IntervalsColumn {
+    fn append(&mut self, row: usize, value: &Option<Vec<(i64, i64)>>) {
+        if let Some(intervals) = value {
+            self.set(row, intervals);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array, Decimal128Array, Int64Array};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn digits_are_those_of_the_number(number in any::<u64>()) {
+            let mut digits = Digits::default();
+            prop_assert_eq!(digits.of(number), number.to_string());
+        }
+
+        /// Against arrow's own builders, for every mixture of values and nulls.
+        #[test]
+        fn rows_that_are_passed_over_are_null(
+            values in prop::collection::vec(prop::option::of(0u8..20), 0..300)
+        ) {
+            let texts: Vec<Option<Text>> =
+                values.iter().map(|value| value.map(|v| Text::from(v.to_string()))).collect();
+            let rows = values.len();
+            let (mut numbers, mut bools) = (Int64Column::new(), BoolColumn::new());
+            let (mut quantities, mut ids) = (QuantityColumn::new(), IdColumn::new());
+            let (mut names, mut plain) = (TextColumn::new(), StringBuilder::new());
+            for (row, (value, text)) in values.iter().zip(&texts).enumerate() {
+                numbers.append(row, &value.map(i64::from));
+                bools.append(row, &value.map(|v| v % 2 == 0));
+                quantities.append(row, &value.map(i128::from));
+                names.append(row, text);
+                plain.append_option(text.as_deref());
+                if let Some(number) = value {
+                    ids.set_numbered(row, "", u64::from(*number));
+                }
+            }
+            let found = [
+                numbers.finish(rows),
+                bools.finish(rows),
+                quantities.finish(rows),
+                ids.finish(rows),
+                names.finish(rows),
+            ];
+            let quantities: Decimal128Array = values.iter().map(|v| v.map(i128::from)).collect();
+            let expected: [ArrayRef; 5] = [
+                Arc::new(values.iter().map(|v| v.map(i64::from)).collect::<Int64Array>()),
+                Arc::new(values.iter().map(|v| v.map(|v| v % 2 == 0)).collect::<BooleanArray>()),
+                Arc::new(quantities.with_data_type(ColumnKind::Quantity.data_type())),
+                Arc::new(plain.finish()),
+                Arc::new(texts.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>()),
+            ];
+            prop_assert_eq!(found, expected);
+            // A column begins anew after each batch.
+            prop_assert_eq!(numbers.finish(3).null_count(), 3);
+            prop_assert_eq!(names.finish(0).len(), 0);
+        }
+    }
+
+    #[test]
+    fn more_nulls_than_are_kept_at_hand() {
+        let rows = 100_000;
+        for nulls in [
+            QuantityColumn::new().finish(rows),
+            IdColumn::new().finish(rows),
+            TextColumn::new().finish(rows),
+        ] {
+            assert_eq!((nulls.len(), nulls.null_count()), (rows, rows));
+        }
     }
 }

@@ -13,11 +13,16 @@ mod schema;
 mod stream;
 pub mod tables;
 
-pub use column::{Column, ColumnKind, Text};
+pub use column::{
+    BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
+    MoneyColumn, QuantityColumn, Text, TextColumn,
+};
 pub use error::RecordError;
 pub use parquet_file::{Recovered, recover, to_parquet};
 pub use schema::{
     EPOCH_KEY, SCHEMA_VERSION, TABLE_KEY, TableSchema, VERSION_KEY, all_schemas, schema_json,
 };
 pub use stream::{Epoch, StreamWriter, Table, read_stream};
-pub use tables::{Arrivals, Bill, Instance, Invocation, Machine, Profile, Span};
+pub use tables::{
+    Arrivals, Bill, Instance, Invocation, InvocationBuilder, Machine, Profile, Span,
+};

@@ -42,9 +42,19 @@ pub trait Table: Sized {
     const COLUMNS: &'static [Column];
 
     fn builder() -> Self::Builder;
-    fn append(&self, builder: &mut Self::Builder);
+    /// Sets the columns of the builder's next row.
+    fn set(&self, builder: &mut Self::Builder);
+    /// Counts the row whose columns were set.
+    fn end_row(builder: &mut Self::Builder);
+    /// Rows that were counted; the number of the next row.
     fn pending(builder: &Self::Builder) -> usize;
     fn finish(builder: &mut Self::Builder, schema: &SchemaRef) -> RecordBatch;
+
+    /// Adds this row to the builder.
+    fn append(&self, builder: &mut Self::Builder) {
+        self.set(builder);
+        Self::end_row(builder);
+    }
 
     /// The Arrow schema, with the table's name, version and epoch in its metadata.
     fn schema(epoch: Epoch) -> SchemaRef {
@@ -118,6 +128,22 @@ impl<T: Table> StreamWriter<T> {
             return self.flush();
         }
         self.tick()
+    }
+
+    /// Adds a row whose columns `fill` sets, given the builder and the row's number in it; columns
+    /// that it leaves alone are null. `fill` must set the columns that are never null. Writes what
+    /// has gathered when it is numerous enough, but does not look at the clock as
+    /// [`StreamWriter::push`] does: call [`StreamWriter::tick`] now and then.
+    #[inline]
+    pub fn push_with(
+        &mut self,
+        fill: impl FnOnce(&mut T::Builder, usize),
+    ) -> Result<(), RecordError> {
+        let row = T::pending(&self.builder);
+        fill(&mut self.builder, row);
+        T::end_row(&mut self.builder);
+        self.rows += 1;
+        if row + 1 >= FLUSH_ROWS { self.flush() } else { Ok(()) }
     }
 
     /// Writes what has gathered if it has waited long enough.

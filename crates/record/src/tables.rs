@@ -109,9 +109,12 @@ macro_rules! table {
         }
 
         #[doc = concat!("Collects rows of the table `", $name, "` into a record batch.")]
+        ///
+        /// A row can also be set column by column, see
+        /// [`StreamWriter::push_with`](crate::StreamWriter::push_with).
         pub struct $builder {
             appended: usize,
-            $( $field: column_of!($kind), )+
+            $( #[doc = $meaning] pub $field: column_of!($kind), )+
         }
 
         impl Table for $row {
@@ -132,8 +135,12 @@ macro_rules! table {
                 $builder { appended: 0, $( $field: <column_of!($kind)>::new(), )+ }
             }
 
-            fn append(&self, builder: &mut $builder) {
-                $( builder.$field.append(&self.$field); )+
+            fn set(&self, builder: &mut $builder) {
+                let row = builder.appended;
+                $( builder.$field.append(row, &self.$field); )+
+            }
+
+            fn end_row(builder: &mut $builder) {
                 builder.appended += 1;
             }
 
@@ -142,8 +149,8 @@ macro_rules! table {
             }
 
             fn finish(builder: &mut $builder, schema: &arrow::datatypes::SchemaRef) -> RecordBatch {
-                let columns: Vec<ArrayRef> = vec![ $( builder.$field.finish(), )+ ];
-                builder.appended = 0;
+                let rows = std::mem::take(&mut builder.appended);
+                let columns: Vec<ArrayRef> = vec![ $( builder.$field.finish(rows), )+ ];
                 RecordBatch::try_new(schema.clone(), columns)
                     .expect("the builder and the schema come from one declaration")
             }

@@ -32,9 +32,11 @@ pub fn run(config: &Path) -> ExitCode {
     };
     let result = uncia_load::run(&config, &stop, &mut |event: &Event| output::event(&json!(event)));
     match result {
-        Ok(_) => stop
-            .first_signal()
-            .map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signal.exit_code())),
+        Ok(done) => match (stop.first_signal(), done.stopped) {
+            (Some(signal), _) => ExitCode::from(signal.exit_code()),
+            (None, Some(stopped)) => output::fail(&stopped.message, FAILED),
+            (None, None) => ExitCode::SUCCESS,
+        },
         Err(error) => {
             let code = if error.is_bad_input() { BAD_INPUT } else { FAILED };
             output::fail(&error.to_string(), code)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-pub use crate::rows::Quantiles;
+pub use crate::rows::{Quantiles, Stopped};
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -65,6 +65,9 @@ pub struct Progress {
     pub failed: BTreeMap<String, u64>,
     /// Requests sent per second since the last progress.
     pub rate: f64,
+    /// Requests scheduled per second since the last progress.
+    pub target_rate: Option<f64>,
+    /// None, as in [`Quantiles`]: of too few rows.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub lag_p99_us: Option<f64>,
@@ -83,6 +86,8 @@ pub struct Done {
     pub failed: BTreeMap<String, u64>,
     /// The signal that stopped the run.
     pub interrupted: Option<&'static str>,
+    /// The rule that stopped the run.
+    pub stopped: Option<Stopped>,
     pub elapsed_s: f64,
     /// Requests per second from the first to the last send time, as scheduled.
     pub offered_rate: Option<f64>,

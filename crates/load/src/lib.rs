@@ -40,11 +40,12 @@ pub use event::Event;
 pub use stop::{Signal, Stop};
 
 use clock::Clock;
+use config::StopRules;
 use event::{Done, Start, When};
 use net::Poller;
 use open_loop::{Finished, OpenLoop, Output};
 use plan::Plan;
-use rows::{Counters, Recorder};
+use rows::{Closed, Counters, Recorder, Rules};
 
 /// From being ready to the start of the schedule, when no start time was given: enough for the
 /// threads to be running.
@@ -127,6 +128,7 @@ fn write_schedule(config: &Config, plan: &Plan) -> Result<Done, LoadError> {
         ok: 0,
         failed: Default::default(),
         interrupted: None,
+        stopped: None,
         elapsed_s: began.elapsed().as_secs_f64(),
         offered_rate: offered_rate(plan),
         achieved_rate: None,
@@ -154,7 +156,11 @@ fn send(
     let times = Times::of(config)?;
     let spans_out = config.spans_out.as_deref();
     let mut recorder =
-        Recorder::create(plan, times.epoch, &config.out, spans_out).map_err(LoadError::Create)?;
+        Recorder::create(plan, times.epoch, times.start_unix_ns, &config.out, spans_out)
+            .map_err(LoadError::Create)?;
+    let StopRules { error_budget, lag_p99_ns, slowdown } = plan.stop_rules;
+    let scheduled = plan.total().unwrap_or_default();
+    recorder.watch(Rules { error_budget, lag_p99_ns, slowdown, scheduled });
     on_event(&Event::Start(Start {
         scheduled: plan.total(),
         epoch_unix_ns: times.epoch.unix_ns(),
@@ -177,7 +183,7 @@ fn send(
         Ok::<_, LoadError>((join(recording), sent))
     })?;
     recorded?;
-    let statistics = recorder.close().map_err(LoadError::Record)?;
+    let Closed { statistics, stopped } = recorder.close().map_err(LoadError::Record)?;
     let out = finish_table(config, &config.out)?;
     let spans_out = spans_out.map(|path| finish_table(config, path)).transpose()?;
     // Only now: whatever went wrong with the sockets, the rows are kept.
@@ -194,6 +200,7 @@ fn send(
         unsent: scheduled - sent,
         ok: statistics.ok,
         interrupted: stop.first_signal().map(Signal::name),
+        stopped,
         elapsed_s,
         offered_rate: offered_rate(plan),
         achieved_rate: statistics.achieved_rate(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// Why a run is asked to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,8 @@ const TERMINATE: u8 = 2;
 pub struct Stop {
     requests: AtomicU32,
     first: AtomicU8,
+    /// Whether a rule has ended the run.
+    ruled: AtomicBool,
     wake: UnixStream,
     woken: UnixStream,
 }
@@ -58,7 +60,13 @@ impl Stop {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        Ok(Self { requests: AtomicU32::new(0), first: AtomicU8::new(NO_SIGNAL), wake, woken })
+        Ok(Self {
+            requests: AtomicU32::new(0),
+            first: AtomicU8::new(NO_SIGNAL),
+            ruled: AtomicBool::new(false),
+            wake,
+            woken,
+        })
     }
 
     /// A signal came.
@@ -77,14 +85,26 @@ impl Stop {
         self.request(2);
     }
 
+    /// A rule of the run's own ends it: requests in flight may finish, and so they may after one
+    /// signal more.
+    pub(crate) fn rule(&self) {
+        self.ruled.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
     fn request(&self, count: u32) {
         self.requests.fetch_add(count, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
         // A full buffer means that a wake-up is under way already.
         let _ = (&self.wake).write(&[0]);
     }
 
     pub(crate) fn urgency(&self) -> Urgency {
         match self.requests.load(Ordering::SeqCst) {
+            0 if self.ruled.load(Ordering::SeqCst) => Urgency::Drain,
             0 => Urgency::None,
             1 => Urgency::Drain,
             _ => Urgency::Now,
@@ -109,5 +129,24 @@ impl Stop {
     pub(crate) fn take_wakes(&self) {
         let mut bytes = [0; 64];
         while matches!((&self.woken).read(&mut bytes), Ok(1..)) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_drains_and_is_no_signal() {
+        let stop = Stop::new().unwrap();
+        assert_eq!(stop.urgency(), Urgency::None);
+        stop.rule();
+        assert_eq!((stop.urgency(), stop.first_signal()), (Urgency::Drain, None));
+        let mut byte = [0];
+        assert_eq!(stop.woken().read(&mut byte).unwrap(), 1);
+        stop.signal(Signal::Interrupt);
+        assert_eq!(stop.urgency(), Urgency::Drain);
+        stop.signal(Signal::Terminate);
+        assert_eq!((stop.urgency(), stop.first_signal()), (Urgency::Now, Some(Signal::Interrupt)));
     }
 }

@@ -1,5 +1,7 @@
 //! What an answer says: by its status, its headers, and the report that a function put into it.
 
+use std::sync::LazyLock;
+
 use serde::Deserialize;
 use uncia_record::{Epoch, Invocation, Span, Text};
 
@@ -12,6 +14,8 @@ const STARTS: [&str; 4] = ["cold", "restored", "thawed", "warm"];
 const TOO_MANY_REQUESTS: u16 = 429;
 /// Longer explanations are cut: an error column is for reading.
 const MAX_ERROR_CHARACTERS: usize = 500;
+/// No header that says something here has a longer name.
+const LONGEST_NAME: usize = 32;
 /// How AWS Lambda words a timeout, which it reports as an error of the function.
 const LAMBDA_TIMEOUT: &str = "Task timed out after";
 
@@ -63,6 +67,13 @@ impl Answer {
     }
 }
 
+/// A text that rows repeat; the same each time in memory, too, where it is one of those above.
+pub fn text(of: &'static str) -> Text {
+    static TEXTS: LazyLock<Vec<Text>> =
+        LazyLock::new(|| OUTCOMES.into_iter().chain(STARTS).map(Text::from).collect());
+    TEXTS.iter().find(|known| ***known == *of).cloned().unwrap_or_else(|| of.into())
+}
+
 /// Fills the columns that depend on the answer; returns the span of the handler if the function
 /// reported one.
 pub fn fill(
@@ -82,11 +93,11 @@ pub fn fill(
         (None, Some(status)) => judge(status, &headers, &answer, body),
         (None, None) => unreachable!("a request ends with an answer or a failure"),
     };
-    row.outcome = outcome.into();
+    row.outcome = text(outcome);
     row.error = error.map(|text| text.chars().take(MAX_ERROR_CHARACTERS).collect());
     let report = answer.uncia?;
     if row.start.is_none() {
-        row.start = report.fresh.map(|fresh| Text::from(if fresh { "cold" } else { "warm" }));
+        row.start = report.fresh.map(|fresh| text(if fresh { "cold" } else { "warm" }));
     }
     if row.instance.is_none() {
         row.instance = report.instance.map(Text::from);
@@ -115,12 +126,15 @@ impl Headers {
         let Ok(value) = std::str::from_utf8(value) else {
             return;
         };
-        let name = name.to_ascii_lowercase();
+        let mut buffer = [0; LONGEST_NAME];
+        let Some(name) = lowercase(name, &mut buffer) else {
+            return;
+        };
         // What is no number was not measured.
         let number = || value.parse::<i64>().ok();
         let time = || number().and_then(|unix| unix.checked_sub(epoch.unix_ns()));
         let Some(key) = name.strip_prefix("x-uncia-") else {
-            match name.as_str() {
+            match name {
                 "x-amzn-requestid" => row.request_id = Some(value.to_owned()),
                 "x-amz-function-error" => self.function_error = Some(value.to_owned()),
                 _ => {}
@@ -130,7 +144,7 @@ impl Headers {
         match key {
             "outcome" => self.outcome = OUTCOMES.into_iter().find(|outcome| *outcome == value),
             "start" => {
-                row.start = STARTS.into_iter().find(|start| *start == value).map(Text::from);
+                row.start = STARTS.into_iter().find(|start| *start == value).map(text);
             }
             "instance" => row.instance = (!value.is_empty()).then(|| Text::from(value)),
             "queued-ns" => row.queued = number(),
@@ -148,6 +162,14 @@ impl Headers {
             _ => {}
         }
     }
+}
+
+/// The name in lower case, unless it is longer than every name that matters.
+fn lowercase<'a>(name: &str, buffer: &'a mut [u8; LONGEST_NAME]) -> Option<&'a str> {
+    let buffer = buffer.get_mut(..name.len())?;
+    buffer.copy_from_slice(name.as_bytes());
+    buffer.make_ascii_lowercase();
+    std::str::from_utf8(buffer).ok()
 }
 
 fn judge(

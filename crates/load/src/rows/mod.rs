@@ -2,12 +2,19 @@
 //! tables, and the figures that are shown meanwhile.
 
 mod batch;
+#[cfg(test)]
+mod cost;
 mod failure;
 mod interpret;
+mod make;
 mod recorder;
+mod rules;
 mod statistics;
+#[cfg(test)]
+mod support;
 
 pub use batch::{Completion, Outbox, channel};
 pub use failure::Failure;
-pub use recorder::{Counters, Recorder};
+pub use recorder::{Closed, Counters, Recorder};
+pub use rules::{Rules, Stopped};
 pub use statistics::{Quantiles, rate};

@@ -1,18 +1,21 @@
 //! Turns what the sending thread hands over into rows on disk, and tells how the run goes.
 
+use std::iter::Peekable;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use uncia_record::{Epoch, Invocation, RecordError, Span, StreamWriter};
+use uncia_record::{Epoch, Invocation, RecordError, Span, StreamWriter, Table};
 
 use super::batch::{Batch, Completion, Inbox, Received};
-use super::interpret;
+use super::make::RowMaker;
+use super::rules::{Observed, Rules, Stopped, Watch};
 use super::statistics::Statistics;
+use crate::clock;
 use crate::error::LoadError;
 use crate::event::{Event, Progress};
-use crate::plan::Plan;
-use crate::stop::Stop;
+use crate::plan::{Plan, Schedule};
+use crate::stop::{Stop, Urgency};
 
 /// Often enough for a progress bar to look alive.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,33 +31,57 @@ pub struct Counters {
     pub ended: AtomicU64,
 }
 
+/// How much of the schedule has come due, whatever was sent of it.
+struct Due {
+    /// None when a closed loop has no schedule.
+    schedule: Option<Peekable<Schedule>>,
+    count: u64,
+}
+
+impl Due {
+    fn new(plan: &Plan) -> Self {
+        Self { schedule: plan.total().map(|_| plan.schedule().peekable()), count: 0 }
+    }
+
+    /// The requests that are due within `passed` after the start of the schedule.
+    fn within(&mut self, passed: i64) -> Option<u64> {
+        let schedule = self.schedule.as_mut()?;
+        while schedule.next_if(|entry| entry.at <= passed).is_some() {
+            self.count += 1;
+        }
+        Some(self.count)
+    }
+}
+
 /// Writes the tables of a run.
 pub struct Recorder<'a> {
     plan: &'a Plan,
-    epoch: Epoch,
+    /// Of the schedule.
+    start_unix_ns: i64,
+    maker: RowMaker<'a>,
     invocations: StreamWriter<Invocation>,
     spans: Option<StreamWriter<Span>>,
-    /// One for each stream: the columns that are alike in all its rows.
-    templates: Vec<Invocation>,
     statistics: Statistics,
+    /// None: no rule applies.
+    watch: Option<Watch>,
+    stopped: Option<Stopped>,
+}
+
+/// What a recorder leaves besides the tables.
+pub struct Closed {
+    pub statistics: Statistics,
+    /// The rule that ended the run.
+    pub stopped: Option<Stopped>,
 }
 
 impl<'a> Recorder<'a> {
     pub fn create(
         plan: &'a Plan,
         epoch: Epoch,
+        start_unix_ns: i64,
         out: &Path,
         spans_out: Option<&Path>,
     ) -> Result<Self, RecordError> {
-        let templates = plan.streams.iter().enumerate().map(|(index, stream)| Invocation {
-            run: plan.run.clone(),
-            experiment: plan.experiment.clone(),
-            platform: plan.platform.clone(),
-            function: stream.function.clone(),
-            attempt: 1,
-            open_loop: Some(plan.is_open(index)),
-            ..Invocation::default()
-        });
         let invocations = StreamWriter::create(out, epoch)?;
         let spans = spans_out.map(|path| StreamWriter::create(path, epoch)).transpose();
         let spans = spans.inspect_err(|_| {
@@ -63,15 +90,23 @@ impl<'a> Recorder<'a> {
         })?;
         Ok(Self {
             plan,
-            epoch,
+            start_unix_ns,
+            maker: RowMaker::new(plan, epoch),
             invocations,
             spans,
-            templates: templates.collect(),
             statistics: Statistics::new(),
+            watch: None,
+            stopped: None,
         })
     }
 
-    /// Records until the sending thread has ended. When rows can't be kept, it stops the run.
+    /// Has the run end early by these rules.
+    pub fn watch(&mut self, rules: Rules) {
+        self.watch = Some(Watch::new(rules));
+    }
+
+    /// Records until the sending thread has ended. When rows can't be kept, or a rule says so, it
+    /// stops the run.
     pub fn run(
         &mut self,
         inbox: &Inbox,
@@ -80,7 +115,8 @@ impl<'a> Recorder<'a> {
         on_event: &mut (dyn FnMut(&Event) + Send),
     ) -> Result<(), LoadError> {
         let began = Instant::now();
-        let (mut reported, mut sent_then) = (began, 0);
+        let mut due = Due::new(self.plan);
+        let (mut reported, mut then) = (began, (0, Some(0)));
         let mut failed = None;
         loop {
             let received = inbox.receive(TICK);
@@ -90,7 +126,7 @@ impl<'a> Recorder<'a> {
                 // After a failure the rest is received and dropped, so that nobody blocks.
                 Received::Batch(_) if failed.is_some() => Ok(()),
                 Received::Batch(batch) => {
-                    let result = self.write(&batch);
+                    let result = self.record(&batch, stop);
                     inbox.give_back(batch);
                     result
                 }
@@ -102,10 +138,13 @@ impl<'a> Recorder<'a> {
             let now = Instant::now();
             let since = now - reported;
             if since >= PROGRESS_INTERVAL {
-                let sent = counters.sent.load(Ordering::Relaxed);
-                let rate = (sent - sent_then) as f64 / since.as_secs_f64();
-                (reported, sent_then) = (now, sent);
-                on_event(&Event::Progress(self.progress(now - began, counters, rate)));
+                let passed = clock::unix_now() - self.start_unix_ns;
+                let counts = (counters.sent.load(Ordering::Relaxed), due.within(passed));
+                let rate = |now: u64, then: u64| (now - then) as f64 / since.as_secs_f64();
+                let target = counts.1.zip(then.1).map(|(now, then)| rate(now, then));
+                let rates = (rate(counts.0, then.0), target);
+                (reported, then) = (now, counts);
+                on_event(&Event::Progress(self.progress(now - began, counters, rates)));
             }
         }
         failed.map_or(Ok(()), |error| Err(LoadError::Record(error)))
@@ -116,38 +155,52 @@ impl<'a> Recorder<'a> {
         self.spans.as_mut().map_or(Ok(()), StreamWriter::tick)
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<(), RecordError> {
+    /// Writes a batch; asks for the end of the run if a rule says so.
+    fn record(&mut self, batch: &Batch, stop: &Stop) -> Result<(), RecordError> {
+        if stop.urgency() != Urgency::None {
+            // The run is ending, and what it cuts off is no failure of the system's.
+            self.watch = None;
+        }
+        self.write(batch)?;
+        if self.stopped.is_some() && self.watch.take().is_some() {
+            stop.rule();
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, batch: &Batch) -> Result<(), RecordError> {
         for (completion, head, body) in batch.iter() {
-            let mut row = self.row(completion);
-            let span = interpret::fill(&mut row, completion, head, body, self.epoch);
-            self.statistics.add(&row);
-            self.invocations.push(&row)?;
-            if let (Some(spans), Some(span)) = (&mut self.spans, span) {
-                spans.push(&span)?;
+            if RowMaker::is_plain(completion, head, body) {
+                let maker = &self.maker;
+                self.invocations.push_with(|to, row| maker.set_plain(to, row, completion))?;
+                self.observe(completion, "ok");
+            } else {
+                let (row, span) = self.maker.row(completion, head, body);
+                self.invocations.push_with(|to, _| row.set(to))?;
+                if let (Some(spans), Some(span)) = (&mut self.spans, span) {
+                    spans.push(&span)?;
+                }
+                self.observe(completion, &row.outcome);
             }
         }
         self.tick()
     }
 
-    fn row(&self, completion: &Completion) -> Invocation {
-        let entry = &completion.entry;
-        Invocation {
-            invocation: self.plan.invocation(entry),
-            burst: entry.burst,
-            scheduled: Some(completion.scheduled),
-            sent: Some(completion.sent),
-            connected: completion.connected,
-            first_byte: completion.first_byte,
-            received: completion.received,
-            connection_reused: completion.reused,
-            request_bytes: completion.request_bytes,
-            response_bytes: completion.response_bytes.and_then(|bytes| i64::try_from(bytes).ok()),
-            status: completion.status.map(i64::from),
-            ..self.templates[entry.stream].clone()
+    #[inline]
+    fn observe(&mut self, completion: &Completion, outcome: &str) {
+        self.statistics.add(completion, outcome);
+        if let (Some(watch), None) = (&mut self.watch, &self.stopped) {
+            let &Completion { scheduled, sent, received, .. } = completion;
+            self.stopped = watch.add(Observed { ok: outcome == "ok", scheduled, sent, received });
         }
     }
 
-    fn progress(&self, elapsed: Duration, counters: &Counters, rate: f64) -> Progress {
+    fn progress(
+        &self,
+        elapsed: Duration,
+        counters: &Counters,
+        rates: (f64, Option<f64>),
+    ) -> Progress {
         let statistics = &self.statistics;
         let latency = statistics.latency_ms();
         let sent = counters.sent.load(Ordering::Relaxed);
@@ -160,19 +213,20 @@ impl<'a> Recorder<'a> {
             in_flight: sent.saturating_sub(ended),
             ok: statistics.ok,
             failed: statistics.failed.clone(),
-            rate,
-            p50_ms: latency.as_ref().map(|quantiles| quantiles.p50),
-            p99_ms: latency.as_ref().map(|quantiles| quantiles.p99),
-            lag_p99_us: statistics.lag_us().map(|quantiles| quantiles.p99),
+            rate: rates.0,
+            target_rate: rates.1,
+            p50_ms: latency.as_ref().and_then(|quantiles| quantiles.p50),
+            p99_ms: latency.as_ref().and_then(|quantiles| quantiles.p99),
+            lag_p99_us: statistics.lag_us().and_then(|quantiles| quantiles.p99),
         }
     }
 
     /// Writes what remains and ends the tables.
-    pub fn close(self) -> Result<Statistics, RecordError> {
+    pub fn close(self) -> Result<Closed, RecordError> {
         self.invocations.close()?;
         if let Some(spans) = self.spans {
             spans.close()?;
         }
-        Ok(self.statistics)
+        Ok(Closed { statistics: self.statistics, stopped: self.stopped })
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use uncia_record::Invocation;
+
+use super::batch::Completion;
 
 const SIGNIFICANT_DIGITS: u8 = 3;
 /// Longer than any timeout that makes sense; what exceeds it counts as this.
@@ -24,14 +25,24 @@ pub struct Statistics {
     sent: Option<(i64, i64)>,
 }
 
-/// Quantiles of what a histogram holds; none when it is empty.
+/// Quantiles of what a histogram holds. None: there are fewer rows than the quantile needs, see
+/// [`MINIMUM_ROWS`].
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Quantiles {
-    pub p50: f64,
-    pub p90: f64,
-    pub p99: f64,
+    pub p50: Option<f64>,
+    pub p90: Option<f64>,
+    pub p95: Option<f64>,
+    pub p99: Option<f64>,
+    pub p999: Option<f64>,
+    pub p9999: Option<f64>,
     pub max: f64,
 }
+
+/// Of each quantile, the least number of rows n of which a 95 % confidence interval exists:
+/// 1 - q^n - (1 - q)^n >= 0.95. Figures of fewer rows would be an accident; the summaries in
+/// Python follow the same rule.
+const MINIMUM_ROWS: [(f64, u64); 6] =
+    [(0.5, 6), (0.9, 29), (0.95, 59), (0.99, 299), (0.999, 2_995), (0.9999, 29_956)];
 
 impl Statistics {
     pub fn new() -> Self {
@@ -49,29 +60,25 @@ impl Statistics {
         }
     }
 
-    pub fn add(&mut self, row: &Invocation) {
+    /// Counts a request that ended with this outcome.
+    #[inline]
+    pub fn add(&mut self, completion: &Completion, outcome: &str) {
         self.rows += 1;
-        if &*row.outcome == "ok" {
+        if outcome == "ok" {
             self.ok += 1;
-        } else if let Some(count) = self.failed.get_mut(&*row.outcome) {
+        } else if let Some(count) = self.failed.get_mut(outcome) {
             *count += 1;
         } else {
-            self.failed.insert(row.outcome.to_string(), 1);
+            self.failed.insert(outcome.to_owned(), 1);
         }
-        if let Some(sent) = row.sent {
-            let (first, last) = self.sent.unwrap_or((sent, sent));
-            self.sent = Some((first.min(sent), last.max(sent)));
+        let &Completion { scheduled, sent, received, .. } = completion;
+        let (first, last) = self.sent.unwrap_or((sent, sent));
+        self.sent = Some((first.min(sent), last.max(sent)));
+        let since = |time: i64| u64::try_from(time.saturating_sub(scheduled)).unwrap_or_default();
+        if let Some(received) = received {
+            self.latency.saturating_record(since(received));
         }
-        let Some(scheduled) = row.scheduled else {
-            return;
-        };
-        let record = |histogram: &mut Histogram<u64>, time: Option<i64>| {
-            if let Some(time) = time {
-                histogram.saturating_record(u64::try_from(time - scheduled).unwrap_or_default());
-            }
-        };
-        record(&mut self.latency, row.received);
-        record(&mut self.lag, row.sent);
+        self.lag.saturating_record(since(sent));
     }
 
     /// Latency of the answered requests, in milliseconds.
@@ -97,40 +104,68 @@ pub fn rate(events: u64, span_ns: i64) -> Option<f64> {
 }
 
 fn quantiles(histogram: &Histogram<u64>, unit: f64) -> Option<Quantiles> {
-    let at = |quantile| histogram.value_at_quantile(quantile) as f64 / unit;
-    (!histogram.is_empty()).then(|| Quantiles {
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-        max: histogram.max() as f64 / unit,
-    })
+    let rows = histogram.len();
+    let [p50, p90, p95, p99, p999, p9999] = MINIMUM_ROWS.map(|(quantile, least)| {
+        (rows >= least).then(|| histogram.value_at_quantile(quantile) as f64 / unit)
+    });
+    let max = histogram.max() as f64 / unit;
+    (rows > 0).then_some(Quantiles { p50, p90, p95, p99, p999, p9999, max })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use crate::plan::Entry;
+
+    fn completion(scheduled: i64, sent: i64, received: Option<i64>) -> Completion {
+        let entry = Entry { at: 0, stream: 0, number: 0, burst: None };
+        let mut completion = Completion::new(entry, scheduled, sent);
+        completion.received = received;
+        completion
+    }
+
     #[test]
     fn counts_by_outcome_and_measures_from_the_scheduled_time() {
         let mut statistics = Statistics::new();
         assert_eq!(statistics.latency_ms(), None);
-        for k in 1..=100 {
-            statistics.add(&Invocation {
-                outcome: "ok".into(),
-                scheduled: Some(k),
-                sent: Some(k + k * 1_000),
-                received: Some(k + k * 1_000_000),
-                ..Invocation::default()
-            });
+        for k in 1..=1_000 {
+            let answered = completion(k, k + k * 1_000, Some(k + k * 1_000_000));
+            statistics.add(&answered, "ok");
         }
-        let timeout =
-            Invocation { outcome: "timeout".into(), scheduled: Some(0), ..Invocation::default() };
-        statistics.add(&timeout);
-        statistics.add(&timeout);
-        assert_eq!((statistics.rows, statistics.ok, statistics.failed["timeout"]), (102, 100, 2));
+        statistics.add(&completion(0, 0, None), "timeout");
+        statistics.add(&completion(0, 0, None), "timeout");
+        assert_eq!((statistics.rows, statistics.ok), (1_002, 1_000));
+        assert_eq!(statistics.failed["timeout"], 2);
         let latency = statistics.latency_ms().unwrap();
-        assert!((latency.p50 - 50.0).abs() < 0.1 && (latency.max - 100.0).abs() < 0.1);
+        let near = |found: f64, expected: f64| (found - expected).abs() < expected * 1e-3;
+        assert!(near(latency.p50.unwrap(), 500.0) && near(latency.max, 1_000.0), "{latency:?}");
+        assert!(near(latency.p95.unwrap(), 950.0), "{latency:?}");
         let lag = statistics.lag_us().unwrap();
-        assert!((lag.p99 - 99.0).abs() < 0.1, "{lag:?}");
+        assert!(near(lag.p99.unwrap(), 990.0), "{lag:?}");
+        assert_eq!((lag.p999, lag.p9999), (None, None));
+    }
+
+    #[test]
+    fn a_quantile_of_too_few_rows_is_none() {
+        for (quantile, least) in MINIMUM_ROWS {
+            let covered = |rows: u64| {
+                1.0 - f64::powf(quantile, rows as f64) - f64::powf(1.0 - quantile, rows as f64)
+            };
+            assert!(covered(least) >= 0.95 && covered(least - 1) < 0.95, "{quantile}");
+        }
+        let mut statistics = Statistics::new();
+        let known = |statistics: &Statistics| {
+            let Quantiles { p50, p90, p95, p99, p999, p9999, .. } = statistics.lag_us().unwrap();
+            [p50, p90, p95, p99, p999, p9999].iter().flatten().count()
+        };
+        for row in 1..=30_000 {
+            statistics.add(&completion(0, 5, None), "timeout");
+            let expected = MINIMUM_ROWS.iter().filter(|(_, least)| *least <= row).count();
+            if row < 400 || row % 1_000 == 0 {
+                assert_eq!(known(&statistics), expected, "{row} rows");
+            }
+        }
+        assert_eq!(statistics.latency_ms(), None);
     }
 }

@@ -1,0 +1,78 @@
+//! What a row costs, in CPU time of the recording thread.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use uncia_record::Epoch;
+
+use super::batch::{Completion, Received, channel};
+use super::recorder::Recorder;
+use super::support;
+use crate::plan::Entry;
+
+const ROWS: u64 = 500_000;
+const BATCH: u64 = 1_000;
+
+fn cpu_ns() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+fn completion(number: u64) -> Completion {
+    let entry = Entry { at: 0, stream: (number % 2) as usize, number, burst: None };
+    let at = number as i64 * 5_000;
+    let mut completion = Completion::new(entry, at, at + 900);
+    completion.reused = Some(true);
+    completion.request_bytes = Some(0);
+    completion.first_byte = Some(at + 150_000 + (at * 7_919) % 50_000);
+    completion.received = completion.first_byte;
+    completion.status = Some(200);
+    completion.response_bytes = Some(12);
+    completion
+}
+
+/// `cargo test --release -p uncia-load --lib cost_of_a_row -- --ignored --nocapture`
+#[test]
+#[ignore = "measures"]
+fn cost_of_a_row() {
+    let head = b"HTTP/1.1 200 OK\r\nx-uncia-start: warm\r\nx-uncia-instance: i-17\r\n\
+        x-uncia-execution-ns: 1200\r\nx-uncia-queued-ns: 10\r\n\r\n";
+    let body = br#"{"uncia": {"fresh": false, "instance": "p-1", "handler_start_ns": 1005,
+        "handler_end_ns": 1009}, "sum": 5}"#;
+    let cases: [(&str, &[u8], &[u8]); 3] =
+        [("plain", b"", b""), ("headers", head, b""), ("report", b"", body)];
+    let plan = support::plan(2, true);
+    for (name, head, body) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("rows.arrows");
+        let mut recorder = Recorder::create(&plan, Epoch::UNIX, 0, &out, None).unwrap();
+        let mut spent = 0.0;
+        for start in (0..ROWS).step_by(BATCH as usize) {
+            let (mut outbox, inbox) = channel();
+            for number in start..start + BATCH {
+                outbox.push(completion(number), head, body, 0);
+            }
+            outbox.hand_over();
+            drop(outbox);
+            while let Received::Batch(batch) = inbox.receive(Duration::ZERO) {
+                let before = cpu_ns();
+                recorder.write(&batch).unwrap();
+                spent += cpu_ns() - before;
+            }
+        }
+        let before = cpu_ns();
+        recorder.close().unwrap();
+        spent += cpu_ns() - before;
+        let bytes = std::fs::metadata(&out).unwrap().len();
+        let before = cpu_ns();
+        uncia_record::recover(&out).unwrap();
+        let conversion = cpu_ns() - before;
+        let each = |total: f64| total / ROWS as f64;
+        eprintln!(
+            "{name}: {:.0} ns and {:.0} bytes a row; {:.0} ns for its conversion to Parquet",
+            each(spent),
+            each(bytes as f64),
+            each(conversion)
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! Rows of the invocation table from what the sending thread hands over.
+//!
+//! Most answers say nothing about the platform and most requests succeed: of such a request the
+//! columns are set one by one, without a row in between. Every other becomes a whole row first,
+//! which the interpretation of the answer fills. Both ways give the same table.
+
+use uncia_record::{Epoch, Invocation, InvocationBuilder, Span, Text};
+
+use super::batch::Completion;
+use super::interpret;
+use crate::plan::Plan;
+
+/// What is alike in all rows of a stream.
+struct StreamColumns {
+    template: Invocation,
+    /// The invocation ids but for the number.
+    invocation_prefix: String,
+}
+
+/// Makes rows of a plan's requests.
+pub struct RowMaker<'a> {
+    plan: &'a Plan,
+    epoch: Epoch,
+    streams: Vec<StreamColumns>,
+    ok: Text,
+}
+
+impl<'a> RowMaker<'a> {
+    pub fn new(plan: &'a Plan, epoch: Epoch) -> Self {
+        let streams = plan.streams.iter().enumerate().map(|(index, stream)| StreamColumns {
+            template: Invocation {
+                run: plan.run.clone(),
+                experiment: plan.experiment.clone(),
+                platform: plan.platform.clone(),
+                function: stream.function.clone(),
+                attempt: 1,
+                open_loop: Some(plan.is_open(index)),
+                ..Invocation::default()
+            },
+            invocation_prefix: format!("{}-{index}-", plan.prefix),
+        });
+        let streams = streams.collect();
+        Self { plan, epoch, streams, ok: interpret::text("ok") }
+    }
+
+    /// Whether an answer is as [`RowMaker::set_plain`] takes it for granted: in order, and with
+    /// nothing in it to interpret.
+    pub fn is_plain(completion: &Completion, head: &[u8], body: &[u8]) -> bool {
+        head.is_empty()
+            && body.is_empty()
+            && completion.failure.is_none()
+            && matches!(completion.status, Some(200..=299))
+    }
+
+    /// Sets the columns of the row of a plain request.
+    #[inline]
+    pub fn set_plain(&self, to: &mut InvocationBuilder, row: usize, completion: &Completion) {
+        let entry = &completion.entry;
+        let StreamColumns { template, invocation_prefix } = &self.streams[entry.stream];
+        let same = [
+            (&mut to.run, &template.run),
+            (&mut to.experiment, &template.experiment),
+            (&mut to.platform, &template.platform),
+        ];
+        for (column, text) in same {
+            if let Some(text) = text {
+                column.set(row, text);
+            }
+        }
+        to.function.set(row, &template.function);
+        to.invocation.set_numbered(row, invocation_prefix, entry.number);
+        to.attempt.set(row, template.attempt);
+        let times = [
+            (&mut to.burst, entry.burst),
+            (&mut to.scheduled, Some(completion.scheduled)),
+            (&mut to.sent, Some(completion.sent)),
+            (&mut to.connected, completion.connected),
+            (&mut to.first_byte, completion.first_byte),
+            (&mut to.received, completion.received),
+            (&mut to.request_bytes, completion.request_bytes),
+            (&mut to.response_bytes, response_bytes(completion)),
+            (&mut to.status, completion.status.map(i64::from)),
+        ];
+        for (column, number) in times {
+            if let Some(number) = number {
+                column.set(row, number);
+            }
+        }
+        for (column, known) in [
+            (&mut to.open_loop, template.open_loop),
+            (&mut to.connection_reused, completion.reused),
+        ] {
+            if let Some(known) = known {
+                column.set(row, known);
+            }
+        }
+        to.outcome.set(row, &self.ok);
+    }
+
+    /// The row of any request, and the span of the handler if the function reported one.
+    pub fn row(
+        &self,
+        completion: &Completion,
+        head: &[u8],
+        body: &[u8],
+    ) -> (Invocation, Option<Span>) {
+        let entry = &completion.entry;
+        let mut row = Invocation {
+            invocation: self.plan.invocation(entry),
+            burst: entry.burst,
+            scheduled: Some(completion.scheduled),
+            sent: Some(completion.sent),
+            connected: completion.connected,
+            first_byte: completion.first_byte,
+            received: completion.received,
+            connection_reused: completion.reused,
+            request_bytes: completion.request_bytes,
+            response_bytes: response_bytes(completion),
+            status: completion.status.map(i64::from),
+            ..self.streams[entry.stream].template.clone()
+        };
+        let span = interpret::fill(&mut row, completion, head, body, self.epoch);
+        (row, span)
+    }
+}
+
+fn response_bytes(completion: &Completion) -> Option<i64> {
+    completion.response_bytes.and_then(|bytes| i64::try_from(bytes).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uncia_record::Table;
+
+    use super::*;
+    use crate::plan::Entry;
+    use crate::rows::failure::Failure;
+    use crate::rows::support;
+
+    type Time = Option<i64>;
+
+    fn any_completion() -> impl Strategy<Value = Completion> {
+        let entry = (0usize..3, any::<u64>(), any::<Time>());
+        let times = (any::<i64>(), any::<i64>(), any::<Time>(), any::<Time>(), any::<Time>());
+        let rest = (
+            any::<Option<bool>>(),
+            any::<Option<i64>>(),
+            100u16..600,
+            any::<Option<u64>>(),
+            prop::bool::weighted(0.2),
+        );
+        (entry, times, rest).prop_map(|((stream, number, burst), times, rest)| {
+            let entry = Entry { at: 0, stream, number, burst };
+            let mut completion = Completion::new(entry, times.0, times.1);
+            (completion.connected, completion.first_byte, completion.received) =
+                (times.2, times.3, times.4);
+            (completion.reused, completion.request_bytes) = (rest.0, rest.1);
+            // Half of the answers are in order.
+            completion.status = Some(if rest.2 < 350 { 200 + rest.2 % 100 } else { rest.2 });
+            completion.response_bytes = rest.3;
+            completion.failure = rest.4.then_some(Failure::Interrupted);
+            completion
+        })
+    }
+
+    const HEADS: [&[u8]; 3] = [
+        b"",
+        b"HTTP/1.1 200 OK\r\nx-uncia-start: warm\r\nx-uncia-queued-ns: 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx-amzn-requestid: r\r\nx-uncia-outcome: throttled\r\n\r\n",
+    ];
+    const BODIES: [&[u8]; 3] = [b"", b"{\"uncia\": {\"instance\": \"i\"}}", b"{\"a\": 1}"];
+
+    proptest! {
+        #[test]
+        fn both_ways_give_the_same_table(
+            completions in prop::collection::vec((any_completion(), 0usize..6, 0usize..6), 0..100),
+            named in any::<bool>(),
+        ) {
+            let plan = support::plan(3, named);
+            let epoch = Epoch::from_unix_ns(77);
+            let maker = RowMaker::new(&plan, epoch);
+            let mut builder = Invocation::builder();
+            let mut rows = Vec::new();
+            let mut plain = 0;
+            for (number, (completion, head, body)) in completions.iter().enumerate() {
+                let head = HEADS.get(*head).copied().unwrap_or_default();
+                let body = BODIES.get(*body).copied().unwrap_or_default();
+                let (row, _) = maker.row(completion, head, body);
+                if RowMaker::is_plain(completion, head, body) {
+                    plain += 1;
+                    maker.set_plain(&mut builder, number, completion);
+                    Invocation::end_row(&mut builder);
+                } else {
+                    row.append(&mut builder);
+                }
+                rows.push(row);
+            }
+            prop_assert!(completions.len() < 50 || plain > 0);
+            let mixed = Invocation::finish(&mut builder, &Invocation::schema(epoch));
+            prop_assert_eq!(mixed, Invocation::batch(&rows, epoch));
+        }
+    }
+
+    #[test]
+    fn the_columns_of_a_plain_row() {
+        let plan = support::plan(2, true);
+        let maker = RowMaker::new(&plan, Epoch::UNIX);
+        let entry = Entry { at: 0, stream: 1, number: 10, burst: Some(4) };
+        let mut completion = Completion::new(entry, 100, 101);
+        completion.first_byte = Some(102);
+        completion.received = Some(103);
+        completion.reused = Some(true);
+        completion.request_bytes = Some(1);
+        completion.status = Some(204);
+        completion.response_bytes = Some(0);
+        let mut builder = Invocation::builder();
+        maker.set_plain(&mut builder, 0, &completion);
+        Invocation::end_row(&mut builder);
+        let expected = Invocation {
+            run: Some("run".into()),
+            experiment: Some("warm".into()),
+            platform: Some("local".into()),
+            function: "function-1".into(),
+            invocation: "run:warm-1-10".to_owned(),
+            attempt: 1,
+            burst: Some(4),
+            open_loop: Some(true),
+            scheduled: Some(100),
+            sent: Some(101),
+            first_byte: Some(102),
+            received: Some(103),
+            connection_reused: Some(true),
+            request_bytes: Some(1),
+            response_bytes: Some(0),
+            outcome: "ok".into(),
+            status: Some(204),
+            ..Invocation::default()
+        };
+        let schema = Invocation::schema(Epoch::UNIX);
+        let batch = Invocation::finish(&mut builder, &schema);
+        assert_eq!(batch, Invocation::batch(&[expected], Epoch::UNIX));
+    }
+}

@@ -44,18 +44,27 @@ pub fn push_keeping(out: &mut Vec<u8>, bytes: &[u8], keep: impl Fn(u8) -> bool) 
 /// A part of a URL as people write it: what is encoded stays, what must be encoded becomes so. None
 /// if a `%` does not begin an encoded byte.
 pub fn normalise(text: &str, keep: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
+    rewrite(text, keep, |_| false)
+}
+
+/// The same, in the one way of several equal ones that RFC 3986, 6.2.2.2 prefers.
+pub fn canonical(text: &str, keep: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
+    rewrite(text, keep, is_unreserved)
+}
+
+fn rewrite(text: &str, keep: impl Fn(u8) -> bool, decode: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, tail)) = rest.split_first() {
-        if byte == b'%' {
-            let digits = tail.get(..2).filter(|two| two.iter().all(u8::is_ascii_hexdigit))?;
-            out.push(b'%');
-            out.extend(digits.iter().map(u8::to_ascii_uppercase));
-            rest = &tail[2..];
-        } else {
+        if byte != b'%' {
             push_keeping(&mut out, &[byte], &keep);
             rest = tail;
+            continue;
         }
+        let digit = |index: usize| (*tail.get(index)? as char).to_digit(16);
+        let byte = (digit(0)? << 4 | digit(1)?) as u8;
+        push_keeping(&mut out, &[byte], &decode);
+        rest = &tail[2..];
     }
     Some(out)
 }
@@ -110,6 +119,8 @@ pub mod tests {
     fn urls_keep_what_they_may_have() {
         let normal = |text| String::from_utf8(normalise(text, is_path).unwrap()).unwrap();
         assert_eq!(normal("/a%2fb/ü|c:d@{e}"), "/a%2Fb/%C3%BC%7Cc:d@%7Be%7D");
+        let canonical = canonical("/%7e%41%2f%c3%bc+", is_unreserved).unwrap();
+        assert_eq!(String::from_utf8(canonical).unwrap(), "%2F~A%2F%C3%BC%2B");
         for bad in ["%", "%2", "a%zz", "%é9"] {
             assert_eq!(normalise(bad, is_path), None, "{bad}");
         }

@@ -1,6 +1,6 @@
 //! The path and query of a target.
 
-use super::encode::{is_path, is_query, is_unreserved, normalise, push_encoded};
+use super::encode::{canonical, is_path, is_query, is_unreserved, normalise, push_encoded};
 use super::fields::Drawable;
 use super::template::{self, Encoding, Part, Pieces};
 use crate::config::Stream;
@@ -8,6 +8,9 @@ use crate::error::LoadError;
 
 /// Far more than any server takes, and less than what the library for URLs does.
 const MAX_BYTES: usize = 32 << 10;
+
+/// How a literal part of a URL is written; none if it can't be.
+type ToUrl = fn(&str) -> Option<Vec<u8>>;
 
 /// The stream's own part of the query, encoded: `name=value&name=value`, in the order of the names.
 pub fn query(stream: &Stream, fields: &[Drawable]) -> Result<Pieces, LoadError> {
@@ -71,24 +74,23 @@ pub fn target(
         None => (url, None),
     };
     let mut pieces = Pieces::default();
-    let keep_in_path: fn(u8) -> bool = match is_signed {
-        true => |byte| is_unreserved(byte) || byte == b'/',
-        false => is_path,
+    let [path_text, query_text]: [ToUrl; 2] = match is_signed {
+        true => [
+            |text| canonical(text, |byte| is_unreserved(byte) || byte == b'/'),
+            |text| canonical(text, |byte| is_unreserved(byte) || b"&=".contains(&byte)),
+        ],
+        false => [|text| normalise(text, is_path), |text| normalise(text, is_query)],
     };
-    push(&mut pieces, path, keep_in_path, fields).map_err(wrong)?;
+    push(&mut pieces, path, path_text, fields).map_err(wrong)?;
     let own_query = match (own_query, is_signed) {
         (Some(query), true) => Some(unambiguous(query).map_err(|e| wrong(e.to_owned()))?),
         (query, _) => query.map(str::to_owned),
-    };
-    let keep_in_query: fn(u8) -> bool = match is_signed {
-        true => |byte| is_unreserved(byte) || b"&=".contains(&byte),
-        false => is_query,
     };
     if own_query.is_some() || query.constant() != Some(&[]) {
         pieces.push_bytes(b"?");
     }
     let own_query = own_query.unwrap_or_default();
-    push(&mut pieces, &own_query, keep_in_query, fields).map_err(wrong)?;
+    push(&mut pieces, &own_query, query_text, fields).map_err(wrong)?;
     if !own_query.is_empty() && !own_query.ends_with('&') && query.constant() != Some(&[]) {
         pieces.push_bytes(b"&");
     }
@@ -119,16 +121,11 @@ fn unambiguous(query: &str) -> Result<String, &'static str> {
 }
 
 /// Appends a part of a URL.
-fn push(
-    pieces: &mut Pieces,
-    text: &str,
-    keep: fn(u8) -> bool,
-    fields: &[Drawable],
-) -> Result<(), String> {
+fn push(pieces: &mut Pieces, text: &str, to_url: ToUrl, fields: &[Drawable]) -> Result<(), String> {
     for part in &template::parse(text, fields)? {
         match part {
             Part::Text(text) => pieces.push_bytes(
-                &normalise(text, keep)
+                &to_url(text)
                     .ok_or("a % is not followed by two hexadecimal digits; write %25 for it")?,
             ),
             Part::Value(source) => pieces.push_value(*source, Encoding::Percent),

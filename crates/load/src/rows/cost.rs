@@ -31,48 +31,60 @@ fn completion(number: u64) -> Completion {
     completion
 }
 
+fn measure(name: &str, head: &[u8], body: &[u8]) {
+    let plan = support::plan(2, true);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("rows.arrows");
+    let mut recorder = Recorder::create(&plan, Epoch::UNIX, 0, &out, None).unwrap();
+    let mut spent = 0.0;
+    for start in (0..ROWS).step_by(BATCH as usize) {
+        let (mut outbox, inbox) = channel();
+        for number in start..start + BATCH {
+            outbox.push(completion(number), head, body, 0);
+        }
+        outbox.hand_over();
+        drop(outbox);
+        while let Received::Batch(batch) = inbox.receive(Duration::ZERO) {
+            let before = cpu_ns();
+            recorder.write(&batch).unwrap();
+            spent += cpu_ns() - before;
+        }
+    }
+    let before = cpu_ns();
+    recorder.close().unwrap();
+    spent += cpu_ns() - before;
+    let bytes = std::fs::metadata(&out).unwrap().len();
+    let before = cpu_ns();
+    uncia_record::recover(&out).unwrap();
+    let conversion = cpu_ns() - before;
+    let each = |total: f64| total / ROWS as f64;
+    eprintln!(
+        "{name}: {:.0} ns and {:.0} bytes a row; {:.0} ns for its conversion to Parquet",
+        each(spent),
+        each(bytes as f64),
+        each(conversion)
+    );
+}
+
 /// `cargo test --release -p uncia-load --lib cost_of_a_row -- --ignored --nocapture`
 #[test]
 #[ignore = "measures"]
 fn cost_of_a_row() {
+    measure("plain", b"", b"");
+}
+
+#[test]
+#[ignore = "measures"]
+fn cost_of_a_row_with_headers() {
     let head = b"HTTP/1.1 200 OK\r\nx-uncia-start: warm\r\nx-uncia-instance: i-17\r\n\
         x-uncia-execution-ns: 1200\r\nx-uncia-queued-ns: 10\r\n\r\n";
+    measure("headers", head, b"");
+}
+
+#[test]
+#[ignore = "measures"]
+fn cost_of_a_row_with_a_report() {
     let body = br#"{"uncia": {"fresh": false, "instance": "p-1", "handler_start_ns": 1005,
         "handler_end_ns": 1009}, "sum": 5}"#;
-    let cases: [(&str, &[u8], &[u8]); 3] =
-        [("plain", b"", b""), ("headers", head, b""), ("report", b"", body)];
-    let plan = support::plan(2, true);
-    for (name, head, body) in cases {
-        let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("rows.arrows");
-        let mut recorder = Recorder::create(&plan, Epoch::UNIX, 0, &out, None).unwrap();
-        let mut spent = 0.0;
-        for start in (0..ROWS).step_by(BATCH as usize) {
-            let (mut outbox, inbox) = channel();
-            for number in start..start + BATCH {
-                outbox.push(completion(number), head, body, 0);
-            }
-            outbox.hand_over();
-            drop(outbox);
-            while let Received::Batch(batch) = inbox.receive(Duration::ZERO) {
-                let before = cpu_ns();
-                recorder.write(&batch).unwrap();
-                spent += cpu_ns() - before;
-            }
-        }
-        let before = cpu_ns();
-        recorder.close().unwrap();
-        spent += cpu_ns() - before;
-        let bytes = std::fs::metadata(&out).unwrap().len();
-        let before = cpu_ns();
-        uncia_record::recover(&out).unwrap();
-        let conversion = cpu_ns() - before;
-        let each = |total: f64| total / ROWS as f64;
-        eprintln!(
-            "{name}: {:.0} ns and {:.0} bytes a row; {:.0} ns for its conversion to Parquet",
-            each(spent),
-            each(bytes as f64),
-            each(conversion)
-        );
-    }
+    measure("report", b"", body);
 }

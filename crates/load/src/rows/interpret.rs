@@ -32,30 +32,47 @@ struct Report {
 
 /// The keys of an answer that matter; a function's own are passed over without being kept.
 #[derive(Debug, Default, Deserialize)]
-struct Answer {
-    #[serde(default, deserialize_with = "lenient")]
-    uncia: Option<Report>,
-    #[serde(default, rename = "errorType", deserialize_with = "lenient")]
-    error_type: Option<String>,
-    #[serde(default, rename = "errorMessage", deserialize_with = "lenient")]
-    error_message: Option<String>,
-    #[serde(default, alias = "Message", deserialize_with = "lenient")]
-    message: Option<String>,
+#[serde(bound = "R: Deserialize<'de>, S: Deserialize<'de>")]
+struct Keys<R, S> {
+    uncia: Option<R>,
+    #[serde(rename = "errorType")]
+    error_type: Option<S>,
+    #[serde(rename = "errorMessage")]
+    error_message: Option<S>,
+    #[serde(alias = "Message")]
+    message: Option<S>,
 }
 
-/// Functions may use these keys for something else; that is no error.
-fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: serde::de::DeserializeOwned,
-{
-    let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(value).ok())
+type Answer = Keys<Report, String>;
+
+/// A value of the right form, or another. Functions may use the keys for something else; that is no
+/// error.
+struct Lenient<T>(Option<T>);
+
+impl<'de, T: serde::de::DeserializeOwned> Deserialize<'de> for Lenient<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Ok(Self(serde_json::from_value(value).ok()))
+    }
 }
 
 impl Answer {
     fn read(body: &[u8]) -> Self {
-        serde_json::from_slice(body).unwrap_or_default()
+        // Almost every answer has the right form, and is read several times as fast that way.
+        serde_json::from_slice(body).unwrap_or_else(|_| Self::read_leniently(body))
+    }
+
+    fn read_leniently(body: &[u8]) -> Self {
+        type Found = Keys<Lenient<Report>, Lenient<String>>;
+        serde_json::from_slice(body).map_or_else(
+            |_| Self::default(),
+            |found: Found| Self {
+                uncia: found.uncia.and_then(|value| value.0),
+                error_type: found.error_type.and_then(|value| value.0),
+                error_message: found.error_message.and_then(|value| value.0),
+                message: found.message.and_then(|value| value.0),
+            },
+        )
     }
 
     fn explanation(&self) -> Option<String> {

@@ -97,15 +97,17 @@ impl<'a> RowMaker<'a> {
         to.outcome.set(row, &self.ok);
     }
 
-    /// The row of any request, and the span of the handler if the function reported one.
-    pub fn row(
+    /// Makes `row` that of any request; returns the span of the handler if the function reported
+    /// one.
+    pub fn fill(
         &self,
+        row: &mut Invocation,
         completion: &Completion,
         head: &[u8],
         body: &[u8],
-    ) -> (Invocation, Option<Span>) {
+    ) -> Option<Span> {
         let entry = &completion.entry;
-        let mut row = Invocation {
+        *row = Invocation {
             invocation: self.plan.invocation(entry),
             burst: entry.burst,
             scheduled: Some(completion.scheduled),
@@ -119,8 +121,7 @@ impl<'a> RowMaker<'a> {
             status: completion.status.map(i64::from),
             ..self.streams[entry.stream].template.clone()
         };
-        let span = interpret::fill(&mut row, completion, head, body, self.epoch);
-        (row, span)
+        interpret::fill(row, completion, head, body, self.epoch)
     }
 }
 
@@ -186,7 +187,8 @@ mod tests {
             for (number, (completion, head, body)) in completions.iter().enumerate() {
                 let head = HEADS.get(*head).copied().unwrap_or_default();
                 let body = BODIES.get(*body).copied().unwrap_or_default();
-                let (row, _) = maker.row(completion, head, body);
+                let mut row = Invocation::default();
+                maker.fill(&mut row, completion, head, body);
                 if RowMaker::is_plain(completion, head, body) {
                     plain += 1;
                     maker.set_plain(&mut builder, number, completion);

@@ -169,13 +169,14 @@ impl<'a> Recorder<'a> {
     }
 
     pub(super) fn write(&mut self, batch: &Batch) -> Result<(), RecordError> {
+        let mut row = Invocation::default();
         for (completion, head, body) in batch.iter() {
             if RowMaker::is_plain(completion, head, body) {
                 let maker = &self.maker;
                 self.invocations.push_with(|to, row| maker.set_plain(to, row, completion))?;
                 self.observe(completion, "ok");
             } else {
-                let (row, span) = self.maker.row(completion, head, body);
+                let span = self.maker.fill(&mut row, completion, head, body);
                 self.invocations.push_with(|to, _| row.set(to))?;
                 if let (Some(spans), Some(span)) = (&mut self.spans, span) {
                     spans.push(&span)?;

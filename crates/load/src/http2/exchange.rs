@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::client::ResponseFuture;
-use h2::{Reason, RecvStream, SendStream};
+use h2::{RecvStream, SendStream};
 use http::Response;
 
 use super::{Answer, SessionError};
@@ -16,6 +16,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Shorter bodies are handed over whole, whatever the peer's window: `h2` keeps what has no room.
 const WHOLE_BYTES: usize = 16 << 10;
 
+/// Dropped before its end, it has the peer told that nobody waits for the answer any more.
 #[derive(Debug)]
 pub struct Exchange {
     pub key: u32,
@@ -153,11 +154,6 @@ impl Exchange {
             }
             self.head.extend_from_slice(b"\r\n");
         }
-    }
-
-    /// Tells the peer that nobody waits for the answer any more.
-    pub fn cancel(&mut self) {
-        self.outgoing.send_reset(Reason::CANCEL);
     }
 
     /// What it means to this exchange that the connection is closed.

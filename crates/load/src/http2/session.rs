@@ -121,8 +121,12 @@ impl Session {
     pub fn capacity(&mut self) -> usize {
         match self.refusal() {
             Some(_) => 0,
-            None => self.sender.current_max_send_streams().saturating_sub(self.open_streams()),
+            None => self.free_streams(),
         }
+    }
+
+    fn free_streams(&self) -> usize {
+        self.sender.current_max_send_streams().saturating_sub(self.open_streams())
     }
 
     /// Requests under way.
@@ -154,7 +158,7 @@ impl Session {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        if self.capacity() == 0 {
+        if self.free_streams() == 0 {
             return Err(SessionError::Full);
         }
         if request.uri().scheme().is_none() || request.uri().authority().is_none() {
@@ -181,10 +185,8 @@ impl Session {
     /// Gives a request up; there will be no event for it. Returns what has come of an answer.
     pub fn cancel(&mut self, key: u32) -> Option<Answer> {
         let slot = *self.slot_of.get(&key)?;
-        let mut exchange = self.remove(slot);
-        exchange.cancel();
         self.flag.raise();
-        exchange.into_answer()
+        self.remove(slot).into_answer()
     }
 
     /// Takes bytes from the socket. An error is the end of the connection, and `events` have it

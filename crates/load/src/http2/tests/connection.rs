@@ -255,6 +255,31 @@ fn bodies_wait_for_windows() {
 }
 
 #[test]
+fn a_peer_that_takes_nothing_fills_no_memory() {
+    let mut session = Session::new(Limits::default());
+    let most = 0x7fff_ffff_u32;
+    let grant = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
+    receive(&mut session, &[settings(&[(4, most)]), grant].concat());
+    for key in 0..20 {
+        session.send(key, post("/"), vec![1; 8 << 20].into()).unwrap();
+    }
+    let mut output = session.output().len();
+    for _ in 0..100 {
+        // It takes hardly anything.
+        session.wrote(10);
+        assert!(session.output().len() <= output);
+        output = session.output().len();
+    }
+    assert!(output < 512 << 10, "{output}");
+    assert_eq!(receive(&mut session, &hello(39)).len(), 2);
+    for key in 0..20 {
+        session.cancel(key);
+    }
+    assert_eq!(session.open_streams(), 0);
+    assert!(written(&mut session).len() < 1 << 20, "what was given up is not sent");
+}
+
+#[test]
 fn the_peer_s_window_is_opened_again() {
     let limits = Limits { connection_window: 1 << 20, stream_window: 1 << 20, ..Limits::default() };
     let mut session = Session::new(limits);

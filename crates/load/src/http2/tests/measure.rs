@@ -1,17 +1,19 @@
 //! What a request costs, as a figure to look at.
 
-use std::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::frames::*;
 use super::*;
 
-/// `cargo test --release -p uncia-load measure -- --ignored --nocapture`: CPU time of a small request
-/// and its answer, with 100 at once on one connection.
-#[test]
-#[ignore = "a measurement, not a test"]
-fn a_small_request_and_its_answer() {
-    const AT_ONCE: u32 = 100;
-    const ROUNDS: u32 = 5_000;
+/// CPU time that this thread has had.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// CPU time of small requests and their answers, so many at once on one connection.
+fn measure(at_once: u32) {
+    const REQUESTS: u32 = 500_000;
     // What a server says beside the status: content-type, content-length and date, not indexed.
     let fields = [
         OK,
@@ -25,9 +27,9 @@ fn a_small_request_and_its_answer() {
     session.receive(&settings(&[(3, 200)]), &mut events).unwrap();
     let mut stream = 1;
     let (mut sending, mut receiving) = (Duration::ZERO, Duration::ZERO);
-    for _ in 0..ROUNDS {
-        let began = Instant::now();
-        for key in 0..AT_ONCE {
+    for _ in 0..REQUESTS / at_once {
+        let began = cpu_time();
+        for key in 0..at_once {
             session.send(key, get("/function/hello"), Bytes::new()).unwrap();
         }
         let mut written = session.output().len();
@@ -35,20 +37,29 @@ fn a_small_request_and_its_answer() {
             session.wrote(written);
             written = session.output().len();
         }
-        sending += began.elapsed();
+        sending += cpu_time() - began;
         let mut input = Vec::new();
-        for _ in 0..AT_ONCE {
+        for _ in 0..at_once {
             input.extend(frame(HEADERS, END_HEADERS, stream, &head));
             input.extend(frame(DATA, END_STREAM, stream, b"hello"));
             stream += 2;
         }
-        let began = Instant::now();
+        let began = cpu_time();
         session.receive(&input, &mut events).unwrap();
-        receiving += began.elapsed();
-        assert_eq!(events.len(), 2 * AT_ONCE as usize);
+        receiving += cpu_time() - began;
+        assert_eq!(events.len(), 2 * at_once as usize);
         events.clear();
     }
-    let requests = f64::from(AT_ONCE * ROUNDS);
-    let us = |time: Duration| time.as_secs_f64() * 1e6 / requests;
-    println!("us per request: {:.2} to send, {:.2} to receive", us(sending), us(receiving));
+    let us = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(REQUESTS);
+    let (sending, receiving) = (us(sending), us(receiving));
+    println!("{at_once} at once: {sending:.2} us to send, {receiving:.2} us to receive");
+}
+
+/// `cargo test --release -p uncia-load measure -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement, not a test"]
+fn small_requests_and_their_answers() {
+    for at_once in [1, 10, 100] {
+        measure(at_once);
+    }
 }

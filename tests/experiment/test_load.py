@@ -113,7 +113,7 @@ def test_a_body_and_headers_arrive(url: str) -> None:
         ),
         ({"rate": "100/s"}, "constant arrivals need a duration"),
         ({"rate": "1/s", "duration": "1s", "sizes": [1]}, "constant arrivals have no sizes"),
-        ({"arrivals": "uniform"}, "'uniform' is not known"),
+        ({"arrivals": "sometimes"}, "'sometimes' is not known"),
         ({"arrivals": "burst", "sizes": [1], "bursts": 2}, "2 bursts need an interval"),
         ({"rate": "1/s", "duration": "1s", "timeout": "60"}, "timeout: '60' is not a duration"),
         ({"rate": "1/s", "duration": "1s", "out": "rows.csv"}, r"\*.parquet or \*.arrows"),

@@ -52,9 +52,9 @@ def merge(parts: Sequence[Path], out: Path) -> int:
             base = stack.enter_context(duckdb.connect())
             base.execute(f"SET memory_limit = '{_MEMORY}'")
             base.execute("SET temp_directory = ?", [spill])
-            base.register("parts", _reader(parts, schema))
-            order = [name for name in ("scheduled", "sent", "invocation") if name in schema.names]
-            ordered = base.sql(f"SELECT * FROM parts ORDER BY {', '.join(order)}")
+            base.register("parts", _reader(parts, _used(parts, schema)))
+            second = "sent" if "sent" in schema.names else "invocation"
+            ordered = base.sql(f"SELECT * FROM parts ORDER BY scheduled, {second}")
             # DuckDB 2 has renamed it.
             reader = getattr(ordered, "to_arrow_reader", None) or ordered.fetch_record_batch
             rows = _write(reader(_BATCH_ROWS), schema, partial, out.suffix)
@@ -102,10 +102,26 @@ def _schema(part: Path) -> pa.Schema:
         return reader.schema
 
 
-def _reader(parts: Sequence[Path], schema: pa.Schema) -> pa.RecordBatchReader:
+def _used(parts: Sequence[Path], schema: pa.Schema) -> pa.Schema:
+    """The columns in which any row has a value, and those that rows are sorted by.
+
+    Of an invocation table most are what only a platform knows: there is no need to sort nothing.
+    """
+    used = {"scheduled", "sent", "invocation"}
+    for part in parts:
+        for batch in _batches(part):
+            used |= {
+                name
+                for name in set(schema.names) - used
+                if batch.column(name).null_count < batch.num_rows
+            }
+    return pa.schema([field for field in schema if field.name in used])
+
+
+def _reader(parts: Sequence[Path], used: pa.Schema) -> pa.RecordBatchReader:
     """All rows, with text as plain text: every batch of a part has a dictionary of its own."""
-    plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
-    batches = (batch.cast(plain) for part in parts for batch in _batches(part))
+    plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in used])
+    batches = (batch.select(plain.names).cast(plain) for part in parts for batch in _batches(part))
     return pa.RecordBatchReader.from_batches(plain, batches)
 
 
@@ -126,6 +142,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
+        if field.name not in rows.column_names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
         column = rows.column(field.name)
         if pa.types.is_dictionary(field.type):
             column = _pc.dictionary_encode(column.cast(field.type.value_type))

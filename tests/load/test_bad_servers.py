@@ -153,8 +153,10 @@ def _certificate(folder: Path) -> Path:
     """A self-signed certificate for localhost with its key, in one file."""
     file = folder / "server.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    names = ["-subj", "/CN=uncia-test", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    # Otherwise it is an authority's, which no server may show as its own.
+    kind = ["-addext", "basicConstraints=critical,CA:FALSE"]
     files = ["-keyout", str(file), "-out", f"{file}.crt"]
-    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
+    subprocess.run([*command.split(), *names, *kind, *files], check=True, capture_output=True)
     file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
     return file

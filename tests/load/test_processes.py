@@ -78,7 +78,7 @@ def test_the_table_may_stay_a_stream(tmp_path: Path) -> None:
 def test_limits_on_connections_are_divided() -> None:
     with Server() as server:
         rows = package.load(
-            server.url, arrivals="burst", sizes=[40], max_connections=4, processes=2
+            server.url, arrivals="burst", sizes=[40], max_connections=4, processes=2, rtt_probes=0
         )
         assert server.connections <= 4
     assert rows.num_rows == 40

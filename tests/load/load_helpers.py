@@ -32,16 +32,23 @@ class Request:
 class Server:
     """A threaded HTTP/1.1 server: a thread per connection, an answer per request.
 
-    ``answer`` gets each request and returns what is written; None ends the connection instead.
+    ``answer`` gets each request and returns what is written; None ends the connection instead. It
+    listens on a free port of this machine, or on the socket ``listen``.
     """
 
     answer: Callable[[Request], bytes | None] = lambda request: OK
     closes: bool = False
+    listen: Path | None = None
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
 
     def __enter__(self) -> Server:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        if self.listen is None:
+            self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(self.listen))
+            self._listener.listen(1024)
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
         return self
@@ -69,7 +76,8 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.listen is None:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with connection, connection.makefile("rb") as stream:
                 while (request := _read(stream)) is not None:
                     self.requests.append(request)

@@ -259,3 +259,42 @@ def test_connections_are_fresh_when_asked() -> None:
     with Server() as server:
         package.load(server.url, rate="50/s", duration="200ms", connections="pool:7", rtt_probes=0)
         assert server.connections == 7
+
+
+def test_signed_requests_carry_the_signature_and_rows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never-to-be-seen")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-to-be-sent")
+    out = tmp_path / "rows.arrows"
+    with Server() as server:
+        package.load(
+            server.url,
+            rate="50/s",
+            duration="100ms",
+            body="{}",
+            sign_aws="eu-west-1/lambda",
+            out=out,
+        )
+        requests = list(server.requests)
+    assert len(requests) == 5
+    for request in requests:
+        assert request.headers["authorization"].startswith(
+            "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"
+        )
+        assert "/eu-west-1/lambda/aws4_request" in request.headers["authorization"]
+        assert request.headers["x-amz-security-token"] == "token-to-be-sent"
+    written = out.read_bytes()
+    assert b"never-to-be-seen" not in written
+    assert b"token-to-be-sent" not in written
+
+
+def test_a_unix_socket_is_driven(tmp_path: Path) -> None:
+    path = tmp_path / "http.sock"
+    with Server(listen=path) as server:
+        rows = package.load(
+            "http://localhost/x", rate="50/s", duration="200ms", unix_socket=str(path)
+        )
+        assert {request.line for request in server.requests} == {"GET /x HTTP/1.1"}
+    assert rows.column("outcome").to_pylist() == ["ok"] * 10

@@ -13,6 +13,7 @@ from load_helpers import Server, finish
 import uncia as package
 from uncia import record, yamlio
 from uncia.errors import UnciaError
+from uncia.forms import Form
 from uncia.workload import model
 from uncia.workload.model import Workload
 from uncia.workload.resolve import prepare
@@ -296,3 +297,29 @@ def test_the_schema_is_json_schema_and_knows_every_key(uncia: Uncia) -> None:
     schema = json.loads(ended.out)
     assert set(schema["properties"]) == set(Workload.model_fields)
     assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        model.Workload,
+        model.Function,
+        model.Stream,
+        model.Closed,
+        model.MappedReplay,
+        model.Stop,
+        model.Body,
+        model.Tls,
+        model.AwsSigV4,
+        model.Pool,
+    ],
+    ids=lambda form: form.__name__,
+)
+def test_every_key_has_its_place_in_the_page(form: type[Form]) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/workload-file.md").read_text()
+    missing = [
+        key
+        for key in form.model_fields
+        if f"`{key}`" not in page and f"{{{key}: " not in page and f", {key}: " not in page
+    ]
+    assert missing == []

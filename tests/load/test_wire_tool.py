@@ -83,6 +83,16 @@ def test_lost_requests_do_not_shift_the_others(wire: ModuleType, seed: int) -> N
     assert np.quantile(np.abs(by_number - np.median(by_number)), 0.9) > 1_000_000
 
 
+def test_lost_requests_of_a_long_run(wire: ModuleType) -> None:
+    schedule = wire.constant(Fraction(5000), 3 * NS_PER_S)
+    assert schedule.size > wire.MANY
+    jitter = np.random.default_rng(5).integers(-9_000, 9_001, schedule.size)
+    arrivals = np.delete(START + schedule + jitter, [0, 2_000, 9_001, 14_000])
+    found = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
+    assert found.missing == 4
+    assert found.errors_us["kernel"]["max"] <= 19
+
+
 def test_requests_cut_off_at_the_end(wire: ModuleType) -> None:
     schedule = wire.constant(Fraction(5000), NS_PER_S)
     arrivals = (START + schedule)[:-40]

@@ -37,7 +37,6 @@ def test_every_key_of_the_experiment_file_has_its_place_in_the_page(
     form: type[BaseModel],
 ) -> None:
     page = (REFERENCE / "experiment-file.md").read_text(encoding="utf-8")
-    missing = [
-        key for key in form.model_fields if f"`{key}`" not in page and f"{{{key}: " not in page
-    ]
+    keys = [field.alias or name for name, field in form.model_fields.items()]
+    missing = [key for key in keys if f"`{key}`" not in page and f"{{{key}: " not in page]
     assert missing == []

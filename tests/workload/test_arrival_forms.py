@@ -1,6 +1,8 @@
 """The forms of arrival processes: what is written, what the engine gets, what mistakes are told."""
 
+import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -449,3 +451,13 @@ def test_a_constant_rate_is_counted_exactly(rate: Fraction, nanoseconds: int) ->
     process = Process.model_construct(kind="constant", rate=rate, duration=nanoseconds)
     last = process.expected_requests() - 1
     assert (last * S) / rate < nanoseconds <= ((last + 1) * S) / rate
+
+
+def test_the_reference_page_s_examples_are_right() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "experiment-file.md"
+    section = page.read_text(encoding="utf-8").split("\n## Arrivals\n")[1].split("\n## ")[0]
+    gaps, nested = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    assert yamlio.validate(Holder, yamlio.load(nested)).arrivals.expected_requests() == 39_000
+    for line in gaps.splitlines():
+        gap = line.removeprefix("gap: ").split("#")[0]
+        assert read(f"{{kind: burst, sizes: [1], bursts: 2, gap: {gap}}}").expected_requests() == 2

@@ -339,7 +339,9 @@ recorded = st.lists(
 speeds = st.sampled_from([0.25, 0.3, 1, 1.1, 2, 3, 60, 1440])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
 @given(rows=recorded, begin=st.integers(0, 50 * S), length=st.integers(1, 60 * S), speed=speeds)
 def test_every_first_attempt_in_the_window_is_replayed_once(
     tmp_path: Path,
@@ -369,7 +371,9 @@ def test_every_first_attempt_in_the_window_is_replayed_once(
     assert all(expected[function] == found for function, found in sampled.items())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(0, 30), st.integers(0, 100)), min_size=1

@@ -1,0 +1,285 @@
+"""CSV files of any size, a block of lines at a time, so that memory stays bounded.
+
+The files of the traces are plain: ASCII, a header, commas, one row a line. The reader holds them to
+that, and therefore knows each row's line: nothing here joins lines, guesses a dialect or fills up
+cells. A cell in quotation marks loses them (some tools add them), but may not hold a comma or a
+line break. Lines may end in CR LF, and files may be compressed with gzip.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from uncia.errors import UnciaError
+from uncia.traces.base import Issues, Problem, shown
+
+BLOCK_BYTES: Final = 16 << 20
+"""Text that is parsed at once; a few times as much memory is used."""
+
+MAX_LINE_BYTES: Final = 64 << 20
+"""A longer line belongs to no trace; without a bound, a file without lines would fill memory."""
+
+_MAX_HEADER_NAMES: Final = 8  # column names that an error lists
+
+_GZIP: Final = b"\x1f\x8b"
+_BOM: Final = b"\xef\xbb\xbf"
+_QUOTED: Final = re.compile(r'^"([^"]*)"$')
+
+# What a file of a trace is often packed as: first bytes, and what they say.
+_PACKED: Final = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"Rar!", "a RAR archive"),
+    (b"\xfd7zXZ", "compressed with xz"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"BZh", "compressed with bzip2"),
+    (b"PAR1", "a Parquet file"),
+)
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a file, all cells as text.
+
+    Attributes:
+        path: the file.
+        cells: a column for each wanted column of the header.
+        lines: the line of each row, from 1; int64, shape (rows,).
+    """
+
+    path: Path
+    cells: dict[str, pa.StringArray]
+    lines: npt.NDArray[np.int64]
+
+
+def header(path: Path) -> tuple[str, ...]:
+    """The names of the columns, from the file's first line.
+
+    Raises:
+        UnciaError: the file is empty, no plain text, damaged, or names a column twice.
+    """
+    with _opened(path) as file:
+        return _header(path, file)[0]
+
+
+def blocks(path: Path, wanted: Sequence[str], issues: Issues) -> Iterator[Block]:
+    """The rows of the file below its header, in order.
+
+    A row with another number of cells than the header, or with other than ASCII text, goes to
+    ``issues``. Empty lines are passed over.
+
+    Args:
+        path: the file, plain or compressed with gzip.
+        wanted: the columns to return, all of which the header must have.
+        issues: where broken rows go.
+
+    Raises:
+        UnciaError: the file cannot be read, is damaged, or (if strict) a row is broken.
+    """
+    with _opened(path) as file:
+        names, rest = _header(path, file)
+        line = 2
+        for text in _texts(path, file, rest, line):
+            yield from _parsed(path, text, line, names, wanted, issues)
+            line += text.count(b"\n")
+
+
+def ends_in_newline(path: Path) -> bool:
+    """Whether a plain file's last line is complete; of a compressed file gzip itself knows."""
+    with path.open("rb") as file:
+        if file.read(2) == _GZIP:
+            return True
+        file.seek(0, 2)
+        if file.tell() == 0:
+            return True
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's text, unpacked; every failure to read it is told with its name."""
+    try:
+        with path.open("rb") as raw:
+            magic = raw.read(8)
+            raw.seek(0)
+            for first, what in _PACKED:
+                if magic.startswith(first):
+                    raise UnciaError(f"{path} is {what}", hint="Unpack it first.")
+            if magic.startswith(_GZIP):
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield unpacked  # type: ignore[misc]
+            else:
+                yield raw
+    except EOFError as error:
+        raise UnciaError(
+            f"{path} is cut off: its gzip data ends before its end mark",
+            hint="Fetch or copy the file again.",
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UnciaError(
+            f"{path} is damaged: {error}", hint="Fetch or copy the file again."
+        ) from error
+    except OSError as error:
+        raise UnciaError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _header(path: Path, file: IO[bytes]) -> tuple[tuple[str, ...], bytes]:
+    """The column names, and the text after them that was read along."""
+    read = b""
+    while b"\n" not in read:
+        chunk = file.read(1 << 16)
+        if not chunk:
+            break
+        read += chunk
+        if len(read) > MAX_LINE_BYTES:
+            raise _too_long(path, 1)
+    if not read.strip():
+        raise UnciaError(f"{path} is empty")
+    if read.startswith(_UTF16):
+        raise UnciaError(
+            f"{path} is UTF-16 text; the files of a trace are ASCII",
+            hint=f"Convert it: iconv -f UTF-16 -t ASCII {path.name}",
+        )
+    first, _, rest = read.removeprefix(_BOM).partition(b"\n")
+    first = first.removesuffix(b"\r")
+    if not first.isascii() or re.search(rb"[\x00-\x08\x0b-\x1f]", first):
+        text = first.decode("latin-1")
+        raise UnciaError(
+            f"{path} is not a CSV file of ASCII text: its first line is {shown(text)}"
+        )
+    names = tuple(_unquoted(name) for name in first.decode("ascii").split(","))
+    if twice := sorted({name for name in names if names.count(name) > 1}, key=names.index):
+        named = ", ".join(map(repr, twice[:_MAX_HEADER_NAMES]))
+        raise UnciaError(f"{path}, line 1: the header names {named} more than once")
+    return names, rest
+
+
+def _unquoted(name: str) -> str:
+    match = _QUOTED.match(name)
+    return match.group(1) if match else name
+
+
+def _texts(path: Path, file: IO[bytes], rest: bytes, line: int) -> Iterator[bytes]:
+    """The text in blocks of whole lines, each line ending in a newline."""
+    while chunk := file.read(BLOCK_BYTES):
+        rest += chunk
+        cut = rest.rfind(b"\n") + 1
+        if cut:
+            text, rest = rest[:cut], rest[cut:]
+            line += text.count(b"\n")
+            yield text
+        elif len(rest) > MAX_LINE_BYTES:
+            raise _too_long(path, line)
+    if rest:
+        yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+
+def _too_long(path: Path, line: int) -> UnciaError:
+    return UnciaError(
+        f"{path}, line {line} is longer than {MAX_LINE_BYTES >> 20} MiB, so this is no trace"
+    )
+
+
+def _parsed(
+    path: Path,
+    text: bytes,
+    line: int,
+    names: tuple[str, ...],
+    wanted: Sequence[str],
+    issues: Issues,
+) -> Iterator[Block]:
+    text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
+    rows = text.count(b"\n")
+    clean = text.isascii() and b"\r" not in text and b"\n\n" not in text and text[:1] != b"\n"
+    if clean:
+        table = _table(text, names, wanted)
+        if table is not None and table.num_rows == rows:
+            yield _block(path, table, np.arange(line, line + rows, dtype=np.int64), text)
+            return
+    good: list[bytes] = []
+    lines: list[int] = []
+    for number, row in enumerate(text.split(b"\n")[:-1], start=line):
+        if not row:
+            continue
+        problem = _broken(path, row, number, len(names))
+        if problem is None:
+            good.append(row)
+            lines.append(number)
+            continue
+        if issues.strict and good:  # rows above may hold an earlier problem
+            yield _checked_block(path, good, lines, names, wanted)
+        issues.add(problem)
+    if good:
+        yield _checked_block(path, good, lines, names, wanted)
+
+
+def _broken(path: Path, row: bytes, line: int, columns: int) -> Problem | None:
+    text = row.decode("latin-1")
+    if not row.isascii():
+        return Problem(path, line, "", text, "ASCII text")
+    if b"\r" in row:
+        return Problem(path, line, "", text, "one line: it has a carriage return within")
+    cells = row.count(b",") + 1
+    if cells != columns:
+        return Problem(path, line, "", text, f"a row of {columns} cells: it has {cells}")
+    return None
+
+
+def _checked_block(
+    path: Path,
+    good: list[bytes],
+    lines: list[int],
+    names: tuple[str, ...],
+    wanted: Sequence[str],
+) -> Block:
+    text = b"\n".join(good) + b"\n"
+    table = _table(text, names, wanted)
+    if table is None or table.num_rows != len(good):
+        raise UnciaError(f"{path}, lines {lines[0]} to {lines[-1]} cannot be parsed as CSV")
+    return _block(path, table, np.array(lines, dtype=np.int64), text)
+
+
+def _table(text: bytes, names: tuple[str, ...], wanted: Sequence[str]) -> pa.Table | None:
+    try:
+        return arrow_csv.read_csv(
+            pa.py_buffer(text),
+            read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(text) + 1),
+            parse_options=arrow_csv.ParseOptions(
+                quote_char=False, double_quote=False, ignore_empty_lines=False
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, pa.utf8()),
+                include_columns=list(wanted),
+                strings_can_be_null=False,
+                check_utf8=False,  # it is ASCII
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None  # rows of differing length; the caller finds them
+
+
+def _block(path: Path, table: pa.Table, lines: npt.NDArray[np.int64], text: bytes) -> Block:
+    cells = {name: _single(table.column(name)) for name in table.column_names}
+    if b'"' in text:
+        cells = {
+            name: pc.replace_substring_regex(column, _QUOTED.pattern, r"\1")
+            for name, column in cells.items()
+        }
+    return Block(path, cells, lines)
+
+
+def _single(column: pa.ChunkedArray) -> pa.StringArray:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

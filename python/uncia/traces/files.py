@@ -1,0 +1,121 @@
+"""Which files a trace consists of: recognised by header, and held to it."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from uncia.errors import UnciaError
+from uncia.traces.base import expand
+from uncia.traces.csv import ends_in_newline, header
+
+_LISTED: Final = 6  # columns that an error lists
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file of a trace.
+
+    Attributes:
+        name: what it holds.
+        columns: the columns that every such file has.
+        numbered: pattern of further columns, at least one of which it has; empty if none.
+        signature: columns by which it is recognised, even if others are missing; by default the
+            first two.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    numbered: str = ""
+    signature: tuple[str, ...] = ()
+
+    def recognises(self, names: Sequence[str]) -> bool:
+        """Whether a file with these columns is meant to be of this kind."""
+        return set(self.signature or self.columns[:2]) <= set(names)
+
+    def check(self, path: Path, names: Sequence[str]) -> None:
+        """Hold the columns of a file to what they should be.
+
+        Raises:
+            UnciaError: a column is missing, or one is there that no such file has.
+        """
+        if missing := [name for name in self.columns if name not in names]:
+            raise UnciaError(f"{path}, line 1: {_listed('missing', missing)}")
+        known = set(self.columns)
+        further = [name for name in names if name not in known]
+        if self.numbered:
+            unknown = [name for name in further if not re.fullmatch(self.numbered, name)]
+            if not further:
+                raise UnciaError(f"{path}, line 1: the numbered columns are missing")
+        else:
+            unknown = further
+        if unknown:
+            raise UnciaError(
+                f"{path}, line 1: {_listed('unknown', unknown)}",
+                hint=f"A file of {self.name} has: {', '.join(self.columns)}"
+                + (", and numbered columns." if self.numbered else "."),
+            )
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files of an import, by kind, and what is to be said of them."""
+
+    found: dict[str, list[Path]]
+    warnings: list[str] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Path]:
+        """The files of one kind, in order."""
+        return self.found.get(kind, [])
+
+
+def detect(paths: Iterable[Path], kinds: Sequence[Kind]) -> bool:
+    """Whether each file is of one of the kinds, by its header.
+
+    Raises:
+        UnciaError: a file cannot be read.
+    """
+    return all(_kind(header(path), kinds) is not None for path in paths)
+
+
+def sort(paths: Iterable[Path | str], kinds: Sequence[Kind], trace: str) -> Sources:
+    """The files by kind, their headers checked.
+
+    Raises:
+        UnciaError: a file is missing, not of this trace, or has other columns than it should.
+    """
+    found: dict[str, list[Path]] = {}
+    warnings: list[str] = []
+    for path in expand(paths):
+        names = header(path)
+        kind = _kind(names, kinds)
+        if kind is None:
+            raise UnciaError(
+                f"{path} is no file of the trace {trace}: {_listed('its', list(names))}",
+                hint=f"Its files begin with {_starts(kinds)}.",
+            )
+        kind.check(path, names)
+        found.setdefault(kind.name, []).append(path)
+        if not ends_in_newline(path):
+            warnings.append(
+                f"{path} does not end in a line break: if it was cut off, its last row is wrong"
+            )
+    return Sources(found, warnings)
+
+
+def _kind(names: Sequence[str], kinds: Sequence[Kind]) -> Kind | None:
+    return next((kind for kind in kinds if kind.recognises(names)), None)
+
+
+def _starts(kinds: Sequence[Kind]) -> str:
+    return ", or ".join(",".join(kind.columns[:4]) for kind in kinds)
+
+
+def _listed(what: str, names: list[str]) -> str:
+    listed = ", ".join(map(repr, names[:_LISTED]))
+    if len(names) > _LISTED:
+        listed += f" and {len(names) - _LISTED} more"
+    if what == "its":
+        return f"its columns are {listed}"
+    return f"{what} {'column' if len(names) == 1 else 'columns'} {listed}"

@@ -1,0 +1,233 @@
+"""What an import writes: whole tables or nothing.
+
+Everything is written into a hidden folder beside the result, and gets its name when all of it is
+complete; an error or Ctrl-C before removes it. Rows that must be sorted, summed or joined wait in
+that folder as Parquet, and DuckDB does it with bounded memory, using the disk.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+
+from uncia import record
+from uncia.errors import UnciaError
+
+BATCH_ROWS: Final = 1 << 18
+"""Rows that are in memory at once, and that are a row group of the result."""
+
+_MEMORY: Final = "1GB"  # for sorting and joining; beyond it the disk is used
+_PARQUET: Final = ".parquet"
+
+
+class Names:
+    """Text that repeats, as small numbers from 0 in order of appearance."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def id(self, name: str) -> int:
+        """The number of one name."""
+        return self._ids.setdefault(name, len(self._ids))
+
+    def ids(self, names: pa.StringArray) -> npt.NDArray[np.int32]:
+        """The number of each name."""
+        encoded = names.dictionary_encode()
+        known = np.array([self.id(name) for name in encoded.dictionary.to_pylist()], np.int32)
+        return known[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def column(self, ids: pa.Array, texts: Sequence[str | None] | None = None) -> pa.Array:
+        """The names behind numbers, or the text that ``texts`` holds at each; null stays null."""
+        values = list(self._ids) if texts is None else list(texts)
+        return pa.array(values, pa.utf8()).take(ids.cast(pa.int64()))
+
+
+class Stage:
+    """Rows that wait to be sorted; each gets its position as the column ``row``, from 1."""
+
+    def __init__(self, path: Path, schema: Mapping[str, pa.DataType]) -> None:
+        self.path = path
+        self.rows = 0
+        self._schema = pa.schema([("row", pa.int64()), *schema.items()])
+        self._writer = pa.parquet.ParquetWriter(path, self._schema, compression="zstd")
+
+    def write(self, columns: Mapping[str, object]) -> None:
+        """Append rows, given as arrays by column."""
+        names = self._schema.names[1:]
+        arrays = [pa.array(columns[name], self._schema.field(name).type) for name in names]
+        rows = len(arrays[0])
+        if rows:
+            position = pa.array(np.arange(self.rows + 1, self.rows + 1 + rows, dtype=np.int64))
+            table = pa.Table.from_arrays([position, *arrays], schema=self._schema)
+            self._writer.write_table(table)
+            self.rows += rows
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._writer.close()
+
+
+class Output:
+    """The tables of an import while they are made; see :func:`output`."""
+
+    def __init__(self, target: Path, work: Path) -> None:
+        self._target = target
+        self._work = work
+        self._stages: dict[str, Stage] = {}
+        self._writers: dict[str, pa.parquet.ParquetWriter] = {}
+        self.rows: dict[str, int] = {}
+
+    def stage(self, name: str, schema: Mapping[str, pa.DataType]) -> Stage:
+        """A place for rows that :meth:`query` will read under this name."""
+        self._stages[name] = Stage(self._work / f"stage-{name}{_PARQUET}", schema)
+        return self._stages[name]
+
+    def query(self, sql: str) -> Iterator[pa.RecordBatch]:
+        """The result of SQL over the stages, in batches of :data:`BATCH_ROWS`."""
+        for stage in self._stages.values():
+            stage.close()
+        config = {"memory_limit": _MEMORY, "temp_directory": str(self._work / "spill")}
+        with duckdb.connect(config=config) as connection:
+            for name, stage in self._stages.items():
+                connection.register(name, pa.dataset.dataset(stage.path, format="parquet"))
+            relation = connection.sql(sql)
+            # Its name until DuckDB 1.4, and since.
+            old = "fetch_arrow_reader"
+            reader = getattr(relation, "to_arrow_reader", None) or getattr(relation, old)
+            yield from reader(BATCH_ROWS)
+
+    def write(self, table: str, rows: Mapping[str, object]) -> None:
+        """Append rows to a table of the result; columns that are not given are null."""
+        data = record.conform(pa.table(dict(rows)), table, epoch=0)
+        if table not in self._writers:
+            self._writers[table] = pa.parquet.ParquetWriter(
+                self._file(table), record.schema(table), compression="zstd"
+            )
+            self.rows[table] = 0
+        self._writers[table].write_table(data)
+        self.rows[table] += data.num_rows
+
+    def _file(self, table: str) -> Path:
+        return self._work / f"{table}{_PARQUET}"
+
+    def commit(self) -> dict[str, Path]:
+        """Give the tables that have rows their names, all of them or none.
+
+        Raises:
+            UnciaError: no table has a row, or several should go into one file.
+        """
+        self.close()
+        tables = [table for table, rows in self.rows.items() if rows]
+        if not tables:
+            raise UnciaError("the trace is empty: no row of it tells of an invocation")
+        placed: dict[str, Path] = {}
+        try:
+            for table in tables:
+                placed[table] = target_file(self._target, table, tables)
+                placed[table].parent.mkdir(exist_ok=True)
+                self._file(table).replace(placed[table])
+        except BaseException:
+            for file in placed.values():
+                file.unlink(missing_ok=True)
+            raise
+        return placed
+
+    def close(self) -> None:
+        """Close every file, so that the folder can be removed."""
+        for stage in self._stages.values():
+            stage.close()
+        for writer in self._writers.values():
+            writer.close()
+
+
+def target_file(out: Path, table: str, tables: Sequence[str]) -> Path:
+    """Where a table goes: ``out`` itself if it is a Parquet file, else a file in that folder.
+
+    Raises:
+        UnciaError: there are several tables for one file.
+    """
+    if not _is_file(out):
+        return out / f"{table}{_PARQUET}"
+    if len(tables) > 1:
+        raise UnciaError(
+            f"{out} is one file, but the trace becomes the tables {' and '.join(tables)}",
+            hint="Name a folder with --out.",
+        )
+    return out
+
+
+def _is_file(out: Path) -> bool:
+    return out.suffix == _PARQUET and not out.is_dir()
+
+
+@contextmanager
+def output(out: Path, tables: Sequence[str]) -> Iterator[Output]:
+    """Where an import writes its tables; what is not committed is removed.
+
+    Args:
+        out: a folder, made if it does not exist, or a file ``*.parquet`` for a single table.
+        tables: the tables that the import may make.
+
+    Raises:
+        UnciaError: a table is there already, or nothing can be written there.
+    """
+    for table in tables:
+        if (file := target_file(out, table, tables)).exists():
+            raise UnciaError(
+                f"{file} exists already", hint="Name another place with --out, or remove it."
+            )
+    made: list[Path] = []
+    try:
+        folder = out if out.is_dir() else out.parent
+        for missing in _missing(folder):
+            missing.mkdir()
+            made.append(missing)
+        work = Path(tempfile.mkdtemp(prefix=".uncia-trace-", dir=folder))
+    except OSError as error:
+        _remove_empty(made)
+        raise _unwritable(out, error) from error
+    was_there = out.exists()
+    result = Output(out, work)
+    try:
+        yield result
+    except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        raise _unwritable(out, error) from error
+    finally:
+        try:
+            result.close()
+        except OSError:
+            pass  # the disk is full, which the error that got us here says
+        shutil.rmtree(work, ignore_errors=True)
+        _remove_empty([*made, *([] if was_there or _is_file(out) else [out])])
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folders to make so that ``folder`` exists, outermost first."""
+    parents = [folder, *folder.parents]
+    return [path for path in reversed(parents) if not path.exists()]
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove those folders that nothing was put into, innermost first."""
+    for folder in reversed(folders):
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # it holds a result, or is gone
+
+
+def _unwritable(out: Path, error: Exception) -> UnciaError:
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return UnciaError(f"cannot write {out}: {said}", exit_code=1)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from uncia.traces.cells import NO_DATA
 from uncia.traces.output import Names, Output
 
 MINUTES_PER_DAY: Final = 1440
@@ -68,13 +69,14 @@ class Arrivals:
             merge: whether counts of one function and minute may have been added several times,
                 and are to be summed. A trigger that they do not agree on becomes null.
         """
+        triggers = [None if name in NO_DATA else name for name in self.triggers]
         for batch in self._out.query(_MERGED if merge else _SORTED):
             function = batch.column("function")
             columns = {
                 "function": self.functions.column(function),
                 "minute": batch.column("minute"),
                 "count": batch.column("count"),
-                "trigger": self.triggers.column(batch.column("trigger")),
+                "trigger": self.triggers.column(batch.column("trigger"), triggers),
             }
             for name, texts in attributes.items():
                 columns[name] = self.functions.column(function, texts)

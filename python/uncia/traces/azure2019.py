@@ -4,10 +4,10 @@ One file of each kind a day, whose number is in its name (``...anon.d01.csv``):
 
 * ``invocations_per_function_md`` becomes arrivals. Some functions have several rows in a day; their
   counts are summed.
-* ``function_durations_percentiles`` becomes profiles of functions, in ms. Mean, minimum and maximum
-  are over invocations, but the percentiles are over the averages of 30 s, as the trace holds them;
-  cold starts are not included. Where minimum or maximum were not recorded there is no row, nor where
-  a duration is negative (an error of collection that the publishers know of).
+* ``function_durations_percentiles`` becomes profiles of functions, in ms. Mean, minimum and
+  maximum are over invocations, but the percentiles are over the averages of 30 s, as the trace
+  holds them; cold starts are not included. Where minimum or maximum were not recorded there is no
+  row, nor where a duration is negative (an error of collection that the publishers know of).
 * ``app_memory_percentiles`` becomes profiles of applications, because Azure allocates memory to
   them; in MB, taken as 2^20 bytes. The mean is over samples every 5 s, the percentiles over
   averages of a minute.
@@ -38,7 +38,7 @@ from uncia.units import MIB, NS_PER_MS
 NAME: Final = "azure2019"
 DESCRIPTION: Final = (
     "Azure Functions Trace 2019: invocations a minute of some 80,000 functions in two weeks, with"
-    " durations of functions and memory of applications. License CC BY 4.0;"
+    " durations of functions and memory of applications. License CC BY;"
     " https://github.com/Azure/AzurePublicDataset/blob/master/AzureFunctionsDataset2019.md;"
     " cite Shahrad et al., Serverless in the Wild, USENIX ATC 2020."
 )
@@ -189,6 +189,7 @@ def _arrivals(days: dict[int, Path], result: Output, issues: Issues, said: _Said
             checks = Checks(block)
             names = _joined(checks, _FUNCTION)
             counts, _ = checks.grid(_MINUTES, "a whole number of invocations, 0 or more")
+            trigger = checks.identifier("Trigger", optional=True)
             good = checks.good(issues)
             kept = pa.array(good)
             known = len(arrivals.functions)
@@ -197,7 +198,7 @@ def _arrivals(days: dict[int, Path], result: Output, issues: Issues, said: _Said
             first = new[np.unique(functions[new], return_index=True)[1]]
             owners += block.cells["HashOwner"].filter(kept).take(pa.array(first)).to_pylist()
             apps += block.cells["HashApp"].filter(kept).take(pa.array(first)).to_pylist()
-            triggers = arrivals.triggers.ids(block.cells["Trigger"].filter(kept))
+            triggers = arrivals.triggers.ids(trigger.filter(kept))
             seen.append(functions)
             shape = (len(functions), MINUTES_PER_DAY)
             arrivals.add(
@@ -275,5 +276,3 @@ def _constants(statistic: _Statistic, day: int, rows: int) -> dict[str, pa.Array
         "quantile": pa.repeat(pa.scalar(quantile, pa.float64()), rows),
         "basis": pa.repeat(pa.scalar(statistic.basis, pa.utf8()), rows),
     }
-
-

@@ -24,8 +24,8 @@ from uncia.units import NS_PER_S
 
 NAME: Final = "azure2021"
 DESCRIPTION: Final = (
-    "Azure Functions Invocation Trace 2021: 2.0 million invocations in two weeks. License CC BY 4.0;"
-    " https://github.com/Azure/AzurePublicDataset/blob/master/AzureFunctionsInvocationTrace2021.md;"
+    "Azure Functions Invocation Trace 2021: 2.0 million invocations in two weeks. License"
+    " CC BY; https://github.com/Azure/AzurePublicDataset/blob/master/AzureFunctionsInvocationTrace2021.md;"
     " cite Zhang et al., Faster and Cheaper Serverless Computing on Harvested Resources, SOSP 2021."
 )
 TABLES: Final = ("invocations",)

@@ -33,7 +33,7 @@ MAX_COUNT: Final = 10**15
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _MAX_NUMBER_CHARS: Final = 1000
-_IDENTIFIER: Final = r'^[!#-.0-~]{1,200}$'  # printable, without space, quotation mark and slash
+_IDENTIFIER: Final = r"^[!#-.0-~]{1,200}$"  # printable, without space, quotation mark and slash
 
 # What the column-wise conversions take: 15 digits fit in int64 with any decimals that follow.
 _FAST_COUNT_DIGITS: Final = 15
@@ -92,11 +92,11 @@ def counts(texts: pa.StringArray) -> tuple[Ints, Bools]:
     )
     if pc.all(digits, min_count=0).as_py():
         numbers = texts.cast(pa.int64())
-        return numbers.to_numpy(zero_copy_only=False).astype(np.int64), _all(len(texts))
+        return _numpy(numbers), _all(len(texts))
     whole = pc.match_substring_regex(texts, _WHOLE_WITH_POINT)
     plain = pc.if_else(digits, texts, "0")
     plain = pc.if_else(whole, pc.replace_substring_regex(texts, r"\..*$", ""), plain)
-    numbers = plain.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = _numpy(plain.cast(pa.int64()))
     done = pc.or_(digits, whole).to_numpy(zero_copy_only=False).astype(bool)
     return _one_by_one(texts, numbers, done, count)
 
@@ -113,9 +113,12 @@ def quantities(texts: pa.StringArray, factor: int) -> tuple[Ints, Bools]:
 def _products(texts: pa.StringArray, factor: int) -> Ints:
     """``texts x factor``, of texts of at most 8 digits before and 18 after the point."""
     places = len(str(factor)) - 1
-    if factor == 10**places and not pc.any(
-        pc.match_substring_regex(texts, rf"\.[0-9]{{{places + 1},}}"), min_count=0
-    ).as_py():
+    if (
+        factor == 10**places
+        and not pc.any(
+            pc.match_substring_regex(texts, rf"\.[0-9]{{{places + 1},}}"), min_count=0
+        ).as_py()
+    ):
         # The unscaled integer of such a decimal is the product; its high half is only the sign.
         exact = texts.cast(pa.decimal128(8 + places, places))
         halves = np.frombuffer(exact.buffers()[1], dtype="<i8")
@@ -124,7 +127,7 @@ def _products(texts: pa.StringArray, factor: int) -> Ints:
     exact = texts.cast(pa.decimal128(26, 18))
     by = pa.scalar(Decimal(factor), pa.decimal128(11, 0))
     product = pc.round(pc.multiply(exact, by), 0, "half_towards_infinity")
-    return product.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64)
+    return _numpy(product.cast(pa.int64()))
 
 
 def _one_by_one(
@@ -139,6 +142,11 @@ def _one_by_one(
         numbers[index] = -1 if number is None else number
         done[index] = number is not None
     return numbers, done
+
+
+def _numpy(array: pa.Array) -> Ints:
+    numbers: Ints = array.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
 def _all(length: int) -> Bools:
@@ -173,11 +181,24 @@ class Checks:
         if not ok.all():
             self._found.append(_Finding(column, ~ok, expected))
 
-    def identifier(self, column: str) -> pa.StringArray:
-        """A name: printable ASCII without spaces, quotation marks and slashes."""
+    def bad(self) -> Bools:
+        """The rows found bad so far."""
+        bad = np.zeros(self.rows, dtype=bool)
+        for finding in self._found:
+            bad |= finding.bad
+        return bad
+
+    def identifier(self, column: str, *, optional: bool = False) -> pa.StringArray:
+        """A name: printable ASCII without spaces, quotation marks and slashes.
+
+        Args:
+            column: which.
+            optional: whether it may be empty or NaN.
+        """
         texts = self.block.cells[column]
         ok = pc.match_substring_regex(texts, _IDENTIFIER).to_numpy(zero_copy_only=False)
-        self.require(column, ok.astype(bool), "a name of 1 to 200 characters without space or slash")
+        ok = ok.astype(bool) | self.absent(column) if optional else ok.astype(bool)
+        self.require(column, ok, "a name of 1 to 200 characters without space or slash")
         return texts
 
     def absent(self, column: str) -> Bools:
@@ -236,7 +257,7 @@ class Checks:
                 texts = pc.if_else(pa.array(there), texts, "0")
         numbers, ok = counts(texts)
         if not ok.all():
-            for index in np.flatnonzero(~ok.reshape(shape).all(axis=1)):
+            for index in np.flatnonzero(~ok.reshape(shape).all(axis=1)).tolist():
                 self.require(columns[index], ok.reshape(shape)[index], expected)
         return numbers.reshape(shape).T, there.reshape(shape).T
 
@@ -246,9 +267,7 @@ class Checks:
         Raises:
             UnciaError: there is a bad row, and the import is strict.
         """
-        bad = np.zeros(self.rows, dtype=bool)
-        for finding in self._found:
-            bad |= finding.bad
+        bad = self.bad()
         rows = np.flatnonzero(bad)
         told = rows[: 1 if issues.strict else issues.wants_examples]
         for row in told:

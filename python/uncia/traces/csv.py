@@ -30,6 +30,7 @@ BLOCK_BYTES: Final = 16 << 20
 MAX_LINE_BYTES: Final = 64 << 20
 """A longer line belongs to no trace; without a bound, a file without lines would fill memory."""
 
+_HEADER_BYTES: Final = 1 << 16  # what is read at a time to find the header's end
 _MAX_HEADER_NAMES: Final = 8  # column names that an error lists
 
 _GZIP: Final = b"\x1f\x8b"
@@ -140,7 +141,7 @@ def _header(path: Path, file: IO[bytes]) -> tuple[tuple[str, ...], bytes]:
     """The column names, and the text after them that was read along."""
     read = b""
     while b"\n" not in read:
-        chunk = file.read(1 << 16)
+        chunk = file.read(min(_HEADER_BYTES, BLOCK_BYTES))
         if not chunk:
             break
         read += chunk
@@ -157,9 +158,7 @@ def _header(path: Path, file: IO[bytes]) -> tuple[tuple[str, ...], bytes]:
     first = first.removesuffix(b"\r")
     if not first.isascii() or re.search(rb"[\x00-\x08\x0b-\x1f]", first):
         text = first.decode("latin-1")
-        raise UnciaError(
-            f"{path} is not a CSV file of ASCII text: its first line is {shown(text)}"
-        )
+        raise UnciaError(f"{path} is not a CSV file of ASCII text: its first line is {shown(text)}")
     names = tuple(_unquoted(name) for name in first.decode("ascii").split(","))
     if twice := sorted({name for name in names if names.count(name) > 1}, key=names.index):
         named = ", ".join(map(repr, twice[:_MAX_HEADER_NAMES]))

@@ -9,7 +9,6 @@ A cell that is empty or NaN says that there is no data. It gives no row, as 0 gi
 counted in the warnings. A function is named by its column.
 """
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -28,8 +27,8 @@ from uncia.traces.output import output
 NAME: Final = "huawei2023"
 DESCRIPTION: Final = (
     "Huawei traces of 2023: requests a minute or second of 200 functions of its private cloud on"
-    " 141 days, and a minute of 5,093 functions of its public cloud on 26 days. The publisher names"
-    " no license; https://github.com/sir-lab/data-release/blob/main/README_data_release_2023.md;"
+    " 141 days, and a minute of 5,093 functions of its public cloud on 26 days. No license is"
+    " stated beside the data; https://github.com/sir-lab/data-release/blob/main/README_data_release_2023.md;"
     " cite Joosen et al., How Does It Function?, SoCC 2023."
 )
 TABLES: Final = ("arrivals",)
@@ -82,8 +81,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
                 counts, there = checks.grid(
                     _functions(columns), "a whole number of requests, 0 or more", optional=True
                 )
-                good = checks.good(issues)
-                seen.add(good)
+                good = seen.keep(checks, issues)
                 without += int((~there[good]).sum())
                 whole, sums = _summed(minutes[good], np.where(there, counts, 0)[good])
                 arrivals.add(
@@ -95,7 +93,9 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
         tables = result.commit()
     warnings = list(sources.warnings)
     if without:
-        warnings.append(f"{plural(without, 'cell')} without data: no row, which is not a count of 0")
+        warnings.append(
+            f"{plural(without, 'cell')} without data: no row, which is not a count of 0"
+        )
     return Imported(result.rows, tables, warnings + issues.warnings(), issues.skipped)
 
 
@@ -145,19 +145,18 @@ class _Times:
         time, _ = checks.whole("time", "whole seconds from the start of the trace")
         checks.require("time", time // _SECONDS_PER_DAY == day, "a time of the row's day")
         checks.require("time", time % self._step == 0, f"a multiple of {self._step} s")
-        checks.require("time", self._fresh(time), "a time that occurs once only")
         self._now = time
         return time // 60
 
-    def add(self, good: Bools) -> None:
-        """Remember the times of the rows that are kept."""
-        self._seen.update(self._now[good].tolist())
-
-    def _fresh(self, time: Ints) -> Bools:
-        first = np.zeros(len(time), dtype=bool)
-        first[np.unique(time, return_index=True)[1]] = True
-        known = [value not in self._seen for value in time.tolist()]
-        return first & np.array(known, dtype=bool)
+    def keep(self, checks: Checks, issues: Issues) -> Bools:
+        """The good rows, of which those at a time that was there before are bad too."""
+        known = checks.bad()
+        for row in np.flatnonzero(~known):
+            time = int(self._now[row])
+            known[row] = time in self._seen
+            self._seen.add(time)
+        checks.require("time", ~(known & ~checks.bad()), "a time that occurs once only")
+        return checks.good(issues)
 
 
 def _summed(minutes: Ints, counts: Ints) -> tuple[Ints, Ints]:

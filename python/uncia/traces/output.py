@@ -8,7 +8,7 @@ that folder as Parquet, and DuckDB does it with bounded memory, using the disk.
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,9 @@ class Names:
     def __len__(self) -> int:
         return len(self._ids)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
     def id(self, name: str) -> int:
         """The number of one name."""
         return self._ids.setdefault(name, len(self._ids))
@@ -46,7 +49,8 @@ class Names:
         """The number of each name."""
         encoded = names.dictionary_encode()
         known = np.array([self.id(name) for name in encoded.dictionary.to_pylist()], np.int32)
-        return known[encoded.indices.to_numpy(zero_copy_only=False)]
+        numbers: npt.NDArray[np.int32] = known[encoded.indices.to_numpy(zero_copy_only=False)]
+        return numbers
 
     def column(self, ids: pa.Array, texts: Sequence[str | None] | None = None) -> pa.Array:
         """The names behind numbers, or the text that ``texts`` holds at each; null stays null."""
@@ -98,7 +102,10 @@ class Output:
         """The result of SQL over the stages, in batches of :data:`BATCH_ROWS`."""
         for stage in self._stages.values():
             stage.close()
-        config = {"memory_limit": _MEMORY, "temp_directory": str(self._work / "spill")}
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": _MEMORY,
+            "temp_directory": str(self._work / "spill"),
+        }
         with duckdb.connect(config=config) as connection:
             for name, stage in self._stages.items():
                 connection.register(name, pa.dataset.dataset(stage.path, format="parquet"))
@@ -205,10 +212,8 @@ def output(out: Path, tables: Sequence[str]) -> Iterator[Output]:
     except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise _unwritable(out, error) from error
     finally:
-        try:
+        with suppress(OSError):  # a full disk, which the error that got us here tells of
             result.close()
-        except OSError:
-            pass  # the disk is full, which the error that got us here says
         shutil.rmtree(work, ignore_errors=True)
         _remove_empty([*made, *([] if was_there or _is_file(out) else [out])])
 

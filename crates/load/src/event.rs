@@ -18,7 +18,7 @@ pub enum Event {
     Rtt(Rtt),
     Start(Start),
     Progress(Progress),
-    Done(Done),
+    Done(Box<Done>),
 }
 
 /// Whether something is before the run or after it.

@@ -77,7 +77,7 @@ fn run_with(
         true => write_schedule(config, &plan)?,
         false => send(poller, config, &plan, stop, on_event)?,
     };
-    on_event(&Event::Done(done.clone()));
+    on_event(&Event::Done(Box::new(done.clone())));
     Ok(done)
 }
 

@@ -22,7 +22,7 @@ fn try_plan(keys: Value, url: &str) -> Result<RequestTemplate, LoadError> {
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let place = Place { scheme, authority, path: &path };
-    plan(&stream(keys), SEED, &[place]).map(|mut templates| templates.remove(0))
+    plan(&stream(keys), SEED, false, &[place]).map(|mut templates| templates.remove(0))
 }
 
 fn template(keys: Value, url: &str) -> RequestTemplate {
@@ -37,8 +37,6 @@ fn bytes(template: &RequestTemplate, moment: &Moment) -> Vec<u8> {
     let mut rendered = Rendered::new();
     template.render_http1(&mut rendered, moment);
     let all = [rendered.head(), rendered.body()].concat();
-    assert_eq!(all.len(), rendered.total_bytes());
-    assert_eq!(rendered.body_bytes(), template.body_bytes(moment));
     for written in [0, 1, rendered.head().len(), all.len() - 1, all.len()] {
         assert!(all[written..].starts_with(rendered.rest(written)));
         assert_eq!(rendered.rest(written).is_empty(), written == all.len());
@@ -206,7 +204,7 @@ fn random_bytes_are_shared_and_large_bodies_apart() {
 fn replicas_have_requests_of_their_own() {
     let place = |path| Place { scheme: "http", authority: "a", path };
     let keys = json!({"fields": {"x": {"kind": "uuid"}}});
-    let both = plan(&stream(keys), SEED, &[place("/{{x}}"), place("/2")]).unwrap();
+    let both = plan(&stream(keys), SEED, false, &[place("/{{x}}"), place("/2")]).unwrap();
     assert!(parse(&bytes(&both[0], &moment(0))).1.len() > 30);
     assert_eq!(parse(&bytes(&both[1], &moment(0))).1, "/2");
 }
@@ -404,7 +402,7 @@ proptest! {
                     "access_key_id": "A", "secret_access_key": "B"}});
             }
             let place = Place { scheme: "http", authority: "a", path: &path };
-            if let Ok(templates) = plan(&stream(alone), SEED, &[place]) {
+            if let Ok(templates) = plan(&stream(alone), SEED, false, &[place]) {
                 let _ = parse(&bytes(&templates[0], &moment(0)));
                 let _ = of_http2(&templates[0], &moment(0));
             }

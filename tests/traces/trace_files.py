@@ -27,7 +27,7 @@ MEMORY = (
     "AverageAllocatedMb",
     *(f"AverageAllocatedMb_pct{p}" for p in (1, 5, 25, 50, 75, 95, 99, 100)),
 )
-REQUESTS = [
+REQUESTS = (
     "time_worker",
     "time_frontend",
     "requestID",
@@ -46,8 +46,8 @@ REQUESTS = [
     "cpu_usage",
     "memory_usage",
     "requestBodySize",
-]
-COLD_STARTS = [
+)
+COLD_STARTS = (
     "day",
     "time",
     "clusterName",
@@ -60,7 +60,7 @@ COLD_STARTS = [
     "deployDependencyCost",
     "schedulingCost",
     "podID",
-]
+)
 
 
 def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

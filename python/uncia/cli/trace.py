@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Import a trace; a bad row ends it with its file, line and column, and writes nothing."""
         from uncia.traces import load
+        from uncia.traces.base import plural
 
         done = load(paths, out, trace=format, strict=not skip_bad_rows)
         if as_json:
@@ -51,7 +52,7 @@ def register(app: typer.Typer) -> None:
         for warning in done.warnings:
             typer.echo(f"warning: {warning}", err=True)
         for table, path in done.tables.items():
-            typer.echo(f"{path}: {done.rows[table]:,} rows of {table}")
+            typer.echo(f"{path}: {plural(done.rows[table], 'row')} of {table}")
 
     @trace.command("list")
     def list_() -> None:

@@ -32,6 +32,8 @@ class Kind:
 
     def recognises(self, names: Sequence[str]) -> bool:
         """Whether a file with these columns is meant to be of this kind."""
+        if self.numbered and not any(re.fullmatch(self.numbered, name) for name in names):
+            return False
         return set(self.signature or self.columns[:2]) <= set(names)
 
     def check(self, path: Path, names: Sequence[str]) -> None:
@@ -46,8 +48,6 @@ class Kind:
         further = [name for name in names if name not in known]
         if self.numbered:
             unknown = [name for name in further if not re.fullmatch(self.numbered, name)]
-            if not further:
-                raise UnciaError(f"{path}, line 1: the numbered columns are missing")
         else:
             unknown = further
         if unknown:

@@ -227,10 +227,8 @@ def _missing(folder: Path) -> list[Path]:
 def _remove_empty(folders: Sequence[Path]) -> None:
     """Remove those folders that nothing was put into, innermost first."""
     for folder in reversed(folders):
-        try:
+        with suppress(OSError):  # it holds a result, or was never made
             folder.rmdir()
-        except OSError:
-            return  # it holds a result, or is gone
 
 
 def _unwritable(out: Path, error: Exception) -> UnciaError:

@@ -1,0 +1,103 @@
+"""The command ``uncia trace``, run as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+from trace_files import AZURE2021, left_over, write
+
+import uncia
+from uncia import record
+
+INTERRUPTED = 130
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    source = str(Path(uncia.__file__).resolve().parents[1])
+    return subprocess.Popen(
+        [sys.executable, "-m", "uncia", "trace", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": source, "COLUMNS": "200", "TERM": "dumb"},
+    )
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    process = start(*arguments)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def trace(folder: Path) -> Path:
+    return write(folder / "t.csv", AZURE2021, [("a", "f", "2", "1"), ("a", "f", "3", "x")])
+
+
+def test_list_names_each_trace_with_its_license_and_source() -> None:
+    code, out, _ = run("list")
+    assert code == 0
+    for name in ("azure2019", "azure2021", "huawei2023", "huawei2025"):
+        assert name in out
+    assert out.count("https://github.com/") == 4
+    assert out.lower().count("license") == 4
+
+
+def test_a_bad_row_ends_the_import_with_its_place(tmp_path: Path) -> None:
+    file = trace(tmp_path)
+    code, out, err = run("import", file, "--out", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert f"{file}, line 3, column duration: 'x' is not seconds, 0 or more" in err
+    assert "--skip-bad-rows" in err
+    assert "Traceback" not in err
+    assert left_over(tmp_path) == []
+
+
+def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
+    file = trace(tmp_path)
+    code, out, err = run("import", file, "--out", tmp_path / "out", "--skip-bad-rows")
+    assert code == 0
+    assert "1 row of invocations" in out
+    assert "warning: 1 bad row was left out" in err
+    assert record.read(tmp_path / "out").num_rows == 1
+
+
+def test_the_format_can_be_named_and_the_outcome_printed_as_json(tmp_path: Path) -> None:
+    file = trace(tmp_path)
+    target = tmp_path / "x.parquet"
+    code, out, _ = run(
+        "import", "--format", "azure2021", file, "--out", target, "--skip-bad-rows", "--json"
+    )
+    assert code == 0
+    said = json.loads(out)
+    assert said["rows"] == {"invocations": 1}
+    assert said["tables"] == {"invocations": str(target)}
+    assert said["skipped"] == 1
+    code, _, err = run("import", "--format", "huawei2025", file, "--out", tmp_path / "y")
+    assert code == 2
+    assert "no file of the trace huawei2025" in err
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "in" / "large.csv"
+    file.parent.mkdir()
+    duckdb.sql(
+        "copy (select i % 99 as app, i % 7 as func, i / 7 as end_timestamp, 0.5 as duration"
+        f" from range(4000000) t(i)) to '{file}' (header)"
+    )
+    process = start("import", file, "--out", tmp_path / "result" / "out")
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("result/.uncia-trace-*/stage-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED, err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]

@@ -231,3 +231,60 @@ impl<'a> Recorder<'a> {
         Ok(Closed { statistics: self.statistics, stopped: self.stopped })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Entry;
+    use crate::rows::batch::channel;
+    use crate::rows::failure::Failure;
+    use crate::rows::support;
+    use crate::stop::Signal;
+
+    /// Records 10 failures under an error budget of 2 of 10.
+    fn fail(stop: &Stop) -> (u64, Option<Stopped>) {
+        let plan = support::plan(1, true);
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("rows.arrows");
+        let mut recorder = Recorder::create(&plan, Epoch::UNIX, &out, None).unwrap();
+        let rules = Rules { error_budget: Some(0.2), scheduled: 10, ..Rules::default() };
+        recorder.watch(rules);
+        let (mut outbox, inbox) = channel();
+        for number in 0..10 {
+            let entry = Entry { at: 0, stream: 0, number, burst: None };
+            let mut completion = Completion::new(entry, 0, 0);
+            completion.failure = Some(Failure::Interrupted);
+            outbox.push(completion, b"", b"", 0);
+            outbox.hand_over();
+        }
+        drop(outbox);
+        recorder.run(&inbox, &Counters::default(), stop, &mut |_| {}).unwrap();
+        let Closed { statistics, stopped } = recorder.close().unwrap();
+        let mut rows = 0;
+        let (_, whole) = uncia_record::read_stream(&out, |batch| {
+            rows += batch.num_rows() as u64;
+            Ok(())
+        })
+        .unwrap();
+        assert!(whole);
+        assert_eq!(statistics.failed["transport_error"], rows);
+        (rows, stopped)
+    }
+
+    #[test]
+    fn a_rule_ends_the_run_and_every_row_is_kept() {
+        let stop = Stop::new().unwrap();
+        let (rows, stopped) = fail(&stop);
+        assert_eq!((rows, stop.urgency(), stop.first_signal()), (10, Urgency::Drain, None));
+        let stopped = stopped.unwrap();
+        assert_eq!(stopped.rule, "error_budget");
+        assert!(stopped.message.starts_with("3 of 10 scheduled requests have failed"));
+    }
+
+    #[test]
+    fn what_a_signal_cuts_off_breaks_no_rule() {
+        let stop = Stop::new().unwrap();
+        stop.signal(Signal::Interrupt);
+        assert_eq!(fail(&stop), (10, None));
+    }
+}

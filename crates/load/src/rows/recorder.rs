@@ -246,7 +246,7 @@ mod tests {
         let plan = support::plan(1, true);
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("rows.arrows");
-        let mut recorder = Recorder::create(&plan, Epoch::UNIX, &out, None).unwrap();
+        let mut recorder = Recorder::create(&plan, Epoch::UNIX, 0, &out, None).unwrap();
         let rules = Rules { error_budget: Some(0.2), scheduled: 10, ..Rules::default() };
         recorder.watch(rules);
         let (mut outbox, inbox) = channel();

@@ -270,8 +270,10 @@ def test_files_that_are_no_tables_of_ours_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (("a", 1, -3), "row 3 has the count -3, which cannot be negative"),
-        (("a", -1, 3), "row 3 has the minute -1, which cannot be negative"),
+        (("a", 1, -3), "row 3 has the count -3 (allowed: 0 to 1,000,000,000)"),
+        (("a", -1, 3), "row 3 has the minute -1 (allowed: 0 to 5,270,400)"),
+        (("a", 10**12, 3), "row 3 has the minute 1,000,000,000,000 (allowed: "),
+        (("a", 1, 2**63 - 1), "row 3 has the count 9,223,372,036,854,775,807 (allowed: "),
         (("a", 1, None), "row 3 has no count"),
         (("a", None, 3), "row 3 has no minute"),
         ((None, 1, 3), "row 3 has no function"),
@@ -460,3 +462,51 @@ def test_a_trace_of_many_rows_stays_in_columns(tmp_path: Path) -> None:
     one = replayed[17]
     expected = np.sort(moments[codes == 17] - moments.min())
     assert one.arrivals.engine()["times_ns"] == expected.tolist()
+
+
+def test_times_too_far_apart_are_told(tmp_path: Path) -> None:
+    rows = [{"function": "a", "scheduled": time} for time in (-(2**62), 2**62)]
+    path = write_invocations(tmp_path / "t.parquet", rows)
+    assert "further apart than 292 years" in refused(table=str(path))
+
+
+@pytest.fixture(scope="module")
+def whole_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """A file of each form that a replay reads."""
+    folder = tmp_path_factory.mktemp("whole")
+    rows = [{"function": f"f{i % 3}", "scheduled": i * S} for i in range(50)]
+    invocations = write_invocations(folder / "i.parquet", rows)
+    arrivals = write_arrivals(folder / "a.parquet", [("a", i, i) for i in range(1, 30)])
+    table, stream = record.read(invocations), folder / "i.arrows"
+    with pa.ipc.new_stream(str(stream), table.schema) as writer:
+        writer.write_table(table)
+    return {path.name: path.read_bytes() for path in (invocations, arrivals, stream)}
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
+)
+@given(
+    name=st.sampled_from(["i.parquet", "a.parquet", "i.arrows"]),
+    changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6),
+    kept=st.just(1.0) | st.floats(0, 1),
+)
+def test_a_damaged_file_is_read_or_told(
+    whole_files: dict[str, bytes],
+    tmp_path: Path,
+    name: str,
+    changes: list[tuple[float, int]],
+    kept: float,
+) -> None:
+    content = bytearray(whole_files[name])
+    for place, byte in changes:
+        content[int(place * len(content))] = byte
+    path = tmp_path / name
+    path.write_bytes(content[: int(kept * len(content))])
+    try:
+        replayed = expand(read(table=str(path)), 1)
+    except UnciaError:
+        return
+    for one in replayed:
+        engine = one.arrivals.engine()
+        assert all(number >= 0 for number in engine.get("times_ns") or engine["counts"])

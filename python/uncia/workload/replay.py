@@ -19,7 +19,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +30,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from uncia.errors import UnciaError
 from uncia.forms import Form
 from uncia.units import INT64_MAX, NS_PER_MIN, NS_PER_S, format_duration
+from uncia.workload import recorded
 from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.arrivals._window import Window, format_window
 from uncia.workload.arrivals.counts import Process as Counts
@@ -45,12 +46,9 @@ if TYPE_CHECKING:
 Placement = Literal["equidistant", "uniform", "exponential"]
 DEFAULT_PLACEMENT: Final[Placement] = "exponential"
 
-# What a time is taken from, first to last.
-_TIMES: Final = ("scheduled", "sent", "started")
-_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "invocations": ("function", "experiment", "attempt", *_TIMES),
-    "arrivals": ("function", "minute", "count"),
-}
+# The most that a number of an arrivals table may be. Minutes are positions in a list, and no trace
+# is longer than ten years; more requests than that the engine refuses.
+_MOST: Final = {"minute": 10 * 366 * 24 * 60, "count": 1_000_000_000}
 
 
 def _path(value: object) -> object:
@@ -179,7 +177,7 @@ def expansion(replay: Replay, seed: int, folder: Path | None = None) -> Expansio
             (which one), or nothing is left to be replayed.
     """
     path = (folder or Path()) / replay.table
-    name, table = _open(path)
+    name, table = recorded.read(path)
     if table.num_rows == 0:
         raise UnciaError(f"{path}: the table is empty, so there is nothing to replay")
     if table["function"].null_count:
@@ -208,7 +206,7 @@ def _timed(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
     wanted &= first_attempts
     if not wanted.any():
         raise UnciaError(f"{path}: all rows are further attempts, so there is nothing to replay")
-    times = pc.coalesce(*(table[column] for column in _TIMES))
+    times = pc.coalesce(*(table[column] for column in recorded.TIMES))
     timeless = times.is_null().to_numpy() & wanted
     if timeless.any():
         raise UnciaError(
@@ -219,6 +217,10 @@ def _timed(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
     codes, moments = codes[wanted], times.fill_null(0).to_numpy()[wanted]
     first, last = int(moments.min()), int(moments.max())
     begin, end = replay.window or (first, last + 1)
+    if last - min(first, begin) > INT64_MAX:
+        raise UnciaError(
+            f"{path}: times from {first} to {last} ns are further apart than 292 years"
+        )
     inside = (moments >= begin) & (moments < end)
     chosen = _choose(replay, seed, path, names, np.unique(codes), np.unique(codes[inside]))
     if not chosen:
@@ -280,7 +282,7 @@ def _counted(replay: Replay, seed: int, path: Path, table: pa.Table) -> Iterator
 
     if replay.experiment is not None:
         raise UnciaError(f"experiment: {path} is a table of arrivals, which has no experiments")
-    minutes, counts = (_not_negative(path, table, column) for column in ("minute", "count"))
+    minutes, counts = (_numbers(path, table, column) for column in ("minute", "count"))
     names, codes = _encoded(table["function"])
     first, last = int(minutes.min()), int(minutes.max())
     begin, end = _minutes(replay, path) or (first, last + 1)
@@ -329,17 +331,18 @@ def _minutes(replay: Replay, path: Path) -> tuple[int, int] | None:
     return begin // NS_PER_MIN, end // NS_PER_MIN
 
 
-def _not_negative(path: Path, table: pa.Table, column: str) -> Int64s:
-    """A column of whole numbers from 0 up."""
+def _numbers(path: Path, table: pa.Table, column: str) -> Int64s:
+    """A column of whole numbers from 0 to the most that there may be."""
     import pyarrow.compute as pc
 
     values = table[column]
     if values.null_count:
         raise UnciaError(f"{path}: {_row(values.is_null())} has no {column}")
-    wrong = pc.less(values, 0)
+    wrong = pc.or_(pc.less(values, 0), pc.greater(values, _MOST[column]))
     if pc.any(wrong).as_py():
         bad = values.filter(wrong)[0].as_py()
-        raise UnciaError(f"{path}: {_row(wrong)} has the {column} {bad}, which cannot be negative")
+        allowed = f"0 to {_MOST[column]:,}"
+        raise UnciaError(f"{path}: {_row(wrong)} has the {column} {bad:,} (allowed: {allowed})")
     found: Int64s = values.to_numpy()
     return found
 
@@ -414,83 +417,3 @@ def _lot(seed: int, name: str) -> bytes:
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f", did you mean {close[0]}?" if close else ""
-
-
-def _open(path: Path) -> tuple[str, pa.Table]:
-    """Which table a file or folder holds, and the columns of it that a replay needs."""
-    from uncia import record
-
-    if path.is_dir():
-        parquet = path / "invocations.parquet"
-        if not parquet.exists():
-            table = record.read(path, "invocations")
-            return "invocations", table.select(_COLUMNS["invocations"])
-        path = parquet
-    if not path.exists():
-        raise UnciaError(f"{path} does not exist")
-    match path.suffix:
-        case ".parquet":
-            return _parquet(path)
-        case ".arrows":
-            name = _table_name(path, _stream_schema(path))
-            return name, record.read(path, name).select(_COLUMNS[name])
-    raise UnciaError(
-        f"{path} is not a table: a replay reads *.parquet, *.arrows or the folder of a run"
-    )
-
-
-def _parquet(path: Path) -> tuple[str, pa.Table]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from uncia.record import SCHEMA_VERSION
-    from uncia.record.schema import VERSION_KEY
-
-    try:
-        schema = pq.read_schema(path)
-        name = _table_name(path, schema)
-        version = schema.metadata.get(VERSION_KEY.encode())
-        if version is not None and int(version) != SCHEMA_VERSION:
-            raise UnciaError(
-                f"{path} was written with table schema version {int(version)}; "
-                f"this uncia reads version {SCHEMA_VERSION}"
-            )
-        missing = [column for column in _COLUMNS[name] if column not in schema.names]
-        if missing:
-            raise UnciaError(f"{path}: the table {name} lacks its column {missing[0]}")
-        text = [column for column in _COLUMNS[name] if column in ("function", "experiment")]
-        table = pq.read_table(path, columns=list(_COLUMNS[name]), read_dictionary=text).select(
-            _COLUMNS[name]
-        )
-        types = {column: pa.dictionary(pa.int32(), pa.utf8()) for column in text}
-        return name, table.cast(
-            pa.schema((column, types.get(column, pa.int64())) for column in _COLUMNS[name])
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise UnciaError(f"{path} cannot be read as a table: {error}") from error
-
-
-def _stream_schema(path: Path) -> pa.Schema:
-    import pyarrow as pa
-
-    try:
-        with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
-            return reader.schema
-    except (pa.ArrowException, OSError) as error:
-        raise UnciaError(f"{path} cannot be read as a table: {error}") from error
-
-
-def _table_name(path: Path, schema: pa.Schema) -> str:
-    """Which table it is, as its metadata says."""
-    from uncia.record.schema import TABLE_KEY
-
-    name = (schema.metadata or {}).get(TABLE_KEY.encode())
-    if name is None:
-        raise UnciaError(
-            f"{path} is not a table of Uncia's: it does not say which one it is",
-            hint="A trace is made into one first, by importing it.",
-        )
-    text = str(name, "utf-8")
-    if text not in _COLUMNS:
-        raise UnciaError(f"{path} holds the table {text}; a replay reads {' or '.join(_COLUMNS)}")
-    return text

@@ -99,6 +99,8 @@ class Stall:
     def __init__(self, after_s: float, for_s: float) -> None:
         self._after_s, self._for_s = after_s, for_s
         self._first: float | None = None
+        self.met: list[Request] = []
+        """The requests that came while it answered nothing."""
 
     def __call__(self, request: Request) -> bytes:
         now = time.monotonic()
@@ -106,6 +108,7 @@ class Stall:
             self._first = now
         since = now - self._first - self._after_s
         if 0 <= since < self._for_s:
+            self.met.append(request)
             time.sleep(self._for_s - since)
         return OK
 

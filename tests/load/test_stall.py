@@ -1,11 +1,10 @@
 """Coordinated omission: a server that stalls changes what is measured, not what is sent.
 
 A closed-loop tool waits for the stalled answers before it sends more, so a stall of two seconds is
-a handful of slow requests to it. Sent at the scheduled times, every request that was due in those
-two seconds waits, and is counted.
+met by as many requests as it has connections. Sent at the scheduled times, every request that was
+due in those two seconds meets it, and is counted.
 """
 
-import re
 import shutil
 import subprocess
 
@@ -22,12 +21,14 @@ CLEARLY_S = STALL_S / 2
 # A machine on which the sender is later than this half of the time measures nothing.
 LAG_S = 0.1
 
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-
 
 def test_every_request_is_sent_on_time_and_charged_for_the_stall() -> None:
-    with Server(Stall(after_s=2, for_s=STALL_S)) as server:
+    stall = Stall(after_s=2, for_s=STALL_S)
+    with Server(stall) as server:
+        # Probes of the round trip are connections, not requests.
         rows = uncia.load(server.url, rate=f"{RATE_PER_S}/s", duration=f"{DURATION_S}s")
+        # Whatever the answers did, most of what was due in the stall came in the stall.
+        assert len(stall.met) > RATE_PER_S * STALL_S / 2
         assert len(server.requests) == RATE_PER_S * DURATION_S
     scheduled, sent, received = (
         rows.column(name).to_numpy() for name in ("scheduled", "sent", "received")
@@ -46,22 +47,17 @@ def test_every_request_is_sent_on_time_and_charged_for_the_stall() -> None:
     assert waited > RATE_PER_S * STALL_S / 2
 
 
-def test_a_closed_loop_tool_does_not_see_the_same_stall() -> None:
+def test_a_closed_loop_tool_hardly_meets_the_same_stall() -> None:
     wrk = shutil.which("wrk")
     if wrk is None:
         pytest.skip("wrk is not installed, so there is nothing to compare with")
-    with Server(Stall(after_s=2, for_s=STALL_S)) as server:
-        told = subprocess.run(
-            [wrk, "--latency", "-t1", "-c4", f"-d{DURATION_S}s", server.url],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
+    connections = 4
+    stall = Stall(after_s=2, for_s=STALL_S)
+    with Server(stall) as server:
+        command = [wrk, "-t1", f"-c{connections}", f"-d{DURATION_S}s", server.url]
+        subprocess.run(command, capture_output=True, timeout=60, check=True)
         answered = len(server.requests)
-    found = re.search(r"^\s*99%\s+([0-9.]+)(us|ms|s)$", told, re.MULTILINE)
-    assert found is not None, told
-    # Its four connections met the stall once each.
-    if answered < 100 * 4:
-        pytest.skip(f"only {answered} requests in {DURATION_S} s: four of them are its p99")
-    assert float(found[1]) * _UNITS[found[2]] < CLEARLY_S, told
+    # Each connection waited for one answer and sent nothing else meanwhile. (What wrk prints is
+    # higher: it adds values for requests that it never sent.)
+    assert len(stall.met) <= connections
+    assert answered > connections * 10

@@ -1,9 +1,11 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
 
 use crate::error::RecordError;
 use crate::stream::read_stream;
@@ -61,15 +63,15 @@ fn partial_name(path: &Path) -> PathBuf {
 fn convert(stream: &Path, parquet: &Path) -> Result<(u64, bool), RecordError> {
     let failed = |source| RecordError::Parquet { path: parquet.to_owned(), source };
     let level = ZstdLevel::try_new(ZSTD_LEVEL).map_err(failed)?;
-    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(level)).build();
     let mut writer: Option<ArrowWriter<File>> = None;
-    let create = |schema| {
+    let create = |schema: SchemaRef| {
+        let properties = properties(&schema, level);
         let file = File::create(parquet).map_err(|source| RecordError::Io {
             action: "cannot create",
             path: parquet.to_owned(),
             source,
         })?;
-        ArrowWriter::try_new(file, schema, Some(properties.clone())).map_err(failed)
+        ArrowWriter::try_new(file, schema, Some(properties)).map_err(failed)
     };
     let mut rows = 0;
     let (schema, whole) = read_stream(stream, |batch| {
@@ -86,4 +88,22 @@ fn convert(stream: &Path, parquet: &Path) -> Result<(u64, bool), RecordError> {
     };
     writer.close().map_err(failed)?;
     Ok((rows, whole))
+}
+
+/// How columns are encoded. Times and ids hardly ever repeat, so looking for repetitions is in vain;
+/// that each is a little more than the one before is what makes them small.
+fn properties(schema: &Schema, level: ZstdLevel) -> WriterProperties {
+    let mut builder = WriterProperties::builder().set_compression(Compression::ZSTD(level));
+    for field in schema.fields() {
+        let encoding = match field.data_type() {
+            DataType::Int64 => Encoding::DELTA_BINARY_PACKED,
+            DataType::Utf8 => Encoding::DELTA_BYTE_ARRAY,
+            _ => continue,
+        };
+        let column = ColumnPath::from(field.name().as_str());
+        builder = builder
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, encoding);
+    }
+    builder.build()
 }

@@ -1,7 +1,8 @@
 //! What carries the bytes of a connection.
 
-use std::io::{self, Read, Write};
+use std::io;
 
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::Socket;
 
 use super::tls::Tls;
@@ -19,14 +20,15 @@ impl Transport {
 
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => self.socket.read(buffer),
+            None => Ok(rustix::net::recv(&self.socket, buffer, RecvFlags::empty())?.0),
             Some(tls) => tls.read(&self.socket, buffer),
         }
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => self.socket.write(bytes),
+            // A peer that is gone is an error, not a signal.
+            None => Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?),
             Some(tls) => tls.write(&self.socket, bytes),
         }
     }

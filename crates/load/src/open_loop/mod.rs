@@ -87,6 +87,8 @@ pub struct OpenLoop<'a> {
     schedule: Schedule,
     /// The next request of the schedule, with its time on the clock.
     next: Option<(i64, Entry)>,
+    /// When the one before it was due.
+    last_at: i64,
     clients: Clients,
     connections: Connections,
     exchanges: Exchanges,
@@ -122,6 +124,7 @@ impl<'a> OpenLoop<'a> {
             start: 0,
             schedule: plan.schedule(),
             next: None,
+            last_at: 0,
             clients: Clients::new(&[], 0, plan.share),
             connections: Connections::default(),
             exchanges: Exchanges::default(),
@@ -204,7 +207,7 @@ impl<'a> OpenLoop<'a> {
         let send = match self.next_at() {
             // With every connection busy only an answer helps.
             Some(_) if !self.may_send() => None,
-            Some(at) => Some(at - self.plan.spin_ns),
+            Some(at) => Some(at - self.spin_before(at)),
             None => None,
         };
         let deadline = |deadlines: &Deadlines| deadlines.first().map(|(_, at)| at);
@@ -218,6 +221,12 @@ impl<'a> OpenLoop<'a> {
         ];
         let first = times.into_iter().flatten().min().unwrap_or(i64::MAX);
         first.saturating_sub(self.now).clamp(0, LONGEST_WAIT_NS)
+    }
+
+    /// How long before a send time polling begins: at the most for half of the gap, so that at high
+    /// rates the system under test, should it share the CPUs, gets some of them.
+    fn spin_before(&self, at: i64) -> i64 {
+        self.plan.spin_ns.min((at - self.last_at) / 2).max(0)
     }
 
     /// When the next request is due, of the schedule or of a client.
@@ -236,15 +245,16 @@ impl<'a> OpenLoop<'a> {
             match self.next {
                 Some((at, entry)) if at <= client_at => {
                     self.next = self.schedule.next().map(|next| (self.start + next.at, next));
+                    self.last_at = at;
                     self.send(at, entry, None);
                 }
                 _ => {
                     if let Some((at, client, entry)) = self.clients.take() {
+                        self.last_at = at;
                         self.send(at, entry, Some(client));
                     }
                 }
             }
-            self.now = self.clock.now();
         }
     }
 
@@ -276,7 +286,6 @@ impl<'a> OpenLoop<'a> {
                 }
             }
         }
-        self.now = self.clock.now();
     }
 
     fn heed_stop(&mut self) {
@@ -371,7 +380,7 @@ impl<'a> OpenLoop<'a> {
         };
         let reader = &http.reader;
         let completion = &mut exchange.completion;
-        completion.failure = failure;
+        completion.failure = failure.map(Box::new);
         completion.status = reader.status();
         completion.response_bytes = reader.status().map(|_| reader.body_bytes());
         let output = self.output.as_mut().expect("requests are sent by `run` alone");
@@ -388,7 +397,7 @@ impl<'a> OpenLoop<'a> {
     ) {
         let mut exchange = self.take_exchange(key);
         let now = self.now;
-        exchange.completion.failure = failure;
+        exchange.completion.failure = failure.map(Box::new);
         let (mut head, mut body) = (&[][..], &[][..]);
         if let Some(answer) = answer {
             exchange.completion.status = Some(answer.status);
@@ -439,6 +448,7 @@ impl<'a> OpenLoop<'a> {
     /// A request that is due, as it begins.
     fn begin(&mut self, scheduled: i64, entry: Entry, client: Option<u32>) -> u32 {
         let sent = self.clock.now();
+        self.now = sent;
         let exchange = Exchange {
             completion: Completion::new(entry, scheduled, sent),
             connection: None,

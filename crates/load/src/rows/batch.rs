@@ -38,7 +38,8 @@ pub struct Completion {
     pub request_bytes: Option<i64>,
     pub status: Option<u16>,
     pub response_bytes: Option<u64>,
-    pub failure: Option<Failure>,
+    /// In a box, because most have none.
+    pub failure: Option<Box<Failure>>,
     head: Range<usize>,
     body: Range<usize>,
 }

@@ -345,7 +345,7 @@ mod tests {
     fn failures_are_told_in_words() {
         let mut completion =
             Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, 0, 0);
-        completion.failure = Some(Failure::TotalTimeout { timeout_ns: 2_000_000_000 });
+        completion.failure = Some(Failure::TotalTimeout { timeout_ns: 2_000_000_000 }.into());
         let mut row = Invocation::default();
         fill(&mut row, &completion, b"", b"", Epoch::UNIX);
         assert_eq!(&*row.outcome, "timeout");

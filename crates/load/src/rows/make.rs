@@ -160,7 +160,7 @@ mod tests {
             // Half of the answers are in order.
             completion.status = Some(if rest.2 < 350 { 200 + rest.2 % 100 } else { rest.2 });
             completion.response_bytes = rest.3;
-            completion.failure = rest.4.then_some(Failure::Interrupted);
+            completion.failure = rest.4.then(|| Failure::Interrupted.into());
             completion
         })
     }

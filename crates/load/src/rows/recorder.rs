@@ -253,7 +253,7 @@ mod tests {
         for number in 0..10 {
             let entry = Entry { at: 0, stream: 0, number, burst: None };
             let mut completion = Completion::new(entry, 0, 0);
-            completion.failure = Some(Failure::Interrupted);
+            completion.failure = Some(Failure::Interrupted.into());
             outbox.push(completion, b"", b"", 0);
             outbox.hand_over();
         }

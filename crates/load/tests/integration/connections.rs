@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -34,8 +34,10 @@ fn a_fresh_connection_for_each_request() {
 
 #[test]
 fn a_pool_stands_before_the_first_request() {
-    let server = Server::answering(|_| {
-        std::thread::sleep(Duration::from_millis(50));
+    // Nobody is answered before all have asked, so no connection is there a second time.
+    let all_asked = Barrier::new(100);
+    let server = Server::answering(move |_| {
+        all_asked.wait();
         hello()
     });
     let rows = Run::new(&server.url(), burst(100)).with("connections", json!({"pool": 100})).run();

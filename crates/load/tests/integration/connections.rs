@@ -2,8 +2,8 @@
 
 use std::io::{BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use serde_json::json;

@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
     timing.add_argument("--realtime", action="store_true", help="Uncia with SCHED_FIFO too")
     throughput = command("throughput", 20, None)
     throughput.add_argument("--server", choices=("hello", "nginx"), default="hello")
-    throughput.add_argument("--open-rate", type=int, default=20_000)
+    throughput.add_argument("--open-rate", type=int, default=50_000)
     burst = command("burst", None, None)
     burst.add_argument("--size", type=int, default=500)
     burst.add_argument("--bursts", type=int, default=5)

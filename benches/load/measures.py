@@ -127,11 +127,12 @@ def throughput(setting: Setting, nginx: bool, open_rate: int) -> list[Contender]
 
         return Contender(generator.name, measure)
 
-    uncia = setting.uncia
     at = f"open, {open_rate:,}/s"
+    # As many connections as the peers have: an open loop opens what it takes.
+    uncia = setting.uncia.with_settings(f"uncia, {at}", max_connections=setting.connections)
     return [
-        contender(replace(uncia, name="uncia, closed"), None),
-        contender(replace(uncia, name=f"uncia, {at}"), open_rate),
+        contender(replace(setting.uncia, name="uncia, closed"), None),
+        contender(uncia, open_rate),
         contender(uncia.with_settings(f"uncia, {at}, no spin", spin_ns=0), open_rate),
         *(contender(peer, None) for peer in setting.peers),
     ]

@@ -147,9 +147,9 @@ fn an_idle_connection_that_the_server_has_closed_is_not_used() {
         (&stream).write_all(&hello()).unwrap();
         std::thread::sleep(Duration::from_millis(5));
     });
-    let rows = Run::new(&server.url(), constant(4, 2 * SECOND)).run();
+    let rows = Run::new(&server.url(), constant(2, 3 * SECOND)).run();
     rows.all("ok");
-    assert_eq!(rows.flags("connection_reused"), vec![Some(false); 8]);
+    assert_eq!(rows.flags("connection_reused"), vec![Some(false); 6]);
 }
 
 #[test]

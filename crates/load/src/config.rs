@@ -15,9 +15,6 @@ pub use request::{AwsSigv4, Body, ChoiceValue, Field, Fields, HttpVersion, Secre
 const DEFAULT_CONNECT_TIMEOUT_NS: i64 = 10 * NS_PER_S;
 /// Longer than the functions of most experiments, shorter than anybody's patience.
 const DEFAULT_TOTAL_TIMEOUT_NS: i64 = 60 * NS_PER_S;
-/// Covers the error of a sleep with a timer slack of 1 ns on a busy virtual machine; see
-/// `benches/load`.
-const DEFAULT_SPIN_NS: i64 = 100_000;
 
 /// A load run.
 #[derive(Debug, Clone, Deserialize)]
@@ -58,9 +55,10 @@ pub struct Config {
     /// Connections open at once; default: as many as it takes.
     #[serde(default)]
     pub max_connections: Option<usize>,
-    /// How long before a send time sleeping ends and polling begins.
-    #[serde(default = "default_spin")]
-    pub spin_ns: i64,
+    /// How long before a send time sleeping ends and polling begins; default: 100 us, but no more
+    /// than half of the average gap.
+    #[serde(default)]
+    pub spin_ns: Option<i64>,
     /// Whether the sending thread goes before every ordinary one (SCHED_FIFO), where that is allowed.
     #[serde(default)]
     pub realtime: bool,
@@ -227,10 +225,6 @@ fn default_connect_timeout() -> i64 {
 
 fn default_total_timeout() -> i64 {
     DEFAULT_TOTAL_TIMEOUT_NS
-}
-
-fn default_spin() -> i64 {
-    DEFAULT_SPIN_NS
 }
 
 #[cfg(test)]

@@ -87,8 +87,6 @@ pub struct OpenLoop<'a> {
     schedule: Schedule,
     /// The next request of the schedule, with its time on the clock.
     next: Option<(i64, Entry)>,
-    /// When the one before it was due.
-    last_at: i64,
     clients: Clients,
     connections: Connections,
     exchanges: Exchanges,
@@ -124,7 +122,6 @@ impl<'a> OpenLoop<'a> {
             start: 0,
             schedule: plan.schedule(),
             next: None,
-            last_at: 0,
             clients: Clients::new(&[], 0, plan.share),
             connections: Connections::default(),
             exchanges: Exchanges::default(),
@@ -207,7 +204,7 @@ impl<'a> OpenLoop<'a> {
         let send = match self.next_at() {
             // With every connection busy only an answer helps.
             Some(_) if !self.may_send() => None,
-            Some(at) => Some(at - self.spin_before(at)),
+            Some(at) => Some(at - self.plan.spin_ns),
             None => None,
         };
         let deadline = |deadlines: &Deadlines| deadlines.first().map(|(_, at)| at);
@@ -221,12 +218,6 @@ impl<'a> OpenLoop<'a> {
         ];
         let first = times.into_iter().flatten().min().unwrap_or(i64::MAX);
         first.saturating_sub(self.now).clamp(0, LONGEST_WAIT_NS)
-    }
-
-    /// How long before a send time polling begins: at the most for half of the gap, so that at high
-    /// rates the system under test, should it share the CPUs, gets some of them.
-    fn spin_before(&self, at: i64) -> i64 {
-        self.plan.spin_ns.min((at - self.last_at) / 2).max(0)
     }
 
     /// When the next request is due, of the schedule or of a client.
@@ -245,12 +236,10 @@ impl<'a> OpenLoop<'a> {
             match self.next {
                 Some((at, entry)) if at <= client_at => {
                     self.next = self.schedule.next().map(|next| (self.start + next.at, next));
-                    self.last_at = at;
                     self.send(at, entry, None);
                 }
                 _ => {
                     if let Some((at, client, entry)) = self.clients.take() {
-                        self.last_at = at;
                         self.send(at, entry, Some(client));
                     }
                 }

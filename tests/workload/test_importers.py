@@ -88,7 +88,7 @@ def instance(**changes: Any) -> dict[str, Any]:
 
 def read(imported: importers.Imported) -> Any:
     """What Uncia makes of the result."""
-    document = yamlio.load(yaml.safe_dump(imported.data))
+    document = yamlio.load(yaml.safe_dump(imported.data, sort_keys=False))
     form = experiment if imported.kind == "experiment" else workload
     return form.check(document)
 
@@ -126,10 +126,11 @@ def test_gaps_are_kept_exactly_and_cut_at_the_end_of_the_test(write: Callable[..
     assert any("1 of 5 requests" in warning for warning in imported.warnings)
 
 
-def test_openwhisk_needs_its_address(write: Callable[..., Path]) -> None:
+def test_openwhisk_is_where_the_command_says(write: Callable[..., Path]) -> None:
     path = write(PROFILER, endpoint="local_openwhisk", blocking_cli=True)
-    with pytest.raises(UnciaError, match="endpoint: the address of the OpenWhisk"):
-        importers.convert(path)
+    imported = importers.convert(path)
+    assert read(imported).functions["instance1"].url.startswith("https://localhost/")
+    assert any("https://localhost taken" in warning for warning in imported.warnings)
     options = importers.Options(openwhisk="https://10.0.0.1/")
     imported = importers.convert(path, options=options)
     function = read(imported).functions["instance1"]
@@ -230,7 +231,7 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
         (STELLAR, {"SubExperiments": sub(IATSeconds=-1)}, "an interval above 0 s"),
         (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "DesiredServiceTimes"),
         (STELLAR, {"SubExperiments": sub(DataTransferChainLength=2)}, "chains of functions"),
-        (STELLAR, {"SubExperiments": sub(Runtime="go1.x")}, "is not to be had"),
+        (STELLAR, {"SubExperiments": sub(Function="chameleon")}, "no counterpart of 'chameleon'"),
         ({}, {}, "cannot be told which tool"),
     ],
 )
@@ -252,6 +253,21 @@ def test_the_line_is_told(tmp_path: Path) -> None:
     path.write_text('{"SubExperiments": NaN}')
     with pytest.raises(UnciaError, match="NaN is not a number"):
         importers.convert(path)
+
+
+def test_a_runtime_that_uncia_does_not_have_is_told_and_stays(write: Callable[..., Path]) -> None:
+    path = write(STELLAR, SubExperiments=sub(Runtime="go1.x", Function="hellogo"))
+    imported = importers.convert(path)
+    assert any("not to be had in go1.x" in warning for warning in imported.warnings)
+    assert imported.data["functions"]["hellogo-128"]["runtime"] == "go1.x"
+    imported = importers.convert(path, options=importers.Options(runtime="python"))
+    assert imported.data["functions"]["hellogo-128"]["runtime"] == "python"
+
+
+def test_names_tell_experiments_of_one_title_apart(write: Callable[..., Path]) -> None:
+    subs = [*sub(), *sub(FunctionMemoryMB=2048), *sub(DesiredServiceTimes=["1s"])]
+    names = list(read(importers.convert(write(STELLAR, SubExperiments=subs))).experiments)
+    assert names == ["warm-burst1", "warm-2048MB-burst1", "warm-burst1-1s"]
 
 
 def test_what_is_not_to_be_had_can_be_skipped(write: Callable[..., Path]) -> None:

@@ -28,8 +28,17 @@ _SEED: Final = 1
 _DEFAULT_MEMORY_MB: Final = 128
 # The runtimes of STeLLAR that the embedded platform has too, by how their names begin.
 _RUNTIMES: Final = {"python": "python", "nodejs": "node", "node": "node"}
-# Which runtime a function of STeLLAR's is written in, by its name's ending.
-_LANGUAGES: Final = {"py": "python", "node": "node", "nodejs": "node"}
+# The functions of STeLLAR that answer at once, or spin as long as they are told, and the runtime
+# that each is written in. Others do other work.
+_HELLO: Final = {
+    "hellopy": "python",
+    "hellonode": "node",
+    "hellogo": "go",
+    "hellojava": "java",
+    "helloruby": "ruby",
+    "hellorust": "rust",
+    "producer-consumer": "go",
+}
 _COMPUTED: Final = ("ID", "BusySpinIncrements", "Endpoints", "Routes")
 
 
@@ -162,12 +171,17 @@ class _Builder:
         self.experiments[name] = self._experiment(at, name, sub, runtime, service)
 
     def _name(self, sub: SubExperiment) -> str:
+        """The title, and what tells it from others of the same title."""
         title = sub.Title or sub.Function
-        wanted = name_of(title)
-        if wanted in self.experiments:
-            sizes = "-".join(map(str, sub.BurstSizes[:3]))
-            wanted = name_of(f"{title}-burst{sizes}", self.experiments)
-        return wanted
+        if (
+            sum((other.Title or other.Function) == title for other in self.config.SubExperiments)
+            == 1
+        ):
+            return name_of(title, self.experiments)
+        memory = f"-{sub.FunctionMemoryMB}MB" if sub.FunctionMemoryMB else ""
+        size = f"-burst{sub.BurstSizes[0]}"
+        time = "".join(f"-{text}" for text in sub.DesiredServiceTimes[:1] if text != "0ms")
+        return name_of(f"{title}{memory}{size}{time}", self.experiments)
 
     def _check(self, at: yamlio.KeyPath, sub: SubExperiment) -> None:
         """What Uncia does not have, and what the original fails with."""
@@ -190,23 +204,21 @@ class _Builder:
             raise refuse((*at, "FunctionImageSizeMB"), "a size is not negative")
 
     def _runtime(self, at: yamlio.KeyPath, sub: SubExperiment) -> str:
+        if sub.Function.lower() not in _HELLO:
+            raise self.document.error(
+                (*at, "Function"), f"Uncia has no counterpart of {sub.Function!r}", tuple(_HELLO)
+            )
         if self.options.runtime is not None:
             return self.options.runtime
-        named = sub.Runtime or self.config.Runtime
-        if named is None:
-            for ending, language in _LANGUAGES.items():
-                if sub.Function.endswith(ending):
-                    return language
+        named = (sub.Runtime or self.config.Runtime or _HELLO[sub.Function.lower()]).lower()
         for beginning, language in _RUNTIMES.items():
-            if named is not None and named.lower().startswith(beginning):
+            if named.startswith(beginning):
                 return language
-        key = "Runtime" if sub.Runtime is not None else "Function"
-        raise self.document.error(
-            (*at, key),
-            f"the runtime of {sub.Function!r} ({named or 'Go, the default'}) is not to be had on"
-            f" the platform {self.options.platform}",
-            hint="Measure another runtime instead, if that will do: --runtime python.",
+        self.imported.warnings.append(
+            f"SubExperiments[{at[1]}]: Uncia's functions are not to be had in {named}, so that"
+            " uncia run will refuse the file; --runtime python measures Python instead"
         )
+        return named
 
     def _service_times(self, at: yamlio.KeyPath, sub: SubExperiment) -> list[int]:
         """In nanoseconds, cycled by rounds as the original's documentation says."""

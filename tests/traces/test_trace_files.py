@@ -295,7 +295,7 @@ def mutated(data: bytes, seed: int) -> bytes:
     return data
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 2**32),

@@ -294,7 +294,9 @@ def test_the_command_writes_a_file_that_uncia_reads(
 
 
 @given(data=st.binary(max_size=300))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
 def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "any.json"
     path.write_bytes(data)
@@ -312,7 +314,9 @@ JSON = st.recursive(
 
 
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
 def test_any_value_anywhere_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     """With one value replaced it is still a file that Uncia reads, or an error of ours."""
     base = data.draw(st.sampled_from([PROFILER, STELLAR]))

@@ -484,7 +484,7 @@ def whole_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
 )
 @given(
     name=st.sampled_from(["i.parquet", "a.parquet", "i.arrows"]),

@@ -1,4 +1,6 @@
-//! What a row costs, in CPU time of the recording thread.
+//! That all rows handed over are in the table, of every kind of answer, and what one costs in CPU time
+//! of the recording thread, which is printed: `UNCIA_ROWS=500000 cargo test --release -p uncia-load
+//! --lib cost:: -- --nocapture --test-threads 1`.
 
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use super::recorder::Recorder;
 use super::support;
 use crate::plan::Entry;
 
-const ROWS: u64 = 500_000;
+/// Enough for many batches of the table.
+const FEWEST_ROWS: u64 = 20_000;
 const BATCH: u64 = 1_000;
 
 fn cpu_ns() -> f64 {
@@ -32,12 +35,14 @@ fn completion(number: u64) -> Completion {
 }
 
 fn measure(name: &str, head: &[u8], body: &[u8]) {
+    let asked = std::env::var("UNCIA_ROWS").ok().and_then(|text| text.parse().ok());
+    let rows = asked.unwrap_or(0).max(FEWEST_ROWS) / BATCH * BATCH;
     let plan = support::plan(2, true);
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("rows.arrows");
     let mut recorder = Recorder::create(&plan, Epoch::UNIX, 0, &out, None).unwrap();
     let mut spent = 0.0;
-    for start in (0..ROWS).step_by(BATCH as usize) {
+    for start in (0..rows).step_by(BATCH as usize) {
         let (mut outbox, inbox) = channel();
         for number in start..start + BATCH {
             outbox.push(completion(number), head, body, 0);
@@ -51,13 +56,15 @@ fn measure(name: &str, head: &[u8], body: &[u8]) {
         }
     }
     let before = cpu_ns();
-    recorder.close().unwrap();
+    let closed = recorder.close().unwrap();
     spent += cpu_ns() - before;
+    assert_eq!((closed.statistics.rows, closed.statistics.ok), (rows, rows));
     let bytes = std::fs::metadata(&out).unwrap().len();
     let before = cpu_ns();
-    uncia_record::recover(&out).unwrap();
+    let recovered = uncia_record::recover(&out).unwrap();
+    assert_eq!((recovered.rows, recovered.whole), (rows, true));
     let conversion = cpu_ns() - before;
-    let each = |total: f64| total / ROWS as f64;
+    let each = |total: f64| total / rows as f64;
     eprintln!(
         "{name}: {:.0} ns and {:.0} bytes a row; {:.0} ns for its conversion to Parquet",
         each(spent),
@@ -66,24 +73,20 @@ fn measure(name: &str, head: &[u8], body: &[u8]) {
     );
 }
 
-/// `cargo test --release -p uncia-load --lib cost_of_a_row -- --ignored --nocapture`
 #[test]
-#[ignore = "measures"]
-fn cost_of_a_row() {
+fn plain_rows_are_all_kept() {
     measure("plain", b"", b"");
 }
 
 #[test]
-#[ignore = "measures"]
-fn cost_of_a_row_with_headers() {
+fn rows_with_a_platform_s_headers_are_all_kept() {
     let head = b"HTTP/1.1 200 OK\r\nx-uncia-start: warm\r\nx-uncia-instance: i-17\r\n\
         x-uncia-execution-ns: 1200\r\nx-uncia-queued-ns: 10\r\n\r\n";
     measure("headers", head, b"");
 }
 
 #[test]
-#[ignore = "measures"]
-fn cost_of_a_row_with_a_report() {
+fn rows_with_a_function_s_report_are_all_kept() {
     let body = br#"{"uncia": {"fresh": false, "instance": "p-1", "handler_start_ns": 1005,
         "handler_end_ns": 1009}, "sum": 5}"#;
     measure("report", b"", body);

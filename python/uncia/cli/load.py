@@ -194,10 +194,8 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.experiment.interrupt import Interruption
         from uncia.stats import tails
-        from uncia.workload import options, outcome
-        from uncia.workload.client import Share
-        from uncia.workload.resolve import prepare
-        from uncia.workload.send import How
+        from uncia.workload import outcome
+        from uncia.workload.one import machines, plan
 
         if dry_run and out is None:
             raise UnciaError(
@@ -232,24 +230,15 @@ def register(app: typer.Typer) -> None:
             "connect_timeout": connect_timeout,
             "first_byte_timeout": first_byte_timeout,
         }
-        workload, folder = options.read(
-            target, {key: value for key, value in given.items() if value is not None}
-        )
-        workload = options.override(
-            workload,
-            seed=seed,
-            rtt_probes=rtt_probes,
-            error_budget=error_budget,
-            max_lag=max_lag,
-            max_slowdown=max_slowdown,
-        )
-        how = How(
-            processes=processes,
-            share=Share() if share is None else options.share(share),
-            start_unix_ns=None if start_at is None else options.start(start_at),
-            realtime=realtime,
-        )
-        prepared = prepare(workload, folder, dry_run=dry_run)
+        overrides = {
+            "seed": seed,
+            "rtt_probes": rtt_probes,
+            "error_budget": error_budget,
+            "max_lag": max_lag,
+            "max_slowdown": max_slowdown,
+        }
+        prepared = plan(target, given, overrides, dry_run=dry_run)
+        how = machines(processes, share, start_at, realtime=realtime)
         if subtract_rtt:
             outcome.one_endpoint(prepared)
         interruption = Interruption()

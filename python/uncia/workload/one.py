@@ -129,25 +129,48 @@ def load(
         "connect_timeout": connect_timeout,
         "first_byte_timeout": first_byte_timeout,
     }
+    overrides = {
+        "seed": seed,
+        "rtt_probes": rtt_probes,
+        "error_budget": error_budget,
+        "max_lag": max_lag,
+        "max_slowdown": max_slowdown,
+    }
+    prepared = plan(target, given, overrides, dry_run=dry_run)
+    how = machines(processes, share, start_at, realtime=realtime)
+    return send_and_read(prepared, how, None if out is None else Path(out))
+
+
+def plan(
+    target: str | Path | Mapping[str, Any],
+    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    *,
+    dry_run: bool,
+) -> Prepared:
+    """The load of a URL or a workload, ready to be sent; options that are None were not given.
+
+    :raises UnciaError: an option or the workload is not right.
+    """
     workload, folder = options.read(
         target, {key: value for key, value in given.items() if value is not None}
     )
-    workload = options.override(
-        workload,
-        seed=seed,
-        rtt_probes=rtt_probes,
-        error_budget=error_budget,
-        max_lag=max_lag,
-        max_slowdown=max_slowdown,
-    )
-    how = How(
+    return prepare(options.override(workload, **overrides), folder, dry_run=dry_run)
+
+
+def machines(
+    processes: int, share: str | None, start_at: str | datetime | None, *, realtime: bool | None
+) -> How:
+    """How many generators send, which part of the schedule, from when on.
+
+    :raises UnciaError: the share or the start cannot be read.
+    """
+    return How(
         processes=processes,
         share=Share() if share is None else options.share(share),
         start_unix_ns=None if start_at is None else options.start(start_at),
         realtime=realtime,
     )
-    prepared = prepare(workload, folder, dry_run=dry_run)
-    return send_and_read(prepared, how, None if out is None else Path(out))
 
 
 def send_and_read(prepared: Prepared, how: How, out: Path | None) -> pa.Table:

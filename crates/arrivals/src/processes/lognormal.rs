@@ -1,50 +1,16 @@
-use std::fmt;
+use super::renewal::renewal_process;
 
-use serde::{Deserialize, Serialize};
-
-use super::renewal::{self, renewal};
-use super::{Arrivals, check};
-use crate::gap::Distribution;
-use crate::{ArrivalError, RandomStream, Rate};
-
-/// Independent gaps of a lognormal distribution, of mean 10^9 / rate (the nearest double) and coefficient
-/// of variation CV (standard deviation over mean):
-///
-/// ```text
-/// gap_k = round(exp(ln(mean) - s^2 / 2 + s z_k)),   s^2 = ln(1 + CV^2)
-/// t_k = t_(k-1) + gap_k,   t_(-1) = 0,   for as long as t_k < duration
-/// ```
-///
-/// where z_k are the normal numbers of the stream ([`RandomStream`]).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Lognormal {
-    /// Requests per second: 1 / the mean gap.
-    pub rate_per_s: Rate,
-    pub cv: f64,
-    pub duration_ns: i64,
-}
-
-impl Lognormal {
-    pub(super) fn validate(&self) -> Result<(), ArrivalError> {
-        renewal::validate(self.rate_per_s, self.cv, self.duration_ns)
-    }
-
-    pub(super) fn expected_arrivals(&self) -> u128 {
-        check::arrivals_at(self.rate_per_s.per_second(), self.duration_ns)
-    }
-
-    pub(super) fn arrivals(&self, mut stream: RandomStream) -> Arrivals {
-        let gap = Distribution::lognormal(self.rate_per_s.mean_gap_ns(), self.cv);
-        renewal(self.duration_ns, move || gap.draw_ns(&mut stream))
-    }
-}
-
-impl fmt::Display for Lognormal {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rate_per_s, cv, duration_ns } = self;
-        write!(formatter, "lognormal({rate_per_s}/s, CV {cv}, for {duration_ns} ns)")
-    }
+renewal_process! {
+    /// Independent gaps of a lognormal distribution, of mean 10^9 / rate (the nearest double) and coefficient
+    /// of variation CV (standard deviation over mean):
+    ///
+    /// ```text
+    /// gap_k = round(exp(ln(mean) - s^2 / 2 + s z_k)),   s^2 = ln(1 + CV^2)
+    /// t_k = t_(k-1) + gap_k,   t_(-1) = 0,   for as long as t_k < duration
+    /// ```
+    ///
+    /// where z_k are the normal numbers of the stream ([`RandomStream`]).
+    Lognormal, lognormal
 }
 
 #[cfg(test)]
@@ -54,7 +20,7 @@ mod tests {
         KS_CRITICAL, assert_keeps_promises, assert_labels_are_independent, gaps,
         kolmogorov_smirnov, normal_distribution, times,
     };
-    use crate::{NS_PER_S, Process};
+    use crate::{ArrivalError, NS_PER_S, Process};
     use proptest::prelude::*;
 
     fn with(rate: &str, cv: f64, duration_ns: i64) -> Process {

@@ -35,3 +35,44 @@ pub fn renewal(duration_ns: i64, mut next_gap: impl FnMut() -> i64 + Send + 'sta
     });
     Box::new(times.fuse().take(MAX_ARRIVALS as usize))
 }
+
+/// A renewal process of a rate and a coefficient of variation: they differ in the distribution of the
+/// gaps, which `Distribution` has under the second name.
+macro_rules! renewal_process {
+    ($(#[$doc:meta])* $process:ident, $distribution:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $process {
+            /// Requests per second: 1 / the mean gap.
+            pub rate_per_s: crate::Rate,
+            pub cv: f64,
+            pub duration_ns: i64,
+        }
+
+        impl $process {
+            pub(super) fn validate(&self) -> Result<(), crate::ArrivalError> {
+                super::renewal::validate(self.rate_per_s, self.cv, self.duration_ns)
+            }
+
+            pub(super) fn expected_arrivals(&self) -> u128 {
+                super::check::arrivals_at(self.rate_per_s.per_second(), self.duration_ns)
+            }
+
+            pub(super) fn arrivals(&self, mut stream: crate::RandomStream) -> super::Arrivals {
+                let mean_ns = self.rate_per_s.mean_gap_ns();
+                let gap = crate::gap::Distribution::$distribution(mean_ns, self.cv);
+                super::renewal::renewal(self.duration_ns, move || gap.draw_ns(&mut stream))
+            }
+        }
+
+        impl std::fmt::Display for $process {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let Self { rate_per_s, cv, duration_ns } = self;
+                let name = stringify!($distribution);
+                write!(formatter, "{name}({rate_per_s}/s, CV {cv}, for {duration_ns} ns)")
+            }
+        }
+    };
+}
+pub(super) use renewal_process;

@@ -1,51 +1,17 @@
-use std::fmt;
+use super::renewal::renewal_process;
 
-use serde::{Deserialize, Serialize};
-
-use super::renewal::{self, renewal};
-use super::{Arrivals, check};
-use crate::gap::Distribution;
-use crate::{ArrivalError, RandomStream, Rate};
-
-/// Independent gaps of a Weibull distribution, of mean 10^9 / rate (the nearest double) and coefficient
-/// of variation CV (standard deviation over mean):
-///
-/// ```text
-/// gap_k = round(e_k^x x mean / Gamma(1 + x)),   1 + CV^2 = Gamma(1 + 2 x) / Gamma(1 + x)^2
-/// t_k = t_(k-1) + gap_k,   t_(-1) = 0,   for as long as t_k < duration
-/// ```
-///
-/// where e_k are the exponential numbers of the stream ([`RandomStream`]) and x is 1 / shape, found as
-/// [`Gap`](crate::Gap) says. A CV of 1 is a Poisson process in distribution.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Weibull {
-    /// Requests per second: 1 / the mean gap.
-    pub rate_per_s: Rate,
-    pub cv: f64,
-    pub duration_ns: i64,
-}
-
-impl Weibull {
-    pub(super) fn validate(&self) -> Result<(), ArrivalError> {
-        renewal::validate(self.rate_per_s, self.cv, self.duration_ns)
-    }
-
-    pub(super) fn expected_arrivals(&self) -> u128 {
-        check::arrivals_at(self.rate_per_s.per_second(), self.duration_ns)
-    }
-
-    pub(super) fn arrivals(&self, mut stream: RandomStream) -> Arrivals {
-        let gap = Distribution::weibull(self.rate_per_s.mean_gap_ns(), self.cv);
-        renewal(self.duration_ns, move || gap.draw_ns(&mut stream))
-    }
-}
-
-impl fmt::Display for Weibull {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rate_per_s, cv, duration_ns } = self;
-        write!(formatter, "weibull({rate_per_s}/s, CV {cv}, for {duration_ns} ns)")
-    }
+renewal_process! {
+    /// Independent gaps of a Weibull distribution, of mean 10^9 / rate (the nearest double) and coefficient
+    /// of variation CV (standard deviation over mean):
+    ///
+    /// ```text
+    /// gap_k = round(e_k^x x mean / Gamma(1 + x)),   1 + CV^2 = Gamma(1 + 2 x) / Gamma(1 + x)^2
+    /// t_k = t_(k-1) + gap_k,   t_(-1) = 0,   for as long as t_k < duration
+    /// ```
+    ///
+    /// where e_k are the exponential numbers of the stream ([`RandomStream`]) and x is 1 / shape, found as
+    /// [`Gap`](crate::Gap) says. A CV of 1 is a Poisson process in distribution.
+    Weibull, weibull
 }
 
 #[cfg(test)]
@@ -55,7 +21,7 @@ mod tests {
         KS_CRITICAL, assert_keeps_promises, assert_labels_are_independent, gaps,
         kolmogorov_smirnov, times,
     };
-    use crate::{NS_PER_S, Process};
+    use crate::{ArrivalError, NS_PER_S, Process};
     use proptest::prelude::*;
 
     fn with(rate: &str, cv: f64, duration_ns: i64) -> Process {

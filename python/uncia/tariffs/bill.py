@@ -17,8 +17,7 @@ from uncia.tariffs.model import Tariff
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
-    from ibis.expr import types as ir
-
+    from uncia.backends import Backend, Source
     from uncia.tariffs.equation import Plan
 
 MONEY_PLACES: Final = 18
@@ -120,9 +119,10 @@ class Line:
 
 
 def bill(
-    table: pa.Table | ir.Table | str | Path | Sequence[str | Path],
+    table: Source,
     tariffs: Sequence[str | Path | Tariff] | None = None,
     group_by: Sequence[str] = (),
+    backend: Backend | None = None,
 ) -> list[Line]:
     """Price an invocation table.
 
@@ -131,6 +131,7 @@ def bill(
             any backend, or as paths: a run folder, Parquet files, an Arrow IPC stream.
         tariffs: ids, paths of tariff files, or tariffs; by default every one that bills by request.
         group_by: text columns; each combination of their values is billed apart.
+        backend: where it is computed; by default a DuckDB of its own.
 
     Returns:
         One line for each tariff and group, tariffs in the order given, groups sorted.
@@ -138,22 +139,18 @@ def bill(
     Raises:
         UnciaError: a table or tariff cannot be read, or a column is missing or not exact.
     """
+    if backend is None:
+        from uncia.backends import connect
+
+        with connect() as own:
+            return bill(table, tariffs, group_by, own)
+    from uncia.tariffs.equation import query
+
     chosen = catalogue.resolve(tariffs)
     if not chosen:
         raise UnciaError("no tariff was named")
-    import duckdb
-
-    from uncia.tariffs.equation import query
-
-    expression, plans = query(_source(table), chosen, group_by)
-    try:
-        result = expression.to_pyarrow()
-    except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
-        raise UnciaError(
-            "the sums are beyond 38 digits, so they cannot be right: the table holds values that"
-            " no platform produces"
-        ) from error
-    rows = result.to_pylist()
+    expression, plans = query(backend.table(table), chosen, group_by)
+    rows = backend.collect(expression).to_pylist()
     if not group_by and not rows:
         raise UnciaError("the aggregation returned nothing")
     rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
@@ -219,45 +216,6 @@ def bill_table(lines: Sequence[Line]) -> pa.Table:
         else:
             arrays.append(pa.array(columns[column.name], column.type))
     return pa.Table.from_arrays(arrays, schema=target)
-
-
-def _source(table: pa.Table | ir.Table | str | Path | Sequence[str | Path]) -> ir.Table:
-    import duckdb
-    import ibis
-
-    if isinstance(table, ibis.Table):
-        return table
-    if isinstance(table, pa.Table):
-        return _in_memory(table)
-    paths = [Path(table)] if isinstance(table, (str, Path)) else [Path(one) for one in table]
-    if not paths:
-        raise UnciaError("no table was named")
-    files: list[Path] = []
-    streams: list[Path] = []
-    for path in paths:
-        inside = path / "invocations.parquet"
-        if path.is_dir() and inside.exists():
-            files.append(inside)
-        elif path.suffix == ".parquet" and path.is_file():
-            files.append(path)
-        else:
-            streams.append(path)
-    if streams:
-        from uncia.record import merge, read
-
-        return _in_memory(merge(read(path) for path in (*files, *streams)))
-    try:
-        return ibis.duckdb.connect().read_parquet([str(file) for file in files], union_by_name=True)
-    except duckdb.Error as error:
-        names = ", ".join(str(file) for file in files)
-        raise UnciaError(f"{names} cannot be read as Parquet: {error}") from error
-
-
-def _in_memory(table: pa.Table) -> ir.Table:
-    import ibis
-
-    # A connection of its own: the process-wide default one may belong to someone else.
-    return ibis.duckdb.connect().create_table("invocations", table, temp=True)
 
 
 def _line(plan: Plan, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:

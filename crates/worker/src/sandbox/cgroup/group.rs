@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap(), "0");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn what_does_not_freeze_is_thawed_and_told() {
         let top = tempfile::tempdir().unwrap();
         let group = Group::create(&layout(Version::V2, top.path()), "a", &limits()).unwrap();

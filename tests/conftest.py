@@ -6,9 +6,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from uncia import engine
+
+# How long an example takes says nothing here: machines are noisy.
+hypothesis.settings.register_profile("uncia", deadline=None)
+hypothesis.settings.load_profile("uncia")
 
 
 @pytest.fixture(scope="session")

@@ -20,11 +20,26 @@ if TYPE_CHECKING:
 _WIDE = 150  # columns, where no terminal says how wide it is
 
 
+class Fit(StrEnum):
+    """How rows get the sizes that they are billed at."""
+
+    allocated = "allocated"
+    used_peak = "used-peak"
+    paper = "paper"
+
+
 class By(StrEnum):
     """What rows are billed apart by."""
 
     experiment = "experiment"
     function = "function"
+
+
+_FIT_WORDS = {
+    Fit.allocated: "How allocations become each platform's sizes: uncia tariffs show ID.",
+    Fit.used_peak: "Sizes cover what each function used at its peak; the whole rule: --json (fit).",
+    Fit.paper: "Sizes are those of the cost paper's artifact; the whole rule: --json (fit).",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -44,6 +59,12 @@ def register(app: typer.Typer) -> None:
             " bill by request.",
         ),
         by: list[By] = typer.Option([], "--by", help="Bill each experiment or function apart."),
+        fit: Fit = typer.Option(
+            Fit.allocated,
+            "--fit",
+            help="Price the size that covers what was allocated, or what the function used at its"
+            " peak; or as the cost paper's artifact did.",
+        ),
         as_json: bool = typer.Option(False, "--json", help="Print JSON, amounts as exact text."),
     ) -> None:
         """Price every invocation of a table under each tariff: what would it cost, and why?"""
@@ -57,11 +78,11 @@ def register(app: typer.Typer) -> None:
                     f"Write --tariff before each tariff: --tariff {path}",
                 )
         groups = list(dict.fromkeys(str(one) for one in by))
-        lines = price(table if len(table) > 1 else table[0], tariff or None, groups)
+        lines = price(table if len(table) > 1 else table[0], tariff or None, groups, fit=fit.value)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))
         else:
-            _print(lines, groups)
+            _print(lines, groups, fit)
 
 
 def entry(line: Line) -> dict[str, Any]:
@@ -90,7 +111,7 @@ def entry(line: Line) -> dict[str, Any]:
     }
 
 
-def _print(lines: list[Line], groups: list[str]) -> None:
+def _print(lines: list[Line], groups: list[str], fit: Fit) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -125,8 +146,7 @@ def _print(lines: list[Line], groups: list[str]) -> None:
         console.print()
     console.print(
         "x used: billed for, over what was used (CPU time, average memory).  fee, rounding: their"
-        " share of the bill.  -: not known.\nHow allocations become each platform's sizes: uncia"
-        " tariffs show ID.",
+        f" share of the bill.  -: not known.\n{_FIT_WORDS[fit]}",
         style="dim",
     )
 

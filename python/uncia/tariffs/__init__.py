@@ -5,21 +5,45 @@
 ...     print(line.tariff, line.cost_usd, line.inflation_vcpu)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from uncia.tariffs.bill import Line, bill, bill_table, summary, summary_entry
 from uncia.tariffs.catalogue import billable, find, get, ids, read, yaml_text
 from uncia.tariffs.model import Tariff
 
+if TYPE_CHECKING:
+    from uncia.tariffs.compare import FIT_RULES, FitRule, comparable, left_out
+    from uncia.tariffs.rules import used_peak
+
 __all__ = [
+    "FIT_RULES",
+    "FitRule",
     "Line",
     "Tariff",
     "bill",
     "bill_table",
     "billable",
+    "comparable",
     "find",
     "get",
     "ids",
+    "left_out",
     "read",
     "summary",
     "summary_entry",
+    "used_peak",
     "yaml_text",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What needs Ibis is imported when it is asked for: Ibis takes a second to load.
+    if name in ("FIT_RULES", "FitRule", "comparable", "left_out"):
+        from uncia.tariffs import compare
+
+        return getattr(compare, name)
+    if name == "used_peak":
+        from uncia.tariffs.rules import used_peak
+
+        return used_peak
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 if TYPE_CHECKING:
     from uncia.backends import Backend, Source
     from uncia.tariffs.equation import Plan
+    from uncia.tariffs.rules import FitRule
 
 MONEY_PLACES: Final = 18
 """Decimals of an amount of money: prices have at most ten, and the rest is rounded half to even."""
@@ -123,6 +124,8 @@ def bill(
     tariffs: Sequence[str | Path | Tariff] | None = None,
     group_by: Sequence[str] = (),
     backend: Backend | None = None,
+    *,
+    fit: FitRule = "allocated",
 ) -> list[Line]:
     """Price an invocation table.
 
@@ -132,29 +135,41 @@ def bill(
         tariffs: ids, paths of tariff files, or tariffs; by default every one that bills by request.
         group_by: text columns; each combination of their values is billed apart.
         backend: where it is computed; by default a DuckDB of its own.
+        fit: how rows get their sizes. ``allocated``: the smallest that covers what was allocated.
+            ``used-peak``: the smallest that covers the most demanding row of the function.
+            ``paper``: as the cost paper's artifact did; see `uncia.tariffs.published`.
 
     Returns:
         One line for each tariff and group, tariffs in the order given, groups sorted.
 
     Raises:
-        UnciaError: a table or tariff cannot be read, or a column is missing or not exact.
+        UnciaError: a table or tariff cannot be read, a column is missing or not exact, or there is
+            no such fit.
     """
     if backend is None:
         from uncia.backends import connect
 
         with connect() as own:
-            return bill(table, tariffs, group_by, own)
+            return bill(table, tariffs, group_by, own, fit=fit)
     from uncia.tariffs.equation import query
+    from uncia.tariffs.rules import PEAK_REASONS, fitted
 
     chosen = catalogue.resolve(tariffs)
     if not chosen:
         raise UnciaError("no tariff was named")
-    expression, plans = query(backend.table(table), chosen, group_by)
+    rows_of, chosen, rules = fitted(backend.table(table), chosen, fit, backend)
+    expression, plans = query(rows_of, chosen, group_by)
     rows = backend.collect(expression).to_pylist()
     if not group_by and not rows:
         raise UnciaError("the aggregation returned nothing")
     rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
-    return [_line(plan, row, group_by) for plan in plans for row in rows]
+    said = PEAK_REASONS if fit == "used-peak" else {}
+    plans = [plan.renamed(said) for plan in plans]
+    return [
+        _line(plan, rule, row, group_by)
+        for plan, rule in zip(plans, rules, strict=True)
+        for row in rows
+    ]
 
 
 def summary_entry(line: Line) -> dict[str, Any]:
@@ -218,30 +233,33 @@ def bill_table(lines: Sequence[Line]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=target)
 
 
-def _line(plan: Plan, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:
+def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:
     from uncia.tariffs.cells import NOT_BILLABLE
 
     tariff, prefix = plan.tariff, plan.prefix
     rows = int(row[f"{prefix}rows"] or 0)
-    billed: dict[str, int | None] = {"cpu": 0, "memory": 0}
-    same = {"cpu": 0, "memory": 0}
+    billed: dict[str, Fraction | None] = {"cpu": Fraction(0), "memory": Fraction(0)}
+    same = {"cpu": Fraction(0), "memory": Fraction(0)}
     charges = Fraction(0)
     unrounded = Fraction(0)
-    for position, charge in enumerate(tariff.charges):
+    for position, (charge, scale) in enumerate(zip(tariff.charges, plan.scales, strict=True)):
+
+        def amount_of(name: str, at: int = position, unit: int = scale) -> Fraction:
+            return Fraction(int(row[f"{prefix}{name}_{at}"] or 0), unit)
+
         sign = -1 if charge.is_credit else 1
-        amount = int(row[f"{prefix}billed_{position}"] or 0)
+        amount = amount_of("billed")
         known = int(row[f"{prefix}known_{position}"] or 0)
         total = billed[charge.resource]
         if known < rows or total is None:
             billed[charge.resource] = None
         else:
             billed[charge.resource] = total + sign * amount
-        same[charge.resource] += sign * int(row[f"{prefix}same_{position}"] or 0)
+        same[charge.resource] += sign * amount_of("same")
         price = charge.unit_price
         if price:
             charges += sign * price * amount
-            plain = int(row[f"{prefix}unrounded_{position}"] or 0) if tariff.rounds else amount
-            unrounded += sign * price * plain
+            unrounded += sign * price * (amount_of("unrounded") if tariff.rounds else amount)
     fee = Fraction(tariff.fee.price or 0) * rows
     cost = charges + fee
     used_rows = {name: int(row[f"{prefix}used_{name}_rows"] or 0) for name in same}
@@ -252,14 +270,14 @@ def _line(plan: Plan, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:
     return Line(
         tariff=tariff.id,
         group={name: row[f"g_{name}"] for name in group_by},
-        fit=tariff.sizes.rule,
+        fit=rule,
         total_rows=int(row["rows"] or 0),
         rows=rows,
         not_billable=_counts(row, "none_", NOT_BILLABLE),
         unpriced=_counts(row, f"{prefix}no_", plan.reasons),
         beyond_limits=int(row.get(f"{prefix}beyond") or 0),
-        billable_micro_vcpu_ns=billed["cpu"] if priced else None,
-        billable_byte_ns=billed["memory"] if priced else None,
+        billable_micro_vcpu_ns=_whole(billed["cpu"]) if priced else None,
+        billable_byte_ns=_whole(billed["memory"]) if priced else None,
         used_micro_vcpu_ns=used["cpu"],
         used_byte_ns=used["memory"],
         used_vcpu_rows=used_rows["cpu"],
@@ -289,8 +307,12 @@ def _over(value: int | None, unit: int) -> Fraction | None:
     return None if value is None else Fraction(value, unit)
 
 
-def _ratio(billed: int, used: int | None) -> Fraction | None:
-    return Fraction(billed, used) if used else None
+def _ratio(billed: Fraction, used: int | None) -> Fraction | None:
+    return billed / used if used else None
+
+
+def _whole(value: Fraction | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _share(part: decimal.Decimal | None, cost: Fraction | None) -> Fraction | None:

@@ -255,7 +255,20 @@ def measured_needs(charge: Charge) -> tuple[str, ...]:
 
 
 def prepare(table: ir.Table, group_by: Sequence[str]) -> ir.Table:
-    """The needed columns only, as int64; a value that cannot be believed is null and marked."""
+    """The needed columns only, as int64; a value that cannot be believed is null and marked.
+
+    Raises:
+        UnciaError: a column is missing or not of whole numbers.
+    """
+    return table.select(**believed(table, group_by))
+
+
+def believed(table: ir.Table, group_by: Sequence[str] = ()) -> dict[str, Any]:
+    """The columns of `prepare` by name, as expressions over the table.
+
+    Raises:
+        UnciaError: a column is missing or not of whole numbers.
+    """
     schema = table.schema()
     for required in ("execution", *group_by):
         if required not in schema:
@@ -293,7 +306,7 @@ def prepare(table: ir.Table, group_by: Sequence[str]) -> ir.Table:
     columns["v_cpu_time"] = ibis.ifelse(
         user.isnull() & system.isnull(), ibis.null("int64"), user.fill_null(0) + system.fill_null(0)
     )
-    return table.select(**columns)
+    return columns
 
 
 def _integers(table: ir.Table, name: str) -> Any:

@@ -17,7 +17,7 @@ granularities and minimums. Every row is either priced or counted under a reason
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import ibis
@@ -55,11 +55,19 @@ class Plan:
             ``used_<resource>`` and ``used_<resource>_rows``; for each charge by position
             ``billed_<n>``, ``known_<n>``, ``same_<n>`` and, if it rounds, ``unrounded_<n>``.
         reasons: code to reason, of the rows that it cannot price.
+        scales: for each charge, how many units of its sums make a micro-vCPU x ns or a byte x ns.
     """
 
     tariff: Tariff
     prefix: str
     reasons: Mapping[int, str]
+    scales: tuple[int, ...]
+
+    def renamed(self, words: Mapping[str, str]) -> Plan:
+        """The same plan with other words for some of the reasons."""
+        return replace(
+            self, reasons={code: words.get(said, said) for code, said in self.reasons.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,8 @@ def _amounts(
         *(flag for _, flag in checks),
     )
     own = {_FIRST_OWN + place: reason for place, (reason, _) in enumerate(checks)}
-    plan = Plan(tariff, prefix, COMMON_UNPRICED | own)
+    scales = tuple(size.scale if one.basis == "allocated" else 1 for one in tariff.charges)
+    plan = Plan(tariff, prefix, COMMON_UNPRICED | own, scales)
     beyond = None if sums.beyond is None else columns.base(sums.beyond)
     return plan, _Amounts(status, tuple(billed), tuple(unrounded), beyond)
 
@@ -181,7 +190,7 @@ def _quantity(
         amount = capped(columns, amount, charge)
         value = columns.add(
             "amount x time",
-            lambda size, time: (size.cast("decimal(18, 0)") * time).cast("decimal(38, 0)"),
+            lambda size, time: (size.cast("decimal(19, 0)") * time).cast("decimal(38, 0)"),
             amount,
             total,
         )

@@ -8,6 +8,7 @@ comparisons, casts of text and products of decimals are used, which DuckDB and S
 from __future__ import annotations
 
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import Any, Final
 
 import ibis
@@ -16,6 +17,7 @@ from ibis.expr import types as ir
 QUOTIENT_LIMIT: Final = 5 * 10**18
 """Largest numerator of `quotient`; see there."""
 
+_FACTOR_DIGITS: Final = 19
 _RECIPROCAL_PLACES: Final = 19  # 19 digits of an int64 and 19 places fill DECIMAL(38)
 
 
@@ -57,6 +59,20 @@ def product(first: Any, second: Any) -> Any:
     return (first.cast("decimal(19, 0)") * second.cast("decimal(18, 0)")).cast("decimal(38, 0)")
 
 
+def times(value: Any, factor: Fraction) -> Any:
+    """``value x factor`` of a column of at most 13 digits, rounded half up, as DECIMAL(38, 0).
+
+    The factor, below 10^19, is kept to 19 significant digits (19 decimals where it is below 0.1).
+    """
+    with localcontext(prec=60):
+        digits = Decimal(factor.numerator) / Decimal(factor.denominator)
+    places = min(max(_FACTOR_DIGITS - 1 - digits.adjusted(), 0), _FACTOR_DIGITS)
+    text = format(digits, f".{places}f")
+    exact = ibis.literal(text).cast(f"decimal({_FACTOR_DIGITS}, {places})")
+    # From decimal to decimal both DuckDB and Spark round half up; to int64 only one rounds at all.
+    return (value.cast("decimal(13, 0)") * exact).cast("decimal(38, 0)")
+
+
 def quotient(value: Any, divisor: int) -> Any:
     """``value / divisor`` of an exact multiple with 0 <= value <= `QUOTIENT_LIMIT`, as int64.
 
@@ -73,3 +89,31 @@ def quotient(value: Any, divisor: int) -> Any:
     factor = ibis.literal(reciprocal).cast(f"decimal({_RECIPROCAL_PLACES}, {_RECIPROCAL_PLACES})")
     quarter = ibis.literal("0.25").cast("decimal(3, 2)")
     return (value.cast("decimal(19, 0)") * factor + quarter).cast("int64")
+
+
+def share_up(part: Any, whole: Any) -> Any:
+    """``ceil(part x 10^6 / whole)`` of int64 columns, 0 <= part, 0 <= whole < 9 x 10^16; exact.
+
+    Null where the whole is zero; a ratio of 1000 or more is some number not below 1000 x 10^6.
+
+    It is a long division by steps of a hundred. Each step divides an exact multiple, as doubles,
+    and takes the nearest whole number: numerator, denominator and quotient are each off by at most
+    2^-53 of themselves, so a quotient below 1001 is off by less than 10^-12.
+    """
+    divisor = whole.nullif(integer(0))
+
+    def step(value: Any) -> tuple[Any, Any]:
+        rest = value % divisor
+        return _nearest((value - rest) / divisor), rest
+
+    total, rest = step(part)
+    total = at_most(total, 1000)
+    for _ in range(3):
+        digits, rest = step(rest * integer(100))
+        total = total * integer(100) + digits
+    return total + ibis.ifelse(rest > integer(0), integer(1), integer(0))
+
+
+def _nearest(quotient_of_multiple: Any) -> Any:
+    # A quarter more is the whole number by truncation (Spark's cast) and by rounding (DuckDB's).
+    return (quotient_of_multiple + 0.25).cast("int64")

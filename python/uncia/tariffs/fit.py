@@ -9,12 +9,13 @@ mean 128 MB.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 import ibis
 
 from uncia.tariffs.columns import Col, Columns
-from uncia.tariffs.exact import at_least, integer, larger, quotient, round_up
+from uncia.tariffs.exact import at_least, integer, larger, quotient, round_up, times
 from uncia.tariffs.sizes import (
     AnySizes,
     Combination,
@@ -22,6 +23,7 @@ from uncia.tariffs.sizes import (
     CpuKnob,
     Fixed,
     Independent,
+    MeanRatio,
     MemoryKnob,
     Observed,
     Proportional,
@@ -30,6 +32,9 @@ from uncia.units import MICRO_PER_VCPU
 
 _MEMORY: Final = ("allocated_memory",)
 _BOTH: Final = ("allocated_memory", "allocated_cpu")
+
+MEAN_SCALE: Final = 10**6
+"""Parts of a micro-vCPU and of a byte in which a mean ratio is kept: it is no whole number."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,14 @@ class Fit:
         memory: bytes.
         cpu_needs: the observed columns without which the vCPU is not known.
         memory_needs: the observed columns without which the memory is not known.
+        scale: how many units of `cpu` and `memory` make a micro-vCPU and a byte.
     """
 
     cpu: Col
     memory: Col
     cpu_needs: tuple[str, ...]
     memory_needs: tuple[str, ...]
+    scale: int = 1
 
 
 def fit(sizes: AnySizes, rows: Columns, cpu: Col, memory: Col) -> Fit:
@@ -69,6 +76,8 @@ def fit(sizes: AnySizes, rows: Columns, cpu: Col, memory: Col) -> Fit:
             return _combinations(sizes, rows, cpu, memory)
         case Independent():
             return _independent(sizes, rows, cpu, memory)
+        case MeanRatio():
+            return _mean_ratio(sizes.vcpu_per_byte, rows, cpu, memory)
 
 
 def _constant(rows: Columns, value: int | None) -> Col:
@@ -111,6 +120,19 @@ def _proportional(sizes: Proportional, rows: Columns, cpu: Col, memory: Col) -> 
         *(whole, cpu),
     )
     return Fit(share, size, _MEMORY, _MEMORY)
+
+
+def _mean_ratio(ratio: Fraction, rows: Columns, cpu: Col, memory: Col) -> Fit:
+    def raised(label: str, own: Col, other: Col, factor: Fraction) -> Col:
+        return rows.add(
+            f"{label} at {factor}",
+            lambda mine, others: larger(times(mine, Fraction(MEAN_SCALE)), times(others, factor)),
+            *(own, other),
+        )
+
+    share = raised("vCPU", cpu, memory, ratio * MEAN_SCALE)
+    size = raised("memory", memory, cpu, MEAN_SCALE / ratio)
+    return Fit(share, size, _BOTH, _BOTH, MEAN_SCALE)
 
 
 def _combinations(sizes: Combinations, rows: Columns, cpu: Col, memory: Col) -> Fit:

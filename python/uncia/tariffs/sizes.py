@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from uncia.forms import Form
-from uncia.units import GIB, MICRO_PER_VCPU, Cpu, Size, format_cpu, format_size
+from uncia.units import GIB, MIB, MICRO_PER_VCPU, Cpu, Size, format_cpu, format_size
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -88,6 +89,27 @@ class Observed(Form):
     def rule(self) -> str:
         """How an observed allocation becomes a size, in words."""
         return "as allocated"
+
+
+class MeanRatio(Form):
+    """Any memory, any vCPU above the share that follows from it by one ratio for all.
+
+    No platform sells this and no file names it: it is how the cost paper's artifact sizes AWS
+    (see `published`). ``vcpu_per_byte`` is in micro-vCPU per byte.
+    """
+
+    kind: Literal["mean ratio"] = "mean ratio"
+    vcpu_per_byte: Annotated[Fraction, Field(gt=0)]
+    source: Text
+
+    @property
+    def rule(self) -> str:
+        """How an observed allocation becomes a size, in words."""
+        per_mb = float(self.vcpu_per_byte * MIB / 1000)
+        return (
+            "memory and vCPU as allocated, the smaller of the two raised to the ratio of"
+            f" {per_mb:.6g} millicores per MB, the mean of the distinct allocations in the table"
+        )
 
 
 class Proportional(Form):
@@ -302,5 +324,6 @@ def _knob_words(knob: MemoryKnob | CpuKnob, text: Callable[[int], str]) -> str:
     return words.strip() or "of any size"
 
 
-AnySizes = Observed | Proportional | Fixed | Combinations | Independent
-Sizes = Annotated[AnySizes, Field(discriminator="kind")]
+FileSizes = Observed | Proportional | Fixed | Combinations | Independent
+AnySizes = FileSizes | MeanRatio
+Sizes = Annotated[FileSizes, Field(discriminator="kind")]

@@ -1,0 +1,98 @@
+"""Which rows billed and used amounts can be compared over, and why others cannot."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import ibis
+from ibis.expr import types as ir
+
+from uncia.errors import UnciaError
+from uncia.tariffs import published
+from uncia.tariffs.cells import ABSURD, COMMON_UNPRICED, NO_EXECUTION, NOT_BILLABLE, believed
+from uncia.tariffs.exact import integer
+
+FitRule: TypeAlias = Literal["allocated", "used-peak", "paper"]
+"""``allocated``: the smallest size that covers what was allocated. ``used-peak``: the smallest that
+covers the most demanding row of the function. ``paper``: as published (see `published`)."""
+
+FIT_RULES: Final[tuple[str, ...]] = get_args(FitRule)
+
+REASONS: Final = (
+    "not billable",
+    COMMON_UNPRICED[NO_EXECUTION],
+    COMMON_UNPRICED[ABSURD],
+    "CPU time is null",
+    "CPU time is zero",
+    "memory_avg is null",
+    "allocation is null",
+    "memory above 10,240 MB",
+)
+"""Why a row is left out, in the order in which they are tried; the last two only as published."""
+
+
+def check(fit: str) -> None:
+    """Refuse what is no rule.
+
+    Raises:
+        UnciaError: there is no such fit.
+    """
+    if fit not in FIT_RULES:
+        raise UnciaError(f"there is no fit {fit!r}", f"The fits are: {', '.join(FIT_RULES)}.")
+
+
+def comparable(table: ir.Table, fit: str = "allocated") -> ir.Table:
+    """The rows of an invocation table over which what is billed is compared with what was used.
+
+    Their outcome is billable, `execution`, CPU time and `memory_avg` are known, the CPU time is
+    above zero and nothing is absurd; with the fit ``paper`` the allocation is known too and its
+    memory at most 10,240 MB, as the publication filtered.
+
+    Raises:
+        UnciaError: there is no such fit, or a column is missing or not of whole numbers.
+    """
+    marked = table.mutate(**{_MARK: _reason(table, fit)})
+    return marked.filter(marked[_MARK] == -1).drop(_MARK)
+
+
+def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
+    """How many rows `comparable` leaves out: columns `reason` and `rows`, one row a reason.
+
+    A row counts once, under the first of `REASONS` that holds; a reason without rows is not there.
+
+    Raises:
+        UnciaError: as `comparable`.
+    """
+    coded = table.select(code=_reason(table, fit))
+    gone = coded.filter(coded["code"] >= 0)
+    counted = gone.aggregate(rows=gone.count().cast("int64"), by="code")
+    said = ibis.cases(
+        *((counted["code"] == code, reason) for code, reason in enumerate(REASONS)),
+        else_=ibis.null("string"),
+    )
+    return counted.order_by("code").select(reason=said, rows=counted["rows"])
+
+
+_MARK: Final = "left_out_code"
+
+
+def _reason(table: ir.Table, fit: str) -> Any:
+    """The position in `REASONS` of the first that holds; -1 for a row that stays."""
+    check(fit)
+    columns = believed(table)
+    common, cpu, memory = columns["common"], columns["v_cpu_time"], columns["v_memory_avg"]
+    holds = [
+        common.isin(list(NOT_BILLABLE)),
+        common == NO_EXECUTION,
+        common == ABSURD,
+        cpu.isnull(),
+        cpu == integer(0),
+        memory.isnull(),
+    ]
+    if fit == "paper":
+        size = columns["v_allocated_memory"]
+        holds += [
+            columns["v_allocated_cpu"].isnull() | size.isnull(),
+            size > integer(published.MAX_MEMORY),
+        ]
+    return ibis.cases(*((one, code) for code, one in enumerate(holds)), else_=-1).cast("int16")

@@ -51,8 +51,7 @@ def comparable(table: ir.Table, fit: str = "allocated") -> ir.Table:
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    marked = table.mutate(**{_MARK: _reason(table, fit)})
-    return marked.filter(marked[_MARK] == -1).drop(_MARK)
+    return table.filter(_reason(table, fit) == -1)
 
 
 def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
@@ -70,10 +69,7 @@ def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
         *((counted["code"] == code, reason) for code, reason in enumerate(REASONS)),
         else_=ibis.null("string"),
     )
-    return counted.order_by("code").select(reason=said, rows=counted["rows"])
-
-
-_MARK: Final = "left_out_code"
+    return counted.mutate(reason=said).order_by("code")["reason", "rows"]
 
 
 def _reason(table: ir.Table, fit: str) -> Any:

@@ -12,8 +12,8 @@ from ibis.expr import types as ir
 from uncia.errors import UnciaError
 from uncia.tariffs import published
 from uncia.tariffs.cells import MAX_CPU, PRICED, believed
-from uncia.tariffs.exact import at_most, share_up
 from uncia.tariffs.compare import FitRule, check, comparable
+from uncia.tariffs.exact import at_most, share_up
 from uncia.tariffs.model import Tariff
 
 if TYPE_CHECKING:

@@ -103,14 +103,15 @@ def test_a_bad_cell_is_told_with_its_place_and_can_be_skipped(
     good = [("a", "f", str(i), "0") for i in range(5)]
     file = write(tmp_path / "t.csv", AZURE2021, [*good[:3], cells, *good[3:]])
     with pytest.raises(UnciaError) as raised:
-        azure2021.convert([file], tmp_path / "out")
+        azure2021.convert([file], tmp_path / "out", strict=True)
     text = cells[AZURE2021.index(column)]
     place = f"{file}, line 5, column {column}: {text!r} is not"
     assert raised.value.message.startswith(place)
     assert expected in raised.value.message
     assert left_over(tmp_path) == []
-    done = azure2021.convert([file], tmp_path / "out", strict=False)
-    assert done.skipped == 1
+    done = azure2021.convert([file], tmp_path / "out")
+    assert (done.read, done.skipped, done.rows) == (6, 1, {"invocations": 5})
+    assert [reason.startswith(f"{column}: not ") for reason in done.rejected] == [True]
     assert place in done.warnings[0]
     assert imported(tmp_path / "out") == oracle.azure2021([file])
 
@@ -119,17 +120,19 @@ def test_of_several_bad_cells_the_first_is_told(tmp_path: Path) -> None:
     rows = [("a", "f", "1", "1"), ("a", "f", "1", "x"), ("a", "f", "y", "z"), ("a", "f", "w")]
     file = write(tmp_path / "t.csv", AZURE2021, rows)
     with pytest.raises(UnciaError, match="line 3, column duration: 'x'"):
-        azure2021.convert([file], tmp_path / "out")
+        azure2021.convert([file], tmp_path / "out", strict=True)
     file = write(tmp_path / "t.csv", AZURE2021, rows[2:])
     with pytest.raises(UnciaError, match="line 2, column end_timestamp: 'y'"):
-        azure2021.convert([file], tmp_path / "out")
+        azure2021.convert([file], tmp_path / "out", strict=True)
 
 
 def test_every_bad_row_is_counted_and_the_first_are_told(tmp_path: Path) -> None:
     rows = [("a", "f", "1", "x" if i % 2 else "1") for i in range(20)] + [("a", "b")]
-    done = azure2021.convert(
-        [write(tmp_path / "t.csv", AZURE2021, rows)], tmp_path / "out", strict=False
-    )
+    done = azure2021.convert([write(tmp_path / "t.csv", AZURE2021, rows)], tmp_path / "out")
     assert (done.skipped, done.rows) == (11, {"invocations": 10})
     assert "11 bad rows were left out" in done.warnings[0]
     assert len(done.warnings) == 3
+    assert done.rejected == {
+        "duration: not seconds, 0 or more": 10,
+        "broken line: 2 cells instead of 4": 1,
+    }

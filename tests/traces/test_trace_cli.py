@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -36,6 +37,11 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def csv_rows(path: Path) -> list[list[str]]:
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
 def trace(folder: Path) -> Path:
     return write(folder / "t.csv", AZURE2021, [("a", "f", "2", "1"), ("a", "f", "3", "x")])
 
@@ -51,17 +57,17 @@ def test_list_names_each_trace_with_its_license_and_source() -> None:
 
 def test_a_bad_row_ends_the_import_with_its_place(tmp_path: Path) -> None:
     file = trace(tmp_path)
-    code, out, err = run("import", file, "--out", tmp_path / "out")
+    code, out, err = run("import", "auto", file, "--out", tmp_path / "out", "--strict")
     assert (code, out) == (2, "")
     assert f"{file}, line 3, column duration: 'x' is not seconds, 0 or more" in err
-    assert "--skip-bad-rows" in err
+    assert "--strict" in err
     assert "Traceback" not in err
     assert left_over(tmp_path) == []
 
 
 def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
     file = trace(tmp_path)
-    code, out, err = run("import", file, "--out", tmp_path / "out", "--skip-bad-rows")
+    code, out, err = run("import", "AZURE_2021", file, "--out", tmp_path / "out")
     assert code == 0
     assert "1 row of invocations" in out
     assert "warning: 1 bad row was left out" in err
@@ -71,15 +77,21 @@ def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
 def test_the_format_can_be_named_and_the_outcome_printed_as_json(tmp_path: Path) -> None:
     file = trace(tmp_path)
     target = tmp_path / "x.parquet"
-    code, out, _ = run(
-        "import", "--format", "azure2021", file, "--out", target, "--skip-bad-rows", "--json"
-    )
+    code, out, _ = run("import", "azure-2021", file, "--out", target, "--json")
     assert code == 0
     said = json.loads(out)
     assert said["rows"] == {"invocations": 1}
     assert said["tables"] == {"invocations": str(target)}
-    assert said["skipped"] == 1
-    code, _, err = run("import", "--format", "huawei2025", file, "--out", tmp_path / "y")
+    assert (said["read"], said["kept"]) == (2, 1)
+    assert said["rejected"] == {"duration: not seconds, 0 or more": 1}
+    assert said["rejected_file"] == str(tmp_path / "x.rejected.csv")
+    kept = csv_rows(tmp_path / "x.rejected.csv")
+    reason = "duration: not seconds, 0 or more"
+    assert kept == [
+        ["file", "line", "column", "reason", "row"],
+        [str(file), "3", "duration", reason, "a,f,3,x"],
+    ]
+    code, _, err = run("import", "huawei2025", file, "--out", tmp_path / "y")
     assert code == 2
     assert "no file of the trace huawei2025" in err
 
@@ -91,7 +103,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         "copy (select i % 99 as app, i % 7 as func, i / 7 as end_timestamp, 0.5 as duration"
         f" from range(4000000) t(i)) to '{file}' (header)"
     )
-    process = start("import", file, "--out", tmp_path / "result" / "out")
+    process = start("import", "auto", file, "--out", tmp_path / "result" / "out")
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("result/.uncia-trace-*/stage-*")):
         assert process.poll() is None, process.communicate()

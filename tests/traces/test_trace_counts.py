@@ -82,11 +82,11 @@ def test_a_bad_count_is_told_with_its_minute(cell: str, tmp_path: Path) -> None:
     rows = [("o", "a", "f", "http", {1: 5}), ("o", "a", "g", "http", {1: 5, 700: cell})]
     file = invocations(tmp_path, 1, rows)
     with pytest.raises(UnciaError) as raised:
-        azure2019.convert([file], tmp_path / "out")
+        azure2019.convert([file], tmp_path / "out", strict=True)
     place = f"{file}, line 3" + (", column 700" if cell.isascii() else "")
     assert raised.value.message.startswith(place)
     assert left_over(tmp_path) == []
-    done = azure2019.convert([file], tmp_path / "out", strict=False)
+    done = azure2019.convert([file], tmp_path / "out")
     assert done.skipped == 1
     assert list(arrivals(tmp_path / "out")) == [("o/a/f", 0)]
 
@@ -237,8 +237,8 @@ def test_a_time_that_is_twice_or_of_another_day_is_refused(
     rows = [["0", "0", "1"], ["0", "60", "2"], [day, time, "4"]]
     file = write(tmp_path / "requests_minute" / "day_000.csv", ["day", "time", "7"], rows)
     with pytest.raises(UnciaError, match=f"line 4, column {column}"):
-        huawei2023.convert([file], tmp_path / "out")
-    done = huawei2023.convert([file], tmp_path / "out", strict=False)
+        huawei2023.convert([file], tmp_path / "out", strict=True)
+    done = huawei2023.convert([file], tmp_path / "out")
     assert done.skipped == 1
     found = {key: row["count"] for key, row in arrivals(tmp_path / "out").items()}
     assert found == {("7", 0): 1, ("7", 1): 2}

@@ -140,7 +140,7 @@ def test_cold_starts_alone_are_refused(tmp_path: Path) -> None:
 def test_a_bad_cell_is_told_with_its_place(column: str, text: str, tmp_path: Path) -> None:
     file = write(tmp_path / "part.csv", REQUESTS, [request(), request(**{column: text})])
     with pytest.raises(UnciaError, match=f"line 3, column {column}: '{text}' is not"):
-        huawei2025.convert([file], tmp_path / "out")
+        huawei2025.convert([file], tmp_path / "out", strict=True)
     assert left_over(tmp_path) == []
-    done = huawei2025.convert([file], tmp_path / "out", strict=False)
+    done = huawei2025.convert([file], tmp_path / "out")
     assert (done.skipped, done.rows["invocations"]) == (1, 1)

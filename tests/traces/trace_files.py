@@ -112,5 +112,8 @@ def left_over(folder: Path) -> list[str]:
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
-        if path.suffix == ".parquet" or path.name.startswith(".uncia") or "out" in path.name
+        if path.suffix == ".parquet"
+        or path.name.startswith(".uncia")
+        or "out" in path.name
+        or "rejected" in path.name
     )

@@ -4,8 +4,14 @@ A module here that has a ``NAME`` reads one trace. It defines
 
 * ``NAME``, by which a person names it, and ``DESCRIPTION``: what it is, its license, its source;
 * ``TABLES``: the tables that it becomes;
-* ``FILES``: the kinds of files that it consists of, by which ``detect(paths)`` knows them;
-* ``convert(paths, out, *, strict=True)``, which writes the tables and returns `base.Imported`.
+* ``detect(paths)``: whether files are of this trace; it raises `UnciaError`, or says no, where it
+  cannot read them;
+* ``convert(paths, out, *, strict=False)``, which writes the tables and returns `base.Imported`;
+
+and, if need be,
+
+* ``SUFFIXES``: how the names of its files end (by default those of CSV, `base.SUFFIXES`);
+* ``OPTIONS``: the names of further keywords of ``convert``.
 
 Nothing else in Uncia reads the files of a trace.
 """
@@ -14,14 +20,15 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from uncia.errors import UnciaError
-from uncia.traces.base import Imported, expand
-from uncia.traces.csv import header
-from uncia.traces.files import Kind
+from uncia.traces.base import SUFFIXES, Imported, expand
 
-__all__ = ["Imported", "Trace", "find", "known", "load", "recognise"]
+__all__ = ["AUTO", "Imported", "Trace", "find", "known", "load", "recognise"]
+
+AUTO: Final = "auto"
+"""In place of a trace's name: to be told from the files."""
 
 
 class Trace(Protocol):
@@ -30,13 +37,12 @@ class Trace(Protocol):
     NAME: str
     DESCRIPTION: str
     TABLES: tuple[str, ...]
-    FILES: tuple[Kind, ...]
 
     def detect(self, paths: Iterable[Path]) -> bool:
-        """Whether every file is of this trace, by its header."""
+        """Whether every file is of this trace."""
 
     def convert(
-        self, paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
+        self, paths: Iterable[Path | str], out: Path | str, *, strict: bool = False, **options: Any
     ) -> Imported:
         """Write the trace's tables."""
 
@@ -51,36 +57,34 @@ def known() -> dict[str, Trace]:
 
 
 def find(name: str) -> Trace:
-    """The trace of that name.
+    """The trace of that name; case, ``-`` and ``_`` do not matter.
 
     Raises:
         UnciaError: there is none.
     """
-    traces = known()
-    if name not in traces:
+    traces = {_plain(known_name): trace for known_name, trace in known().items()}
+    if _plain(name) not in traces:
         raise UnciaError(
-            f"there is no trace {name!r}", hint=f"The traces are: {', '.join(traces)}."
+            f"there is no trace {name!r}",
+            hint=f"The traces are: {', '.join(known())}; {AUTO} tells from the files.",
         )
-    return traces[name]
+    return traces[_plain(name)]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def recognise(paths: Iterable[Path | str]) -> Trace:
-    """The trace that all files are of, by their headers.
+    """The trace that all files are of.
 
     Raises:
         UnciaError: a file cannot be read, no trace has such files, or they are of several.
     """
-    files = expand(paths)
-    owner: dict[Path, Trace] = {}
-    for file in files:
-        trace = next((trace for trace in known().values() if trace.detect([file])), None)
-        if trace is None:
-            first = ",".join(header(file)[:6])
-            raise UnciaError(
-                f"{file} is of no trace that Uncia knows: its columns begin {first!r}",
-                hint="`uncia trace list` lists the traces; --format names one.",
-            )
-        owner[file] = trace
+    traces = known()
+    suffixes = {suffix for trace in traces.values() for suffix in _suffixes(trace)}
+    files = expand(paths, tuple(sorted(suffixes)))
+    owner = {file: _owner(file, traces) for file in files}
     names = {trace.NAME: file for file, trace in owner.items()}
     if len(names) > 1:
         told = ", ".join(f"{file} is of {name}" for name, file in names.items())
@@ -88,21 +92,55 @@ def recognise(paths: Iterable[Path | str]) -> Trace:
     return owner[files[0]]
 
 
+def _suffixes(trace: Trace) -> tuple[str, ...]:
+    return getattr(trace, "SUFFIXES", SUFFIXES)
+
+
+def _owner(file: Path, traces: dict[str, Trace]) -> Trace:
+    unreadable: UnciaError | None = None
+    for trace in traces.values():
+        try:
+            if trace.detect([file]):
+                return trace
+        except UnciaError as error:
+            unreadable = unreadable or error
+    if unreadable is not None:
+        raise unreadable
+    from uncia.traces.csv import header
+
+    first = ",".join(header(file)[:6])
+    raise UnciaError(
+        f"{file} is of no trace that Uncia knows: its columns begin {first!r}",
+        hint="`uncia trace list` lists the traces; its name in place of `auto` says which it is.",
+    )
+
+
 def load(
-    paths: Iterable[Path | str], out: Path | str, *, trace: str | None = None, strict: bool = True
+    paths: Iterable[Path | str],
+    out: Path | str,
+    *,
+    trace: str | None = None,
+    strict: bool = False,
+    **options: Any,
 ) -> Imported:
     """Write the files of a trace as Uncia's tables.
 
     Args:
         paths: files, plain or compressed with gzip, or folders of them.
         out: a folder for the tables, or a file ``*.parquet`` if there is only one.
-        trace: which trace it is; by default told from the headers.
-        strict: whether a bad row is an error; otherwise it is left out and counted.
+        trace: which trace it is; by default, and if ``auto``, told from the files.
+        strict: whether the first bad row is an error; otherwise such rows are counted by reason and
+            kept in ``rejected.csv`` beside the tables.
+        **options: what only some traces know (the ``OPTIONS`` of its module); None is not given.
 
     Raises:
-        UnciaError: a file cannot be read or is not of the trace, a row is bad, or nothing can be
-            written; then nothing is.
+        UnciaError: a file cannot be read or is not of the trace, no row is good (or one is bad, if
+            strict), an option is none of this trace's, or nothing can be written; then nothing is.
     """
     paths = list(paths)
-    reader = recognise(paths) if trace is None else find(trace)
-    return reader.convert(paths, out, strict=strict)
+    reader = recognise(paths) if trace is None or _plain(trace) == AUTO else find(trace)
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in getattr(reader, "OPTIONS", ()):
+            raise UnciaError(f"--{name.replace('_', '-')} is no option of the trace {reader.NAME}")
+    return reader.convert(paths, out, strict=strict, **given)

@@ -43,6 +43,7 @@ DESCRIPTION: Final = (
     " cite Shahrad et al., Serverless in the Wild, USENIX ATC 2020."
 )
 TABLES: Final = ("arrivals", "profiles")
+OPTIONS: Final = ("keep_cut",)
 
 _OWNER_APP: Final = ("HashOwner", "HashApp")
 _FUNCTION: Final = (*_OWNER_APP, "HashFunction")
@@ -130,13 +131,16 @@ class _Said:
         return said
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(
+    paths: Iterable[Path | str], out: Path | str, *, strict: bool = False, keep_cut: bool = False
+) -> Imported:
     """Write arrivals, sorted by function and minute, and profiles.
 
     Args:
         paths: files of the trace, of any kinds and days, or folders of them.
         out: a folder, or a file ``*.parquet`` if only one table results.
-        strict: whether a bad row is an error; otherwise it is left out and counted.
+        strict: whether a bad row is an error; otherwise it is kept aside and counted.
+        keep_cut: whether the whole rows of a file that is cut off are taken.
 
     Raises:
         UnciaError: a file is not of this trace or damaged, two are of the same kind and day, a
@@ -148,18 +152,16 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
         *(["arrivals"] if kinds["invocations"] else []),
         *(["profiles"] if kinds["durations"] or kinds["memory"] else []),
     ]
-    issues, said = Issues(strict), _Said()
+    issues, said = Issues(strict, keep_cut), _Said()
     said.days = {kind: list(days) for kind, days in kinds.items() if days}
-    with output(Path(out), tables) as result:
+    with output(Path(out), tables, issues) as result:
         if kinds["invocations"]:
             _arrivals(kinds["invocations"], result, issues, said)
         for day, path in kinds["durations"].items():
             _profiles(path, day, result, issues, said, memory=False)
         for day, path in kinds["memory"].items():
             _profiles(path, day, result, issues, said, memory=True)
-        placed = result.commit()
-    warnings = sources.warnings + said.warnings() + issues.warnings()
-    return Imported(result.rows, placed, warnings, issues.skipped)
+        return result.finish(sources.warnings + said.warnings())
 
 
 def _by_day(paths: Iterable[Path], kind: str) -> dict[int, Path]:

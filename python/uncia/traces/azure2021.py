@@ -29,6 +29,7 @@ DESCRIPTION: Final = (
     " cite Zhang et al., Faster and Cheaper Serverless Computing on Harvested Resources, SOSP 2021."
 )
 TABLES: Final = ("invocations",)
+OPTIONS: Final = ("keep_cut",)
 FILES: Final = (files.Kind("invocations", ("app", "func", "end_timestamp", "duration")),)
 
 _STAGE: Final = {
@@ -48,7 +49,9 @@ def detect(paths: Iterable[Path]) -> bool:
     return files.detect(paths, FILES)
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(
+    paths: Iterable[Path | str], out: Path | str, *, strict: bool = False, keep_cut: bool = False
+) -> Imported:
     """Write the trace as an invocation table, sorted by ``started``.
 
     ``function`` is ``app/func``; ``invocation`` is the row's number in the trace, from 1.
@@ -56,16 +59,17 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
     Args:
         paths: the trace's files, or folders of them.
         out: a folder, or a file ``*.parquet``.
-        strict: whether a bad row is an error; otherwise it is left out and counted.
+        strict: whether a bad row is an error; otherwise it is kept aside and counted.
+        keep_cut: whether the whole rows of a file that is cut off are taken.
 
     Raises:
         UnciaError: a file is not of this trace or damaged, a cell is bad, or nothing can be
             written.
     """
     sources = files.sort(paths, FILES, NAME)
-    issues = Issues(strict)
+    issues = Issues(strict, keep_cut)
     functions = Names()
-    with output(Path(out), TABLES) as result:
+    with output(Path(out), TABLES, issues) as result:
         _read(sources.of("invocations"), result, functions, issues)
         for batch in _batches(result):
             result.write(
@@ -81,8 +85,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
                     "execution": batch.column("execution"),
                 },
             )
-        tables = result.commit()
-    return Imported(result.rows, tables, sources.warnings + issues.warnings(), issues.skipped)
+        return result.finish(sources.warnings)
 
 
 def _read(paths: Iterable[Path], result: Output, functions: Names, issues: Issues) -> None:

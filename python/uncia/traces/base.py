@@ -1,15 +1,27 @@
 """What the readers of all traces share: what they return, how they are given files, bad rows."""
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from uncia.errors import UnciaError
 
-_SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
+if TYPE_CHECKING:
+    from uncia.traces.rejected import Rejected
+
+SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
+"""How the names of a trace's files end, unless its module says so itself as ``SUFFIXES``."""
+
+REJECTED_FILE: Final = "rejected.csv"
+"""The file of rejected rows in the folder of an import's tables."""
+
 _EXAMPLES: Final = 3  # bad rows that are told in full; the others are counted
 _SHOWN: Final = 60  # characters of a bad cell that an error shows
+_TOLD: Final = 5  # reasons that an error lists
 
 
 @dataclass(frozen=True)
@@ -18,15 +30,23 @@ class Imported:
 
     Attributes:
         rows: rows written, by table.
-        tables: the file of each table.
+        tables: the file of each table, or the folder of its parts.
         warnings: what a reader of the tables should know, a sentence each.
-        skipped: bad rows of the trace that were left out; 0 unless that was asked for.
+        skipped: bad rows of the trace that were left out: the sum of ``rejected``.
+        read: rows of the trace that were read: those taken, and ``skipped``.
+        rejected: bad rows by reason.
+        noted: rows that were taken although something is missing or odd, by what it is.
+        rejected_file: where the bad rows are kept; None if there were none.
     """
 
     rows: dict[str, int]
     tables: dict[str, Path]
     warnings: list[str]
-    skipped: int
+    skipped: int = 0
+    read: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    noted: dict[str, int] = field(default_factory=dict)
+    rejected_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +59,8 @@ class Problem:
         column: the column by name; empty if the row itself is broken.
         text: what stands there.
         expected: what should stand there.
+        why: the reason by which such rows are counted, if not made of column and expectation.
+        row: the text of the whole row, for the file of rejected rows.
     """
 
     path: Path
@@ -46,12 +68,23 @@ class Problem:
     column: str
     text: str
     expected: str
+    why: str = ""
+    row: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the row was rejected: the same text for all rows that share the reason."""
+        if self.why:
+            return self.why
+        return f"{self.column}: not {self.expected}" if self.column else f"not {self.expected}"
 
     def sentence(self) -> str:
         """The problem in words: file, line, column, what was found, what was expected."""
         place = f"{self.path}, line {self.line}"
         if self.column:
             place += f", column {self.column}"
+        if not self.expected:
+            return f"{place}: {shown(self.text)}: {self.reason}"
         return f"{place}: {shown(self.text)} is not {self.expected}"
 
 
@@ -62,14 +95,41 @@ def shown(text: str) -> str:
 
 @dataclass
 class Issues:
-    """Bad rows: the first ends the import if ``strict``; otherwise they are counted."""
+    """The rows of an import: how many were taken, and which were rejected and why.
 
-    strict: bool
-    skipped: int = 0
+    Attributes:
+        strict: whether the first bad row ends the import.
+        keep_cut: whether the whole rows of a file that was cut off are taken.
+        taken: good rows.
+        rejected: bad rows by reason.
+        noted: remarks on good rows, with how many rows each is true of.
+        file: where the bad rows go; :func:`uncia.traces.output.output` opens it.
+    """
+
+    strict: bool = False
+    keep_cut: bool = False
+    taken: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
+    file: Rejected | None = None
     _examples: list[Problem] = field(default_factory=list)
 
+    @property
+    def skipped(self) -> int:
+        """Bad rows so far."""
+        return self.rejected.total()
+
+    @property
+    def read(self) -> int:
+        """Rows so far, good and bad."""
+        return self.taken + self.skipped
+
+    def take(self, rows: int) -> None:
+        """Count rows that are good; `Checks.good` does it for its block."""
+        self.taken += rows
+
     def add(self, problem: Problem) -> None:
-        """Count a row that is left out.
+        """Reject a row: count it by its reason, and keep its text in the file of rejected rows.
 
         Raises:
             UnciaError: the import is strict.
@@ -77,23 +137,21 @@ class Issues:
         if self.strict:
             raise UnciaError(
                 problem.sentence(),
-                hint="With --skip-bad-rows such rows are left out and counted.",
+                hint="Without --strict, such rows are kept in a file of their own and counted.",
             )
-        self.skipped += 1
+        self.rejected[problem.reason] += 1
+        if self.file is not None:
+            self.file.write(problem)
         if len(self._examples) < _EXAMPLES:
             self._examples.append(problem)
 
-    def count(self, rows: int) -> None:
-        """Count further rows that are left out, which no example is wanted of."""
-        self.skipped += rows
-
-    @property
-    def wants_examples(self) -> int:
-        """How many more problems :meth:`add` would keep as examples."""
-        return max(0, _EXAMPLES - len(self._examples))
+    def note(self, text: str, count: int = 1) -> None:
+        """Remark something on rows that are taken, such as a cell that is empty."""
+        if count:
+            self.noted[text] += count
 
     def warnings(self) -> list[str]:
-        """How many rows were left out, and the first of them."""
+        """How many rows were rejected, and the first of them."""
         if not self.skipped:
             return []
         rows = "1 bad row was" if self.skipped == 1 else f"{self.skipped:,} bad rows were"
@@ -104,11 +162,42 @@ class Issues:
             for index, problem in enumerate(self._examples)
         ]
 
+    def reasons(self) -> str:
+        """The rejected rows by reason, the most frequent first, for a sentence."""
+        told = [f"{count:,} {reason}" for reason, count in self.rejected.most_common(_TOLD)]
+        if (more := len(self.rejected) - len(told)) > 0:
+            told.append(f"and {plural(more, 'other reason')}")
+        return "; ".join(told)
 
-def expand(paths: Iterable[Path | str]) -> list[Path]:
+
+class Collected(Issues):
+    """Issues of one block, which another thread checks: kept, to be told in order of the blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problems: list[Problem] = []
+
+    def add(self, problem: Problem) -> None:
+        """Keep the problem."""
+        self.problems.append(problem)
+
+    def tell(self, issues: Issues) -> None:
+        """Hand everything on, rows in order of their lines.
+
+        Raises:
+            UnciaError: a row was rejected, and the import is strict.
+        """
+        for problem in sorted(self.problems, key=lambda problem: problem.line):
+            issues.add(problem)
+        issues.take(self.taken)
+        issues.noted.update(self.noted)
+
+
+def expand(paths: Iterable[Path | str], suffixes: tuple[str, ...] = SUFFIXES) -> list[Path]:
     """The files that ``paths`` name, folders searched to the bottom, in a stable order.
 
-    In a folder, files ``*.csv``, ``*.txt`` and these with ``.gz`` are taken, hidden ones are not.
+    In a folder, files whose names end in one of ``suffixes`` are taken, hidden ones are not, nor is
+    what an import wrote (``rejected.csv``).
 
     Raises:
         UnciaError: a path does not exist, a folder holds no such file, or a file is named twice.
@@ -119,12 +208,14 @@ def expand(paths: Iterable[Path | str]) -> list[Path]:
             inside = sorted(
                 file
                 for file in path.rglob("*")
-                if file.name.lower().endswith(_SUFFIXES)
+                if file.name.lower().endswith(suffixes)
                 and file.is_file()
+                and file.name != REJECTED_FILE
                 and not any(part.startswith(".") for part in file.relative_to(path).parts)
             )
             if not inside:
-                raise UnciaError(f"{path} holds no file of a trace (*.csv, *.txt, or with .gz)")
+                listed = ", ".join(f"*{suffix}" for suffix in suffixes)
+                raise UnciaError(f"{path} holds no file of a trace ({listed})")
             found += inside
         elif path.exists():
             found.append(path)

@@ -158,6 +158,7 @@ class _Finding:
     column: str
     bad: Bools
     expected: str
+    why: str
 
 
 @dataclass
@@ -176,10 +177,17 @@ class Checks:
         """Rows of the block."""
         return len(self.block.lines)
 
-    def require(self, column: str, ok: Bools, expected: str) -> None:
-        """Mark the rows as bad where ``ok`` is false."""
+    def require(self, column: str, ok: Bools, expected: str, why: str = "") -> None:
+        """Mark the rows as bad where ``ok`` is false.
+
+        Args:
+            column: the column that is to blame.
+            ok: where it is good.
+            expected: what a good cell is.
+            why: the reason by which the rows are counted, if not made of column and expectation.
+        """
         if not ok.all():
-            self._found.append(_Finding(column, ~ok, expected))
+            self._found.append(_Finding(column, ~ok, expected, why))
 
     def bad(self) -> Bools:
         """The rows found bad so far."""
@@ -262,20 +270,19 @@ class Checks:
         return numbers.reshape(shape).T, there.reshape(shape).T
 
     def good(self, issues: Issues) -> Bools:
-        """The rows without a bad cell; the others go to ``issues``, in order of line.
+        """The rows without a bad cell, which are counted; the others go to ``issues``, by line.
 
         Raises:
             UnciaError: there is a bad row, and the import is strict.
         """
         bad = self.bad()
-        rows = np.flatnonzero(bad)
-        told = rows[: 1 if issues.strict else issues.wants_examples]
-        for row in told:
-            issues.add(self._problem(int(row)))
-        issues.count(len(rows) - len(told))
+        rows = np.flatnonzero(bad).tolist()
+        for row, text in zip(rows, self.block.rows(rows), strict=True):
+            issues.add(self._problem(row, text))
+        issues.take(self.rows - len(rows))
         return ~bad
 
-    def _problem(self, row: int) -> Problem:
+    def _problem(self, row: int, raw: str) -> Problem:
         """The leftmost bad cell of a bad row."""
         order = list(self.block.cells)
         finding = min(
@@ -284,7 +291,9 @@ class Checks:
         )
         text = self.block.cells[finding.column][row].as_py()
         line = int(self.block.lines[row])
-        return Problem(self.block.path, line, finding.column, text, finding.expected)
+        return Problem(
+            self.block.path, line, finding.column, text, finding.expected, finding.why, raw
+        )
 
 
 def _absent(texts: pa.StringArray) -> Bools:

@@ -3,17 +3,16 @@
 The files of the traces are plain: ASCII, a header, commas, one row a line. The reader holds them to
 that, and therefore knows each row's line: nothing here joins lines, guesses a dialect or fills up
 cells. A cell in quotation marks loses them (some tools add them), but may not hold a comma or a
-line break. Lines may end in CR LF, and files may be compressed with gzip.
+line break. Lines may end in LF, CR LF, or, where that makes whole rows, in CR. Files may be
+compressed with gzip.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from uncia.errors import UnciaError
-from uncia.traces.base import Issues, Problem, shown
+from uncia.traces.base import Issues, Problem, plural, shown
+from uncia.traces.packed import MAGIC, Bytes, CutError, DamagedError, Gzip, Plain
 
 BLOCK_BYTES: Final = 16 << 20
 """Text that is parsed at once; a few times as much memory is used."""
@@ -33,7 +33,6 @@ MAX_LINE_BYTES: Final = 64 << 20
 _HEADER_BYTES: Final = 1 << 16  # what is read at a time to find the header's end
 _MAX_HEADER_NAMES: Final = 8  # column names that an error lists
 
-_GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 _QUOTED: Final = re.compile(r'^"([^"]*)"$')
 
@@ -58,11 +57,40 @@ class Block:
         path: the file.
         cells: a column for each wanted column of the header.
         lines: the line of each row, from 1; int64, shape (rows,).
+        text: the rows as they stand in the file, a line each.
     """
 
     path: Path
     cells: dict[str, pa.StringArray]
     lines: npt.NDArray[np.int64]
+    text: bytes = b""
+
+    def rows(self, numbers: Sequence[int]) -> list[str]:
+        """The text of some rows, given by their numbers from 0."""
+        if not numbers:
+            return []
+        ends = np.flatnonzero(np.frombuffer(self.text, dtype=np.uint8) == ord("\n"))
+        return [
+            self.text[ends[row - 1] + 1 if row else 0 : ends[row]].decode("ascii")
+            for row in numbers
+        ]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Whole lines of a file, not yet parsed.
+
+    Attributes:
+        path: the file.
+        text: the lines, each ending in a newline.
+        line: the number of the first.
+        names: the columns of the file's header.
+    """
+
+    path: Path
+    text: bytes
+    line: int
+    names: tuple[str, ...]
 
 
 def header(path: Path) -> tuple[str, ...]:
@@ -87,20 +115,49 @@ def blocks(path: Path, wanted: Sequence[str], issues: Issues) -> Iterator[Block]
         issues: where broken rows go.
 
     Raises:
-        UnciaError: the file cannot be read, is damaged, or (if strict) a row is broken.
+        UnciaError: the file cannot be read, is damaged or cut off, or (if strict) a row is broken.
+    """
+    for some in lines(path, issues):
+        yield from parsed(some, wanted, issues)
+
+
+def lines(path: Path, issues: Issues) -> Iterator[Lines]:
+    """The lines of the file below its header, about `BLOCK_BYTES` at a time.
+
+    Raises:
+        UnciaError: the file cannot be read, is damaged, or is cut off and that is not accepted.
     """
     with _opened(path) as file:
         names, rest = _header(path, file)
-        line = 2
-        for text in _texts(path, file, rest, line):
-            yield from _parsed(path, text, line, names, wanted, issues)
-            line += text.count(b"\n")
+        line, rows = 2, 0
+        try:
+            for text in _texts(path, file, rest, line):
+                yield Lines(path, text, line, names)
+                line += text.count(b"\n")
+                rows += text.count(b"\n") - text.count(b"\n\n") - text.startswith(b"\n")
+        except CutError as cut:
+            whole = cut.rest.rfind(b"\n") + 1
+            text, row = cut.rest[:whole], cut.rest[whole:]
+            rows += text.count(b"\n")
+            if not issues.keep_cut:
+                raise UnciaError(
+                    f"{path} is cut off: its gzip data ends before its end mark, after"
+                    f" {plural(rows, 'whole row')}",
+                    hint="Fetch or copy the file again; --keep-cut takes the rows before the cut.",
+                ) from cut
+            if text:
+                yield Lines(path, text, line, names)
+                line += text.count(b"\n")
+            issues.note("file cut off: its rows up to the cut were taken")
+            if row:
+                said = row.decode("utf-8", "backslashreplace")
+                issues.add(Problem(path, line, "", said, "a whole row", "row cut off", said))
 
 
 def ends_in_newline(path: Path) -> bool:
     """Whether a plain file's last line is complete; of a compressed file gzip itself knows."""
     with path.open("rb") as file:
-        if file.read(2) == _GZIP:
+        if file.read(2) == MAGIC:
             return True
         file.seek(0, 2)
         if file.tell() == 0:
@@ -110,7 +167,7 @@ def ends_in_newline(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[Bytes]:
     """The file's text, unpacked; every failure to read it is told with its name."""
     try:
         with path.open("rb") as raw:
@@ -119,17 +176,13 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
             for first, what in _PACKED:
                 if magic.startswith(first):
                     raise UnciaError(f"{path} is {what}", hint="Unpack it first.")
-            if magic.startswith(_GZIP):
-                with gzip.GzipFile(fileobj=raw) as unpacked:
-                    yield unpacked  # type: ignore[misc]
-            else:
-                yield raw
-    except EOFError as error:
+            yield Gzip(raw) if magic.startswith(MAGIC) else Plain(raw)
+    except CutError as error:
         raise UnciaError(
             f"{path} is cut off: its gzip data ends before its end mark",
             hint="Fetch or copy the file again.",
         ) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
+    except DamagedError as error:
         raise UnciaError(
             f"{path} is damaged: {error}", hint="Fetch or copy the file again."
         ) from error
@@ -137,7 +190,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         raise UnciaError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _header(path: Path, file: IO[bytes]) -> tuple[tuple[str, ...], bytes]:
+def _header(path: Path, file: Bytes) -> tuple[tuple[str, ...], bytes]:
     """The column names, and the text after them that was read along."""
     read = b""
     while b"\n" not in read:
@@ -171,17 +224,33 @@ def _unquoted(name: str) -> str:
     return match.group(1) if match else name
 
 
-def _texts(path: Path, file: IO[bytes], rest: bytes, line: int) -> Iterator[bytes]:
-    """The text in blocks of whole lines, each line ending in a newline."""
-    while chunk := file.read(BLOCK_BYTES):
-        rest += chunk
-        cut = rest.rfind(b"\n") + 1
-        if cut:
-            text, rest = rest[:cut], rest[cut:]
+def _texts(path: Path, file: Bytes, rest: bytes, line: int) -> Iterator[bytes]:
+    """The text in blocks of whole lines, each line ending in a newline.
+
+    Raises:
+        CutError: the file was cut off; with the text that was not yet yielded.
+    """
+    pieces = [rest]  # after its last line break, unless it is the first
+    size = len(rest)
+    while True:
+        try:
+            chunk = file.read(BLOCK_BYTES)
+        except CutError as cut:
+            raise CutError(b"".join(pieces) + cut.rest) from cut
+        if not chunk:
+            break
+        pieces.append(chunk)
+        size += len(chunk)
+        if b"\n" in chunk:
+            text = b"".join(pieces)
+            cut_at = text.rfind(b"\n") + 1
+            text, rest = text[:cut_at], text[cut_at:]
             line += text.count(b"\n")
+            pieces, size = [rest], len(rest)
             yield text
-        elif len(rest) > MAX_LINE_BYTES:
-            raise _too_long(path, line)
+        elif size > MAX_LINE_BYTES:
+            raise _too_long(path, line + pieces[0].count(b"\n"))
+    rest = b"".join(pieces)
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
@@ -192,49 +261,59 @@ def _too_long(path: Path, line: int) -> UnciaError:
     )
 
 
-def _parsed(
-    path: Path,
-    text: bytes,
-    line: int,
-    names: tuple[str, ...],
-    wanted: Sequence[str],
-    issues: Issues,
-) -> Iterator[Block]:
+def parsed(some: Lines, wanted: Sequence[str], issues: Issues) -> Iterator[Block]:
+    """The rows of some lines; the broken ones go to ``issues``.
+
+    Raises:
+        UnciaError: a row is broken, and the import is strict.
+    """
+    path, text, line = some.path, some.text, some.line
     text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
     rows = text.count(b"\n")
     clean = text.isascii() and b"\r" not in text and b"\n\n" not in text and text[:1] != b"\n"
     if clean:
-        table = _table(text, names, wanted)
+        table = _table(text, some.names, wanted)
         if table is not None and table.num_rows == rows:
             yield _block(path, table, np.arange(line, line + rows, dtype=np.int64), text)
             return
     good: list[bytes] = []
-    lines: list[int] = []
+    numbers: list[int] = []
     for number, row in enumerate(text.split(b"\n")[:-1], start=line):
         if not row:
             continue
-        problem = _broken(path, row, number, len(names))
+        problem, found = _checked(path, row, number, len(some.names))
         if problem is None:
-            good.append(row)
-            lines.append(number)
+            good += found
+            numbers += [number] * len(found)
             continue
         if issues.strict and good:  # rows above may hold an earlier problem
-            yield _checked_block(path, good, lines, names, wanted)
+            yield _checked_block(path, good, numbers, some.names, wanted)
         issues.add(problem)
     if good:
-        yield _checked_block(path, good, lines, names, wanted)
+        yield _checked_block(path, good, numbers, some.names, wanted)
 
 
-def _broken(path: Path, row: bytes, line: int, columns: int) -> Problem | None:
-    text = row.decode("latin-1")
-    if not row.isascii():
-        return Problem(path, line, "", text, "ASCII text")
-    if b"\r" in row:
-        return Problem(path, line, "", text, "one line: it has a carriage return within")
+def _checked(path: Path, row: bytes, line: int, columns: int) -> tuple[Problem | None, list[bytes]]:
+    """What is wrong with a line, else the rows that it holds: one, unless CR ends some."""
     cells = row.count(b",") + 1
-    if cells != columns:
-        return Problem(path, line, "", text, f"a row of {columns} cells: it has {cells}")
-    return None
+    if row.isascii() and cells == columns and b"\r" not in row:
+        return None, [row]
+    text = row.decode("utf-8", "backslashreplace")
+    if not row.isascii():
+        why = "broken line: not ASCII text"
+        return Problem(path, line, "", text, "ASCII text", why, text), []
+    if b"\r" in row:
+        pieces = [piece for piece in row.split(b"\r") if piece]
+        if pieces and all(piece.count(b",") + 1 == columns for piece in pieces):
+            return None, pieces
+        why = "broken line: a carriage return within"
+        expected = "one line: it has a carriage return within"
+        return Problem(path, line, "", text, expected, why, text), []
+    many = 2 * columns  # so that there is no end of reasons
+    told = f"{cells}" if cells <= many else f"more than {many}"
+    why = f"broken line: {told} cells instead of {columns}"
+    expected = f"a row of {columns} cells: it has {cells}"
+    return Problem(path, line, "", text, expected, why, text), []
 
 
 def _checked_block(
@@ -277,7 +356,7 @@ def _block(path: Path, table: pa.Table, lines: npt.NDArray[np.int64], text: byte
             name: pc.replace_substring_regex(column, _QUOTED.pattern, r"\1")
             for name, column in cells.items()
         }
-    return Block(path, cells, lines)
+    return Block(path, cells, lines, text)
 
 
 def _single(column: pa.ChunkedArray) -> pa.StringArray:

@@ -1,5 +1,6 @@
 """Which files a trace consists of: recognised by header, and held to it."""
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from uncia.traces.base import expand
 from uncia.traces.csv import ends_in_newline, header
 
 _LISTED: Final = 6  # columns that an error lists
+_LIKE: Final = 0.5  # share of a kind's columns by which a file without its signature is known
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,36 @@ class Kind:
             return False
         return set(self.signature or self.columns[:2]) <= set(names)
 
-    def check(self, path: Path, names: Sequence[str]) -> None:
-        """Hold the columns of a file to what they should be.
+    def check(self, path: Path, names: Sequence[str]) -> list[str]:
+        """Hold the columns of a file to what they should be, in any order.
+
+        Returns:
+            Columns that no such file has; they are not read.
 
         Raises:
-            UnciaError: a column is missing, or one is there that no such file has.
+            UnciaError: a column is missing, or stands where only numbered ones may.
         """
-        if missing := [name for name in self.columns if name not in names]:
-            raise UnciaError(f"{path}, line 1: {_listed('missing', missing)}")
         known = set(self.columns)
         further = [name for name in names if name not in known]
         if self.numbered:
-            unknown = [name for name in further if not re.fullmatch(self.numbered, name)]
-        else:
-            unknown = further
-        if unknown:
+            further = [name for name in further if not re.fullmatch(self.numbered, name)]
+        if missing := [name for name in self.columns if name not in names]:
             raise UnciaError(
-                f"{path}, line 1: {_listed('unknown', unknown)}",
-                hint=f"A file of {self.name} has: {', '.join(self.columns)}"
-                + (", and numbered columns." if self.numbered else "."),
+                f"{path}, line 1: {_listed('missing', missing)}{_nearest(missing, further)}",
+                hint=self._should(),
             )
+        if self.numbered and further:
+            raise UnciaError(f"{path}, line 1: {_listed('unknown', further)}", hint=self._should())
+        return further
+
+    def likeness(self, names: Sequence[str]) -> float:
+        """The share of its columns that a file has."""
+        return len(set(self.columns) & set(names)) / len(self.columns)
+
+    def _should(self) -> str:
+        return f"A file of {self.name} has: {', '.join(self.columns)}" + (
+            ", and numbered columns." if self.numbered else "."
+        )
 
 
 @dataclass(frozen=True)
@@ -89,13 +101,14 @@ def sort(paths: Iterable[Path | str], kinds: Sequence[Kind], trace: str) -> Sour
     warnings: list[str] = []
     for path in expand(paths):
         names = header(path)
-        kind = _kind(names, kinds)
+        kind = _kind(names, kinds) or _likest(names, kinds)
         if kind is None:
             raise UnciaError(
                 f"{path} is no file of the trace {trace}: {_listed('its', list(names))}",
                 hint=f"Its files begin with {_starts(kinds)}.",
             )
-        kind.check(path, names)
+        if further := kind.check(path, names):
+            warnings.append(f"{path}: {_listed('further', further)} not read")
         found.setdefault(kind.name, []).append(path)
         if not ends_in_newline(path):
             warnings.append(
@@ -106,6 +119,23 @@ def sort(paths: Iterable[Path | str], kinds: Sequence[Kind], trace: str) -> Sour
 
 def _kind(names: Sequence[str], kinds: Sequence[Kind]) -> Kind | None:
     return next((kind for kind in kinds if kind.recognises(names)), None)
+
+
+def _likest(names: Sequence[str], kinds: Sequence[Kind]) -> Kind | None:
+    """The kind that a file was meant to be of, if most of the columns are there."""
+    likest = max(kinds, key=lambda kind: kind.likeness(names))
+    return likest if likest.likeness(names) > _LIKE and not likest.numbered else None
+
+
+def _nearest(missing: list[str], further: list[str]) -> str:
+    """Which of the columns that are there may be meant by those that are missing."""
+    plain = {name.lower().replace("_", "").replace(" ", ""): name for name in further}
+    said = []
+    for name in missing[:_LISTED]:
+        wanted = name.lower().replace("_", "")
+        if close := difflib.get_close_matches(wanted, plain, n=1):
+            said.append(f"{plain[close[0]]!r} is nearest to {name!r}")
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _starts(kinds: Sequence[Kind]) -> str:

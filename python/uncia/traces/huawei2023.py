@@ -32,6 +32,7 @@ DESCRIPTION: Final = (
     " cite Joosen et al., How Does It Function?, SoCC 2023."
 )
 TABLES: Final = ("arrivals",)
+OPTIONS: Final = ("keep_cut",)
 FILES: Final = (files.Kind("requests", ("day", "time"), numbered=r"0|[1-9][0-9]{0,8}"),)
 
 _SECONDS: Final = {"requests_minute": 60, "requests_second": 1}
@@ -53,13 +54,16 @@ def detect(paths: Iterable[Path]) -> bool:
     return files.detect(paths, FILES)
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(
+    paths: Iterable[Path | str], out: Path | str, *, strict: bool = False, keep_cut: bool = False
+) -> Imported:
     """Write arrivals, sorted by function and minute.
 
     Args:
         paths: files of one release, in folders ``requests_minute`` or ``requests_second``.
         out: a folder, or a file ``*.parquet``.
-        strict: whether a bad row is an error; otherwise it is left out and counted.
+        strict: whether a bad row is an error; otherwise it is kept aside and counted.
+        keep_cut: whether the whole rows of a file that is cut off are taken.
 
     Raises:
         UnciaError: a file is not of this trace, damaged, or holds something else than requests;
@@ -67,9 +71,9 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
     """
     sources = files.sort(paths, FILES, NAME)
     step = _step(sources.of("requests"))
-    issues = Issues(strict)
+    issues = Issues(strict, keep_cut)
     without = 0
-    with output(Path(out), TABLES) as result:
+    with output(Path(out), TABLES, issues) as result:
         arrivals = Arrivals(result)
         seen = _Times(step)
         for path in sources.of("requests"):
@@ -90,13 +94,12 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
                     sums,
                 )
         arrivals.finish({}, merge=step == 1)
-        tables = result.commit()
-    warnings = list(sources.warnings)
-    if without:
-        warnings.append(
-            f"{plural(without, 'cell')} without data: no row, which is not a count of 0"
-        )
-    return Imported(result.rows, tables, warnings + issues.warnings(), issues.skipped)
+        warnings = list(sources.warnings)
+        if without:
+            warnings.append(
+                f"{plural(without, 'cell')} without data: no row, which is not a count of 0"
+            )
+        return result.finish(warnings)
 
 
 def _functions(columns: Iterable[str]) -> list[str]:

@@ -46,6 +46,7 @@ DESCRIPTION: Final = (
     " cite Joosen et al., Serverless Cold Starts and Where to Find Them, EuroSys 2025."
 )
 TABLES: Final = ("invocations",)
+OPTIONS: Final = ("keep_cut",)
 
 _REQUEST_COLUMNS: Final = (
     "time_worker",
@@ -170,14 +171,17 @@ class _Said:
         return said
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(
+    paths: Iterable[Path | str], out: Path | str, *, strict: bool = False, keep_cut: bool = False
+) -> Imported:
     """Write the requests as an invocation table, sorted by ``started``.
 
     Args:
         paths: request tables, and cold-start tables if wanted, or folders of them. A region that is
             in a file's path (``R2/part.csv``, ``R2_00001.csv``) becomes part of ``platform``.
         out: a folder, or a file ``*.parquet``.
-        strict: whether a bad row is an error; otherwise it is left out and counted.
+        strict: whether a bad row is an error; otherwise it is kept aside and counted.
+        keep_cut: whether the whole rows of a file that is cut off are taken.
 
     Raises:
         UnciaError: a file is not of this trace or damaged, no request table is given, a cell is
@@ -190,8 +194,8 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
             f"{starts[0]} holds cold starts, which are no invocations by themselves",
             hint="Name the request tables too.",
         )
-    issues, said = Issues(strict), _Said()
-    with output(Path(out), TABLES) as result:
+    issues, said = Issues(strict, keep_cut), _Said()
+    with output(Path(out), TABLES, issues) as result:
         reader = _Requests(result.stage("requests", _REQUESTS), said)
         for path in requests:
             for block in blocks(path, _REQUEST_READ, issues):
@@ -199,9 +203,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
         if starts:
             _cold_starts(starts, result.stage("cold_starts", _COLD_STARTS), issues)
         reader.write(result, with_starts=bool(starts))
-        tables = result.commit()
-    warnings = sources.warnings + said.warnings() + issues.warnings()
-    return Imported(result.rows, tables, warnings, issues.skipped)
+        return result.finish(sources.warnings + said.warnings())
 
 
 def _platform(path: Path) -> str:

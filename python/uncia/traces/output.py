@@ -21,6 +21,8 @@ import pyarrow.parquet
 
 from uncia import record
 from uncia.errors import UnciaError
+from uncia.traces.base import REJECTED_FILE, Imported, Issues
+from uncia.traces.rejected import Rejected
 
 BATCH_ROWS: Final = 1 << 18
 """Rows that are in memory at once, and that are a row group of the result."""
@@ -86,9 +88,12 @@ class Stage:
 class Output:
     """The tables of an import while they are made; see :func:`output`."""
 
-    def __init__(self, target: Path, work: Path) -> None:
+    def __init__(self, target: Path, work: Path, issues: Issues | None = None) -> None:
         self._target = target
         self._work = work
+        self._issues = issues
+        if issues is not None:
+            issues.file = Rejected(work / REJECTED_FILE)
         self._stages: dict[str, Stage] = {}
         self._writers: dict[str, pa.parquet.ParquetWriter] = {}
         self.rows: dict[str, int] = {}
@@ -138,18 +143,55 @@ class Output:
         self.close()
         tables = [table for table, rows in self.rows.items() if rows]
         if not tables:
-            raise UnciaError("the trace is empty: no row of it tells of an invocation")
-        placed: dict[str, Path] = {}
+            raise self._empty()
+        places = {table: target_file(self._target, table, tables) for table in tables}
+        moves = [(self._file(table), place) for table, place in places.items()]
+        if self._rejected():
+            moves.append((self._work / REJECTED_FILE, rejected_file(self._target)))
+        placed: list[Path] = []
         try:
-            for table in tables:
-                placed[table] = target_file(self._target, table, tables)
-                placed[table].parent.mkdir(exist_ok=True)
-                self._file(table).replace(placed[table])
+            for source, place in moves:
+                placed.append(place)
+                place.parent.mkdir(exist_ok=True)
+                source.replace(place)
         except BaseException:
-            for file in placed.values():
-                file.unlink(missing_ok=True)
+            for place in placed:
+                _remove(place)
             raise
-        return placed
+        return places
+
+    def finish(self, warnings: Sequence[str] = ()) -> Imported:
+        """:meth:`commit`, and what there is to say of the import.
+
+        Args:
+            warnings: sentences to which those on rejected rows are added.
+
+        Raises:
+            UnciaError: as :meth:`commit`.
+        """
+        tables = self.commit()
+        issues = self._issues or Issues()
+        return Imported(
+            rows={table: self.rows[table] for table in tables},
+            tables=tables,
+            warnings=[*warnings, *issues.warnings()],
+            skipped=issues.skipped,
+            read=issues.read,
+            rejected=dict(issues.rejected),
+            noted=dict(issues.noted),
+            rejected_file=rejected_file(self._target) if self._rejected() else None,
+        )
+
+    def _rejected(self) -> bool:
+        return self._issues is not None and self._issues.skipped > 0
+
+    def _empty(self) -> UnciaError:
+        if self._issues is not None and self._issues.skipped:
+            return UnciaError(
+                f"no row of the trace is good: {self._issues.reasons()}",
+                hint="--strict tells the place of the first.",
+            )
+        return UnciaError("the trace is empty: no row of it tells of an invocation")
 
     def close(self) -> None:
         """Close every file, so that the folder can be removed."""
@@ -157,6 +199,22 @@ class Output:
             stage.close()
         for writer in self._writers.values():
             writer.close()
+        if self._issues is not None and self._issues.file is not None:
+            self._issues.file.close()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def rejected_file(out: Path) -> Path:
+    """Where rejected rows go: into the folder of the tables, or beside the file of the only one."""
+    if not _is_file(out):
+        return out / REJECTED_FILE
+    return out.with_name(f"{out.stem}.{REJECTED_FILE}")
 
 
 def target_file(out: Path, table: str, tables: Sequence[str]) -> Path:
@@ -180,18 +238,19 @@ def _is_file(out: Path) -> bool:
 
 
 @contextmanager
-def output(out: Path, tables: Sequence[str]) -> Iterator[Output]:
+def output(out: Path, tables: Sequence[str], issues: Issues | None = None) -> Iterator[Output]:
     """Where an import writes its tables; what is not committed is removed.
 
     Args:
         out: a folder, made if it does not exist, or a file ``*.parquet`` for a single table.
         tables: the tables that the import may make.
+        issues: whose rejected rows are kept in a file beside the tables.
 
     Raises:
         UnciaError: a table is there already, or nothing can be written there.
     """
-    for table in tables:
-        if (file := target_file(out, table, tables)).exists():
+    for file in (*(target_file(out, table, tables) for table in tables), rejected_file(out)):
+        if file.exists():
             raise UnciaError(
                 f"{file} exists already", hint="Name another place with --out, or remove it."
             )
@@ -206,7 +265,7 @@ def output(out: Path, tables: Sequence[str]) -> Iterator[Output]:
         _remove_empty(made)
         raise _unwritable(out, error) from error
     was_there = out.exists()
-    result = Output(out, work)
+    result = Output(out, work, issues)
     try:
         yield result
     except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:

@@ -155,7 +155,8 @@ def test_shares_are_exact_for_every_size_of_numerator_and_denominator() -> None:
     rows = ibis.memtable(data)
     answer = rows.select("n", r=share_up(rows["a"], rows["b"])).order_by("n").to_pyarrow()["r"]
     for (part, whole), found in zip(pairs, answer.to_pylist(), strict=True):
-        assert found == (-(-part * MICRO // whole) if whole else None), (part, whole)
+        exact = -(-part * MICRO // whole) if whole else None
+        assert found == exact, (part, whole)
     huge = pa.table({"a": pa.array([6 * 10**16], pa.int64()), "b": pa.array([1], pa.int64())})
     many = ibis.memtable(huge)
     assert many.select(r=share_up(many["a"], many["b"])).to_pyarrow()["r"][0].as_py() >= 10**9

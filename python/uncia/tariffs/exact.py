@@ -14,6 +14,8 @@ from typing import Any, Final
 import ibis
 from ibis.expr import types as ir
 
+from uncia.units import MICRO_PER_VCPU
+
 QUOTIENT_LIMIT: Final = 5 * 10**18
 """Largest numerator of `quotient`; see there."""
 
@@ -92,28 +94,15 @@ def quotient(value: Any, divisor: int) -> Any:
 
 
 def share_up(part: Any, whole: Any) -> Any:
-    """``ceil(part x 10^6 / whole)`` of int64 columns, 0 <= part, 0 <= whole < 9 x 10^16; exact.
+    """``ceil(part x 10^6 / whole)`` of int64 columns, both from 0 to 9 x 10^16, as DECIMAL(38, 0).
 
-    Null where the whole is zero; a ratio of 1000 or more is some number not below 1000 x 10^6.
+    Null where the whole is zero; exact up to a ratio of 10^8, and above it beyond every allocation.
 
-    It is a long division by steps of a hundred. Each step divides an exact multiple, as doubles,
-    and takes the nearest whole number: numerator, denominator and quotient are each off by at most
-    2^-53 of themselves, so a quotient below 1001 is off by less than 10^-12.
+    An exact multiple is divided as doubles, and the nearest whole number taken: numerator,
+    denominator and quotient are each off by at most 2^-53 of themselves, so that a quotient below
+    10^14 is off by less than 0.04.
     """
-    divisor = whole.nullif(integer(0))
-
-    def step(value: Any) -> tuple[Any, Any]:
-        rest = value % divisor
-        return _nearest((value - rest) / divisor), rest
-
-    total, rest = step(part)
-    total = at_most(total, 1000)
-    for _ in range(3):
-        digits, rest = step(rest * integer(100))
-        total = total * integer(100) + digits
-    return total + ibis.ifelse(rest > integer(0), integer(1), integer(0))
-
-
-def _nearest(quotient_of_multiple: Any) -> Any:
-    # A quarter more is the whole number by truncation (Spark's cast) and by rounding (DuckDB's).
-    return (quotient_of_multiple + 0.25).cast("int64")
+    divisor = whole.nullif(integer(0)).cast("decimal(19, 0)")
+    raised = product(part, integer(MICRO_PER_VCPU)) + divisor - integer(1).cast("decimal(19, 0)")
+    multiple = raised - raised % divisor
+    return (multiple.cast("float64") / divisor.cast("float64")).cast("decimal(38, 0)")

@@ -13,7 +13,7 @@ from uncia.errors import UnciaError
 from uncia.tariffs import published
 from uncia.tariffs.cells import MAX_CPU, PRICED, believed
 from uncia.tariffs.compare import FitRule, check, comparable
-from uncia.tariffs.exact import at_most, share_up
+from uncia.tariffs.exact import integer, share_up
 from uncia.tariffs.model import Tariff
 
 if TYPE_CHECKING:
@@ -121,9 +121,11 @@ def _needs(table: ir.Table) -> dict[str, Any]:
     """What each row needed: micro-vCPU and bytes; null where it is not known or did not run."""
     columns = believed(table)
     ran = columns["common"] == PRICED
-    cpu = at_most(share_up(columns["v_cpu_time"], columns["v_execution"]), MAX_CPU)
-    limit = columns["v_allocated_cpu"]
-    cpu = ibis.ifelse(cpu > limit, limit, cpu)
+    time, execution = columns["v_cpu_time"], columns["v_execution"]
+    # SQL's LEAST passes over nulls, so it is asked only where both are known.
+    most = columns["v_allocated_cpu"].fill_null(integer(MAX_CPU)).cast("decimal(38, 0)")
+    share = ibis.least(share_up(time, execution), most).cast("int64")
+    known = ran & time.notnull() & (execution > integer(0))
     memory = columns["v_memory_peak"].coalesce(columns["v_memory_avg"])
     nothing = ibis.null("int64")
-    return {"cpu": ibis.ifelse(ran, cpu, nothing), "memory": ibis.ifelse(ran, memory, nothing)}
+    return {"cpu": ibis.ifelse(known, share, nothing), "memory": ibis.ifelse(ran, memory, nothing)}

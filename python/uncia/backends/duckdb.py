@@ -1,20 +1,27 @@
 """DuckDB, embedded in this process: the default."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 import ibis
 import pyarrow as pa
+import pyarrow.parquet
 from ibis.expr import types as ir
 
 from uncia.backends.options import Options
-from uncia.backends.paths import files
+from uncia.backends.paths import Part, files, holds, is_address
+from uncia.backends.together import together, typed_keys, with_types
+from uncia.backends.written import appearing, no_empty_key
 from uncia.errors import UnciaError
+from uncia.units import MIB
 
 NAME: Final = "duckdb"
+
+_LEAST_MEMORY: Final = 64 * MIB
 
 
 class DuckDB:
@@ -24,76 +31,137 @@ class DuckDB:
 
     def __init__(self, options: Options) -> None:
         if options.master is not None:
-            raise UnciaError("DuckDB runs in this process and has no --master")
-        self._spill = tempfile.TemporaryDirectory(prefix="uncia-duckdb-", dir=options.temporary)
+            raise UnciaError(
+                "DuckDB runs in this process and has no --master", "Add --engine spark."
+            )
+        memory = options.memory_bytes(_LEAST_MEMORY, "DuckDB")
+        folder = options.folder()
+        self._read: list[str] = []
+        self._spill = tempfile.TemporaryDirectory(
+            prefix="uncia-duckdb-", dir=folder, ignore_cleanup_errors=True
+        )
         settings: dict[str, Any] = {"temp_directory": self._spill.name}
-        if options.memory_limit is not None:
-            settings["memory_limit"] = options.memory_limit
+        if memory is not None:
+            settings["memory_limit"] = f"{memory}B"
         try:
             self._connection = ibis.duckdb.connect(**settings)
         except duckdb.Error as error:
             self._spill.cleanup()
-            raise UnciaError(f"DuckDB does not start: {error}") from error
+            raise UnciaError(f"DuckDB does not start: {_first(error)}") from error
+        except BaseException:
+            self._spill.cleanup()
+            raise
 
     def table(self, source: Any, name: str = "invocations") -> ir.Table:
         """See `Backend.table`."""
         if isinstance(source, ir.Table):
             return source
         if isinstance(source, pa.Table):
-            return self._connection.create_table(ibis.util.gen_name(name), source, temp=True)
+            return self._connection.create_table(
+                ibis.util.gen_name(name), with_types(source, name), temp=True
+            )
         found = files(source, name)
+        tables = [self._parquet(part, name) for part in found.parts]
         if found.streams:
             from uncia.record import merge, read
 
-            paths = (*map(Path, found.parquet), *found.streams)
-            return self.table(merge((read(path, name) for path in paths), name), name)
+            rows = merge((read(path, name) for path in found.streams), name)
+            tables.append(self.table(rows, name))
+        return together(tables, name)
+
+    def _parquet(self, part: Part, name: str) -> ir.Table:
+        paths = list(part.paths)
         try:
-            return self._connection.read_parquet(
-                list(found.parquet), union_by_name=True, hive_partitioning=True
+            if part.remote:
+                paths = self._addresses(paths)
+            table = self._connection.read_parquet(
+                paths,
+                union_by_name=True,
+                hive_partitioning=part.remote or bool(part.keys),
+                hive_types_autocast=False,
             )
         except duckdb.Error as error:
-            said = ", ".join(found.parquet)
-            raise UnciaError(f"{said} cannot be read as Parquet: {error}") from error
+            said = ", ".join(paths)
+            if part.remote:
+                raise UnciaError(f"{said} cannot be read: {_first(error)}") from error
+            said = ", ".join(_broken(paths)) or said
+            raise UnciaError(f"{said} cannot be read as Parquet: {_first(error)}") from error
+        if not part.remote:
+            self._read += paths
+        return typed_keys(table, part.keys, name)
+
+    def _addresses(self, paths: Sequence[str]) -> list[str]:
+        """The addresses as DuckDB wants them, with the extension that reads them at hand."""
+        self._load_httpfs(paths[0])
+        named = [path if "*" in path or _is_file(path) else f"{path.rstrip('/')}/**/*.parquet"
+                 for path in paths]  # fmt: skip
+        return [path.replace("s3a://", "s3://", 1) for path in named]
+
+    def _load_httpfs(self, path: str | Path) -> None:
+        try:
+            self._connection.raw_sql("LOAD httpfs")
+        except duckdb.Error:
+            try:
+                self._connection.raw_sql("INSTALL httpfs")
+                self._connection.raw_sql("LOAD httpfs")
+            except duckdb.Error as error:
+                raise UnciaError(
+                    f"{path} needs DuckDB's extension httpfs, which is not installed and cannot be"
+                    f" had: {_first(error)}",
+                    "Where there is a network, run once: python -c 'import duckdb;"
+                    ' duckdb.sql("INSTALL httpfs")\'',
+                ) from error
 
     def has(self, source: Any, name: str) -> bool:
         """See `Backend.has`."""
-        if isinstance(source, (ir.Table, pa.Table)):
-            return False
-        paths = [source] if isinstance(source, (str, Path)) else list(source)
-        return all((Path(path) / f"{name}.parquet").exists() for path in paths)
+        return holds(source, name)
 
     def collect(self, expression: ir.Table) -> pa.Table:
         """See `Backend.collect`."""
-        try:
+        with self._told():
             return expression.to_pyarrow()
-        except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
-            raise UnciaError(
-                "the sums are beyond 38 digits, so they cannot be right: the table holds values"
-                " that no platform produces"
-            ) from error
-        except duckdb.OutOfMemoryException as error:
-            raise UnciaError(
-                f"the memory does not suffice: {error}", "Give more with --memory-limit."
-            ) from error
-        except duckdb.Error as error:
-            raise UnciaError(f"DuckDB cannot compute this: {error}") from error
 
     def write(
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()
     ) -> None:
         """See `Backend.write`."""
-        try:
+        options: dict[str, Any] = {"compression": "zstd"}
+        if partition_by:
+            options["partition_by"] = tuple(partition_by)
+        if is_address(path):
+            self._load_httpfs(path)
+            with self._told():
+                expression.to_parquet(str(path).replace("s3a://", "s3://", 1), **options)
+            return
+        with appearing(Path(path), folder=bool(partition_by)) as partial, self._told():
+            expression.to_parquet(str(partial), **options)
             if partition_by:
-                expression.to_parquet(path, partition_by=tuple(partition_by))
-            else:
-                expression.to_parquet(path)
+                no_empty_key(partial)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn DuckDB's errors into sentences."""
+        try:
+            yield
+        except (duckdb.OutOfRangeException, pa.ArrowInvalid) as error:
+            # Arrow refuses a sum of 64-bit integers, which DuckDB keeps in 128 bits.
+            raise beyond(_first(error)) from error
+        except duckdb.OutOfMemoryException as error:
+            raise UnciaError(
+                f"the memory does not suffice: {_first(error)}", "Give more with --memory-limit."
+            ) from error
         except duckdb.Error as error:
-            raise UnciaError(f"cannot write {path}: {error}", exit_code=1) from error
+            if broken := _broken(self._read):
+                said = f"{', '.join(broken)} cannot be read as Parquet"
+                raise UnciaError(f"{said}: {_first(error)}") from error
+            raise UnciaError(f"DuckDB cannot compute this: {_first(error)}") from error
 
     def close(self) -> None:
         """See `Backend.close`."""
-        self._connection.disconnect()
-        self._spill.cleanup()
+        try:
+            self._connection.disconnect()
+        finally:
+            self._spill.cleanup()
 
 
 def open_backend(options: Options) -> DuckDB:
@@ -103,3 +171,32 @@ def open_backend(options: Options) -> DuckDB:
         UnciaError: an option is none of DuckDB's, or it does not start.
     """
     return DuckDB(options)
+
+
+def beyond(said: str) -> UnciaError:
+    """The error of a number that does not fit in its type."""
+    return UnciaError(
+        "an amount is beyond 64 bits, or a sum beyond 38 digits, so it cannot be right: the table"
+        f" holds values that no platform produces ({said})"
+    )
+
+
+def _first(error: BaseException) -> str:
+    """The first line that an error says; DuckDB goes on with the query."""
+    return str(error).strip().partition("\n")[0]
+
+
+def _is_file(address: str) -> bool:
+    return address.endswith((".parquet", ".pq"))
+
+
+def _broken(paths: Sequence[str]) -> list[str]:
+    """The first of some files that is no whole Parquet file, as an error seldom says which."""
+    for path in paths:
+        try:
+            with pa.parquet.ParquetFile(path) as file:
+                for _ in file.iter_batches():
+                    pass
+        except (pa.ArrowException, OSError):
+            return [path]
+    return []

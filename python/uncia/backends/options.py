@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from uncia.errors import UnciaError
+from uncia.units import UnitError, format_size, parse_size
+
 
 @dataclass(frozen=True)
 class Options:
@@ -17,3 +20,38 @@ class Options:
     memory_limit: str | None = None
     temporary: Path | None = None
     master: str | None = None
+
+    def memory_bytes(self, least: int, engine: str) -> int | None:
+        """The memory limit in bytes (GB = 2^30), None if there is none.
+
+        Args:
+            least: the least with which the engine works, bytes.
+            engine: its name, for the message.
+
+        Raises:
+            UnciaError: it is no size, or below the least.
+        """
+        if self.memory_limit is None:
+            return None
+        try:
+            size = parse_size(self.memory_limit)
+        except UnitError as error:
+            raise UnciaError(
+                f"the memory limit: {error}", "Write, for instance, --memory-limit 4GB."
+            ) from error
+        if size < least:
+            raise UnciaError(
+                f"a memory limit of {self.memory_limit} is too little: {engine} needs at least"
+                f" {format_size(least)}"
+            )
+        return size
+
+    def folder(self) -> Path | None:
+        """The folder for what does not fit in memory; None: the system's.
+
+        Raises:
+            UnciaError: it is no folder.
+        """
+        if self.temporary is not None and not self.temporary.is_dir():
+            raise UnciaError(f"{self.temporary} is no folder, so nothing can be kept there")
+        return self.temporary

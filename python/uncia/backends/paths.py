@@ -1,6 +1,6 @@
 """Which files a source is made of."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,15 +12,35 @@ _PARQUET: Final = ".parquet"
 
 
 @dataclass(frozen=True)
+class Part:
+    """Parquet files that are read alike.
+
+    Attributes:
+        paths: the files; or one address (``s3://``), which is left to the engine's file systems.
+        keys: the partition columns, which are in the folders' names (``day=3``).
+        root: the folder in which those folders are; None without keys.
+    """
+
+    paths: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    root: Path | None = None
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is an address."""
+        return "://" in self.paths[0]
+
+
+@dataclass(frozen=True)
 class Files:
     """The files of a source.
 
     Attributes:
-        parquet: Parquet files, and patterns (``*``) of the files of a partitioned table.
+        parts: Parquet files.
         streams: Arrow IPC streams, and run folders that hold them; read into memory.
     """
 
-    parquet: tuple[str, ...]
+    parts: tuple[Part, ...]
     streams: tuple[Path, ...]
 
 
@@ -28,19 +48,21 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
     """The files that hold a table.
 
     A folder holds ``NAME.parquet`` (a file, or a folder of parts, as engines write it), or streams,
-    or is itself a folder of parts. A path with ``://`` is left to the engine's own file systems.
+    or is itself a folder of parts. In a folder of parts, names that begin with ``_`` or ``.`` are
+    what a writer has not finished, as engines have it.
 
     Raises:
-        UnciaError: a path does not exist, or no path was given.
+        UnciaError: a path does not exist, a folder holds no table, or no path was given.
     """
-    paths = [source] if isinstance(source, (str, Path)) else list(source)
+    paths = _several(source)
     if not paths:
         raise UnciaError("no table was named")
-    parquet: list[str] = []
+    addresses: list[Part] = []
+    local: list[Path] = []
     streams: list[Path] = []
     for one in paths:
-        if "://" in str(one):
-            parquet.append(str(one))
+        if is_address(one):
+            addresses.append(Part((str(one),)))
             continue
         path = Path(one)
         if not path.exists():
@@ -49,12 +71,36 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
         if path.is_dir() and inside.exists():
             path = inside
         if path.is_dir() and (path.suffix == _PARQUET or _is_parts(path)):
-            parquet.append(str(path / "**" / f"*{_PARQUET}"))
+            local += _parts_of(path)
         elif path.is_file() and path.suffix == _PARQUET:
-            parquet.append(str(path))
+            local.append(path)
         else:
             streams.append(path)
-    return Files(tuple(parquet), tuple(streams))
+    return Files((*_grouped(local), *addresses), tuple(streams))
+
+
+def holds(source: object, name: str) -> bool:
+    """Whether every path of a source is a folder that holds a table of that name."""
+    if not isinstance(source, (str, Path, list, tuple)):
+        return False
+    return all(
+        not is_address(path) and (Path(path) / f"{name}{_PARQUET}").exists()
+        for path in _several(source)
+    )
+
+
+def is_address(path: str | Path) -> bool:
+    """Whether a path is an address, such as ``s3://bucket/table``."""
+    return isinstance(path, str) and "://" in path
+
+
+def keys_of(folders: Iterable[str]) -> tuple[str, ...]:
+    """The partition columns that folders' names tell, from the outermost in."""
+    return tuple(folder.split("=", 1)[0] for folder in folders if "=" in folder)
+
+
+def _several(source: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [source] if isinstance(source, (str, Path)) else list(source)
 
 
 def _is_parts(path: Path) -> bool:
@@ -62,3 +108,36 @@ def _is_parts(path: Path) -> bool:
 
     run = any((path / f"{table}{_PARQUET}").exists() for table in TABLES)
     return not run and not any(path.glob(f"*{_STREAM}")) and any(path.rglob(f"*{_PARQUET}"))
+
+
+def _parts_of(folder: Path) -> list[Path]:
+    found = [
+        path
+        for path in sorted(folder.rglob(f"*{_PARQUET}"))
+        if path.is_file() and not any(map(_unfinished, path.relative_to(folder).parts))
+    ]
+    if not found:
+        raise UnciaError(f"{folder} holds no Parquet file")
+    return found
+
+
+def _unfinished(part: str) -> bool:
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def _grouped(paths: Sequence[Path]) -> list[Part]:
+    """Files of the same partitioned folder together, and all others together."""
+    groups: dict[tuple[Path | None, tuple[str, ...]], list[str]] = {}
+    for path in paths:
+        root, folders = path.parent, list[str]()
+        while "=" in root.name:
+            folders.insert(0, root.name)
+            root = root.parent
+        if folders and any("=" in part for part in root.parts):
+            raise UnciaError(
+                f"{path} lies in partition folders (name=value) and plain ones by turns",
+                "Partition folders must be the innermost, and nothing else.",
+            )
+        key = (root if folders else None, keys_of(folders))
+        groups.setdefault(key, []).append(str(path))
+    return [Part(tuple(group), keys, root) for (root, keys), group in groups.items()]

@@ -13,6 +13,7 @@ import pyarrow.parquet
 from ibis.expr import types as ir
 
 from uncia.backends.options import Options
+from uncia.backends.overflow import beyond
 from uncia.backends.paths import Part, files, holds, is_address
 from uncia.backends.together import together, typed_keys, with_types
 from uncia.backends.written import appearing, no_empty_key
@@ -171,14 +172,6 @@ def open_backend(options: Options) -> DuckDB:
         UnciaError: an option is none of DuckDB's, or it does not start.
     """
     return DuckDB(options)
-
-
-def beyond(said: str) -> UnciaError:
-    """The error of a number that does not fit in its type."""
-    return UnciaError(
-        "an amount is beyond 64 bits, or a sum beyond 38 digits, so it cannot be right: the table"
-        f" holds values that no platform produces ({said})"
-    )
 
 
 def _first(error: BaseException) -> str:

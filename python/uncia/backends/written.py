@@ -1,6 +1,5 @@
 """Files that appear under their name only when they are complete."""
 
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from uncia.errors import UnciaError
 
 @contextmanager
 def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
-    """A path beside ``path`` to write to; it becomes ``path`` at the end, and is gone if that fails.
+    """A path beside ``path`` to write to, which becomes it at the end; if that fails, it is gone.
 
     A file that was there is replaced; a folder that holds something is not.
 
@@ -32,7 +31,7 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         yield partial
-        os.replace(partial, path)
+        partial.replace(path)
     except OSError as error:
         raise UnciaError(f"cannot write {path}: {error.strerror or error}", exit_code=1) from error
     finally:

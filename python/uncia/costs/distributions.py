@@ -1,0 +1,318 @@
+"""Distributions of billable resources per request under each tariff (Figure 2's curves).
+
+A tariff that bills an allocation bills size x T, and rows of one allocation have one size; so rows
+are counted by allocation and bin of T, once for all tariffs, and each tariff's distribution is
+those bins times its few sizes, merged. What is billed by use is binned directly. Error: see
+`uncia.costs.bins`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from uncia.costs import bins
+from uncia.costs.rows import prepared
+from uncia.costs.sizes import Size, bounded, fitted
+from uncia.tariffs import Tariff, comparable, rules
+from uncia.tariffs.columns import Col, Columns
+from uncia.tariffs.exact import at_least, at_most, round_up
+from uncia.tariffs.model import BillableTime, Charge
+from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from ibis.expr import types as ir
+
+    from uncia.backends import Backend, Source
+    from uncia.costs.inflation import Tariffs
+    from uncia.tariffs import FitRule
+
+USED: Final = "used"
+"""The name of the curves of what was used, among those of the tariffs."""
+
+RESOURCES: Final = {"cpu": "vcpu", "memory": "memory"}
+_UNITS: Final = {"cpu": float(MICRO_PER_VCPU * NS_PER_S), "memory": float(GIB * NS_PER_S)}
+_FLAVOUR: Final = ("v_allocated_cpu", "v_allocated_memory")
+_TURNAROUND: Final = "turnaround"
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """How a time is rounded: the granularity and the minimum, ns; None for none."""
+
+    granularity: int | None
+    minimum: int | None
+
+    def __call__(self, times: bins.Counts) -> bins.Counts:
+        if self.granularity is not None:
+            times = -(-times // self.granularity) * self.granularity
+        return times if self.minimum is None else np.maximum(times, self.minimum)
+
+
+def inflation_cdf(
+    source: Source,
+    tariffs: Tariffs | None = None,
+    *,
+    fit: FitRule = "allocated",
+    backend: Backend | None = None,
+) -> pd.DataFrame:
+    """Distribution of what each tariff bills per request, and of what was used.
+
+    Args:
+        source: invocations; the rows are those of `uncia.costs.inflation.inflation`.
+        tariffs: ids, files or tariffs; by default every one that bills by request.
+        fit: how an allocation becomes a size.
+        backend: where it is computed; by default a DuckDB of its own.
+
+    Returns:
+        Columns ``tariff`` (or ``used``), ``resource`` (vcpu, memory), ``value`` (vCPU-s or GB-s a
+        request) and ``share`` (of the rows priced, those that are billed at most so much); at most
+        2,048 points a curve. F(value / 1.0109) <= share <= F(value). A tariff that does not bill a
+        resource has no curve of it.
+
+    Raises:
+        UnciaError: a table or tariff cannot be read, or a tariff bills by instance.
+    """
+    import pandas as pd
+
+    from uncia.costs.inflation import resolve
+
+    if backend is None:
+        from uncia.backends import connect
+
+        with connect() as own:
+            return inflation_cdf(source, tariffs, fit=fit, backend=own)
+    chosen = resolve(tariffs)
+    table = backend.table(source)
+    if fit == "used-peak":  # the peaks of a function are those of its comparable rows
+        table = comparable(table, fit)
+    table, chosen, _ = rules.fitted(table, chosen, fit, backend)
+    rows = prepared(table, fit)
+    curves: dict[tuple[str, str], bins.Curve] = {}
+    for tariff, resource, values, counts in _all(rows, chosen, backend):
+        curves[tariff, resource] = bins.cumulative(values / _UNITS[resource], counts)
+    order = {name: place for place, name in enumerate([USED, *(t.id for t in chosen)])}
+    frames = [
+        pd.DataFrame(
+            {"tariff": name, "resource": RESOURCES[resource], "value": values, "share": shares}
+        )
+        for (name, resource), (values, shares) in sorted(
+            curves.items(), key=lambda item: (order[item[0][0]], item[0][1])
+        )
+        if values.size
+    ]
+    names = ["tariff", "resource", "value", "share"]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=names)
+
+
+_Found = Iterator[tuple[str, str, bins.Floats, bins.Counts]]
+
+
+def _all(rows: ir.Table, tariffs: Sequence[Tariff], backend: Backend) -> _Found:
+    by_size: list[tuple[Tariff, str, Charge]] = []
+    direct: list[tuple[str, str, _Amount]] = [
+        (USED, "cpu", _used_cpu),
+        (USED, "memory", _used_memory),
+    ]
+    for tariff in tariffs:
+        for resource in RESOURCES:
+            charges = [one for one in tariff.charges if one.resource == resource]
+            if len(charges) != 1 or charges[0].when != "always" or charges[0].is_credit:
+                continue  # several charges together have no curve here
+            if charges[0].basis == "allocated":
+                by_size.append((tariff, resource, charges[0]))
+            else:
+                direct.append((tariff.id, resource, _measured(tariff, charges[0])))
+    if by_size:
+        yield from _sized(rows, by_size, backend)
+    yield from _directly(rows, direct, backend)
+
+
+# What is billed by allocation: size x T.
+
+
+def _sized(
+    rows: ir.Table, wanted: Sequence[tuple[Tariff, str, Charge]], backend: Backend
+) -> _Found:
+    tariffs = list({tariff.id: tariff for tariff, _, _ in wanted}.values())
+    steps = {_step(tariff.time) for tariff in tariffs}
+    found = [_Times(backend.collect(_by_execution(rows, steps)), turnaround=False)]
+    waited = {_step(t.time) for t in tariffs if t.time.kind == _TURNAROUND}
+    if waited:
+        found.append(_Times(backend.collect(_by_turnaround(rows, waited)), turnaround=True))
+    flavours = list(dict.fromkeys(size for one in found for size in one.sizes))
+    sold = dict(zip((t.id for t in tariffs), fitted(tariffs, flavours, backend), strict=True))
+    for tariff, resource, charge in wanted:
+        amounts = _amounts(tariff, charge, flavours, sold[tariff.id])
+        rule = _Rule(tariff.time.granularity, tariff.time.minimum)
+        values: list[bins.Floats] = []
+        counts: list[bins.Counts] = []
+        for one in found:
+            keep = one.of(tariff.time.kind) & one.known(amounts)
+            times = rule(one.longest[keep]).astype(np.float64)
+            values.append(times * one.per_row(amounts)[keep])
+            counts.append(one.n[keep])
+        yield tariff.id, resource, np.concatenate(values), np.concatenate(counts)
+
+
+class _Times:
+    """Rows by allocation and bin of time: how many, and the longest time of each bin."""
+
+    def __init__(self, found: pa.Table, *, turnaround: bool) -> None:
+        self.turnaround = turnaround
+        self.n: bins.Counts = found["n"].to_numpy()
+        self.longest: bins.Counts = found["longest"].to_numpy()
+        pairs = zip(*(found[name].to_pylist() for name in _FLAVOUR), strict=True)
+        self.sizes = [Size(*pair) for pair in pairs]
+        names = ("waited", "unknown_start")
+        self._marks = {name: found[name].to_numpy(zero_copy_only=False) for name in names}
+
+    def of(self, kind: str) -> Any:
+        """Which bins are a tariff's that bills this kind of time."""
+        everything = np.ones(self.n.shape, np.bool_)
+        if self.turnaround:
+            return everything if kind == _TURNAROUND else ~everything
+        if kind != _TURNAROUND:
+            return everything
+        return ~self._marks["waited"] & ~self._marks["unknown_start"]
+
+    def per_row(self, amounts: dict[Size, int | None]) -> bins.Floats:
+        return np.array([amounts[size] or 0 for size in self.sizes], np.float64)
+
+    def known(self, amounts: dict[Size, int | None]) -> Any:
+        return np.array([amounts[size] is not None for size in self.sizes], np.bool_)
+
+
+def _amounts(
+    tariff: Tariff, charge: Charge, flavours: Sequence[Size], sold: Sequence[Size]
+) -> dict[Size, int | None]:
+    """The billed amount of each allocation; None where the tariff cannot price it."""
+    priced = [one for one in tariff.charges if one.basis == "allocated" and one.unit_price]
+    found: dict[Size, int | None] = {}
+    for flavour, size in zip(flavours, sold, strict=True):
+        amount = size.cpu if charge.resource == "cpu" else size.memory
+        needed = [size.cpu if one.resource == "cpu" else size.memory for one in priced]
+        unknown = amount is None or any(one is None for one in needed)
+        found[flavour] = None if unknown or amount is None else bounded(amount, charge)
+    return found
+
+
+def _step(time: BillableTime) -> int:
+    """The granularity alone: a minimum is the same for a whole bin, or cuts it to one value."""
+    return time.granularity or 1
+
+
+def _by_execution(table: ir.Table, steps: set[int]) -> ir.Table:
+    execution = table["v_execution"]
+    keys = {name: table[name] for name in _FLAVOUR}
+    keys["waited"] = (table["v_initialization"] > 0).fill_null(False)
+    keys["unknown_start"] = table["unknown_start"]
+    for step in sorted(steps):
+        keys[f"b{step}"] = bins.log_bin(round_up(execution, step))
+    return bins.histogram(table, keys, {"longest": execution})
+
+
+def _by_turnaround(rows: ir.Table, steps: set[int]) -> ir.Table:
+    """The rows that waited for an initialization, by turnaround time."""
+    table = rows.filter(rows["v_initialization"] > 0)
+    time = table["v_execution"] + table["v_initialization"]
+    keys = {name: table[name] for name in _FLAVOUR}
+    keys["waited"] = table["v_initialization"] > 0
+    keys["unknown_start"] = table["unknown_start"]
+    for step in sorted(steps):
+        keys[f"b{step}"] = bins.log_bin(round_up(time, step))
+    return bins.histogram(table, keys, {"longest": time})
+
+
+# What is billed by use.
+
+_Amount = Callable[[Columns], Col]
+
+
+def _directly(
+    table: ir.Table, wanted: Sequence[tuple[str, str, _Amount]], backend: Backend
+) -> _Found:
+    """Amounts of use, each binned by itself; the same amount once for all that bill it."""
+    rows = Columns(table)
+    columns = [amount(rows) for _, _, amount in wanted]
+    full = rows.table()
+    found: dict[str, tuple[bins.Floats, bins.Counts]] = {}
+    for column in columns:
+        if column.name in found:
+            continue
+        known = full.filter(full[column.name].notnull())
+        value = known[column.name]
+        answer = backend.collect(
+            bins.histogram(known, {"bin": bins.log_bin(value)}, {"largest": value})
+        )
+        largest = answer["largest"].to_numpy().astype(np.float64)
+        found[column.name] = largest, answer["n"].to_numpy()
+    for (name, resource, _), column in zip(wanted, columns, strict=True):
+        yield name, resource, *found[column.name]
+
+
+def _used_cpu(rows: Columns) -> Col:
+    return rows.add("as micro-vCPU", _micro, rows.base("v_cpu_time"))
+
+
+def _used_memory(rows: Columns) -> Col:
+    return rows.add("x", _times, rows.base("v_memory_avg"), rows.base("v_execution"))
+
+
+def _measured(tariff: Tariff, charge: Charge) -> _Amount:
+    """The amount that a charge by use bills, with every rounding, in base units."""
+
+    def build(rows: Columns) -> Col:
+        time = _billable(rows, tariff)
+        if tariff.time.kind == "cpu":
+            return rows.add("as micro-vCPU", _micro, time)
+        names = {"reserved": "v_reserved_cpu", "borrowed": "v_borrowed_cpu_time"}
+        used = "v_cpu_time" if charge.resource == "cpu" else "v_memory_avg"
+        amount = rows.base(names.get(charge.basis, used))
+        limits = (
+            (charge.limit("granularity"), round_up, "round up to"),
+            (charge.limit("minimum"), at_least, "at least"),
+            (charge.limit("maximum"), at_most, "at most"),
+        )
+        for bound, apply, words in limits:
+            if bound is not None:
+                amount = rows.add(f"{words} {bound}", _bind(apply, bound), amount)
+        if charge.is_rate:
+            return rows.add("x", _times, amount, time)
+        return rows.add("as micro-vCPU", _micro, amount)
+
+    return build
+
+
+def _billable(rows: Columns, tariff: Tariff) -> Col:
+    """T of each row, ns, rounded; null where a cold start's initialization is not known."""
+    time = rows.base("v_cpu_time" if tariff.time.kind == "cpu" else "v_execution")
+    if tariff.time.kind == _TURNAROUND:
+        time = rows.add(
+            "turnaround",
+            lambda run, start: run + start.fill_null(0),
+            *(time, rows.base("v_initialization")),
+        )
+    if (step := tariff.time.granularity) is not None:
+        time = rows.add(f"round up to {step}", _bind(round_up, step), time)
+    if (least := tariff.time.minimum) is not None:
+        time = rows.add(f"at least {least}", _bind(at_least, least), time)
+    return time
+
+
+def _bind(apply: Callable[[Any, int], Any], bound: int) -> Callable[[Any], Any]:
+    return lambda value: apply(value, bound)
+
+
+def _micro(time: Any) -> Any:
+    return time.cast("float64") * float(MICRO_PER_VCPU)
+
+
+def _times(amount: Any, time: Any) -> Any:
+    # Only a place among the bins is wanted of it, so a double's 53 bits are enough.
+    return amount.cast("float64") * time.cast("float64")

@@ -1,0 +1,160 @@
+"""Inflation of billable resources: what each tariff bills for over what was used.
+
+Section 2.3 and Figure 2 of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.costs.sizes import decimal
+from uncia.errors import UnciaError
+from uncia.tariffs import Tariff, catalogue
+from uncia.units import MICRO_PER_VCPU
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from uncia.backends import Backend, Source
+    from uncia.tariffs import FitRule, Line
+
+Tariffs = Sequence[str | Path | Tariff]
+
+_MICRO_PLACES: Final = 6
+COLUMNS: Final = (
+    "tariff",
+    "fit",
+    "rows",
+    "vcpu",
+    "memory",
+    "billable_vcpu_ns",
+    "billable_byte_ns",
+    "used_vcpu_ns",
+    "used_byte_ns",
+    "fee_usd",
+    "rounding_usd",
+    "cost_usd",
+    "left_out",
+    "beyond_limits",
+)
+
+
+def inflation(
+    source: Source,
+    tariffs: Tariffs | None = None,
+    *,
+    fit: FitRule = "allocated",
+    by: Sequence[str] = (),
+    cdf: bool = False,
+    backend: Backend | None = None,
+) -> pd.DataFrame:
+    """Billed over used, vCPU and memory, under each tariff.
+
+    Args:
+        source: invocations; see `uncia.backends.Source`.
+        tariffs: ids, files or tariffs; by default every one that bills by request.
+        fit: how an allocation becomes a size; see `uncia.tariffs.bill`.
+        by: columns whose values are told apart, such as ``function``.
+        cdf: add the distributions of `inflation_cdf`.
+        backend: where it is computed; by default a DuckDB of its own.
+
+    Returns:
+        A row a tariff (and group), columns: ``tariff``, the columns of `by`, ``fit`` (the rule in
+        words), ``rows``, ``vcpu`` and ``memory`` (sum billed / sum used over the same rows; None
+        if nothing was used or what is billed is not known), ``billable_vcpu_ns``,
+        ``billable_byte_ns``, ``used_vcpu_ns``, ``used_byte_ns``, ``fee_usd``, ``rounding_usd``,
+        ``cost_usd`` (Decimal, exact), ``left_out`` (reason to count) and ``beyond_limits`` (rows
+        that exceed what the platform allows); with `cdf` also ``cdf``, resource to points
+        (value in vCPU-s or GB-s, share of requests at most that).
+
+    Raises:
+        UnciaError: a table or tariff cannot be read, or a tariff bills by instance.
+    """
+    import pandas as pd
+
+    if cdf and by:
+        raise UnciaError("distributions are of the whole table, not of groups")
+    if backend is None:
+        from uncia.backends import connect
+
+        with connect() as own:
+            return inflation(source, tariffs, fit=fit, by=by, cdf=cdf, backend=own)
+    from uncia.costs.rows import counts
+    from uncia.tariffs import bill, comparable
+
+    chosen = resolve(tariffs)
+    table = backend.table(source)
+    left = counts(table, fit, by, backend)
+    lines = bill(comparable(table, fit), chosen, by, backend, fit=fit)
+    entries = [_entry(line, left.get(tuple(line.group.values()), {})) for line in lines]
+    frame = pd.DataFrame(entries, columns=[COLUMNS[0], *by, *COLUMNS[1:]], dtype=object)
+    if cdf:
+        from uncia.costs.distributions import inflation_cdf
+
+        curves = inflation_cdf(table, chosen, fit=fit, backend=backend)
+        frame["cdf"] = pd.Series([_points(curves, name) for name in frame["tariff"]], dtype=object)
+    return frame
+
+
+def resolve(tariffs: Tariffs | None) -> list[Tariff]:
+    """The tariffs of an analysis of requests.
+
+    Raises:
+        UnciaError: one does not exist or cannot price requests.
+    """
+    for name in tariffs or ():
+        tariff = catalogue.find(name)
+        if tariff.by_instance:
+            raise UnciaError(
+                f"the tariff {tariff.id} bills the time that instances exist, whatever they do",
+                f"What it costs is in: uncia cost instances TABLE --tariff {tariff.id}.",
+            )
+    return catalogue.resolve(tariffs)
+
+
+def _entry(line: Line, left: Mapping[str, int]) -> dict[str, Any]:
+    out = dict(left)
+    for reasons in (line.not_billable, line.unpriced):
+        for reason, count in reasons.items():
+            out[reason] = out.get(reason, 0) + count
+    ratios = {"vcpu": line.inflation_vcpu, "memory": line.inflation_memory}
+    return {
+        "tariff": line.tariff,
+        **line.group,
+        "fit": line.fit,
+        "rows": line.rows,
+        **{name: None if value is None else float(value) for name, value in ratios.items()},
+        "billable_vcpu_ns": vcpu_ns(line.billable_micro_vcpu_ns),
+        "billable_byte_ns": _whole(line.billable_byte_ns),
+        "used_vcpu_ns": vcpu_ns(line.used_micro_vcpu_ns),
+        "used_byte_ns": _whole(line.used_byte_ns),
+        "fee_usd": line.fee_usd,
+        "rounding_usd": line.rounding_usd,
+        "cost_usd": line.cost_usd,
+        "left_out": out,
+        "beyond_limits": line.beyond_limits,
+    }
+
+
+def vcpu_ns(micro_vcpu_ns: int | None) -> Decimal | None:
+    """Micro-vCPU x ns as vCPU x ns, exactly."""
+    if micro_vcpu_ns is None:
+        return None
+    from fractions import Fraction
+
+    return decimal(Fraction(micro_vcpu_ns, MICRO_PER_VCPU), _MICRO_PLACES)
+
+
+def _whole(value: int | None) -> Decimal | None:
+    return None if value is None else Decimal(value)
+
+
+def _points(curves: pd.DataFrame, tariff: str) -> dict[str, list[list[float]]]:
+    own = curves[curves["tariff"] == tariff]
+    return {
+        str(resource): [[float(v), float(s)] for v, s in zip(c["value"], c["share"], strict=True)]
+        for resource, c in own.groupby("resource", sort=False)
+    }

@@ -1,0 +1,119 @@
+"""Prices per vCPU-second and GB-second, and what one size costs everywhere.
+
+Figure 1 and section 1 of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
+from uncia.tariffs.model import Tariff
+from uncia.units import GIB, MIB, MICRO_PER_VCPU, NS_PER_S
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from uncia.backends import Backend
+
+BUNDLE: Final = Size(MICRO_PER_VCPU, 1769 * MIB)
+"""What prices are compared at: 1 vCPU and 1769 MB, the memory with which AWS Lambda gives it."""
+
+AGAINST: Final = "aws-lambda-arm"
+"""The tariff that the cost paper compares a virtual machine and a container with (section 1)."""
+
+
+def prices(
+    tariffs: Sequence[str] | None = None,
+    *,
+    size: Size = BUNDLE,
+    against: str = AGAINST,
+    backend: Backend | None = None,
+) -> pd.DataFrame:
+    """What tariffs charge for a vCPU-second, a GB-second, and a second of one size.
+
+    Where only memory is priced, the vCPU is in its price: such prices cannot be compared one by
+    one, but what a vCPU with its memory costs can. Fees and rounding are not in these prices.
+
+    Args:
+        tariffs: ids or files; by default the whole catalogue.
+        size: what is compared.
+        against: the tariff whose price of the size is 1.
+        backend: where sizes are fitted; by default a DuckDB of its own.
+
+    Returns:
+        A row a tariff, columns: ``tariff``, ``provider``, ``region``, ``as_of``, ``bills``
+        (request, instance), ``usd_per_vcpu_s`` and ``usd_per_gb_s`` (Decimal; None if it has no
+        such price: it is in the other, or in the instance's), ``cpu_memory_ratio`` (their
+        ratio), ``usd_per_s`` (the size as it is, at these prices), ``sold_cpu``, ``sold_memory``
+        (the smallest size sold that covers it, or the only one; micro-vCPU and bytes),
+        ``sold_usd_per_s`` (that size, with storage where the tariff has it) and ``relative``
+        (that, over ``against``'s).
+
+    Raises:
+        UnciaError: a tariff does not exist.
+    """
+    import pandas as pd
+
+    if backend is None:
+        from uncia.backends import connect
+
+        with connect() as own:
+            return prices(tariffs, size=size, against=against, backend=own)
+    chosen = known_tariffs(tariffs, "all")
+    reference = known_tariffs([against], "all")[0]
+    sold = [one[0] for one in fitted([*chosen, reference], [size], backend)]
+    unit = _sold_price(reference, sold[-1])
+    rows = [_row(tariff, size, own, unit) for tariff, own in zip(chosen, sold[:-1], strict=True)]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _row(tariff: Tariff, size: Size, sold: Size, unit: Fraction | None) -> dict[str, Any]:
+    cpu = _unit_price(tariff, "cpu", MICRO_PER_VCPU)
+    memory = _unit_price(tariff, "memory", GIB)
+    whole = _sold_price(tariff, sold)
+    by_instance = any(charge.resource == "instance" for charge in tariff.charges)
+    return {
+        "tariff": tariff.id,
+        "provider": tariff.provider,
+        "region": tariff.region,
+        "as_of": tariff.as_of.isoformat(),
+        "bills": "instance" if tariff.by_instance else "request",
+        "usd_per_vcpu_s": decimal(cpu),
+        "usd_per_gb_s": decimal(memory),
+        "cpu_memory_ratio": None if cpu is None or not memory else float(cpu / memory),
+        "usd_per_s": None if by_instance else decimal(_plain(tariff, cpu, memory, size)),
+        "sold_cpu": sold.cpu,
+        "sold_memory": sold.memory,
+        "sold_usd_per_s": decimal(whole),
+        "relative": None if whole is None or not unit else float(whole / unit),
+    }
+
+
+def _unit_price(tariff: Tariff, resource: str, unit: int) -> Fraction | None:
+    """Dollars per unit and second, of the first charge that is not free."""
+    for charge in tariff.charges:
+        if charge.resource == resource and charge.unit_price and charge.when != "preemptible":
+            return charge.unit_price * unit * NS_PER_S
+    return None
+
+
+def _plain(
+    tariff: Tariff, cpu: Fraction | None, memory: Fraction | None, size: Size
+) -> Fraction | None:
+    """The size at the unit prices; None where a price is not known."""
+    if any(
+        charge.price is None and charge.resource in ("cpu", "memory") for charge in tariff.charges
+    ):
+        return None
+    return (cpu or 0) * Fraction(size.cpu or 0, MICRO_PER_VCPU) + (memory or 0) * Fraction(
+        size.memory or 0, GIB
+    )
+
+
+def _sold_price(tariff: Tariff, sold: Size) -> Fraction | None:
+    """The price of a size that is sold; None where none is, or a price is not known."""
+    price = price_per_second(tariff, sold)
+    return price or None

@@ -1,0 +1,43 @@
+"""Amounts of money in decimals, such that parts which are printed sum to what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+MONEY_PLACES: Final = 18
+"""Decimals of an amount of money, as in the bill table."""
+
+_ULP: Final = 10**MONEY_PLACES
+
+
+def usd(value: Fraction) -> Decimal:
+    """Dollars with `MONEY_PLACES` decimals, rounded half to even."""
+    return _decimal(round(value * _ULP))
+
+
+def usd_parts(parts: Mapping[str, Fraction]) -> tuple[dict[str, Decimal], Decimal]:
+    """Parts and their total with `MONEY_PLACES` decimals; the parts sum to the total exactly.
+
+    Each is rounded half to even. What the rounded parts then lack of the rounded total, less than
+    1e-18 dollars a part, is added to the part that is largest in magnitude (the first of several).
+
+    >>> third = Fraction(1, 3)
+    >>> parts, total = usd_parts({"a": third, "b": third, "c": third})
+    >>> print(parts["a"], parts["b"], total)
+    0.333333333333333334 0.333333333333333333 1.000000000000000000
+    """
+    total = round(sum(parts.values(), Fraction(0)) * _ULP)
+    scaled = {name: round(value * _ULP) for name, value in parts.items()}
+    if scaled:
+        largest = max(parts, key=lambda name: abs(parts[name]))
+        scaled[largest] += total - sum(scaled.values())
+    return {name: _decimal(value) for name, value in scaled.items()}, _decimal(total)
+
+
+def _decimal(scaled: int) -> Decimal:
+    # From digits: Decimal's arithmetic would round to the context's 28.
+    digits = tuple(int(digit) for digit in str(abs(scaled)))
+    return Decimal((int(scaled < 0), digits, -MONEY_PLACES))

@@ -1,0 +1,285 @@
+"""What bills are decomposed from: sums over cells of rows, from one aggregation on any backend.
+
+A cell holds the rows of a group that have the same allocation, the same gaps (columns that are
+null) and the same answer to whether the CPU time filled the execution. Within a cell the time in
+which the allocation ran is therefore either the execution, or the CPU time times one constant, and
+its sum is an exact fraction: no row is divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+import ibis
+from ibis.expr import types as ir
+
+from uncia.tariffs.cells import PRICED, prepare
+from uncia.tariffs.columns import Col, Columns
+from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
+from uncia.tariffs.fit import fit
+from uncia.tariffs.model import Charge, Tariff
+from uncia.tariffs.sizes import Fixed, Observed
+from uncia.units import MICRO_PER_VCPU
+
+Level = Literal["plain", "stepped", "billed"]
+"""An amount or time as it was, with its granularity, and with its minimum and maximum too."""
+
+LEVELS: Final[tuple[Level, ...]] = ("plain", "stepped", "billed")
+
+_MEASURED: Final[Mapping[tuple[str, str], str]] = {
+    ("cpu", "used"): "cpu_time",
+    ("cpu", "reserved"): "reserved_cpu",
+    ("cpu", "borrowed"): "borrowed_cpu_time",
+    ("cpu", "lent"): "lent_cpu_time",
+    ("memory", "used"): "memory_avg",
+    ("memory", "lent"): "lent_memory_avg",
+}
+_ALWAYS_ASKED: Final = ("cpu_time", "memory_avg")
+
+
+@dataclass(frozen=True)
+class ChargeSums:
+    """Names of the cells' columns that a charge is computed from.
+
+    Attributes:
+        charge: the charge; its price is known and not zero.
+        size: the fitted amount, of an allocated charge; else None.
+        needs: observed columns that the fitted amount cannot be known without.
+        levels: the sum at each level: of the billable time, for an allocated charge; of amount x
+            time or of the amount itself, for others.
+        over_execution: the same as ``plain``, over the execution alone.
+        over_cpu_time: amount x CPU time, of a reserved charge.
+    """
+
+    charge: Charge
+    size: str | None
+    needs: tuple[str, ...]
+    levels: Mapping[Level, str]
+    over_execution: str
+    over_cpu_time: str | None
+
+
+@dataclass(frozen=True)
+class TariffSums:
+    """A tariff, and the sums of each charge that costs something."""
+
+    tariff: Tariff
+    charges: tuple[ChargeSums, ...]
+
+    def prices(self, cell: Mapping[str, Any]) -> bool:
+        """Whether the tariff can price the rows of a cell, as `uncia.tariffs.bill` decides it."""
+        if cell["common"] != PRICED:
+            return False
+        if self.tariff.time.kind == "turnaround" and cell["unknown_start"]:
+            return False
+        fitted = not isinstance(self.tariff.sizes, Fixed | Observed)
+        for sums in self.charges:
+            charge = sums.charge
+            if any(cell[f"v_{name}"] is None for name in sums.needs):
+                return False
+            if charge.when != "always" and cell["preemptible"] is None:
+                return False
+            if charge.basis != "allocated" and cell[f"no_{measured(charge)}"]:
+                return False
+            if fitted and sums.size is not None and cell[sums.size] is None:
+                return False
+        return True
+
+
+def measured(charge: Charge) -> str:
+    """The column that holds the amount of a charge that is not of an allocation."""
+    return _MEASURED[(charge.resource, charge.basis)]
+
+
+def busy_factor(cell: Mapping[str, Any]) -> Fraction:
+    """How many ns the allocation runs for a ns of CPU time, where that is less than the execution.
+
+    A function that is held to 0.3 vCPU runs for 1/0.3 of its CPU time. Above one vCPU, and where
+    the allocation is null or 0, it is the CPU time as it is.
+    """
+    allocated = cell["v_allocated_cpu"]
+    return Fraction(MICRO_PER_VCPU, min(allocated or MICRO_PER_VCPU, MICRO_PER_VCPU))
+
+
+class Collector:
+    """Collects the sums that tariffs ask for, and makes the expression of the cells."""
+
+    def __init__(self, table: ir.Table, group_by: Sequence[str]) -> None:
+        prepared = prepare(table, group_by)
+        prepared = prepared.mutate(partly=_partly(prepared))
+        self._rows = Columns(prepared)
+        self._sums: dict[str, Col] = {}
+        self._gaps: dict[str, Col] = {}
+        self._keys = [
+            *(f"g_{name}" for name in group_by),
+            *("v_allocated_cpu", "v_allocated_memory"),
+            *("common", "unknown_start", "preemptible", "partly"),
+        ]
+        for name in _ALWAYS_ASKED:
+            self._gap(name)
+        self.cpu_time = self._sum(self._row("cpu_time"))
+        self.execution = self._sum(self._row("execution"))
+        self.borrowed: str | None = None
+        self.memory_execution = self._product_sum("memory_avg", "execution")
+        self.memory_cpu_time = self._product_sum("memory_avg", "cpu_time")
+        self._sizes: dict[str, tuple[Tariff, str]] = {}
+
+    def tariff(self, tariff: Tariff, prefix: str) -> TariffSums:
+        """Ask for what a tariff needs.
+
+        Args:
+            tariff: bills by request, all prices known.
+            prefix: begins the names of the columns of its sizes.
+        """
+        times = self._times(tariff)
+        charges = []
+        for charge in tariff.charges:
+            if charge.unit_price == 0:
+                continue  # what costs nothing is no part of the bill, and needs no figure
+            if charge.basis == "allocated":
+                charges.append(self._allocated(tariff, charge, times, prefix))
+            else:
+                charges.append(self._measured(tariff, charge, times))
+        return TariffSums(tariff, tuple(charges))
+
+    def cells(self) -> ir.Table:
+        """The cells: keys, gaps, sums, the number of rows ``n``, and the sizes of each tariff."""
+        rows = self._rows.table()
+        rows = rows.mutate(**{name: rows[column.name] for name, column in self._gaps.items()})
+        cells = rows.aggregate(
+            {"n": rows.count().cast("int64")}
+            | {name: _sum(rows[column.name]) for name, column in self._sums.items()},
+            by=[*self._keys, *self._gaps],
+        )
+        columns = Columns(cells)
+        observed = columns.base("v_allocated_cpu"), columns.base("v_allocated_memory")
+        sizes: dict[str, Col] = {}
+        for name, (tariff, resource) in self._sizes.items():
+            fitted = fit(tariff.sizes, columns, *observed)
+            sizes[name] = fitted.cpu if resource == "cpu" else fitted.memory
+        full = columns.table()
+        names = [*self._keys, *self._gaps, "n", *self._sums]
+        return full.select(*names, **{name: full[column.name] for name, column in sizes.items()})
+
+    def _allocated(
+        self, tariff: Tariff, charge: Charge, times: Mapping[Level, Col], prefix: str
+    ) -> ChargeSums:
+        name = f"{prefix}{charge.resource}"
+        self._sizes[name] = (tariff, charge.resource)
+        return ChargeSums(
+            charge,
+            name,
+            _needs(tariff, charge),
+            {level: self._sum(times[level]) for level in LEVELS},
+            self.execution,
+            None,
+        )
+
+    def _measured(self, tariff: Tariff, charge: Charge, times: Mapping[Level, Col]) -> ChargeSums:
+        name = measured(charge)
+        self._gap(name)
+        amount = self._row(name)
+        amounts = {
+            level: self._bounded(amount, charge.limit("granularity"), charge.limit("minimum"))[
+                level
+            ]
+            for level in LEVELS
+        }
+        if (most := charge.limit("maximum")) is not None:
+            amounts["billed"] = self._rows.add(
+                f"at most {most}", lambda value: at_most(value, most), amounts["billed"]
+            )
+        over_cpu_time = None
+        if charge.is_rate:
+            levels = {level: self._product(amounts[level], times[level]) for level in LEVELS}
+            over_execution = self._product(amount, self._row("execution"))
+        else:
+            levels = dict(times) if tariff.time.kind == "cpu" else amounts
+            over_execution = levels["plain"]
+        if charge.basis == "reserved":
+            self._gap("borrowed_cpu_time")
+            self.borrowed = self._sum(self._row("borrowed_cpu_time"))
+            over_cpu_time = self._sum(self._product(amount, self._row("cpu_time")))
+        return ChargeSums(
+            charge,
+            None,
+            (),
+            {level: self._sum(column) for level, column in levels.items()},
+            self._sum(over_execution),
+            over_cpu_time,
+        )
+
+    def _times(self, tariff: Tariff) -> dict[Level, Col]:
+        """The billable time of a row at each level, ns."""
+        match tariff.time.kind:
+            case "turnaround":
+                plain = self._rows.add(
+                    "turnaround",
+                    lambda run, start: run + start.fill_null(0),
+                    self._row("execution"),
+                    self._row("initialization"),
+                )
+            case "cpu":
+                plain = self._row("cpu_time")
+            case _:
+                plain = self._row("execution")
+        return self._bounded(plain, tariff.time.granularity, tariff.time.minimum)
+
+    def _bounded(self, plain: Col, step: int | None, least: int | None) -> dict[Level, Col]:
+        stepped = plain
+        if step is not None:
+            stepped = self._rows.add(
+                f"round up to {step}", lambda value: round_up(value, step), plain
+            )
+        billed = stepped
+        if least is not None:
+            billed = self._rows.add(
+                f"at least {least}", lambda value: at_least(value, least), stepped
+            )
+        return {"plain": plain, "stepped": stepped, "billed": billed}
+
+    def _row(self, name: str) -> Col:
+        return self._rows.base(f"v_{name}")
+
+    def _product(self, first: Col, second: Col) -> Col:
+        return self._rows.add("product", product, first, second)
+
+    def _product_sum(self, first: str, second: str) -> str:
+        return self._sum(self._product(self._row(first), self._row(second)))
+
+    def _sum(self, column: Col) -> str:
+        name = f"sum_{column.name}"
+        self._sums[name] = column
+        return name
+
+    def _gap(self, name: str) -> None:
+        if f"no_{name}" not in self._gaps:
+            self._gaps[f"no_{name}"] = self._rows.add(
+                "is null", lambda value: value.isnull(), self._row(name)
+            )
+
+
+def _needs(tariff: Tariff, charge: Charge) -> tuple[str, ...]:
+    """The observed columns without which an allocated amount is not known."""
+    # The fit says it, whatever the table; the columns stand for those of the cells.
+    columns = Columns(ibis.table({"cpu": "int64", "memory": "int64"}, name="sizes"))
+    fitted = fit(tariff.sizes, columns, columns.base("cpu"), columns.base("memory"))
+    return fitted.cpu_needs if charge.resource == "cpu" else fitted.memory_needs
+
+
+def _partly(prepared: ir.Table) -> Any:
+    """Whether the CPU time, at the allocation of the row, takes less than the execution."""
+    one = integer(MICRO_PER_VCPU)
+    seen = prepared["v_allocated_cpu"]
+    whole = seen.isnull() | (seen > one) | (seen == integer(0))
+    share = ibis.ifelse(whole, one, seen)
+    used = product(prepared["v_cpu_time"], one)
+    return (used < product(prepared["v_execution"], share)).fill_null(False)
+
+
+def _sum(value: Any) -> Any:
+    narrow = value if value.type().is_decimal() else value.cast("decimal(18, 0)")
+    return narrow.sum().cast("decimal(38, 0)")

@@ -1,0 +1,1 @@
+"""Sections of the pages that the cost analyses write; a module an analysis."""

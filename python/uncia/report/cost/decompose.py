@@ -1,0 +1,85 @@
+"""The section on what each part of a bill pays for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.costs.decompose import PARTS
+from uncia.report import charts
+from uncia.report.page import Chart, Section, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WORDS: Final = {
+    "use": "use",
+    "over_allocation": "over-allocation",
+    "idle": "idle time",
+    "unmeasured": "use not measured",
+    "initialization": "initialization",
+    "rounding": "rounding",
+    "minimum": "minimum",
+    "credit": "credit",
+    "fee": "fee",
+}
+_MOST_BARS: Final = 200  # x 9 parts: below the points that a mark may have
+
+
+def section(frame: pd.DataFrame) -> Section:
+    """Table and chart of what `uncia.costs.decompose.decompose` returns."""
+    groups = list(frame.columns[1 : list(frame.columns).index("total_rows")])
+    shown = frame[[cost is not None for cost in frame["cost_usd"]]]
+    bars = []
+    for _, row in shown.head(_MOST_BARS).iterrows():
+        for part in PARTS:
+            amount = row[f"{part}_usd"]
+            if amount:
+                value = float(amount) * 1e6 / row["rows"]
+                bars.append({"name": _name(row, groups), "part": _WORDS[part], "value": value})
+    there = [_WORDS[part] for part in PARTS if any(bar["part"] == _WORDS[part] for bar in bars)]
+    blocks: list[Any] = []
+    if bars:
+        blocks.append(
+            Chart(
+                "decompose",
+                charts.stacked(bars, there, "USD a million rows"),
+                "Bars of what a million rows cost under each tariff, stacked by part.",
+            )
+        )
+    left = len(shown) - _MOST_BARS
+    blocks.append(
+        Table(
+            [
+                "<tariff",
+                *(f"<{name}" for name in groups),
+                "rows",
+                "USD a million",
+                *_WORDS.values(),
+            ],
+            [_cells(row, groups) for _, row in frame.iterrows()],
+            "cost_usd and <part>_usd of uncia cost decompose --json",
+        )
+    )
+    return Section(
+        "decompose",
+        "What the bill pays for",
+        blocks,
+        "The parts sum to the bill. Idle time is wall-clock time in which the allocation did not"
+        " run; over-allocation is what it held beyond the use while it ran, and is negative where"
+        " more was used than the tariff's size holds."
+        + (f" The chart shows the first {_MOST_BARS} bills of {len(shown)}." if left > 0 else ""),
+    )
+
+
+def _name(row: pd.Series, groups: list[str]) -> str:
+    return " ".join([str(row["tariff"]), *(str(row[name]) for name in groups)])
+
+
+def _cells(row: pd.Series, groups: list[str]) -> list[str]:
+    cells = [str(row["tariff"]), *(str(row[name]) for name in groups), f"{row['rows']:,}"]
+    cost = row["cost_usd"]
+    cells.append("-" if cost is None else f"{float(cost) * 1e6 / row['rows']:,.4g}")
+    for part in PARTS:
+        share = row[f"{part}_share"]
+        cells.append("-" if share is None else f"{share:.1%}")
+    return cells

@@ -1,0 +1,240 @@
+"""The parts of a bill: they sum to it, and each is what its definition says."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from cost_rows import GB, MB, MS, S, row, table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from uncia.cli import build
+from uncia.costs.amounts import usd_parts
+from uncia.costs.decompose import PARTS, Decomposition, decompositions, frame
+from uncia.tariffs import Tariff, bill, billable, get
+
+few = settings(max_examples=2, deadline=None)
+
+times = st.none() | st.integers(0, 5 * S) | st.sampled_from([0, 1, MS, 100 * MS])
+memories = st.none() | st.integers(0, 9 * GB) | st.sampled_from([0, 128 * MB, 1769 * MB, 64 * GB])
+shares = st.none() | st.sampled_from([0, 1, 72_357, 300_000, 10**6, 1_800_000, 50_000_000])
+
+rows = st.builds(
+    row,
+    function=st.sampled_from(["f", "g", None]),
+    outcome=st.sampled_from(["ok", "ok", "ok", "function_error", "timeout", "throttled"]),
+    start=st.sampled_from([None, "warm", "cold"]),
+    execution=times,
+    initialization=times,
+    allocated_cpu=shares,
+    allocated_memory=memories,
+    cpu_user=times | st.just(-1),
+    cpu_system=times,
+    memory_avg=memories,
+    reserved_cpu=shares,
+    borrowed_cpu_time=times,
+    lent_cpu_time=times,
+    lent_memory_avg=memories,
+    preemptible=st.sampled_from([None, True, False]),
+)
+
+
+def changed(name: str, **changes: Any) -> Tariff:
+    """A tariff of the catalogue with other figures."""
+    return Tariff.model_validate(get(name).model_dump() | changes)
+
+
+def npfu() -> Tariff:
+    """The tariff of lent and borrowed resources, with prices filled in."""
+    document = get("npfu").model_dump()
+    for charge in document["charges"]:
+        charge["price"] = charge["price"] or "0.0000007"
+    return Tariff.model_validate(document)
+
+
+def hard() -> Tariff:
+    """Granularity, minimum and cap on time, allocated and used amounts; turnaround."""
+    document = get("gcp-run-request").model_dump()
+    document["time"] |= {"granularity": "7 ms", "minimum": "23 ms"}
+    first, second = document["charges"]
+    first |= {"granularity": "0.7 vCPU", "minimum": "0.9 vCPU", "maximum": "2 vCPU"}
+    used = second | {"basis": "used", "granularity": "96 MB", "minimum": "200 MB"}
+    document["charges"] = [first, second | {"when": "preemptible"}, used | {"maximum": "3 GB"}]
+    document["charges"].append(
+        first | {"basis": "used", "granularity": "3 ms", "minimum": "5 ms", "maximum": "900 ms"}
+    )
+    return Tariff.model_validate(document | {"id": "hard"})
+
+
+ALL: list[str | Tariff] = [*billable(), npfu(), hard()]
+
+
+@few
+@given(st.lists(rows, min_size=25, max_size=80))
+def test_the_parts_sum_to_the_bill(some: list[dict[str, Any]]) -> None:
+    data = table(some)
+    lines = bill(data, ALL, ["function"])
+    found = decompositions(data, ALL, ["function"])
+    assert len(lines) == len(found)
+    for line, one in zip(lines, found, strict=True):
+        assert (one.tariff, one.group, one.rows) == (line.tariff, line.group, line.rows)
+        assert one.total_rows == line.total_rows
+        assert one.total == (line.exact_cost or 0), one.tariff
+        rounded = one.parts["rounding"] + one.parts["minimum"]
+        if not any(charge.maximum for charge in _tariff(line.tariff).charges):
+            assert usd_parts({"all": rounded})[1] == (line.rounding_usd or 0), one.tariff
+    for (_, record), line in zip(frame(found, ["function"]).iterrows(), lines, strict=True):
+        assert record["cost_usd"] == line.cost_usd
+        if line.rows:
+            assert sum(record[f"{part}_usd"] for part in PARTS) == line.cost_usd
+
+
+def _tariff(name: str) -> Tariff:
+    return next(t if isinstance(t, Tariff) else get(t) for t in ALL if getattr(t, "id", t) == name)
+
+
+def busy(one: dict[str, Any]) -> Fraction:
+    """By the definition, row by row."""
+    share = min(one["allocated_cpu"] or 10**6, 10**6)
+    return min(Fraction(one["execution"]), Fraction(one["cpu_user"] * 10**6, share))
+
+
+measured = st.builds(
+    row,
+    start=st.sampled_from(["warm", "cold"]),
+    execution=st.integers(0, 3 * S),
+    initialization=st.integers(0, 3 * S),
+    allocated_cpu=st.sampled_from([0, 100_000, 300_000, 10**6, 1_800_000]),
+    allocated_memory=st.sampled_from([128 * MB, GB]),
+    cpu_user=st.integers(0, 3 * S),
+    memory_avg=st.integers(0, 2 * GB),
+)
+
+
+@few
+@given(st.lists(measured, min_size=20, max_size=60))
+def test_each_part_is_what_its_definition_says(some: list[dict[str, Any]]) -> None:
+    """SIM charges for what was allocated; with Google's time, row by row in plain Python."""
+    time = get("gcp-run-request").time.model_dump() | {"minimum": "250 ms", "source": "pricing"}
+    tariff = changed("sim", time=time, id="sim-turnaround")
+    (found,) = decompositions(table(some), [tariff])
+    expected = dict.fromkeys(PARTS, Fraction(0))
+    prices = Fraction("0.000024") / 10**15, Fraction("0.0000025") / (GB * S)
+    for one in some:
+        run, ran = one["execution"], busy(one)
+        for price, size, used in (
+            (prices[0], one["allocated_cpu"], None),
+            (prices[1], one["allocated_memory"], one["memory_avg"]),
+        ):
+            use = one["cpu_user"] * 10**6 if used is None else used * run
+            use_while_busy = use if used is None else used * ran
+            use_while_idle = 0 if used is None else used * (run - ran)
+            stepped = -(-(run + one["initialization"]) // (100 * MS)) * 100 * MS
+            expected["use"] += price * use
+            expected["over_allocation"] += price * (size * ran - use_while_busy)
+            expected["idle"] += price * (size * (run - ran) - use_while_idle)
+            expected["initialization"] += price * size * one["initialization"]
+            expected["rounding"] += price * size * (stepped - run - one["initialization"])
+            expected["minimum"] += price * size * (max(stepped, 250 * MS) - stepped)
+    assert dict(found.parts) == expected
+
+
+def one_part(tariff: str | Tariff, **values: Any) -> Decomposition:
+    (found,) = decompositions(table([row(**values)]), [tariff])
+    return found
+
+
+def test_a_throttled_function_is_busy_while_it_runs_at_its_share() -> None:
+    """0.3 vCPU for 1 s with 0.3 s of CPU time: nothing is idle, nothing over-allocated."""
+    found = one_part("sim", allocated_cpu=300_000, cpu_user=3 * S // 10, memory_avg=GB).parts
+    assert found["idle"] == found["over_allocation"] == 0
+    assert found["use"] == Fraction("0.000024") * Fraction(3, 10) + Fraction("0.0000025")
+
+
+def test_what_was_not_measured_is_not_guessed() -> None:
+    found = one_part("sim", cpu_user=None, cpu_system=None, memory_avg=None)
+    assert found.total == found.parts["unmeasured"] == Fraction("0.0000265")
+    half = one_part("sim", cpu_user=None, cpu_system=None)
+    assert half.parts["use"] == Fraction("0.0000025") / 2
+    assert half.parts["unmeasured"] == Fraction("0.0000025") / 2 + Fraction("0.000024")
+
+
+def test_use_beyond_the_size_is_negative_over_allocation() -> None:
+    found = one_part("sim", cpu_user=2 * S, memory_avg=GB).parts
+    assert found["over_allocation"] == -Fraction("0.000024")
+    assert found["use"] == 2 * Fraction("0.000024") + Fraction("0.0000025")
+
+
+def test_what_was_lent_is_a_credit() -> None:
+    """Half of a reserved vCPU used, a quarter of a second borrowed, a tenth lent."""
+    lender = npfu()
+    found = one_part(
+        lender,
+        reserved_cpu=500_000,
+        borrowed_cpu_time=S // 4,
+        lent_cpu_time=S // 10,
+        lent_memory_avg=GB // 8,
+        preemptible=False,
+        memory_avg=GB,
+    ).parts
+    price, spot, memory = Fraction("0.000024"), Fraction("0.0000007"), Fraction("0.0000025")
+    assert found["credit"] == -spot / 10 - spot / 8
+    assert found["use"] == price / 4 + spot / 4 + memory
+    # Busy half a second: a quarter vCPU-second reserved meanwhile, a quarter used of it.
+    assert found["over_allocation"] == 0
+    assert found["idle"] == price / 4
+
+
+def test_a_cap_takes_off_in_the_minimum() -> None:
+    found = one_part("azure-consumption", memory_avg=2 * GB).parts
+    assert found["minimum"] == -Fraction("0.000016") / 2
+    assert found["use"] == 2 * Fraction("0.000016")
+
+
+@given(st.lists(st.fractions(), min_size=1, max_size=9))
+def test_printed_parts_sum_to_what_is_printed(values: list[Fraction]) -> None:
+    parts, total = usd_parts({str(place): value for place, value in enumerate(values)})
+    assert sum(Fraction(value) for value in parts.values()) == Fraction(total)
+    assert abs(Fraction(total) - sum(values)) <= Fraction(1, 2 * 10**18)
+    for place, value in enumerate(values):
+        assert abs(Fraction(parts[str(place)]) - value) <= Fraction(len(values) + 2, 10**18)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("decompose") / "invocations.parquet"
+    some = [row(function="f"), row(function="g", memory_avg=None), row(outcome="throttled")]
+    pq.write_table(table(some), path)
+    return path
+
+
+def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = ["cost", "decompose", str(file), "-t", "aws-lambda-x86", "-t", "spfu"]
+    done = CliRunner().invoke(
+        build(), [*arguments, "--json", "--by", "function", "--report", str(page)]
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [(one["tariff"], one["function"]) for one in found] == [
+        *(("aws-lambda-x86", name) for name in "fg"),
+        *(("spfu", name) for name in "fg"),
+    ]
+    for one in found:
+        if one["rows"]:
+            parts = sum(Decimal(one[f"{part}_usd"]) for part in PARTS)
+            assert parts == Decimal(one["cost_usd"])
+    assert found[3]["rows"] == 0
+    assert found[3]["cost_usd"] is None
+    assert "over-allocation" in page.read_text(encoding="utf-8")
+    shown = CliRunner().invoke(build(), arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "USD a million" in shown.output
+    assert "spfu: 1 of 3 rows are in the bill" in shown.output

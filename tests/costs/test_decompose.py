@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from uncia.cli import build
 from uncia.costs.amounts import usd_parts
 from uncia.costs.decompose import PARTS, Decomposition, decompositions, frame
-from uncia.tariffs import Tariff, bill, billable, get
+from uncia.tariffs import FitRule, Tariff, bill, billable, get
 
 few = settings(max_examples=2, deadline=None)
 
@@ -94,6 +94,33 @@ def test_the_parts_sum_to_the_bill(some: list[dict[str, Any]]) -> None:
         assert record["cost_usd"] == line.cost_usd
         if line.rows:
             assert sum(record[f"{part}_usd"] for part in PARTS) == line.cost_usd
+
+
+@pytest.mark.parametrize("fit", ["used-peak", "paper"])
+def test_the_parts_sum_to_the_bill_of_every_fit(fit: FitRule) -> None:
+    chosen = ["aws-lambda-x86", "gcp-run-request", "azure-consumption"]
+    some = [
+        row(
+            function="fg"[number % 2],
+            start="cold",
+            initialization=number * MS,
+            execution=(number + 1) * 7 * MS,
+            allocated_cpu=[300_000, 10**6, 1_800_000][number % 3],
+            allocated_memory=[128 * MB, GB, 2 * GB][number % 3],
+            cpu_user=number * MS,
+            memory_avg=number * 40 * MB,
+        )
+        for number in range(24)
+    ]
+    for line, one in zip(
+        bill(table(some), chosen, fit=fit),
+        decompositions(table(some), chosen, fit=fit),
+        strict=True,
+    ):
+        assert (one.tariff, one.rows, one.fit) == (line.tariff, line.rows, line.fit)
+        assert one.total == line.exact_cost
+        # The time in which a row was busy is that of the allocation it had, whatever the fit.
+        assert (one.parts["idle"] > 0) == (one.tariff != "azure-consumption")
 
 
 def _tariff(name: str) -> Tariff:

@@ -33,7 +33,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.costs.amounts import usd_parts
-from uncia.costs.quantities import LEVELS, ChargeSums, Collector, Level, TariffSums, busy_factor
+from uncia.costs.quantities import (
+    LEVELS,
+    ChargeSums,
+    Collector,
+    Level,
+    TariffSums,
+    busy_factor,
+    observing,
+    size_of,
+)
 from uncia.tariffs import Tariff, catalogue
 from uncia.units import MICRO_PER_VCPU
 
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from uncia.backends import Backend, Source
+    from uncia.tariffs import FitRule
 
 PARTS: Final = (
     "use",
@@ -63,6 +73,7 @@ class Decomposition:
     Attributes:
         tariff: id of the tariff.
         group: values of the grouping columns.
+        fit: how rows got their sizes, in words.
         rows: rows that were priced, as in `uncia.tariffs.bill`.
         total_rows: all rows of the group.
         parts: dollars by name of the part (`PARTS`), exactly.
@@ -70,6 +81,7 @@ class Decomposition:
 
     tariff: str
     group: Mapping[str, str | None]
+    fit: str
     rows: int
     total_rows: int
     parts: Mapping[str, Fraction]
@@ -85,6 +97,7 @@ def decompose(
     tariffs: Sequence[str | Path | Tariff] | None = None,
     *,
     group_by: Sequence[str] = (),
+    fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> pd.DataFrame:
     """Each tariff's bill of an invocation table, in parts.
@@ -93,18 +106,20 @@ def decompose(
         source: as `uncia.tariffs.bill` takes it.
         tariffs: ids, files or tariffs; by default all that bill by request.
         group_by: text columns; each combination of their values is billed apart.
+        fit: how rows get their sizes, as in `uncia.tariffs.bill`.
         backend: where the sums are computed; by default a DuckDB of its own.
 
     Returns:
-        A row for each tariff and group: ``tariff``, the grouping columns, ``total_rows``, ``rows``
-        (priced), ``<part>_usd`` for each of `PARTS` and their sum ``cost_usd`` (Decimal, 18
-        decimals; the parts sum to it exactly, see `uncia.costs.amounts.usd_parts`), and
+        A row for each tariff and group: ``tariff``, the grouping columns, ``fit``, ``total_rows``,
+        ``rows`` (priced), ``<part>_usd`` for each of `PARTS` and their sum ``cost_usd`` (Decimal,
+        18 decimals; the parts sum to it exactly, see `uncia.costs.amounts.usd_parts`), and
         ``<part>_share`` of the cost (float). Amounts are None where no row was priced.
 
     Raises:
         UnciaError: a table or tariff cannot be read, or a column is missing or not exact.
     """
-    return frame(decompositions(source, tariffs, group_by, backend=backend), group_by)
+    found = decompositions(source, tariffs, group_by, fit=fit, backend=backend)
+    return frame(found, group_by)
 
 
 def frame(found: Sequence[Decomposition], group_by: Sequence[str] = ()) -> pd.DataFrame:
@@ -118,7 +133,7 @@ def frame(found: Sequence[Decomposition], group_by: Sequence[str] = ()) -> pd.Da
 def columns(group_by: Sequence[str] = ()) -> list[str]:
     """The columns of `decompose`."""
     return [
-        *("tariff", *group_by, "total_rows", "rows"),
+        *("tariff", *group_by, "fit", "total_rows", "rows"),
         *(f"{part}_usd" for part in PARTS),
         "cost_usd",
         *(f"{part}_share" for part in PARTS),
@@ -130,6 +145,7 @@ def decompositions(
     tariffs: Sequence[str | Path | Tariff] | None = None,
     group_by: Sequence[str] = (),
     *,
+    fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> list[Decomposition]:
     """As `decompose`, with the parts as fractions.
@@ -141,9 +157,12 @@ def decompositions(
         from uncia.backends import connect
 
         with connect() as own:
-            return decompositions(source, tariffs, group_by, backend=own)
-    chosen = catalogue.resolve(tariffs)
-    collector = Collector(backend.table(source), group_by)
+            return decompositions(source, tariffs, group_by, fit=fit, backend=own)
+    from uncia.tariffs.rules import fitted
+
+    table = observing(backend.table(source))
+    table, chosen, rules = fitted(table, catalogue.resolve(tariffs), fit, backend)
+    collector = Collector(table, group_by)
     asked = [collector.tariff(tariff, f"t{place}_") for place, tariff in enumerate(chosen)]
     cells = [_integers(cell) for cell in backend.collect(collector.cells()).to_pylist()]
     groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
@@ -153,14 +172,15 @@ def decompositions(
         groups.setdefault((), [])
     ordered = sorted(groups, key=lambda key: [(value is None, str(value)) for value in key])
     return [
-        _of(sums, collector, dict(zip(group_by, key, strict=True)), groups[key])
-        for sums in asked
+        _of(sums, rule, collector, dict(zip(group_by, key, strict=True)), groups[key])
+        for sums, rule in zip(asked, rules, strict=True)
         for key in ordered
     ]
 
 
 def _of(
     sums: TariffSums,
+    rule: str,
     collector: Collector,
     group: Mapping[str, str | None],
     cells: Sequence[Mapping[str, Any]],
@@ -178,7 +198,8 @@ def _of(
         for part, quantity in found.items():
             parts[part] += price * quantity
     parts["fee"] += Fraction(sums.tariff.fee.price or 0) * rows
-    return Decomposition(sums.tariff.id, group, rows, sum(cell["n"] for cell in cells), parts)
+    total_rows = sum(cell["n"] for cell in cells)
+    return Decomposition(sums.tariff.id, group, rule, rows, total_rows, parts)
 
 
 def _applies(sums: ChargeSums, cell: Mapping[str, Any]) -> bool:
@@ -203,9 +224,9 @@ def _quantities(
             "minimum": -parts["minimum"],
         }
     unit = 1 if charge.is_rate else MICRO_PER_VCPU
-    held = cell[sums.over_execution] * unit
+    held: Fraction | int = cell[sums.over_execution] * unit
     if sums.size is not None:
-        held *= cell[sums.size]
+        held *= size_of(sums, cell)
     parts["initialization"] = level["plain"] - held
     if charge.basis not in ("allocated", "reserved"):
         parts["use"] = held
@@ -216,14 +237,14 @@ def _quantities(
     return parts
 
 
-def _levels(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[Level, int]:
+def _levels(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[Level, Fraction | int]:
     """The whole of a charge: as it was, with granularities, with minimums and caps too."""
     totals = {level: int(cell[sums.levels[level]]) for level in LEVELS}
     charge = sums.charge
     if sums.size is None:
         unit = 1 if charge.is_rate else MICRO_PER_VCPU
         return {level: total * unit for level, total in totals.items()}
-    plain = int(cell[sums.size])
+    plain = size_of(sums, cell)
     step, least, most = (charge.limit(name) for name in ("granularity", "minimum", "maximum"))
     stepped = plain if step is None else -(-plain // step) * step
     billed = stepped if least is None else max(stepped, least)
@@ -236,7 +257,7 @@ def _levels(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[Level, int]:
 
 
 def _cpu(
-    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], held: int
+    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], held: Fraction | int
 ) -> dict[str, Fraction | int]:
     reserved = sums.charge.basis == "reserved"
     if cell["no_cpu_time"] or (reserved and cell["no_borrowed_cpu_time"]):
@@ -246,14 +267,14 @@ def _cpu(
         use -= cell[collector.borrowed] * MICRO_PER_VCPU
     running: Fraction | int = held
     if cell["partly"] and sums.size is not None:
-        running = cell[sums.size] * cell[collector.cpu_time] * busy_factor(cell)
+        running = size_of(sums, cell) * cell[collector.cpu_time] * busy_factor(cell)
     elif cell["partly"] and sums.over_cpu_time is not None:
         running = cell[sums.over_cpu_time] * busy_factor(cell)
     return {"use": use, "over_allocation": running - use, "idle": held - running}
 
 
 def _memory(
-    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], held: int
+    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], held: Fraction | int
 ) -> dict[str, Fraction | int]:
     if cell["no_memory_avg"]:
         return {"unmeasured": held}
@@ -262,7 +283,7 @@ def _memory(
         return {"use": use, "unmeasured": held - use}
     over: Fraction | int = held - use
     if cell["partly"] and sums.size is not None:
-        size, factor = cell[sums.size], busy_factor(cell)
+        size, factor = size_of(sums, cell), busy_factor(cell)
         over = (size * cell[collector.cpu_time] - cell[collector.memory_cpu_time]) * factor
     return {"use": use, "over_allocation": over, "idle": held - use - over}
 
@@ -279,6 +300,7 @@ def _record(one: Decomposition, group_by: Sequence[str]) -> dict[str, Any]:
     record: dict[str, Any] = {
         "tariff": one.tariff,
         **{name: one.group[name] for name in group_by},
+        "fit": one.fit,
         "total_rows": one.total_rows,
         "rows": one.rows,
     }

@@ -19,7 +19,7 @@ from ibis.expr import types as ir
 from uncia.tariffs.cells import PRICED, prepare
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
-from uncia.tariffs.fit import fit
+from uncia.tariffs.fit import Fit, fit
 from uncia.tariffs.model import Charge, Tariff
 from uncia.tariffs.sizes import Fixed, Observed
 from uncia.units import MICRO_PER_VCPU
@@ -37,6 +37,7 @@ _MEASURED: Final[Mapping[tuple[str, str], str]] = {
     ("memory", "used"): "memory_avg",
     ("memory", "lent"): "lent_memory_avg",
 }
+_OBSERVED: Final = "observed_allocated_cpu"
 _ALWAYS_ASKED: Final = ("cpu_time", "memory_avg")
 
 
@@ -47,6 +48,7 @@ class ChargeSums:
     Attributes:
         charge: the charge; its price is known and not zero.
         size: the fitted amount, of an allocated charge; else None.
+        scale: how many units of the fitted amount make a micro-vCPU or a byte.
         needs: observed columns that the fitted amount cannot be known without.
         levels: the sum at each level: of the billable time, for an allocated charge; of amount x
             time or of the amount itself, for others.
@@ -56,6 +58,7 @@ class ChargeSums:
 
     charge: Charge
     size: str | None
+    scale: int
     needs: tuple[str, ...]
     levels: Mapping[Level, str]
     over_execution: str
@@ -94,21 +97,39 @@ def measured(charge: Charge) -> str:
     return _MEASURED[(charge.resource, charge.basis)]
 
 
+def size_of(sums: ChargeSums, cell: Mapping[str, Any]) -> Fraction | int:
+    """The fitted amount of a cell: micro-vCPU or bytes."""
+    value = int(cell[sums.size or ""])
+    return value if sums.scale == 1 else Fraction(value, sums.scale)
+
+
 def busy_factor(cell: Mapping[str, Any]) -> Fraction:
     """How many ns the allocation runs for a ns of CPU time, where that is less than the execution.
 
     A function that is held to 0.3 vCPU runs for 1/0.3 of its CPU time. Above one vCPU, and where
     the allocation is null or 0, it is the CPU time as it is.
     """
-    allocated = cell["v_allocated_cpu"]
-    return Fraction(MICRO_PER_VCPU, min(allocated or MICRO_PER_VCPU, MICRO_PER_VCPU))
+    return Fraction(MICRO_PER_VCPU, cell["share"])
+
+
+def observing(table: ir.Table) -> ir.Table:
+    """The table with its allocated vCPU kept aside, as fits may put another in its place."""
+    known = "allocated_cpu" in table.columns and table.schema()["allocated_cpu"].is_integer()
+    seen = table["allocated_cpu"].cast("int64") if known else ibis.null("int64")
+    return table.mutate(**{_OBSERVED: seen})
 
 
 class Collector:
-    """Collects the sums that tariffs ask for, and makes the expression of the cells."""
+    """Collects the sums that tariffs ask for, and makes the expression of the cells.
+
+    Args:
+        table: of `observing`, perhaps with other allocations since.
+        group_by: columns that keep rows apart.
+    """
 
     def __init__(self, table: ir.Table, group_by: Sequence[str]) -> None:
-        prepared = prepare(table, group_by)
+        prepared = prepare(table, [*group_by, _OBSERVED])
+        prepared = prepared.mutate(share=_share(prepared[f"g_{_OBSERVED}"]))
         prepared = prepared.mutate(partly=_partly(prepared))
         self._rows = Columns(prepared)
         self._sums: dict[str, Col] = {}
@@ -116,7 +137,7 @@ class Collector:
         self._keys = [
             *(f"g_{name}" for name in group_by),
             *("v_allocated_cpu", "v_allocated_memory"),
-            *("common", "unknown_start", "preemptible", "partly"),
+            *("common", "unknown_start", "preemptible", "share", "partly"),
         ]
         for name in _ALWAYS_ASKED:
             self._gap(name)
@@ -169,10 +190,12 @@ class Collector:
     ) -> ChargeSums:
         name = f"{prefix}{charge.resource}"
         self._sizes[name] = (tariff, charge.resource)
+        fitted = _fit(tariff)
         return ChargeSums(
             charge,
             name,
-            _needs(tariff, charge),
+            fitted.scale,
+            fitted.cpu_needs if charge.resource == "cpu" else fitted.memory_needs,
             {level: self._sum(times[level]) for level in LEVELS},
             self.execution,
             None,
@@ -206,6 +229,7 @@ class Collector:
         return ChargeSums(
             charge,
             None,
+            1,
             (),
             {level: self._sum(column) for level, column in levels.items()},
             self._sum(over_execution),
@@ -262,22 +286,23 @@ class Collector:
             )
 
 
-def _needs(tariff: Tariff, charge: Charge) -> tuple[str, ...]:
-    """The observed columns without which an allocated amount is not known."""
-    # The fit says it, whatever the table; the columns stand for those of the cells.
+def _fit(tariff: Tariff) -> Fit:
+    """What a tariff's fit needs, whatever the table."""
     columns = Columns(ibis.table({"cpu": "int64", "memory": "int64"}, name="sizes"))
-    fitted = fit(tariff.sizes, columns, columns.base("cpu"), columns.base("memory"))
-    return fitted.cpu_needs if charge.resource == "cpu" else fitted.memory_needs
+    return fit(tariff.sizes, columns, columns.base("cpu"), columns.base("memory"))
+
+
+def _share(observed: Any) -> Any:
+    """The part of a vCPU that a thread has, micro-vCPU."""
+    one = integer(MICRO_PER_VCPU)
+    part = (observed > integer(0)) & (observed < one)
+    return ibis.ifelse(part.fill_null(False), observed, one)
 
 
 def _partly(prepared: ir.Table) -> Any:
     """Whether the CPU time, at the allocation of the row, takes less than the execution."""
-    one = integer(MICRO_PER_VCPU)
-    seen = prepared["v_allocated_cpu"]
-    whole = seen.isnull() | (seen > one) | (seen == integer(0))
-    share = ibis.ifelse(whole, one, seen)
-    used = product(prepared["v_cpu_time"], one)
-    return (used < product(prepared["v_execution"], share)).fill_null(False)
+    used = product(prepared["v_cpu_time"], integer(MICRO_PER_VCPU))
+    return (used < product(prepared["v_execution"], prepared["share"])).fill_null(False)
 
 
 def _sum(value: Any) -> Any:

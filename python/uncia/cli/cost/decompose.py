@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import typer
 
 from uncia.cli.cost.options import (
     AsJson,
     EngineName,
+    Fit,
     Master,
     MemoryLimit,
     ReportFile,
@@ -22,6 +23,8 @@ from uncia.cli.cost.options import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from uncia.tariffs import FitRule
 
 _ALL: Final[list[str]] = []
 _HEADINGS: Final = {
@@ -53,6 +56,7 @@ def register(app: typer.Typer) -> None:
         table: Tables,
         tariff: TariffIds = _ALL,
         by: list[By] = typer.Option([], "--by", help="Decompose the bill of each apart."),
+        fit: Fit = "allocated",
         engine: EngineName = "duckdb",
         master: Master = None,
         memory_limit: MemoryLimit = None,
@@ -65,7 +69,13 @@ def register(app: typer.Typer) -> None:
 
         groups = list(dict.fromkeys(str(one) for one in by))
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
-            frame = compute(one_or_many(table), tariff or None, group_by=groups, backend=backend)
+            frame = compute(
+                one_or_many(table),
+                tariff or None,
+                group_by=groups,
+                fit=rule(fit),
+                backend=backend,
+            )
         if report is not None:
             from uncia.report.cost.decompose import section
 
@@ -87,6 +97,18 @@ def register(app: typer.Typer) -> None:
             | _HEADINGS,
             notes=[*notes(frame), "Parts in USD a million rows; they sum to the bill."],
         )
+
+
+def rule(fit: str) -> FitRule:
+    """The fit of that name.
+
+    Raises:
+        UnciaError: there is none.
+    """
+    from uncia.tariffs.compare import check
+
+    check(fit)
+    return cast("FitRule", fit)
 
 
 def per_million(frame: pd.DataFrame, group_by: list[str]) -> pd.DataFrame:

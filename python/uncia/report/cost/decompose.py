@@ -27,7 +27,7 @@ _MOST_BARS: Final = 200  # x 9 parts: below the points that a mark may have
 
 def section(frame: pd.DataFrame) -> Section:
     """Table and chart of what `uncia.costs.decompose.decompose` returns."""
-    groups = list(frame.columns[1 : list(frame.columns).index("total_rows")])
+    groups = list(frame.columns[1 : list(frame.columns).index("fit")])
     shown = frame[[cost is not None for cost in frame["cost_usd"]]]
     bars = []
     for _, row in shown.head(_MOST_BARS).iterrows():

@@ -1,0 +1,304 @@
+"""Cold starts, and the requests that each started instance then served.
+
+Cold starts are the rows of the instances table; without one, the requests that waited for a start
+and say how long (``start`` cold or restored, ``initialization`` known) stand for them: the start
+then began ``initialization`` before the handler did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import ibis
+from ibis.expr import types as ir
+
+from uncia.errors import UnciaError
+from uncia.tariffs.cells import MAX_CPU, MAX_MEMORY, MAX_TIME
+from uncia.tariffs.exact import integer, product
+
+if TYPE_CHECKING:
+    from uncia.backends import Backend
+
+Match = Literal["ordered", "paper"]
+
+MATCHED: Final = 0
+UNMATCHED: Final[dict[int, str]] = {
+    1: "the instance has no name",
+    2: "its start or initialization is not known",
+    3: "its initialization is negative or absurd",
+    4: "no request of its instance",
+    5: "requests of its instance only before it or after the next start",
+}
+"""Why no request is matched to a cold start, by code."""
+
+_KEYS: Final = ("run", "platform", "instance")
+_FIRST_WITHOUT_REQUESTS: Final = 4
+_COLD: Final = ("cold", "restored")
+
+
+def from_instances(table: ir.Table) -> ir.Table:
+    """The cold starts of an instances table.
+
+    Returns:
+        An expression with the columns ``run`` and ``platform`` (text, never null), ``instance``,
+        ``began``, ``initialization`` (ns), ``cpu`` (micro-vCPU), ``memory`` (bytes), ``reason``.
+
+    Raises:
+        UnciaError: a column that is needed is not there.
+    """
+    _require(table, ("instance", "started", "initialized"), "instances")
+    began, ready = table["started"].cast("int64"), table["initialized"].cast("int64")
+    return _starts(table, began, ready - began)
+
+
+def from_requests(table: ir.Table) -> ir.Table:
+    """The cold starts that requests waited for; as `from_instances`.
+
+    Raises:
+        UnciaError: a column that is needed is not there.
+    """
+    _require(table, ("instance", "started", "start", "initialization"), "invocations")
+    cold = table.filter(
+        table["start"].cast("string").isin(_COLD).fill_null(False)
+        | table["initialization"].cast("int64").notnull()
+    )
+    initialization = cold["initialization"].cast("int64")
+    return _starts(cold, cold["started"].cast("int64") - initialization, initialization)
+
+
+def requests(table: ir.Table) -> ir.Table:
+    """The requests that ran: ``run``, ``platform``, ``instance``, ``started``, ``execution``.
+
+    Raises:
+        UnciaError: a column that is needed is not there.
+    """
+    _require(table, ("instance", "started", "execution"), "invocations")
+    execution = table["execution"].cast("int64")
+    ran = (execution >= integer(0)) & (execution <= integer(MAX_TIME))
+    return table.filter(ran & table["instance"].notnull()).select(
+        run=_text(table, "run"),
+        platform=_text(table, "platform"),
+        instance=table["instance"].cast("string"),
+        started=table["started"].cast("int64"),
+        execution=execution,
+    )
+
+
+def matched(starts: ir.Table, ran: ir.Table, match: Match) -> ir.Table:
+    """The cold starts, each with the requests that its instance then served.
+
+    ``ordered``: a request belongs to the last start of its run, platform and instance that began no
+    later than the request's handler. The bound is where the start began, not where it ended, as the
+    two are written down by different clocks; a request cannot run in between. ``paper``: all
+    requests of an instance of that name, on whatever platform and at whatever time, as in the
+    published analysis; then several starts of one instance share the same requests.
+
+    Args:
+        starts: of `from_instances` or `from_requests`.
+        ran: of `requests`.
+        match: which of the two.
+
+    Returns:
+        The columns of `starts`, and ``n`` (requests matched), ``execution`` (their sum, ns,
+        DECIMAL(38, 0)), ``first`` (the earliest ``started`` of them) and ``reason`` (0: matched).
+    """
+    # The order tells all starts apart that differ, so that a second evaluation numbers them alike.
+    order = (*_KEYS, "began", "initialization", "cpu", "memory")
+    numbered = starts.mutate(id=ibis.row_number().over(order_by=[starts[one] for one in order]))
+    following = ibis.window(group_by=list(_KEYS), order_by=["began", "initialization", "id"])
+    numbered = numbered.mutate(next=numbered["began"].lead().over(following))
+    sums = _paper(numbered, ran) if match == "paper" else _ordered(numbered, ran)
+    joined = numbered.left_join(sums, numbered["id"] == sums["of"])
+    total, n = joined["of_instance"].fill_null(0), joined["n"].fill_null(0)
+    reason = ibis.cases(
+        (joined["reason"] != MATCHED, joined["reason"]),
+        (total == 0, _FIRST_WITHOUT_REQUESTS),
+        (n == 0, _FIRST_WITHOUT_REQUESTS + 1),
+        else_=MATCHED,
+    ).cast("int16")
+    return joined.select(
+        *(*_KEYS, "began", "initialization", "cpu", "memory"),
+        n=n.cast("int64"),
+        execution=joined["execution"],
+        first=joined["first"],
+        reason=reason,
+    )
+
+
+def waiting(table: ir.Table, served: ir.Table) -> ir.Table:
+    """The rows of the first request of each matched start, with its initialization.
+
+    Args:
+        table: the invocation table.
+        served: of `matched`, in order.
+    """
+    firsts = served.filter(served["reason"] == MATCHED).select(
+        **{f"of_{one}": served[one] for one in _KEYS},
+        of_first=served["first"],
+        of_initialization=served["initialization"],
+    )
+    execution = table["execution"].cast("int64")
+    ran = (execution >= integer(0)) & (execution <= integer(MAX_TIME))
+    rows = table.filter(ran)
+    rows = rows.mutate(
+        of_run=_text(rows, "run"),
+        of_platform=_text(rows, "platform"),
+        of_instance=rows["instance"].cast("string"),
+    )
+    joined = rows.inner_join(
+        firsts,
+        [
+            *(rows[f"of_{one}"] == firsts[f"of_{one}"] for one in _KEYS),
+            rows["started"].cast("int64") == firsts["of_first"],
+        ],
+    )
+    # Of requests that began in the same ns, the shortest; then by what tells rows apart.
+    by = [name for name in ("execution", "invocation", "request_id") if name in table.columns]
+    place = ibis.row_number().over(
+        group_by=[*(f"of_{one}" for one in _KEYS), "of_first"], order_by=by
+    )
+    first = joined.mutate(of_place=place)
+    first = first.filter(first["of_place"] == 0)
+    changed = first.mutate(
+        initialization=first["of_initialization"], start=ibis.literal("cold").cast("string")
+    )
+    return changed.select(*dict.fromkeys((*table.columns, "initialization", "start")))
+
+
+def waited(table: ir.Table) -> ir.Table:
+    """The rows that waited for a start and say how long."""
+    if "initialization" not in table.columns:
+        return table.limit(0)
+    return table.filter(table["initialization"].cast("int64").notnull())
+
+
+def hold(expression: ir.Table, backend: Backend) -> ir.Table:
+    """An expression computed once and kept by the engine, for several answers.
+
+    Raises:
+        UnciaError: it cannot be computed.
+    """
+    try:
+        return expression.cache()
+    except Exception as error:
+        raise UnciaError(
+            f"{backend.name} cannot compute this: {error}",
+            "If the memory does not suffice, give more with --memory-limit.",
+        ) from error
+
+
+def _ordered(starts: ir.Table, ran: ir.Table) -> ir.Table:
+    pairs = starts.inner_join(ran, [starts[one] == ran[one] for one in _KEYS]).select(
+        of=starts["id"],
+        usable=starts["reason"] == MATCHED,
+        began=starts["began"],
+        next=starts["next"],
+        started=ran["started"],
+        execution=ran["execution"],
+    )
+    inside = pairs["usable"] & (pairs["started"] >= pairs["began"])
+    inside = inside & (pairs["next"].isnull() | (pairs["started"] < pairs["next"]))
+    inside = inside.fill_null(False)
+    return pairs.mutate(inside=inside).pipe(_served)
+
+
+def _paper(starts: ir.Table, ran: ir.Table) -> ir.Table:
+    # Requests are summed by instance before they meet its starts, which may be many.
+    of = ran.group_by("instance").aggregate(
+        of_instance=lambda t: t.count(),
+        n=lambda t: t.count(),
+        execution=lambda t: _total(t["execution"]),
+        first=lambda t: t["started"].min(),
+    )
+    named = starts.filter(starts["instance"].notnull())
+    return named.inner_join(of, named["instance"] == of["instance"]).select(
+        of=named["id"],
+        of_instance=of["of_instance"],
+        n=of["n"],
+        execution=of["execution"],
+        first=of["first"],
+    )
+
+
+def _served(pairs: ir.Table) -> ir.Table:
+    def only(t: ir.Table, name: str) -> Any:
+        return ibis.ifelse(t["inside"], t[name], ibis.null("int64"))
+
+    return pairs.group_by("of").aggregate(
+        of_instance=lambda t: t.count(),
+        n=lambda t: t["inside"].sum(),
+        execution=lambda t: _total(only(t, "execution")),
+        first=lambda t: only(t, "started").min(),
+    )
+
+
+def _total(value: Any) -> Any:
+    return value.cast("decimal(18, 0)").sum().cast("decimal(38, 0)")
+
+
+def resources(served: ir.Table) -> ir.Table:
+    """The matched starts with what initialization and execution held: allocation x time.
+
+    Returns:
+        ``cpu_initialization``, ``cpu_execution``, ``cpu_difference`` (execution less
+        initialization, micro-vCPU x ns) and the same of ``memory`` (bytes x ns), DECIMAL(38, 0);
+        null where the allocation is not known.
+    """
+    kept = served.filter(served["reason"] == MATCHED)
+    columns: dict[str, Any] = {}
+    for name in ("cpu", "memory"):
+        columns[f"{name}_initialization"] = product(kept["initialization"], kept[name])
+        columns[f"{name}_execution"] = product(kept["execution"], kept[name])
+    amounts = kept.select(**columns)
+    return amounts.mutate(
+        **{
+            f"{name}_difference": (
+                amounts[f"{name}_execution"] - amounts[f"{name}_initialization"]
+            ).cast("decimal(38, 0)")
+            for name in ("cpu", "memory")
+        }
+    )
+
+
+def _starts(table: ir.Table, began: Any, initialization: Any) -> ir.Table:
+    absurd = (initialization < integer(0)) | (initialization > integer(MAX_TIME))
+    reason = ibis.cases(
+        (table["instance"].isnull(), 1),
+        ((began.isnull() | initialization.isnull()), 2),
+        (absurd, 3),
+        else_=MATCHED,
+    ).cast("int16")
+    return table.select(
+        run=_text(table, "run"),
+        platform=_text(table, "platform"),
+        instance=table["instance"].cast("string"),
+        began=began,
+        initialization=initialization,
+        cpu=_believed(table, "allocated_cpu", MAX_CPU),
+        memory=_believed(table, "allocated_memory", MAX_MEMORY),
+        reason=reason,
+    )
+
+
+def _believed(table: ir.Table, name: str, most: int) -> Any:
+    """An allocation; null where it is not there or absurd."""
+    if name not in table.columns or not table.schema()[name].is_integer():
+        return ibis.null("int64")
+    value = table[name].cast("int64")
+    return ibis.ifelse((value >= integer(0)) & (value <= integer(most)), value, ibis.null("int64"))
+
+
+def _text(table: ir.Table, name: str) -> Any:
+    # Rows of no run or platform are of one, so that they match one another.
+    if name not in table.columns:
+        return ibis.literal("").cast("string")
+    return table[name].cast("string").fill_null("")
+
+
+def _require(table: ir.Table, names: tuple[str, ...], kind: str) -> None:
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise UnciaError(
+            f"the {kind} table has no column {' and no '.join(missing)}, so cold starts cannot be"
+            " matched to requests"
+        )

@@ -218,9 +218,11 @@ def kept(one: dict[str, Any], fit: str) -> bool:
     """Whether a row is comparable, written out once more."""
     if not priceable(one) or not one["cpu_user"] or one["memory_avg"] is None:
         return False
-    if fit != "paper":
-        return True
     sizes = one["allocated_cpu"], one["allocated_memory"]
+    if fit == "allocated":
+        return sizes[1] is not None
+    if fit == "used-peak":
+        return True
     return None not in sizes and sizes[1] <= 10_240 * MB
 
 
@@ -289,7 +291,7 @@ def test_without_allocations_nothing_has_a_ratio() -> None:
     assert none.unpriced == {"allocated_memory is null": 2}
 
 
-@pytest.mark.parametrize("fit", ["allocated", "paper"])
+@pytest.mark.parametrize("fit", ["allocated", "used-peak", "paper"])
 def test_comparable_and_left_out_divide_the_table(fit: str) -> None:
     rows = some_rows(3, 500)
     whole = ibis.memtable(table(rows))
@@ -318,7 +320,7 @@ def test_each_row_is_left_out_for_its_first_reason() -> None:
     found = left_out(ibis.memtable(data), "paper").to_pyarrow()
     assert found["reason"].to_pylist() == list(cases)
     assert found["rows"].to_pylist() == [1] * len(cases)
-    plain = left_out(ibis.memtable(data)).to_pyarrow()["reason"].to_pylist()
+    plain = left_out(ibis.memtable(data), "used-peak").to_pyarrow()["reason"].to_pylist()
     assert plain == list(cases)[:6]
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from uncia.tariffs import comparable, left_out
-from uncia.tariffs.cells import PRICED, prepare
-from uncia.tariffs.exact import integer
-from uncia.tariffs.published import MAX_MEMORY
+from uncia.tariffs.cells import prepare
+from uncia.tariffs.compare import stays
 
 if TYPE_CHECKING:
     from ibis.expr import types as ir
@@ -75,13 +74,4 @@ def prepared(table: ir.Table, fit: FitRule) -> ir.Table:
         UnciaError: a column is missing or not of whole numbers.
     """
     rows = prepare(table, ())
-    kept = (
-        (rows["common"] == PRICED)
-        & (rows["v_cpu_time"] > 0).fill_null(False)
-        & rows["v_memory_avg"].notnull()
-    )
-    if fit == "paper":
-        size = rows["v_allocated_memory"]
-        kept = kept & rows["v_allocated_cpu"].notnull()
-        kept = kept & (size <= integer(MAX_MEMORY)).fill_null(False)
-    return rows.filter(kept)
+    return rows.filter(stays(rows, fit))

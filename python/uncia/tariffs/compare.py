@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import ibis
@@ -28,7 +29,7 @@ REASONS: Final = (
     "allocation is null",
     "memory above 10,240 MB",
 )
-"""Why a row is left out, in the order in which they are tried; the last two only as published."""
+"""Why a row is left out, in the order in which they are tried; the last only as published."""
 
 
 def check(fit: str) -> None:
@@ -45,13 +46,15 @@ def comparable(table: ir.Table, fit: str = "allocated") -> ir.Table:
     """The rows of an invocation table over which what is billed is compared with what was used.
 
     Their outcome is billable, `execution`, CPU time and `memory_avg` are known, the CPU time is
-    above zero and nothing is absurd; with the fit ``paper`` the allocation is known too and its
-    memory at most 10,240 MB, as the publication filtered.
+    above zero and nothing is absurd. The allocated memory is known, except where sizes are fitted
+    to use: a tariff that charges for use alone could price a row without, but would then be
+    compared over other rows than the rest. With the fit ``paper`` the allocated vCPU is known too
+    and the memory at most 10,240 MB, as the publication filtered.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    return table.filter(_reason(table, fit) == -1)
+    return table.filter(stays(believed(table), fit))
 
 
 def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
@@ -72,11 +75,26 @@ def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
     return counted.mutate(reason=said).order_by("code")["reason", "rows"]
 
 
+def stays(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
+    """Whether a row is comparable, of columns named as `uncia.tariffs.cells.prepare` names them.
+
+    Raises:
+        UnciaError: there is no such fit.
+    """
+    return ~ibis.or_(*(one.fill_null(False) for one in _holds(columns, fit)))
+
+
 def _reason(table: ir.Table, fit: str) -> Any:
     """The position in `REASONS` of the first that holds; -1 for a row that stays."""
+    holds = _holds(believed(table), fit)
+    return ibis.cases(*((one, code) for code, one in enumerate(holds)), else_=-1).cast("int16")
+
+
+def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
+    """Whether each of `REASONS` holds, in their order."""
     check(fit)
-    columns = believed(table)
     common, cpu, memory = columns["common"], columns["v_cpu_time"], columns["v_memory_avg"]
+    size = columns["v_allocated_memory"]
     holds = [
         common.isin(list(NOT_BILLABLE)),
         common == NO_EXECUTION,
@@ -85,10 +103,11 @@ def _reason(table: ir.Table, fit: str) -> Any:
         cpu == integer(0),
         memory.isnull(),
     ]
+    if fit == "allocated":
+        holds.append(size.isnull())
     if fit == "paper":
-        size = columns["v_allocated_memory"]
         holds += [
             columns["v_allocated_cpu"].isnull() | size.isnull(),
             size > integer(published.MAX_MEMORY),
         ]
-    return ibis.cases(*((one, code) for code, one in enumerate(holds)), else_=-1).cast("int16")
+    return holds

@@ -179,8 +179,8 @@ def huawei2025(paths: Iterable[Path], starts: Iterable[Path] = ()) -> list[Row]:
                 request = name(cell["requestID"])
                 function = f"{whole(cell['funcName'])}---{whole(cell['userID'])}"
                 pod = maybe(cell["podID"], name)
-                execution = maybe(cell["runtimeCost"], positive, S, 10**16)
-                cores = maybe(cell["cpu_usage"], positive, S, 500 * S)
+                execution = maybe(cell["runtimeCost"], positive, S, 366 * 86_400 * S)
+                cores = maybe(cell["cpu_usage"], positive, S, 1000 * S)
                 memory = maybe(cell["memory_usage"], positive, MIB)
                 body = maybe(cell["requestBodySize"], whole)
             except BadRowError:

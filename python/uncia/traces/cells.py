@@ -1,8 +1,9 @@
 """Cells as exact integers: decimal text in, int64 out, no floating point between.
 
 Common forms are converted a column at a time; what has another form goes through `decimal` one by
-one. Both give the same numbers. A quantity finer than its unit (a timestamp of twelve decimals, in
-ns) is rounded to the nearest, halves away from zero.
+one. Both give the same numbers. (The quickest way reads doubles, but only to find the digits of
+texts that have few of them; see `_by_digits`.) A quantity finer than its unit (a timestamp of
+twelve decimals, in ns) is rounded to the nearest, halves away from zero.
 """
 
 import re
@@ -33,11 +34,20 @@ MAX_COUNT: Final = 10**15
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _MAX_NUMBER_CHARS: Final = 1000
-_IDENTIFIER: Final = r"^[!#-.0-~]{1,200}$"  # printable, without space, quotation mark and slash
+_MAX_IDENTIFIER: Final = 200
+_NAME: Final = f"a name of 1 to {_MAX_IDENTIFIER} characters without space or slash"
+_IDENTIFIER: Final = (
+    rf"^[!#-.0-~]{{1,{_MAX_IDENTIFIER}}}$"  # printable, without space, quotation mark and slash
+)
 
 # What the column-wise conversions take: 15 digits fit in int64 with any decimals that follow.
 _FAST_COUNT_DIGITS: Final = 15
 _WHOLE_WITH_POINT: Final = r"^[0-9]{1,15}\.0*$"
+_FEW_CHARS: Final = 16  # 15 digits and a point: such numbers are far enough apart for a double
+
+# See `_by_digits`: by factor, the bound below which six decimals tell the product.
+_SIXTH: Final = 1e6
+_TOLD_BY_SIX: Final = {10**9: 2.0**22, 10**6: 2.0**32, 1 << 20: 2.0**17}
 
 
 def count(text: str) -> int | None:
@@ -93,6 +103,9 @@ def counts(texts: pa.StringArray) -> tuple[Ints, Bools]:
     if pc.all(digits, min_count=0).as_py():
         numbers = texts.cast(pa.int64())
         return _numpy(numbers), _all(len(texts))
+    if (found := _whole_doubles(texts)) is not None:
+        numbers, done = found
+        return _one_by_one(texts, numbers, done, count)
     whole = pc.match_substring_regex(texts, _WHOLE_WITH_POINT)
     plain = pc.if_else(digits, texts, "0")
     plain = pc.if_else(whole, pc.replace_substring_regex(texts, r"\..*$", ""), plain)
@@ -101,12 +114,82 @@ def counts(texts: pa.StringArray) -> tuple[Ints, Bools]:
     return _one_by_one(texts, numbers, done, count)
 
 
+def _whole_doubles(texts: pa.StringArray) -> tuple[Ints, Bools] | None:
+    """Whole numbers by way of doubles, and where that is sure; None if some text is no number.
+
+    Of at most 15 digits and without an exponent, only a whole number is read as a whole double: any
+    other differs from it by more than the double's rounding.
+    """
+    values = _doubles(texts)
+    if values is None or _holds(texts, b"e", b"E"):
+        return None
+    short = _numpy(pc.binary_length(texts)) <= _FEW_CHARS
+    done = short & (values >= 0) & (values <= MAX_COUNT)
+    values[~done] = 0
+    done &= np.rint(values) == values
+    return values.astype(np.int64), done
+
+
 def quantities(texts: pa.StringArray, factor: int) -> tuple[Ints, Bools]:
     """:func:`scaled` of every cell; returns the numbers and whether each is one (else -1)."""
+    if (found := _by_digits(texts, factor)) is not None:
+        numbers, done = found
+        if done.all():
+            return found
+        left = np.flatnonzero(~done)
+        numbers[left], done[left] = _by_decimals(texts.take(pa.array(left)), factor)
+        return numbers, done
+    return _by_decimals(texts, factor)
+
+
+def _by_digits(texts: pa.StringArray, factor: int) -> tuple[Ints, Bools] | None:
+    """Products of numbers with at most six decimals, and where that is sure.
+
+    The double ``x`` nearest to a text is also the nearest to ``k / 10^6``, where ``k`` is the whole
+    number nearest to ``x x 10^6``. So the text is within half a step of doubles of ``k / 10^6``,
+    and its product is within ``2^-53 x factor`` of that of ``k / 10^6``. With factors 10^9 and
+    10^6 the latter is whole, and stays the nearest while that is below a half, for ``x`` up to
+    2^22. With 2^20 it is at least 2^-15 from a half (``k x 2^15 / 5^6`` is no odd number), which
+    ``x`` up to 2^17 does not bridge.
+
+    Returns:
+        Numbers, and where they are right; None if the factor is another, or some text is no number.
+    """
+    values = _doubles(texts) if factor in _TOLD_BY_SIX else None
+    if values is None:
+        return None
+    done = (values >= 0) & (values < _TOLD_BY_SIX[factor])
+    if not done.all():
+        values[~done] = 0
+    sixths = np.rint(values * _SIXTH)
+    done &= sixths / _SIXTH == values
+    numbers = sixths.astype(np.int64)
+    if factor == 1 << 20:
+        return (numbers * (2 * factor) + 10**6) // (2 * 10**6), done
+    return numbers * (factor // 10**6), done
+
+
+def _doubles(texts: pa.StringArray) -> npt.NDArray[np.float64] | None:
+    """The texts as doubles; None if some is no number."""
+    try:
+        values: npt.NDArray[np.float64] = texts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
+    return values.copy()  # the array itself is not to be written to
+
+
+def _holds(texts: pa.StringArray, *parts: bytes) -> bool:
+    """Whether any of the texts may hold one of the parts."""
+    data = texts.buffers()[2]
+    return data is not None and any(part in data.to_pybytes() for part in parts)
+
+
+def _by_decimals(texts: pa.StringArray, factor: int) -> tuple[Ints, Bools]:
     fine = pc.match_substring_regex(texts, r"^-?[0-9]{1,8}(\.[0-9]{1,18})?$")
     simple = pc.if_else(fine, texts, "0")
-    numbers = _products(simple, factor)
     done = fine.to_numpy(zero_copy_only=False).astype(bool)
+    quick = _by_digits(simple, factor)
+    numbers = quick[0] if quick is not None and quick[1].all() else _products(simple, factor)
     return _one_by_one(texts, numbers, done, lambda text: scaled(text, factor))
 
 
@@ -204,10 +287,26 @@ class Checks:
             optional: whether it may be empty or NaN.
         """
         texts = self.block.cells[column]
-        ok = pc.match_substring_regex(texts, _IDENTIFIER).to_numpy(zero_copy_only=False)
-        ok = ok.astype(bool) | self.absent(column) if optional else ok.astype(bool)
-        self.require(column, ok, "a name of 1 to 200 characters without space or slash")
+        ok = identifiers(texts)
+        if optional and not ok.all():
+            ok = ok | self.absent(column)
+        self.require(column, ok, _NAME)
         return texts
+
+    def names(
+        self, column: str, distinct: pa.StringArray, codes: pa.Array, *, optional: bool = False
+    ) -> None:
+        """:meth:`identifier` of a column in which few texts repeat.
+
+        Args:
+            column: which.
+            distinct: its texts.
+            codes: which of them each row has; null where there is no data.
+            optional: whether there may be none.
+        """
+        good = pa.array(identifiers(distinct)).take(codes).fill_null(optional)
+        ok = good.to_numpy(zero_copy_only=False).astype(bool)
+        self.require(column, ok, _NAME)
 
     def absent(self, column: str) -> Bools:
         """Where the cell says that there is no data."""
@@ -294,6 +393,18 @@ class Checks:
         return Problem(
             self.block.path, line, finding.column, text, finding.expected, finding.why, raw
         )
+
+
+def identifiers(texts: pa.StringArray) -> Bools:
+    """Where a text is a name: printable ASCII without spaces, quotation marks and slashes."""
+    if len(texts) and texts.offset == 0:
+        lengths = np.diff(np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1))
+        if lengths.min() > 0 and lengths.max() <= _MAX_IDENTIFIER:
+            data = np.frombuffer(texts.buffers()[2], np.uint8, int(lengths.sum()))
+            if data.min() > ord(" ") and data.max() <= ord("~") and not _holds(texts, b"/", b'"'):
+                return _all(len(texts))
+    found: Bools = pc.match_substring_regex(texts, _IDENTIFIER).to_numpy(zero_copy_only=False)
+    return found.astype(bool)
 
 
 def _absent(texts: pa.StringArray) -> Bools:

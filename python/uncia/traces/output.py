@@ -22,6 +22,7 @@ import pyarrow.parquet
 from uncia import record
 from uncia.errors import UnciaError
 from uncia.traces.base import REJECTED_FILE, Imported, Issues
+from uncia.traces.parts import SORTED_ROWS, Order, Parts
 from uncia.traces.rejected import Rejected
 
 BATCH_ROWS: Final = 1 << 18
@@ -96,6 +97,7 @@ class Output:
             issues.file = Rejected(work / REJECTED_FILE)
         self._stages: dict[str, Stage] = {}
         self._writers: dict[str, pa.parquet.ParquetWriter] = {}
+        self._parts: dict[str, dict[str, Parts]] = {}
         self.rows: dict[str, int] = {}
 
     def stage(self, name: str, schema: Mapping[str, pa.DataType]) -> Stage:
@@ -131,6 +133,42 @@ class Output:
         self._writers[table].write_table(data)
         self.rows[table] += data.num_rows
 
+    def append(
+        self, table: str, batch: pa.Table, order: Order, *, sort: bool | None, part: str = ""
+    ) -> None:
+        """Append many rows to a table that is written quickly; see `Parts`.
+
+        Args:
+            table: which; either this method or :meth:`write` writes it.
+            batch: rows; columns that are not given are null.
+            order: what they are sorted by.
+            sort: whether they are sorted; None to do so if they are few.
+            part: a folder for them in the table, such as ``platform=huawei-R1``; the table is then
+                a folder of Parquet files.
+        """
+        parts = self._parts.setdefault(table, {})
+        if part not in parts:
+            file = self._file(table)
+            if part:
+                file = file / part / "part-0.parquet"
+                file.parent.mkdir(parents=True)
+            parts[part] = Parts(file, table, order, sort)
+        parts[part].write(batch)
+        self.rows[table] = self.rows.get(table, 0) + batch.num_rows
+
+    def order_warnings(self) -> list[str]:
+        """Complete what :meth:`append` wrote; which tables are not sorted."""
+        said = []
+        for table, parts in self._parts.items():
+            for part in parts.values():
+                part.close()
+            if not all(part.sorted for part in parts.values()):
+                said.append(
+                    f"the {table} are in the order of the files, not sorted by their start, because"
+                    f" they are more than {SORTED_ROWS:,} or it was asked for; --sorted sorts them"
+                )
+        return said
+
     def _file(self, table: str) -> Path:
         return self._work / f"{table}{_PARQUET}"
 
@@ -140,6 +178,7 @@ class Output:
         Raises:
             UnciaError: no table has a row, or several should go into one file.
         """
+        self.order_warnings()
         self.close()
         tables = [table for table, rows in self.rows.items() if rows]
         if not tables:
@@ -199,6 +238,9 @@ class Output:
             stage.close()
         for writer in self._writers.values():
             writer.close()
+        for parts in self._parts.values():
+            for part in parts.values():
+                part.abandon()
         if self._issues is not None and self._issues.file is not None:
             self._issues.file.close()
 

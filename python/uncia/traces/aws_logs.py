@@ -1,0 +1,273 @@
+"""Logs of AWS Lambda: what CloudWatch keeps of every invocation, in the forms it is exported in.
+
+An invocation is told by the lines START, END and REPORT (or the same as JSON), which belong
+together by request id and log stream; those of several instances may be interleaved, in any order
+and over several files. Each REPORT becomes a row of the invocation table:
+
+* ``execution`` is Duration, ``billed`` is Billed Duration, ``initialization`` is Init Duration (the
+  start is ``cold``) or Restore Duration (``restored``); a REPORT without either is of a ``warm``
+  start. They are exact decimal text, which Lambda rounds to 0.01 ms.
+* ``started`` is the time of START and ``ended`` that of END, else of REPORT, in the log's
+  milliseconds; they are not derived from each other. ``sent`` and ``received`` are the client's
+  times where measurements keep them beside the parts of a REPORT.
+* ``instance`` is the log stream. ``allocated_memory`` is Memory Size (MB of 2^20 bytes), and
+  ``allocated_cpu`` the share that goes with it, 1 vCPU at 1769 MB, rounded down to a micro-vCPU.
+* ``memory_peak`` is Max Memory Used, which is the most that the instance used so far, in this
+  invocation or one before. CPU time is not logged, so it is null.
+* ``outcome`` is timeout or function_error where Status, ``Task timed out`` or ``Process exited``
+  say so, else ok: an exception that the handler raised is in the function's own lines only.
+* ``invocation`` and ``request_id`` are the request id; a retry has the same, ``attempt`` counts.
+
+The function is that of the log group; where a file does not name one, it is named after the file.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from uncia.errors import UnciaError
+from uncia.traces import aws_events, log_files, log_values
+from uncia.traces.aws_events import Event
+from uncia.traces.base import Imported, Issues, plural
+from uncia.traces.files import Kind
+from uncia.traces.output import Names, Output, Stage, output
+from uncia.units import MIB, MICRO_PER_VCPU
+
+NAME: Final = "aws-logs"
+DESCRIPTION: Final = (
+    "Logs of AWS Lambda from CloudWatch: START, END and REPORT lines or Lambda's JSON format, as"
+    " `aws logs` prints them, exported to S3, from Logs Insights or a subscription; your own data."
+)
+TABLES: Final = ("invocations",)
+FILES: Final[tuple[Kind, ...]] = ()
+SUFFIXES: Final = log_files.SUFFIXES
+
+_FULL_VCPU: Final = 1769 * MIB
+_PIECE: Final = 1 << 15  # events that are in memory at once
+
+_STAGE: Final = {
+    "kind": pa.int8(),
+    "function": pa.int32(),
+    "request": pa.utf8(),
+    "stream": pa.utf8(),
+    "time": pa.int64(),
+    "event": pa.utf8(),
+    "duration": pa.int64(),
+    "billed": pa.int64(),
+    "memory": pa.int64(),
+    "peak": pa.int64(),
+    "init": pa.int64(),
+    "restore": pa.int64(),
+    "sent": pa.int64(),
+    "received": pa.int64(),
+    "outcome": pa.utf8(),
+    "error": pa.utf8(),
+}
+
+# An event that was exported twice is the same event: it has the same identifier or, where there
+# are none, the same time and content.
+_UNIQUE: Final = """
+    unique_events AS (
+        SELECT * FROM events QUALIFY row_number() OVER (PARTITION BY CASE
+            WHEN event IS NOT NULL THEN 'id ' || event
+            WHEN coalesce(time, sent) IS NOT NULL THEN concat_ws(' ', 'at', kind, function, request,
+                coalesce(stream, '-'), coalesce(time, sent), duration, billed, error)
+            ELSE 'row ' || row END ORDER BY row) = 1
+    )
+"""
+# Attempts of a request on one stream follow one another: a REPORT ends one. What tells of a
+# failure may stand behind the REPORT of its invocation.
+_ROWS: Final = f"""
+    WITH {_UNIQUE},
+    timed AS (
+        SELECT *, CASE WHEN bool_or(time IS NULL) OVER (PARTITION BY function, request, stream)
+                  THEN NULL ELSE time END AS clock
+        FROM unique_events
+    ),
+    counted AS (
+        SELECT *,
+            count(*) FILTER (kind = 2) OVER before AS reports,
+            last_value(CASE WHEN kind IN (0, 2) THEN kind END IGNORE NULLS) OVER before AS latest
+        FROM timed
+        WINDOW before AS (
+            PARTITION BY function, request, stream
+            ORDER BY clock, CASE WHEN clock IS NULL THEN 0 ELSE kind END, row
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    ),
+    attempts AS (
+        SELECT function, request, stream,
+            CASE WHEN kind = 3 AND latest = 2 THEN reports - 1 ELSE reports END AS number,
+            min(row) AS row,
+            max(time) FILTER (kind = 0) AS started,
+            coalesce(max(time) FILTER (kind = 1), max(time) FILTER (kind = 2)) AS ended,
+            count(*) FILTER (kind = 0) AS starts,
+            count(*) FILTER (kind = 2) AS reported,
+            arg_max(outcome, CASE WHEN outcome = 'timeout' THEN 2
+                                  WHEN outcome = 'ok' THEN 0 ELSE 1 END) AS outcome,
+            coalesce(max(error) FILTER (kind = 2), max(error)) AS error,
+            {{figures}}
+        FROM counted GROUP BY ALL
+    )
+"""
+_FIGURES: Final = (
+    "duration",
+    "billed",
+    "memory",
+    "peak",
+    "init",
+    "restore",
+    "sent",
+    "received",
+)
+_WITH: Final = _ROWS.format(figures=", ".join(f"max({name}) AS {name}" for name in _FIGURES))
+_TABLE: Final = f"""
+    {_WITH}
+    SELECT *, row_number() OVER (
+        PARTITION BY function, request ORDER BY coalesce(started, sent, ended), row) AS attempt
+    FROM attempts WHERE reported > 0
+    ORDER BY coalesce(started, sent, ended) NULLS LAST, row
+"""
+_COUNTS: Final = f"""
+    {_WITH}
+    SELECT count(*) FILTER (reported = 0) AS open,
+           count(*) FILTER (reported > 0 AND starts = 0 AND sent IS NULL) AS unstarted,
+           count(*) FILTER (reported > 0 AND ended IS NULL AND sent IS NULL) AS untimed,
+           count(*) FILTER (reported > 0 AND stream IS NULL) AS streamless,
+           (SELECT count(*) FROM events) - (SELECT count(*) FROM unique_events) AS twice
+    FROM attempts
+"""
+
+
+def detect(paths: Iterable[Path]) -> bool:
+    """Whether every file is a log of Lambda's, by its first lines or records."""
+    return all(aws_events.recognises(log_files.beginning(path)) for path in paths)
+
+
+def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+    """Write the invocations that a log tells of, sorted by ``started``.
+
+    Args:
+        paths: files, plain or compressed with gzip, bzip2 or xz, or folders of them.
+        out: a folder, or a file ``*.parquet``.
+        strict: whether a line of Lambda's that cannot be read is an error; otherwise it is left
+            out and counted.
+
+    Raises:
+        UnciaError: a file is no such log, cut off or damaged, a line is bad, or nothing can be
+            written.
+    """
+    files = log_files.expand(paths, SUFFIXES)
+    issues = Issues(strict)
+    with output(Path(out), TABLES) as result:
+        reader = _Reader(result.stage("events", _STAGE))
+        for path in files:
+            reader.read(path, issues)
+        if not reader.reports and not issues.skipped:
+            raise UnciaError(
+                f"no REPORT line of Lambda's is in {_listed(files)}",
+                hint="Export the log group /aws/lambda/NAME; the system log level must be INFO.",
+            )
+        said = reader.warnings(result)
+        for batch in result.query(_TABLE):
+            result.write("invocations", reader.columns(batch))
+        tables = result.commit()
+    return Imported(result.rows, tables, said + issues.warnings(), issues.skipped)
+
+
+@dataclass
+class _Reader:
+    """Reads logs into a stage, and makes the columns of the table from what comes out of it."""
+
+    stage: Stage
+    functions: Names = field(default_factory=Names)
+    reports: int = 0
+    named: Counter[str] = field(default_factory=Counter)
+    _rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self, path: Path, issues: Issues) -> None:
+        """Add the events of a file."""
+        after_file = log_values.file_name(path)
+        for event in aws_events.events(path, issues):
+            self._rows.append(self._row(event, after_file))
+            if len(self._rows) >= _PIECE:
+                self._flush()
+        self._flush()
+
+    def _row(self, event: Event, after_file: str) -> dict[str, Any]:
+        line = event.line
+        if line.kind == 2:
+            self.reports += 1
+            if event.function is None:
+                self.named[after_file] += 1
+        return {
+            "kind": line.kind,
+            "function": self.functions.id(event.function or after_file),
+            "request": line.request,
+            "stream": event.stream,
+            "time": event.time,
+            "event": event.id,
+            "outcome": line.outcome,
+            "error": line.error,
+            **line.figures,
+        }
+
+    def _flush(self) -> None:
+        names = _STAGE.keys()
+        self.stage.write({name: [row.get(name) for row in self._rows] for name in names})
+        self._rows.clear()
+
+    def warnings(self, result: Output) -> list[str]:
+        """What a reader of the table should know."""
+        (row,) = (row for batch in result.query(_COUNTS) for row in batch.to_pylist())
+        said = [
+            f"{plural(count, 'REPORT')} in a log that names no function: it is named {name!r} after"
+            " its file"
+            for name, count in self.named.items()
+        ]
+        for key, noun, what in (
+            ("twice", "event", "occurred again, and counts once"),
+            ("open", "invocation", "without a REPORT, of which nothing is known: no row"),
+            ("unstarted", "REPORT", "without a START: started is null"),
+            ("untimed", "REPORT", "in a log without times: started and ended are null"),
+            ("streamless", "REPORT", "in a log that names no stream: instance is null"),
+        ):
+            if row[key]:
+                said.append(f"{plural(row[key], noun)} {what}")
+        said.append("memory_peak is the most that the instance used so far, as Lambda reports it")
+        return said
+
+    def columns(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
+        """The columns of the invocation table."""
+        row = dict(zip(batch.schema.names, batch.columns, strict=True))
+        restored, cold = pc.is_valid(row["restore"]), pc.is_valid(row["init"])
+        share = pc.divide(pc.multiply(row["memory"], MICRO_PER_VCPU), _FULL_VCPU)
+        return {
+            "platform": pa.repeat(pa.scalar("aws", pa.utf8()), batch.num_rows),
+            "function": self.functions.column(row["function"]),
+            "invocation": row["request"],
+            "request_id": row["request"],
+            "attempt": row["attempt"],
+            "sent": row["sent"],
+            "received": row["received"],
+            "outcome": row["outcome"],
+            "error": row["error"],
+            "start": pc.if_else(restored, "restored", pc.if_else(cold, "cold", "warm")),
+            "instance": row["stream"],
+            "started": row["started"],
+            "ended": row["ended"],
+            "initialization": pc.coalesce(row["restore"], row["init"]),
+            "execution": row["duration"],
+            "billed": row["billed"],
+            "allocated_cpu": share,
+            "allocated_memory": row["memory"],
+            "memory_peak": row["peak"],
+        }
+
+
+def _listed(files: list[Path]) -> str:
+    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"

@@ -182,7 +182,12 @@ class CutOff(Exception):
     """The file ends before the pickle does."""
 
 
-def load(file: IO[bytes], allowed: Collection[Global], spill: Spill) -> Any:
+def load(
+    file: IO[bytes],
+    allowed: Collection[Global],
+    spill: Spill,
+    plain: Callable[[Built], Any] = lambda built: built,
+) -> Any:
     """The data of a pickle of protocol 2 to 5.
 
     Lists come as `Items`, what would be called as `Built`, long bytes as `Kept`; all else is plain.
@@ -191,22 +196,30 @@ def load(file: IO[bytes], allowed: Collection[Global], spill: Spill) -> Any:
         file: the pickle, unpacked.
         allowed: the globals that it may name.
         spill: where long lists of numbers wait.
+        plain: makes a value of what would be called, where it can.
 
     Raises:
         Refused: the pickle names another global, or is no such pickle.
         CutOff: it ends too early.
     """
-    return _Machine(file, frozenset(allowed), spill).run()
+    return _Machine(file, frozenset(allowed), spill, plain).run()
 
 
 class _Machine:
-    def __init__(self, file: IO[bytes], allowed: frozenset[Global], spill: Spill) -> None:
+    def __init__(
+        self,
+        file: IO[bytes],
+        allowed: frozenset[Global],
+        spill: Spill,
+        plain: Callable[[Built], Any],
+    ) -> None:
         self._file = file
         self._buffer = b""
         self._at = 0
         self._before = 0  # bytes of the file before the buffer
         self._allowed = allowed
         self._spill = spill
+        self._plain = plain
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         self._texts: list[str] = []
@@ -248,7 +261,7 @@ class _Machine:
     def _take(self, size: int) -> bytes:
         if size <= CHUNK_BYTES:
             if not self._fill(size):
-                raise CutOff
+                raise CutOff(self._before + len(self._buffer))
             data = self._buffer[self._at : self._at + size]
             self._at += size
             return data
@@ -411,7 +424,7 @@ class _Machine:
         arguments, called = self._pop(), self._pop()
         if not isinstance(called, Name) or not isinstance(arguments, tuple):
             raise Refused("it calls what is no global")
-        self._push(Built(called.name, arguments))
+        self._push(self._plain(Built(called.name, arguments)))
 
     def build(self) -> None:
         state, built = self._pop(), self._top()

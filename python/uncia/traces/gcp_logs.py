@@ -1,0 +1,272 @@
+"""Logs of Google Cloud Run and Cloud Functions, as Cloud Logging exports them in JSON.
+
+An entry of Cloud Run's request log becomes a row of the invocation table:
+
+* ``started`` is ``timestamp``, when the request came, and ``execution`` is ``httpRequest.latency``,
+  which holds all until the answer was sent, waiting for an instance included: it is the time that
+  Google bills a request for. ``ended`` is their sum. All are exact to the nanosecond.
+* ``function`` is the service, ``platform`` names the location, ``instance`` is the label
+  ``instanceId``, ``invocation`` is ``insertId`` and ``request_id`` the trace, sampled or not.
+* ``status`` is the HTTP status: 429 is ``throttled``, 504 ``timeout``, any other from 500 is
+  ``function_error``, from 400 ``transport_error``. One from 400 to 499 without an instance
+  never ran: its ``execution`` is null.
+* ``requestSize`` and ``responseSize`` count headers too, and are therefore not the table's sizes of
+  bodies, which are null.
+
+An entry ``Function execution took ...`` of Cloud Functions (first generation) becomes a row too:
+``execution`` is its milliseconds, ``ended`` its time, ``started`` that of ``Function execution
+started`` with the same execution id, and ``invocation`` that id.
+
+Allocations are not logged. Where the descriptions of services or revisions are given beside the log
+(`gcloud run services describe SERVICE --format=json`), ``allocated_cpu`` and ``allocated_memory``
+are their limits; a revision's own come before those of its service. ``shared`` is false where a
+container serves one request at a time, else null.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from uncia.errors import UnciaError
+from uncia.traces import gcp_entries, log_files
+from uncia.traces.aws_report import Unreadable
+from uncia.traces.base import Imported, Issues, Problem, plural
+from uncia.traces.files import Kind
+from uncia.traces.gcp_entries import Entry, Size
+from uncia.traces.json_lines import Broken, Text, opened, records
+from uncia.traces.output import Names, Output, Stage, output
+
+NAME: Final = "gcp-logs"
+DESCRIPTION: Final = (
+    "Logs of Google Cloud Run and Cloud Functions: JSON of `gcloud logging read --format=json` or"
+    " of a sink, with the descriptions of services for their allocations; your own data."
+)
+TABLES: Final = ("invocations",)
+FILES: Final[tuple[Kind, ...]] = ()
+SUFFIXES: Final = tuple(
+    suffix for suffix in log_files.SUFFIXES if suffix not in (".csv", ".txt", ".log")
+)
+
+_LISTS: Final = ("entries", "items")
+_HINTS: Final = ('"httpRequest"', '"logName"', "Function execution ", '"insertId"')
+_PIECE: Final = 1 << 15  # entries that are in memory at once
+
+_STAGE: Final = {
+    "kind": pa.int8(),
+    "function": pa.int32(),
+    "revision": pa.int32(),
+    "location": pa.int32(),
+    "instance": pa.utf8(),
+    "invocation": pa.utf8(),
+    "request": pa.utf8(),
+    "key": pa.utf8(),
+    "time": pa.int64(),
+    "duration": pa.int64(),
+    "status": pa.int64(),
+    "outcome": pa.utf8(),
+    "error": pa.utf8(),
+}
+# An entry is the same as another if time and insertId are; one without insertId is its own.
+_WITH: Final = """
+    WITH unique_entries AS (
+        SELECT * FROM entries QUALIFY row_number() OVER (
+            PARTITION BY function, location, kind, time, coalesce(key, 'row ' || row)
+            ORDER BY row) = 1
+    ),
+    told AS (
+        SELECT *, last_value(CASE WHEN kind = 1 THEN time END IGNORE NULLS) OVER latest AS began,
+                  last_value(kind) OVER latest AS before
+        FROM unique_entries
+        WINDOW latest AS (PARTITION BY function, location, invocation ORDER BY time, kind, row
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    )
+"""
+# Of a request in Cloud Run's log, the time is its start; of one told in text, its end.
+# The time of a request in Cloud Run's log is its start, of one told in text its end.
+_TABLE: Final = f"""
+    {_WITH},
+    rows AS (
+        SELECT *, CASE WHEN kind = 0 THEN time WHEN before = 1 THEN began END AS started,
+                  CASE WHEN kind = 0 THEN time + duration ELSE time END AS ended
+        FROM told WHERE kind <> 1
+    )
+    SELECT *, row_number() OVER (
+        PARTITION BY function, location, invocation ORDER BY coalesce(started, ended), row
+    ) AS attempt
+    FROM rows ORDER BY coalesce(started, ended), row
+"""
+_COUNTS: Final = f"""
+    {_WITH}
+    SELECT count(*) FILTER (kind = 2 AND before IS DISTINCT FROM 1) AS unstarted,
+           count(*) FILTER (kind = 1) - count(*) FILTER (kind = 2 AND before = 1) AS open,
+           count(*) FILTER (kind = 0 AND duration IS NULL) AS refused,
+           (SELECT count(*) FROM entries) - count(*) AS twice
+    FROM told
+"""
+
+
+def detect(paths: Iterable[Path]) -> bool:
+    """Whether every file is of Cloud Logging's, by its first records."""
+    return all(_recognises(log_files.beginning(path)) for path in paths)
+
+
+def _recognises(start: str) -> bool:
+    return log_files.is_json(start) and any(hint in start for hint in _HINTS)
+
+
+def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+    """Write the requests that a log tells of, sorted by ``started``.
+
+    Args:
+        paths: files, plain or compressed with gzip, bzip2 or xz, or folders of them; descriptions
+            of services and revisions may be among them.
+        out: a folder, or a file ``*.parquet``.
+        strict: whether an entry of a request that cannot be read is an error; otherwise it is left
+            out and counted.
+
+    Raises:
+        UnciaError: a file is no such log, cut off or damaged, an entry is bad, or nothing can be
+            written.
+    """
+    files = log_files.expand(paths, SUFFIXES)
+    issues = Issues(strict)
+    with output(Path(out), TABLES) as result:
+        reader = _Reader(result.stage("entries", _STAGE), issues)
+        for path in files:
+            reader.read(path)
+        if not reader.stage.rows and not issues.skipped:
+            raise UnciaError(
+                f"no entry of a request is in {files[0]}"
+                + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
+                hint="Read the log run.googleapis.com/requests with"
+                " `gcloud logging read ... --format=json`.",
+            )
+        said = reader.warnings(result)
+        for batch in result.query(_TABLE):
+            result.write("invocations", reader.columns(batch))
+        tables = result.commit()
+    said += reader.allocations()
+    return Imported(result.rows, tables, said + issues.warnings(), issues.skipped)
+
+
+@dataclass
+class _Reader:
+    """Reads logs into a stage, and makes the columns of the table from what comes out of it."""
+
+    stage: Stage
+    issues: Issues
+    functions: Names = field(default_factory=Names)
+    revisions: Names = field(default_factory=Names)
+    locations: Names = field(default_factory=Names)
+    sizes: dict[str, Size] = field(default_factory=dict)
+    unsized: int = 0
+    _rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self, path: Path) -> None:
+        """Add the entries of a file.
+
+        Raises:
+            UnciaError: it is no JSON, cut off or damaged, or (if strict) an entry is bad.
+        """
+        if not log_files.is_json(log_files.beginning(path)):
+            raise UnciaError(
+                f"{path} is no JSON",
+                hint="Export the log with `gcloud logging read --format=json`.",
+            )
+        with opened(path) as file:
+            for found in records(Text(path, file), _LISTS):
+                if isinstance(found, Broken):
+                    self.issues.add(Problem(path, found.line, "", found.text, "JSON"))
+                    continue
+                if not isinstance(found.value, dict):
+                    text = str(found.value)
+                    self.issues.add(Problem(path, found.line, "", text, "an entry of a log"))
+                    continue
+                for size in gcp_entries.sizes(found.value):
+                    self.sizes[size.name] = size
+                try:
+                    entry = gcp_entries.entry(found.value)
+                except Unreadable as bad:
+                    self.issues.add(Problem(path, found.line, bad.column, bad.text, bad.expected))
+                    continue
+                if entry is not None:
+                    self._rows.append(self._row(entry))
+                if len(self._rows) >= _PIECE:
+                    self._flush()
+        self._flush()
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        return {
+            **vars(entry),
+            "function": self.functions.id(entry.function),
+            "revision": None if entry.revision is None else self.revisions.id(entry.revision),
+            "location": None if entry.location is None else self.locations.id(entry.location),
+        }
+
+    def _flush(self) -> None:
+        self.stage.write({name: [row.get(name) for row in self._rows] for name in _STAGE})
+        self._rows.clear()
+
+    def warnings(self, result: Output) -> list[str]:
+        """What a reader of the table should know."""
+        (row,) = (row for batch in result.query(_COUNTS) for row in batch.to_pylist())
+        said = []
+        for key, noun, what in (
+            ("twice", "entry", "occurred again, and counts once"),
+            ("unstarted", "execution", "told at its end only: started is null"),
+            ("open", "execution", "started and told no end: no row"),
+            ("refused", "request", "refused before it reached an instance: execution is null"),
+        ):
+            if row[key]:
+                said.append(f"{plural(row[key], noun)} {what}".replace("entrys", "entries"))
+        return said
+
+    def allocations(self) -> list[str]:
+        """How many rows have no allocation."""
+        if not self.unsized:
+            return []
+        return [
+            f"{plural(self.unsized, 'request')} of services that nothing describes: allocation is"
+            " null; give the JSON of `gcloud run services describe` beside the log"
+        ]
+
+    def columns(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
+        """The columns of the invocation table."""
+        row = dict(zip(batch.schema.names, batch.columns, strict=True))
+        function = self.functions.column(row["function"])
+        chosen = [
+            self.sizes.get(revision or "") or self.sizes.get(name)
+            for revision, name in zip(
+                self.revisions.column(row["revision"]).to_pylist(),
+                function.to_pylist(),
+                strict=True,
+            )
+        ]
+        cpu = pa.array([size and size.cpu for size in chosen], pa.int64())
+        memory = pa.array([size and size.memory for size in chosen], pa.int64())
+        self.unsized += memory.null_count
+        alone = [False if size and size.concurrency == 1 else None for size in chosen]
+        return {
+            "platform": self.locations.column(
+                pc.fill_null(row["location"], len(self.locations)),
+                [*(f"gcp-{location}" for location in self.locations), "gcp"],
+            ),
+            "function": function,
+            "invocation": row["invocation"],
+            "request_id": row["request"],
+            "attempt": row["attempt"],
+            "status": row["status"],
+            "outcome": row["outcome"],
+            "error": row["error"],
+            "instance": row["instance"],
+            "shared": pa.array(alone, pa.bool_()),
+            "started": row["started"],
+            "ended": row["ended"],
+            "execution": row["duration"],
+            "allocated_cpu": cpu,
+            "allocated_memory": memory,
+        }

@@ -21,7 +21,6 @@ and over several files. Each REPORT becomes a row of the invocation table:
 The function is that of the log group; where a file does not name one, it is named after the file.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +51,8 @@ _PIECE: Final = 1 << 15  # events that are in memory at once
 
 _STAGE: Final = {
     "kind": pa.int8(),
-    "function": pa.int32(),
+    "named": pa.int32(),
+    "file": pa.int32(),
     "request": pa.utf8(),
     "stream": pa.utf8(),
     "time": pa.int64(),
@@ -75,19 +75,25 @@ _UNIQUE: Final = """
     unique_events AS (
         SELECT * FROM events QUALIFY row_number() OVER (PARTITION BY CASE
             WHEN event IS NOT NULL THEN 'id ' || event
-            WHEN coalesce(time, sent) IS NOT NULL THEN concat_ws(' ', 'at', kind, function, request,
-                coalesce(stream, '-'), coalesce(time, sent), duration, billed, error)
+            WHEN coalesce(time, sent) IS NOT NULL THEN concat_ws(' ', 'at', kind, request,
+                coalesce(named, -1), coalesce(stream, '-'), coalesce(time, sent), duration, billed,
+                error)
             ELSE 'row ' || row END ORDER BY row) = 1
     )
 """
+# Some lines name their function, such as platform.start, which is then that of the whole request.
 # Attempts of a request on one stream follow one another: a REPORT ends one. What tells of a
 # failure may stand behind the REPORT of its invocation.
 _ROWS: Final = f"""
     WITH {_UNIQUE},
+    placed AS (
+        SELECT *, coalesce(named, max(named) OVER (PARTITION BY request), file) AS function
+        FROM unique_events
+    ),
     timed AS (
         SELECT *, CASE WHEN bool_or(time IS NULL) OVER (PARTITION BY function, request, stream)
                   THEN NULL ELSE time END AS clock
-        FROM unique_events
+        FROM placed
     ),
     counted AS (
         SELECT *,
@@ -103,6 +109,7 @@ _ROWS: Final = f"""
         SELECT function, request, stream,
             CASE WHEN kind = 3 AND latest = 2 THEN reports - 1 ELSE reports END AS number,
             min(row) AS row,
+            bool_or(named IS NULL AND function = file) AS unnamed,
             max(time) FILTER (kind = 0) AS started,
             coalesce(max(time) FILTER (kind = 1), max(time) FILTER (kind = 2)) AS ended,
             count(*) FILTER (kind = 0) AS starts,
@@ -138,6 +145,7 @@ _COUNTS: Final = f"""
            count(*) FILTER (reported > 0 AND starts = 0 AND sent IS NULL) AS unstarted,
            count(*) FILTER (reported > 0 AND ended IS NULL AND sent IS NULL) AS untimed,
            count(*) FILTER (reported > 0 AND stream IS NULL) AS streamless,
+           count(*) FILTER (reported > 0 AND unnamed) AS unnamed,
            (SELECT count(*) FROM events) - (SELECT count(*) FROM unique_events) AS twice
     FROM attempts
 """
@@ -186,7 +194,6 @@ class _Reader:
     stage: Stage
     functions: Names = field(default_factory=Names)
     reports: int = 0
-    named: Counter[str] = field(default_factory=Counter)
     _rows: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, path: Path, issues: Issues) -> None:
@@ -202,11 +209,10 @@ class _Reader:
         line = event.line
         if line.kind == 2:
             self.reports += 1
-            if event.function is None:
-                self.named[after_file] += 1
         return {
             "kind": line.kind,
-            "function": self.functions.id(event.function or after_file),
+            "named": None if event.function is None else self.functions.id(event.function),
+            "file": self.functions.id(after_file),
             "request": line.request,
             "stream": event.stream,
             "time": event.time,
@@ -224,16 +230,13 @@ class _Reader:
     def warnings(self, result: Output) -> list[str]:
         """What a reader of the table should know."""
         (row,) = (row for batch in result.query(_COUNTS) for row in batch.to_pylist())
-        said = [
-            f"{plural(count, 'REPORT')} in a log that names no function: it is named {name!r} after"
-            " its file"
-            for name, count in self.named.items()
-        ]
+        said = []
         for key, noun, what in (
             ("twice", "event", "occurred again, and counts once"),
             ("open", "invocation", "without a REPORT, of which nothing is known: no row"),
             ("unstarted", "REPORT", "without a START: started is null"),
             ("untimed", "REPORT", "in a log without times: started and ended are null"),
+            ("unnamed", "REPORT", "in a log that names no function: it is named after its file"),
             ("streamless", "REPORT", "in a log that names no stream: instance is null"),
         ):
             if row[key]:

@@ -1,0 +1,527 @@
+"""Lambda's logs: every form that CloudWatch exports gives the same rows, exact to the ns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncia import record
+from uncia.errors import UnciaError
+from uncia.tariffs import bill
+from uncia.traces import aws_logs, json_lines
+
+MS = 1_000_000
+MB = 1 << 20
+EPOCH_MS = 1_747_081_446_000
+STREAM = "2025/05/12/[$LATEST]5b1105a695c440a3b75cb8e9aba09b2{}"
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What happened, in hundredths of a millisecond, and what the log must say of it."""
+
+    request: str
+    stream: str
+    start_ms: int
+    duration: int
+    memory: int
+    peak: int
+    init: int | None = None
+    restore: int | None = None
+    status: str = ""
+
+    @property
+    def end_ms(self) -> int:
+        return self.start_ms + -(-self.duration // 100)
+
+    @property
+    def billed(self) -> int:
+        return -(-(self.duration + (self.init or 0)) // 100)
+
+    def messages(self) -> list[tuple[int, str]]:
+        text = (
+            f"REPORT RequestId: {self.request}\tDuration: {hundredths(self.duration)} ms\t"
+            f"Billed Duration: {self.billed} ms\tMemory Size: {self.memory} MB\t"
+            f"Max Memory Used: {self.peak} MB\t"
+        )
+        if self.init is not None:
+            text += f"Init Duration: {hundredths(self.init)} ms\t"
+        if self.restore is not None:
+            text += f"Restore Duration: {hundredths(self.restore)} ms\t"
+            text += "Billed Restore Duration: 1 ms\t"
+        if self.status:
+            text += f"Status: {self.status}\t"
+        if self.status == "error":
+            text += "Error Type: Runtime.ExitError\t"
+        text += (
+            "\nXRAY TraceId: 1-5759e988-bd862e3fe1be46a994272793\tSegmentId: 3\tSampled: true\t\n"
+        )
+        return [
+            (self.start_ms, f"START RequestId: {self.request} Version: $LATEST\n"),
+            (self.end_ms, f"END RequestId: {self.request}\n"),
+            (self.end_ms, text),
+        ]
+
+    def row(self, attempt: int) -> dict[str, object]:
+        start = "restored" if self.restore is not None else "cold" if self.init else "warm"
+        row: dict[str, object] = {
+            "platform": "aws",
+            "function": "fn",
+            "invocation": self.request,
+            "request_id": self.request,
+            "attempt": attempt,
+            "outcome": {"": "ok", "timeout": "timeout", "error": "function_error"}[self.status],
+            "start": start,
+            "instance": self.stream,
+            "started": self.start_ms * MS,
+            "ended": self.end_ms * MS,
+            "execution": self.duration * MS // 100,
+            "billed": self.billed * MS,
+            "allocated_memory": self.memory * MB,
+            "allocated_cpu": self.memory * 1_000_000 // 1769,
+            "memory_peak": self.peak * MB,
+        }
+        if self.status:
+            row["error"] = "Runtime.ExitError" if self.status == "error" else "timeout"
+        waited = self.init if self.restore is None else self.restore
+        if waited is not None:
+            row["initialization"] = waited * MS // 100
+        return row
+
+
+def hundredths(number: int) -> str:
+    return f"{number // 100}.{number % 100:02d}"
+
+
+def iso(ms: int, separator: str = "T") -> str:
+    import datetime
+
+    moment = datetime.datetime.fromtimestamp(ms // 1000, datetime.UTC)
+    return moment.strftime(f"%Y-%m-%d{separator}%H:%M:%S") + f".{ms % 1000:03d}"
+
+
+def request_id(number: int) -> str:
+    return f"{number:08x}-1356-466e-9cd3-c453eea3ea16"
+
+
+def as_events(invocations: list[Invocation]) -> list[dict[str, Any]]:
+    events = []
+    for one in invocations:
+        for place, (time, message) in enumerate(one.messages()):
+            identifier = f"{one.start_ms}{one.request}{place}"
+            events.append(
+                {
+                    "logStreamName": one.stream,
+                    "timestamp": time,
+                    "message": message,
+                    "ingestionTime": time + 9,
+                    "eventId": identifier,
+                }
+            )
+    return events
+
+
+OTHER = "some line of the function's own: REPORT of the day\n"
+
+
+def write(folder: Path, form: str, events: list[dict[str, Any]]) -> Path:
+    """The events in one of the forms, in the order given."""
+    own = {"logStreamName": "x", "timestamp": EPOCH_MS, "message": OTHER, "eventId": "own"}
+    events = [*events, own]
+    stream = [{"id": e["eventId"], **{k: e[k] for k in ("timestamp", "message")}} for e in events]
+    group = "/aws/lambda/fn"
+    if form == "pages":
+        half = len(events) // 2
+        pages = [
+            {"events": events[:half], "searchedLogStreams": [], "nextToken": "abc"},
+            {"events": events[half:], "searchedLogStreams": []},
+        ]
+        return text(folder / "fn.json", "\n".join(json.dumps(page, indent=2) for page in pages))
+    if form == "list":
+        return text(folder / "fn.json.gz", json.dumps(events))
+    if form == "lines":
+        named = [{**event, "logGroupName": group} for event in events]
+        return text(folder / "x.jsonl", "\n".join(map(json.dumps, named)) + "\r\n")
+    if form == "subscription":  # one object behind the other, each of a stream
+        found = ""
+        for event, short in zip(events, stream, strict=True):
+            around = {"logGroup": group, "logStream": event["logStreamName"]}
+            found += json.dumps({"messageType": "DATA_MESSAGE", **around, "logEvents": [short]})
+        return text(folder / "x.gz", found)
+    if form == "insights":
+        rows = [
+            [
+                {"field": "@timestamp", "value": iso(e["timestamp"], " ")},
+                {"field": "@message", "value": e["message"]},
+                {"field": "@logStream", "value": e["logStreamName"]},
+                {"field": "@log", "value": "123456789012:" + group},
+                {"field": "@ptr", "value": e["eventId"]},
+            ]
+            for e in events
+        ]
+        answer = {"results": rows, "statistics": {"recordsMatched": 3.0}, "status": "Complete"}
+        return text(folder / "x.json", json.dumps(answer))
+    if form == "csv":
+        out = io.StringIO()
+        writer = csv.writer(out)
+        writer.writerow(["@timestamp", "@message", "@logStream", "@log"])
+        for e in events:
+            cells = [iso(e["timestamp"], " "), e["message"], e["logStreamName"]]
+            writer.writerow([*cells, "123456789012:" + group])
+        return text(folder / "x.csv", out.getvalue())
+    if form == "tail":
+        lines = [
+            f"{iso(e['timestamp'])}000+00:00 {e['logStreamName']} {e['message']}" for e in events
+        ]
+        return text(folder / "fn.log", "".join(lines))
+    assert form == "export"  # a file for each stream, as exported to S3
+    base = folder / "fn" / "4d4b9d2e-2b0a-4a7b-8a5c-0f2d7e0c9b3a"
+    for name in {e["logStreamName"] for e in events}:
+        lines = [
+            f"{iso(e['timestamp'])}Z {e['message']}" for e in events if e["logStreamName"] == name
+        ]
+        text(base / name.replace("/", "-") / "000000.gz", "".join(lines))
+    return folder
+
+
+def text(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def imported(folder: Path) -> list[dict[str, object]]:
+    rows = record.read(folder).to_pylist()
+    return [{key: value for key, value in row.items() if value is not None} for row in rows]
+
+
+FORMS = ["pages", "list", "lines", "subscription", "insights", "csv", "tail", "export"]
+
+
+@st.composite
+def invocations(draw: st.DrawFn) -> list[Invocation]:
+    """Requests on several streams; a retry of a request comes after what it retries."""
+    found = []
+    for number in range(draw(st.integers(1, 5))):
+        at = EPOCH_MS + draw(st.integers(0, 10_000))
+        for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
+            one = Invocation(
+                request_id(number),
+                STREAM.format(draw(st.integers(0, 2))),
+                at,
+                draw(st.integers(0, 90_000_000)),
+                draw(st.integers(128, 10_240)),
+                draw(st.integers(1, 10_240)),
+                init=draw(st.none() | st.integers(1, 1_000_000)),
+                restore=draw(st.none() | st.none() | st.integers(0, 100_000)),
+                status=draw(st.sampled_from(["", "", "timeout", "error"])),
+            )
+            found.append(one)
+            at = one.end_ms + draw(st.integers(1, 100_000))
+    return found
+
+
+def rows_of(all_of: list[Invocation]) -> list[dict[str, object]]:
+    attempts: dict[str, int] = {}
+    rows = []
+    for one in sorted(all_of, key=lambda one: one.start_ms):
+        attempts[one.request] = attempts.get(one.request, 0) + 1
+        rows.append(one.row(attempts[one.request]))
+    return rows
+
+
+def by_key(rows: list[dict[str, object]]) -> dict[tuple[object, object], dict[str, object]]:
+    return {(row["invocation"], row["attempt"]): row for row in rows}
+
+
+@settings(deadline=None, max_examples=16)
+@given(
+    all_of=invocations(),
+    form=st.sampled_from(FORMS),
+    chunk=st.sampled_from([7, 100, 1 << 20]),
+    seed=st.integers(0, 99),
+)
+def test_every_form_gives_the_same_rows(
+    all_of: list[Invocation],
+    form: str,
+    chunk: int,
+    seed: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    events = as_events(all_of)
+    random.Random(seed).shuffle(events)
+    source = write(folder / "in", form, events)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_lines, "CHUNK_BYTES", chunk)
+        done = aws_logs.convert([source], folder / "out")
+    found = imported(folder / "out")
+    assert by_key(found) == by_key(rows_of(all_of))
+    starts = [row["started"] for row in found]
+    assert starts == sorted(starts)  # type: ignore[type-var]
+    assert done.rows == {"invocations": len(all_of)}
+    assert done.skipped == 0
+
+
+def test_the_forms_are_recognised(tmp_path: Path) -> None:
+    events = as_events([Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 100, 128, 40)])
+    for form in FORMS[:-1]:
+        assert aws_logs.detect([write(tmp_path / form, form, events)]), form
+    export = write(tmp_path / "export", "export", events)
+    assert aws_logs.detect(list(export.rglob("*5b1105*/*.gz")))
+    assert not aws_logs.detect([text(tmp_path / "a.csv", "app,func,end_timestamp,duration\n")])
+    assert not aws_logs.detect([text(tmp_path / "b.json", '[{"httpRequest": {}}]')])
+
+
+def test_an_event_that_two_pages_hold_counts_once(tmp_path: Path) -> None:
+    one = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 15_551, 1769, 40)
+    events = as_events([one])
+    write(tmp_path / "a", "list", events)
+    write(tmp_path / "b", "list", events[1:])
+    done = aws_logs.convert([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    assert imported(tmp_path / "out") == [one.row(1)]
+    assert "2 events occurred again, and counts once" in done.warnings
+
+
+def test_what_the_log_does_not_say_is_null_and_counted(tmp_path: Path) -> None:
+    first, second, third = (
+        Invocation(request_id(n), STREAM.format(1), EPOCH_MS + n, 1234, 512, 40) for n in (1, 2, 3)
+    )
+    messages = [message for one in (first, second) for _, message in one.messages()]
+    messages.pop(0)  # the log begins behind the START of the first
+    messages.append(third.messages()[0][1])  # and ends before the REPORT of the third
+    log = text(tmp_path / "my-function.txt", "".join(messages))
+    done = aws_logs.convert([log], tmp_path / "out")
+    expected = []
+    for one in (first, second):
+        row = one.row(1) | {"function": "my-function"}
+        expected.append({k: v for k, v in row.items() if k not in ("instance", "started", "ended")})
+    assert imported(tmp_path / "out") == expected
+    told = "\n".join(done.warnings)
+    assert "2 REPORTs in a log that names no function: it is named after its file" in told
+    assert "1 invocation without a REPORT" in told
+    assert "1 REPORT without a START: started is null" in told
+    assert "2 REPORTs in a log without times" in told
+    assert "2 REPORTs in a log that names no stream" in told
+
+
+def test_a_failure_belongs_to_its_attempt(tmp_path: Path) -> None:
+    one, two, stream = request_id(1), request_id(2), STREAM.format(1)
+    killed = "RequestId: {} Error: Runtime exited with error: signal: killed\nRuntime.ExitError\n"
+    events = []
+
+    def add(ms: int, message: str) -> None:
+        event = {"timestamp": EPOCH_MS + ms, "message": message, "logStreamName": stream}
+        events.append({**event, "eventId": str(len(events))})
+
+    report = "REPORT RequestId: {}\tDuration: {} ms\tBilled Duration: {} ms\tMemory Size: 128 MB\t"
+    add(0, f"START RequestId: {one} Version: 1")
+    add(3000, f"END RequestId: {one}")
+    add(3000, report.format(one, "3000.00", "3000"))
+    add(3000, f"2025-05-12T20:24:09.000Z {one} Task timed out after 3.00 seconds\n\n")
+    add(4000, f"START RequestId: {one} Version: 1")
+    add(4010, f"END RequestId: {one}")
+    add(4010, report.format(one, "9.50", "10"))
+    add(5000, f"START RequestId: {two} Version: 1")
+    add(5001, killed.format(two))
+    add(5001, f"END RequestId: {two}")
+    add(5001, report.format(two, "1.00", "1"))
+    log = text(tmp_path / "f.json", json.dumps({"events": events[::-1]}))
+    aws_logs.convert([log], tmp_path / "out")
+    found = [
+        (row["attempt"], row["outcome"], row.get("error"), row["execution"])
+        for row in imported(tmp_path / "out")
+    ]
+    assert found == [
+        (1, "timeout", "Task timed out after 3.00 seconds", 3000 * MS),
+        (2, "ok", None, 9_500_000),
+        (1, "function_error", "Error: Runtime exited with error: signal: killed", MS),
+    ]
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_the_json_format_of_lambda(wrapped: bool, tmp_path: Path) -> None:
+    request = request_id(7)
+    arn = "arn:aws:lambda:eu-west-1:123456789012:function:thumbnails"
+    told = [
+        {"time": "2025-05-12T20:24:06.154Z", "type": "platform.start",
+         "record": {"requestId": request, "functionArn": arn, "version": "$LATEST"}},
+        {"time": "2025-05-12T20:24:06.200Z", "level": "INFO", "message": "hello"},
+        {"time": "2025-05-12T20:24:10.301Z", "type": "platform.report",
+         "record": {"requestId": request, "status": "timeout", "errorType": "Sandbox.Timeout",
+                    "metrics": {"durationMs": 4069.123, "billedDurationMs": 4215,
+                                "memorySizeMB": 256, "maxMemoryUsedMB": 118,
+                                "initDurationMs": 145.399}}},
+    ]  # fmt: skip
+    lines = [json.dumps(one) for one in told]
+    if wrapped:
+        lines = [
+            json.dumps({"timestamp": 1, "message": line, "logGroupName": "/aws/lambda/thumbnails"})
+            for line in lines
+        ]
+    aws_logs.convert([text(tmp_path / "x.json", "\n".join(lines))], tmp_path / "out")
+    (row,) = imported(tmp_path / "out")
+    assert row == {
+        "platform": "aws",
+        "function": "thumbnails",
+        "invocation": request,
+        "request_id": request,
+        "attempt": 1,
+        "outcome": "timeout",
+        "error": "Sandbox.Timeout",
+        "start": "cold",
+        "started": 1_747_081_446_154_000_000,
+        "ended": 1_747_081_450_301_000_000,
+        "execution": 4_069_123_000,
+        "initialization": 145_399_000,
+        "billed": 4215 * MS,
+        "allocated_memory": 256 * MB,
+        "allocated_cpu": 144_714,
+        "memory_peak": 118 * MB,
+    }
+
+
+RECORD = {
+    "RequestId": request_id(3),
+    "Duration": 17.36,
+    "Billed Duration": 18.0,
+    "Memory Size": 1000.0,
+    "Max Memory Used": 39.0,
+    "Invocation Timestamp": 1745570818782089249,
+    "Response Timestamp": 1745570818859265254,
+    "Function Name": "aes",
+    "Payload": '"1+x"',
+}
+
+
+def test_measurements_that_keep_the_parts_of_a_report(tmp_path: Path) -> None:
+    cold = RECORD | {"RequestId": request_id(4), "Init Duration": "131.01 ms", "Payload": None}
+    nothing = RECORD | {"RequestId": request_id(5), "Init Duration": float("nan")}
+    log = text(tmp_path / "x.json.gz", json.dumps([RECORD, cold, nothing]))
+    aws_logs.convert([log], tmp_path / "out")
+    first, second, third = imported(tmp_path / "out")
+    assert first == {
+        "platform": "aws",
+        "function": "aes",
+        "invocation": request_id(3),
+        "request_id": request_id(3),
+        "attempt": 1,
+        "sent": 1745570818782089249,
+        "received": 1745570818859265254,
+        "outcome": "ok",
+        "start": "warm",
+        "execution": 17_360_000,
+        "billed": 18 * MS,
+        "allocated_memory": 1000 * MB,
+        "allocated_cpu": 565_291,
+        "memory_peak": 39 * MB,
+    }
+    assert (second["start"], second["initialization"]) == ("cold", 131_010_000)
+    assert third["start"] == "warm"
+
+
+def test_bad_lines_are_left_out_and_counted(tmp_path: Path) -> None:
+    good = [Invocation(request_id(n), STREAM.format(1), EPOCH_MS + n, 1, 128, 1) for n in (1, 2)]
+    events = as_events(good)
+    report = "REPORT RequestId: {}\tDuration: {}\tBilled Duration: 1 ms\tMemory Size: {}\t"
+    bad: list[tuple[Any, str, str]] = [
+        (report.format(request_id(3), "-1.00 ms", "128 MB"), "Duration", "milliseconds, 0 or more"),
+        (report.format(request_id(3), "1e999 ms", "128 MB"), "Duration", "milliseconds, 0 or more"),
+        (report.format(request_id(3), "1.00 s", "128 MB"), "Duration", "milliseconds, 0 or more"),
+        (report.format(request_id(3), "1 ms", "0 MB"), "Memory Size", "megabytes, from 1"),
+        (f"REPORT RequestId: {request_id(3)}\tDuration: 1 ms\t", "Billed Duration", "millis"),
+        ("REPORT RequestId: ", "RequestId", "an identifier"),
+        ('{"type": "platform.report", "time": "2025-05-12T20:24:06Z"}', "record", "an object"),
+        (None, "message", "the event's text"),
+    ]
+    for number, (message, _, _) in enumerate(bad):
+        event = {"timestamp": EPOCH_MS, "message": message, "eventId": f"bad{number}"}
+        events.insert(1 + number, {**event, "logStreamName": STREAM.format(1)})
+    events.insert(3, {"timestamp": "soon", "message": f"START RequestId: {request_id(4)}"})
+    log = text(tmp_path / "fn.jsonl", "\n".join(map(json.dumps, events)) + "\nno JSON\n[1]\n")
+    done = aws_logs.convert([log], tmp_path / "out", strict=False)
+    assert by_key(imported(tmp_path / "out")) == by_key([one.row(1) for one in good])
+    assert done.skipped == len(bad) + 1 + 2 - 1  # "no JSON" is the function's own line
+    for number, (_, column, expected) in enumerate(bad):
+        one = tmp_path / f"{number}.jsonl"
+        line = 2 + number + (number >= 2)
+        text(one, "\n".join(map(json.dumps, [*events[:1], events[line - 1]])))
+        with pytest.raises(UnciaError, match=f"line 2, column {column}: .* is not {expected}"):
+            aws_logs.convert([one], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_was_cut_off_is_an_error_that_says_where(tmp_path: Path) -> None:
+    events = as_events([Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 1, 128, 1)])
+    whole = json.dumps(events)
+    cut = text(tmp_path / "a.json", whole[: whole.index("REPORT") + 20])
+    with pytest.raises(UnciaError, match=r"a\.json is cut off: its JSON ends within record 3"):
+        aws_logs.convert([cut], tmp_path / "out", strict=False)
+    packed = tmp_path / "b.json.gz"
+    packed.write_bytes(gzip.compress(whole.encode())[:-30])
+    with pytest.raises(UnciaError, match=r"b\.json\.gz is cut off"):
+        aws_logs.convert([packed], tmp_path / "out", strict=False)
+    lines = text(tmp_path / "c.jsonl", "\n".join(map(json.dumps, events))[:-9])
+    with pytest.raises(UnciaError, match=r"c\.jsonl is cut off: .* record 3, in line 3"):
+        aws_logs.convert([lines], tmp_path / "out", strict=False)
+    with pytest.raises(UnciaError, match="no REPORT line"):
+        aws_logs.convert([text(tmp_path / "d.log", "START of the day\n")], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_tariff_bills_what_lambda_billed(tmp_path: Path) -> None:
+    # Duration is rounded to 0.01 ms where it is shown, so that of a whole number of ms Lambda may
+    # have billed one more: 22.00 shown may be 22.003.
+    durations = [15_551, 1, 100, 1736, 2214, 99_999, 2200]
+    log = [
+        Invocation(request_id(n), STREAM.format(1), EPOCH_MS + n, duration, 1769, 40)
+        for n, duration in enumerate(durations)
+    ]
+    log.append(Invocation(request_id(90), STREAM.format(2), EPOCH_MS, 1736, 512, 9, init=13_101))
+    events = as_events(log)
+    shown = next(event for event in events if "Duration: 22.00 ms" in event["message"])
+    shown["message"] = shown["message"].replace("Billed Duration: 22 ms", "Billed Duration: 23 ms")
+    aws_logs.convert([write(tmp_path, "lines", events)], tmp_path / "out")
+    rows = {row["invocation"]: row for row in imported(tmp_path / "out")}
+    lines = bill(record.read(tmp_path / "out"), ["aws-lambda-x86"], group_by=["invocation"])
+    assert len(lines) == len(rows) == len(log)
+    differ = []
+    for line in lines:
+        row = rows[line.group["invocation"]]
+        if line.billable_byte_ns != row["billed"] * row["allocated_memory"]:  # type: ignore[operator]
+            differ.append((row["execution"], row["billed"]))
+    assert differ == [(22 * MS, 23 * MS)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_any_damage_is_an_error_or_counted(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    one = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 155, 128, 1, init=7)
+    source = write(folder, data.draw(st.sampled_from(["pages", "lines", "csv", "tail"])),
+                   as_events([one]))  # fmt: skip
+    content = bytearray(source.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        cut = data.draw(st.integers(0, 3))
+        content[at : at + cut] = data.draw(st.binary(max_size=3))
+    source.write_bytes(content)
+    try:
+        done = aws_logs.convert([source], folder / "out", strict=False)
+    except UnciaError:
+        assert not (folder / "out").exists()
+    else:
+        assert done.rows["invocations"] >= 1

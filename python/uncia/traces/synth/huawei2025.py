@@ -1,0 +1,214 @@
+"""Synthetic files of Huawei's trace of 2025: request tables and cold starts of five regions.
+
+``R1/requests_0.csv`` to ``R5/...``, and ``R1/cold_starts_0.csv`` beside; with ``parquet`` the
+invocation table that an import of these would give.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from uncia.traces.huawei2025 import FILES
+from uncia.traces.synth import spoil
+from uncia.traces.synth.base import FileMade, Made, Order, generator, in_processes, opened, spread
+from uncia.traces.synth.huawei2025_rows import (
+    BLOCK,
+    KINDS,
+    NO_POD,
+    NO_USAGE,
+    REGIONS,
+    USED,
+    Block,
+    block,
+    rows_by_region,
+)
+from uncia.traces.synth.text import (
+    Bytes,
+    Ints,
+    blank,
+    chosen,
+    constant,
+    decimal,
+    hexadecimal,
+    lines,
+    whole,
+)
+
+KIND: Final = "huawei2025"
+DESCRIPTION: Final = (
+    "Requests of a day in five regions and cold starts of a month, calibrated to what the cost"
+    " paper publishes of Huawei's trace of 2025."
+)
+
+_REQUESTS, _STARTS = FILES[0].columns, FILES[1].columns
+_ROWS_A_FILE: Final = 5_000_000
+_PARTS: Final = 200  # of a region of the release
+
+_SPOILERS: Final[dict[str, spoil.Spoiler]] = {
+    **spoil.numbers(_REQUESTS.index("runtimeCost")),
+    **spoil.SHAPES,
+    "unknown_pod": spoil.cell(_REQUESTS.index("podID"), "warm-standby"),
+    "memory_above_10240": spoil.cell(_REQUESTS.index("podID"), "pool40-13000-16384-0000000001"),
+    "zero_cpu": spoil.cell(_REQUESTS.index("cpu_usage"), "0.000000"),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a region that one file holds."""
+
+    order: Order
+    region: str
+    number: int
+    first: int
+    rows: int
+
+    def blocks(self) -> list[tuple[int, int, int]]:
+        """The blocks that it consists of: number, and the rows of each from and to."""
+        last = self.first + self.rows
+        return [
+            (number, max(self.first - number * BLOCK, 0), min(last - number * BLOCK, BLOCK))
+            for number in range(self.first // BLOCK, -(-last // BLOCK))
+        ]
+
+
+def make(order: Order) -> Made:
+    """Write the files of every region."""
+    from uncia.traces.synth.huawei2025_table import write_table
+
+    function = write_table if order.parquet else _write_files
+    return Made([file for files in in_processes(order, function, parts(order)) for file in files])
+
+
+def parts(order: Order) -> list[Part]:
+    """The files to write, each of whole blocks if there are more blocks than files."""
+    found = []
+    for region, rows in rows_by_region(order.rows).items():
+        count = order.files or min(_PARTS, max(1, rows // _ROWS_A_FILE))
+        unit = BLOCK if rows >= count * BLOCK else 1
+        for number, (first, some) in enumerate(spread(-(-rows // unit), count)):
+            last = min((first + some) * unit, rows)
+            found.append(Part(order, region, number, first * unit, last - first * unit))
+    return found
+
+
+def natural(found: Block, rows: slice) -> dict[str, int]:
+    """Rows by kind, those without a flaw left out."""
+    counts = np.bincount(found.kind[rows], minlength=len(KINDS)).tolist()
+    return {name: n for name, n in zip(KINDS, counts, strict=True) if n and name != KINDS[USED]}
+
+
+def _write_files(part: Part) -> list[FileMade]:
+    order = part.order
+    requests = FileMade("", part.rows)
+    starts = FileMade("", 0)
+    texts: list[bytes] = []
+    line, turn = 2, part.number
+    with opened(order, f"{part.region}/requests_{part.number}.csv") as (file, requests.path):
+        file.write(",".join(_REQUESTS).encode() + b"\n")
+        for number, low, high in part.blocks():
+            found = block(order.seed, part.region, number)
+            rows = slice(low, high)
+            cells = _request_cells(found, order.seed, rows)
+            text = lines([cells[name] for name in _REQUESTS])
+            spoiled = _spoiled(order, found, rows)
+            text = spoil.spoil(text, spoiled, line, turn, _SPOILERS, requests.planted)
+            file.write(text)
+            line, turn = line + high - low, turn + len(spoiled)
+            for name, count in natural(found, rows).items():
+                requests.natural[name] = requests.natural.get(name, 0) + count
+            there = (found.starts.row >= low) & (found.starts.row < high)
+            starts.rows += int(there.sum())
+            if there.any():
+                started = _start_cells(found, there)
+                texts.append(lines([started[name] for name in _STARTS]))
+    if not starts.rows:
+        return [requests]
+    with opened(order, f"{part.region}/cold_starts_{part.number}.csv") as (file, starts.path):
+        file.write(",".join(_STARTS).encode() + b"\n")
+        for text in texts:
+            file.write(text)
+    return [requests, starts]
+
+
+def _spoiled(order: Order, found: Block, rows: slice) -> Ints:
+    """Which rows to spoil, of those without a flaw, so that it is that share of all."""
+    if not order.malformed:
+        return np.zeros(0, dtype=np.int64)
+    rng = generator(order.seed, REGIONS.index(found.region), found.number, 2)
+    sound = found.kind == USED
+    share = min(1.0, order.malformed * BLOCK / max(int(sound.sum()), 1))
+    return np.flatnonzero((sound & (rng.random(BLOCK) < share))[rows])
+
+
+def _request_cells(found: Block, seed: int, rows: slice) -> dict[str, list[Bytes]]:
+    """The cells of the request table, by column."""
+    place = REGIONS.index(found.region)
+    rng = generator(seed, place, found.number, 1)
+    # Chosen, about the example row of the release's documentation: a few hundred us each.
+    spent = {
+        name: rng.integers(low, high, BLOCK, dtype=np.uint16).astype(np.int64)[rows]
+        for name, low, high in (
+            ("worker", 60, 220),
+            ("frontend", 150, 700),
+            ("bus", 300, 3000),
+            ("read", 8, 40),
+            ("write", 4, 20),
+            ("between", 50, 900),
+        )
+    }
+    kind, pod, execution = found.kind[rows], found.pod[rows], found.execution[rows]
+    ended, without_usage = found.ended[rows], kind == NO_USAGE
+    in_worker = execution + spent["worker"]
+    around = sum(spent[name] for name in ("frontend", "bus", "read", "write", "between"))
+    functions = [str(function) for function, _ in found.names]
+    users = [str(user) for _, user in found.names]
+    clusters = [str(1 + function % 4) for function, _ in found.names]
+    return {
+        "time_worker": decimal(ended, 3),
+        "time_frontend": decimal(ended + 1 + spent["between"] // 500, 3),
+        "requestID": [hexadecimal(found.identifier[rows])],
+        "clusterName": [chosen(clusters, pod)],
+        "funcName": [chosen(functions, pod)],
+        "podID": blank([chosen(found.pods, pod)], kind == NO_POD),
+        "userID": [chosen(users, pod)],
+        "totalCost_worker": decimal(in_worker, 6),
+        "workerCost": decimal(spent["worker"], 6),
+        "runtimeCost": decimal(execution, 6),
+        "totalCost_frontend": decimal(in_worker + around, 6),
+        "frontendCost": decimal(spent["frontend"], 6),
+        "busCost": decimal(spent["bus"], 6),
+        "readBodyCost": decimal(spent["read"], 6),
+        "writeRspCost": decimal(spent["write"], 6),
+        "cpu_usage": blank(decimal(found.cpu[rows], 6), without_usage),
+        "memory_usage": blank(decimal(found.memory[rows], 6), without_usage),
+        "requestBodySize": [whole(found.body[rows]), constant(len(kind), b".0")],
+    }
+
+
+def _start_cells(found: Block, there: npt.NDArray[np.bool_]) -> dict[str, list[Bytes]]:
+    """The cells of the cold-start table, by column."""
+    starts = found.starts
+    kept = np.flatnonzero(there)
+    names = [starts.names[i] for i in kept.tolist()]
+    total = starts.total[kept]
+    parts = {
+        "podAllocationCost": starts.allocation[kept],
+        "deployCodeCost": starts.code[kept],
+        "deployDependencyCost": starts.dependency[kept],
+    }
+    index = np.arange(len(kept))
+    return {
+        "day": [whole(starts.day[kept])],
+        "time": decimal(starts.time[kept], 3),
+        "clusterName": [chosen([str(1 + function % 4) for function, _ in names], index)],
+        "funcName": [chosen([str(function) for function, _ in names], index)],
+        "userID": [chosen([str(user) for _, user in names], index)],
+        "requestID": [hexadecimal(starts.identifier[kept])],
+        "totalCost_cold_start": decimal(total, 6),
+        **{name: decimal(cost, 9) for name, cost in parts.items()},
+        "schedulingCost": decimal(1000 * total - sum(parts.values()), 9),
+        "podID": [chosen([starts.pods[i] for i in kept.tolist()], index)],
+    }

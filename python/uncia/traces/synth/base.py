@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from uncia.errors import UnciaError
 
@@ -134,6 +135,14 @@ def spread(total: int, parts: int) -> list[tuple[int, int]]:
     """``total`` rows divided into parts as equal as can be: first row and number of each."""
     edges = [total * i // parts for i in range(parts + 1)]
     return [(low, high - low) for low, high in zip(edges, edges[1:], strict=False) if high > low]
+
+
+def spoiled_rows(order: Order, rows: int, *place: int) -> npt.NDArray[np.int64]:
+    """Which of a block's rows to spoil: each with the probability that is asked."""
+    if not order.malformed:
+        return np.zeros(0, dtype=np.int64)
+    rng = generator(order.seed, *place, 1 << 20)
+    return np.flatnonzero(rng.random(rows) < order.malformed)
 
 
 def in_processes(

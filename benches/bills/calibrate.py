@@ -79,19 +79,21 @@ def sample():
     """Points of three independent normals, shape (points, 3), and their weights.
 
     Execution times have a heavy tail, which decides the means: their normal is on a grid, shifted a
-    little at each pair of the others. The pairs are of a low-discrepancy sequence, and for each its
-    negative is there too.
+    little at each pair of the others. At every point of the grid the pairs are others, of a
+    low-discrepancy sequence; for each its negative is there too, and their covariance is made 1.
     """
     root = 1.32471795724474602596
-    half = np.arange(1, PAIRS // 2 + 1)[:, None]
-    pairs = np.vectorize(NormalDist().inv_cdf)((0.5 + half * [root**-1, root**-2]) % 1)
-    pairs = np.concatenate([pairs, -pairs])
-    pairs /= np.sqrt((pairs**2).mean(axis=0))
+    inverse = np.vectorize(NormalDist().inv_cdf)
+    grid = np.arange(-CLIP, CLIP, STEP)
     shifts = (0.5 + np.arange(PAIRS) * 0.6180339887498949) % 1
-    grid = np.arange(-CLIP, CLIP, STEP)[None, :] + STEP * shifts[:, None]
-    points = np.concatenate(
-        [grid[:, :, None], np.broadcast_to(pairs[:, None, :], (*grid.shape, 2))], axis=2
-    ).reshape(-1, 3)
+    parts = []
+    for i, z in enumerate(grid):
+        half = np.arange(1, PAIRS // 2 + 1)[:, None] + i * PAIRS // 2
+        pairs = inverse((0.5 + half * [root**-1, root**-2]) % 1)
+        pairs = np.concatenate([pairs, -pairs])
+        pairs = pairs @ np.linalg.inv(np.linalg.cholesky(pairs.T @ pairs / PAIRS)).T
+        parts.append(np.column_stack([z + STEP * shifts, pairs]))
+    points = np.concatenate(parts)
     weights = np.exp(-(points[:, 0] ** 2) / 2)
     return points, weights / weights.sum()
 
@@ -102,12 +104,24 @@ CELLS = (len(FLAVOURS), len(CLASSES))
 
 # Parameters after the weights: name, guess, scale of the prior.
 PARAMETERS = (
-    *((f"mu {name}", value, 0.6) for name, value in zip(CLASSES, (-0.5, 1.8, 4.8, 6.3))),
-    *((f"sigma {name}", np.log(value), 0.3) for name, value in zip(CLASSES, (0.6, 0.9, 0.2, 0.9))),
-    *((f"cpu {name}", value, 0.7) for name, value in zip(CLASSES, (0.0, -0.2, -0.4, -0.1))),
+    *(
+        (f"mu {name}", value, 0.6)
+        for name, value in zip(CLASSES, (-0.5, 1.8, 4.8, 6.3), strict=True)
+    ),
+    *(
+        (f"sigma {name}", np.log(value), 0.3)
+        for name, value in zip(CLASSES, (0.6, 0.9, 0.2, 0.9), strict=True)
+    ),
+    *(
+        (f"cpu {name}", value, 0.7)
+        for name, value in zip(CLASSES, (0.0, -0.2, -0.4, -0.1), strict=True)
+    ),
     ("cpu spread", np.log(0.8), 0.4),
     ("cpu by size", 0.0, 0.4),
-    *((f"memory {name}", value, 0.7) for name, value in zip(CLASSES, (-0.4, -0.4, -0.4, -0.3))),
+    *(
+        (f"memory {name}", value, 0.7)
+        for name, value in zip(CLASSES, (-0.4, -0.4, -0.4, -0.3), strict=True)
+    ),
     ("memory spread", np.log(0.6), 0.4),
     ("memory by size", 0.0, 0.4),
     ("rho execution cpu", 0.0, 0.4),
@@ -120,7 +134,9 @@ GUESS = np.array([value for _, value, _ in PARAMETERS])
 SCALE = np.array([scale for *_, scale in PARAMETERS])
 NAMES = [name for name, *_ in PARAMETERS]
 
-_BY_FLAVOUR = np.array([.30, .06, .16, .05, .16, .02, .02, .02, .06, .02, .02, .02, .05, .02, .02])
+_BY_FLAVOUR = np.array(
+    [0.30, 0.06, 0.16, 0.05, 0.16, 0.02, 0.02, 0.02, 0.06, 0.02, 0.02, 0.02, 0.05, 0.02, 0.02]
+)
 _BY_CLASS = np.array([0.08, 0.62, 0.15, 0.15])
 PRIOR = np.log(_BY_FLAVOUR[:, None] * _BY_CLASS[None, :])
 PRIOR_WIDTH = 2.0
@@ -139,7 +155,7 @@ def cholesky(ec, em, cm):
 
 def simulate(theta):
     """Sums over the sample in every cell, and the utilisations, for the statistics."""
-    p = dict(zip(NAMES, theta))
+    p = dict(zip(NAMES, theta, strict=True))
     lower = cholesky(p["rho execution cpu"], p["rho execution memory"], p["rho cpu memory"])
     ze, zc, zm = np.clip(Z @ lower.T, -CLIP, CLIP).T
     mu = np.array([p[f"mu {name}"] for name in CLASSES])
@@ -167,7 +183,6 @@ def simulate(theta):
         "upm": there * (units * az - used * e),
         "hv": c * e1, "hm": m * e1, "av": a * e1, "am": aws_m * e1,
         "gv": c * e100, "gm": m * e100, "zv": c * az, "zm": units * az, "fv": np.ceil(k),
-        "lc": uc < 0.49951, "lm": um < 0.499359313375,
         "used": np.broadcast_to(used, uc.shape),
     }  # fmt: skip
     cells = {name: values @ SHARE for name, values in over.items()}
@@ -180,6 +195,12 @@ def simulate(theta):
         "az there": ((ez >= 1) * az_z) @ SHARE, "e there": ((ez >= 1) * ez) @ SHARE,
     }  # fmt: skip
     cells["units"] = units @ SHARE
+    # How many use less than a half needs no sample.
+    half_cpu, half_memory = (NormalDist().inv_cdf(part) for part in (0.49951, 0.499359313375))
+    cells["lc"] = phi((half_cpu - cpu - p["cpu by size"] * by) / np.exp(p["cpu spread"]))[..., 0]
+    cells["lm"] = phi(
+        (half_memory - memory - p["memory by size"] * by) / np.exp(p["memory spread"])
+    )[..., 0]
     x, y = uc.ravel(), um.ravel()
     return cells, zero, x, y, np.argsort(x, kind="stable"), np.argsort(y, kind="stable")
 
@@ -234,7 +255,9 @@ TOLERANCE = np.array([tolerance for _, tolerance in TARGETS.values()])
 
 def residuals(logits, theta, simulated):
     fit = (statistics(logits, simulated) / WANTED - 1) / TOLERANCE
-    prior = 0.3 * np.concatenate([((logits - PRIOR) / PRIOR_WIDTH).ravel(), (theta - GUESS) / SCALE])
+    prior = 0.3 * np.concatenate(
+        [((logits - PRIOR) / PRIOR_WIDTH).ravel(), (theta - GUESS) / SCALE]
+    )
     return np.concatenate([fit, prior])
 
 
@@ -277,15 +300,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=60)
     logits, theta, simulated = fit(parser.parse_args().rounds)
-    for (name, (target, _)), value in zip(TARGETS.items(), statistics(logits, simulated)):
+    for (name, (target, _)), value in zip(
+        TARGETS.items(), statistics(logits, simulated), strict=True
+    ):
         print(f"{name:40} {target:10.5f} {value:10.5f} {value / target - 1:+.2%}", file=sys.stderr)
     weights = np.exp(logits - logits.max())
     weights /= weights.sum()
     print("WEIGHTS = (")
-    for row, (cpu, memory) in zip(weights, FLAVOURS):
+    for row, (cpu, memory) in zip(weights, FLAVOURS, strict=True):
         print(f"    ({', '.join(f'{value:.6f}' for value in row)}),  # {cpu}-{memory}")
     print(")")
-    for name, value in zip(NAMES, theta):
+    for name, value in zip(NAMES, theta, strict=True):
         shown = np.exp(value) if "sigma" in name or "spread" in name else value
         shown = np.tanh(value) if "rho" in name else shown
         print(f"{name.upper().replace(' ', '_')} = {shown:.6f}")

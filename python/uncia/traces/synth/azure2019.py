@@ -83,9 +83,7 @@ def _functions(seed: int, block: int) -> tuple[list[str], list[str], Floats, Flo
         hashes[_BLOCK // _APP : 2 * _BLOCK // _APP],
         hashes[2 * _BLOCK // _APP :],
     )
-    names = [
-        f"{owners[i // _APP]},{apps[i // _APP]},{name}" for i, name in enumerate(functions)
-    ]
+    names = [f"{owners[i // _APP]},{apps[i // _APP]},{name}" for i, name in enumerate(functions)]
     shares = np.array(list(_TRIGGERS.values()))
     kinds = rng.choice(len(shares), _BLOCK, p=shares / shares.sum())
     z = np.clip(rng.standard_normal((2, _BLOCK)), -4, 4)
@@ -93,7 +91,6 @@ def _functions(seed: int, block: int) -> tuple[list[str], list[str], Floats, Flo
     triggers = list(_TRIGGERS)
     average = 1000 * np.exp(-0.38 + 2.36 * np.clip(z[1], -3, 2.5))
     return names, [triggers[kind] for kind in kinds.tolist()], daily, average
-
 
 
 def _written(

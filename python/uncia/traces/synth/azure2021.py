@@ -22,7 +22,7 @@ from uncia.traces.synth.base import (
     spoiled_rows,
     spread,
 )
-from uncia.traces.synth.text import Bytes, chosen, decimal, lines
+from uncia.traces.synth.text import Bytes, Ints, chosen, decimal, lines
 
 KIND: Final = "azure2021"
 DESCRIPTION: Final = "Invocations of two weeks, with application, function, end and duration."
@@ -71,15 +71,16 @@ def _cells(seed: int, block: int) -> list[list[Bytes]]:
     function = rng.choice(_FUNCTIONS, _BLOCK, p=_popularity())
     z = np.clip(rng.standard_normal(_BLOCK), -4, 4)
     duration = medians.take(function) * np.exp(0.5 * z)
-    duration = np.clip(np.rint(_US * duration), 1, _MAX_SECONDS * _US).astype(np.int64)
-    end = rng.integers(0, _DAYS * 86_400 * _US, _BLOCK) + duration
+    whole: Ints = np.clip(np.rint(_US * duration), 1, _MAX_SECONDS * _US).astype(np.int64)
+    end: Ints = rng.integers(0, _DAYS * 86_400 * _US, _BLOCK) + whole
     both = chosen([f"{app},{name}" for app, name in names], function)
-    return [[both], decimal(end, 6), decimal(duration, 6)]
+    return [[both], decimal(end, 6), decimal(whole, 6)]
 
 
 def _popularity() -> npt.NDArray[np.float64]:
     weights = 1 / np.arange(1, _FUNCTIONS + 1)
-    return weights / weights.sum()
+    shares: npt.NDArray[np.float64] = weights / weights.sum()
+    return shares
 
 
 def _functions(seed: int) -> tuple[list[tuple[str, str]], npt.NDArray[np.float64]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Final, TypeVar
 
@@ -134,7 +135,7 @@ def opened(order: Order, name: str) -> Iterator[tuple[IO[bytes], str]]:
 def spread(total: int, parts: int) -> list[tuple[int, int]]:
     """``total`` rows divided into parts as equal as can be: first row and number of each."""
     edges = [total * i // parts for i in range(parts + 1)]
-    return [(low, high - low) for low, high in zip(edges, edges[1:], strict=False) if high > low]
+    return [(low, high - low) for low, high in pairwise(edges) if high > low]
 
 
 def spoiled_rows(order: Order, rows: int, *place: int) -> npt.NDArray[np.int64]:
@@ -168,6 +169,7 @@ def write_account(order: Order, kind: str, made: Made) -> None:
         "rows": order.rows,
         "natural": made.natural,
         "planted": made.planted,
+        "status": "complete",  # by which a reader of logs knows that this is no event
         "files": [
             {
                 "path": file.path,

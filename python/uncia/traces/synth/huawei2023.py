@@ -63,7 +63,9 @@ def _write(order: Order, day: int, rows: int) -> FileMade:
     return made
 
 
-def _rows(seed: int, day: int, block: int) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+def _rows(
+    seed: int, day: int, block: int
+) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
     rates = np.exp(generator(seed, 0).standard_normal(_FUNCTIONS) * 2.5 - 0.5)
     rng = generator(seed, 1, day, block)
     minute = block * _BLOCK + np.arange(_BLOCK)

@@ -135,7 +135,8 @@ def execution_tables() -> npt.NDArray[np.int32]:
     z = np.arange(-CLIP * _STEPS, CLIP * _STEPS + 1) / _STEPS
     mu, sigma = np.array([*MU, MU_ZERO]), np.array([*SIGMA, SIGMA_ZERO])
     times = 1000 * np.exp(mu[:, None] + sigma[:, None] * z)
-    return np.maximum(np.rint(times), 1).astype(np.int32)
+    whole: npt.NDArray[np.int32] = np.maximum(np.rint(times), 1).astype(np.int32)
+    return whole
 
 
 def latent(z: Floats) -> Ints:

@@ -268,13 +268,16 @@ def _times(rng: np.random.Generator) -> Ints:
     """Times of day in ms: chosen, a day whose quietest hour has a third of its busiest's."""
     u = rng.integers(0, _DAY_MS, BLOCK, dtype=np.uint32).astype(np.int64)
     grid = np.arange(1025) / 1024
-    curve = np.rint(_DAY_MS * (grid - 0.5 / (2 * np.pi) * np.sin(2 * np.pi * grid))).astype(np.int64)
+    curve = np.rint(_DAY_MS * (grid - 0.5 / (2 * np.pi) * np.sin(2 * np.pi * grid))).astype(
+        np.int64
+    )
     step = _DAY_MS // 1024
     at, rest = np.divmod(u, step)
     at = np.minimum(at, 1023)
     rest = np.minimum(rest, step - 1)
     time = curve[at] + (curve[at + 1] - curve[at]) * rest // step
-    return time + _DAY * _DAY_MS
+    since_day_0: Ints = time + _DAY * _DAY_MS
+    return since_day_0
 
 
 def _usage(z: Floats, kind: Ints, pod: Ints, pods: _Pods) -> tuple[Ints, Ints, Ints]:

@@ -62,7 +62,9 @@ def constant(rows: int, text: bytes) -> Bytes:
 def chosen(texts: Sequence[str], indices: Ints) -> Bytes:
     """``texts[i]`` for each index."""
     width = max(map(len, texts))
-    table = np.frombuffer(b"".join(text.encode().ljust(width, _FILL) for text in texts), f"V{width}")
+    table = np.frombuffer(
+        b"".join(text.encode().ljust(width, _FILL) for text in texts), f"V{width}"
+    )
     return table.take(indices).view(np.uint8).reshape(-1, width)
 
 
@@ -92,9 +94,7 @@ def lines(cells: Sequence[list[Bytes]]) -> bytes:
     return matrix.tobytes().translate(None, _FILL)
 
 
-_BYTES: Final = np.frombuffer(
-    "".join(f"{n:04x}" for n in range(65536)).encode(), dtype=np.uint32
-)
+_BYTES: Final = np.frombuffer("".join(f"{n:04x}" for n in range(65536)).encode(), dtype=np.uint32)
 
 
 def hexadecimal(numbers: npt.NDArray[np.uint64]) -> Bytes:

@@ -47,7 +47,7 @@ def inflation(
     tariffs: Tariffs | None = None,
     *,
     fit: FitRule = "allocated",
-    by: Sequence[str] = (),
+    group_by: Sequence[str] = (),
     cdf: bool = False,
     backend: Backend | None = None,
 ) -> pd.DataFrame:
@@ -57,13 +57,13 @@ def inflation(
         source: invocations; see `uncia.backends.Source`.
         tariffs: ids, files or tariffs; by default every one that bills by request.
         fit: how an allocation becomes a size; see `uncia.tariffs.bill`.
-        by: columns whose values are told apart, such as ``function``.
+        group_by: columns whose values are told apart, such as ``function``.
         cdf: add the distributions of `inflation_cdf`.
         backend: where it is computed; by default a DuckDB of its own.
 
     Returns:
-        A row a tariff (and group), columns: ``tariff``, the columns of `by`, ``fit`` (the rule in
-        words), ``rows``, ``vcpu`` and ``memory`` (sum billed / sum used over the same rows; None
+        A row a tariff (and group), columns: ``tariff``, those of `group_by`, ``fit`` (the rule
+        in words), ``rows``, ``vcpu`` and ``memory`` (sum billed / sum used over the same rows; None
         if nothing was used or what is billed is not known), ``billable_vcpu_ns``,
         ``billable_byte_ns``, ``used_vcpu_ns``, ``used_byte_ns``, ``fee_usd``, ``rounding_usd``,
         ``cost_usd`` (Decimal, exact), ``left_out`` (reason to count) and ``beyond_limits`` (rows
@@ -75,22 +75,22 @@ def inflation(
     """
     import pandas as pd
 
-    if cdf and by:
+    if cdf and group_by:
         raise UnciaError("distributions are of the whole table, not of groups")
     if backend is None:
         from uncia.backends import connect
 
         with connect() as own:
-            return inflation(source, tariffs, fit=fit, by=by, cdf=cdf, backend=own)
+            return inflation(source, tariffs, fit=fit, group_by=group_by, cdf=cdf, backend=own)
     from uncia.costs.rows import counts
     from uncia.tariffs import bill, comparable
 
     chosen = resolve(tariffs)
     table = backend.table(source)
-    left = counts(table, fit, by, backend)
-    lines = bill(comparable(table, fit), chosen, by, backend, fit=fit)
+    left = counts(table, fit, group_by, backend)
+    lines = bill(comparable(table, fit), chosen, group_by, backend, fit=fit)
     entries = [_entry(line, left.get(tuple(line.group.values()), {})) for line in lines]
-    frame = pd.DataFrame(entries, columns=[COLUMNS[0], *by, *COLUMNS[1:]], dtype=object)
+    frame = pd.DataFrame(entries, columns=[COLUMNS[0], *group_by, *COLUMNS[1:]], dtype=object)
     if cdf:
         from uncia.costs.distributions import inflation_cdf
 

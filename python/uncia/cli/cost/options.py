@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import typer
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from uncia.report.page import Section
+    from uncia.tariffs import FitRule
 
+_MOST_DIGITS: Final = 1000  # from here on a number has no decimals
 _WIDE: Final = 160  # columns, where no terminal says how wide it is
 
 Tables: TypeAlias = Annotated[
@@ -68,6 +70,18 @@ ReportFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE.html", help="Also write a page with table and chart."),
 ]
+
+
+def fit_rule(name: str) -> FitRule:
+    """The fit of that name.
+
+    Raises:
+        UnciaError: there is none.
+    """
+    from uncia.tariffs.compare import check
+
+    check(name)
+    return cast("FitRule", name)
 
 
 def one_or_many(paths: Sequence[str]) -> str | list[str]:
@@ -155,14 +169,16 @@ def write_report(
     from uncia.report import page
 
     if path.suffix != ".html":
-        raise UnciaError(f"{path} is not named *.html, but a report is an HTML page")
+        raise UnciaError(
+            f"{path} is not named *.html, but a report is an HTML page", f"Name it {path}.html."
+        )
     page.write(
         page.Page(
             title=title,
             kicker="Uncia cost analysis",
             verdict="",
             good=True,
-            facts=[("Tables", ", ".join(tables))],
+            facts=[("Tables", ", ".join(tables))] if tables else [],
             warnings=[],
             sections=list(sections),
             summary=summary,
@@ -189,7 +205,11 @@ def _text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(_text(one) for one in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_text(one)}" for name, one in value.items())
     if isinstance(value, (float, Decimal, Fraction)):
         number = float(value)
-        return f"{number:,.4g}" if abs(number) < 1000 else f"{number:,.0f}"
+        return f"{number:,.4g}" if abs(number) < _MOST_DIGITS else f"{number:,.0f}"
     return str(value)

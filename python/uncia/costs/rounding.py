@@ -1,0 +1,329 @@
+"""What granularities and minimums add to billable time and memory.
+
+Figure 5, right, of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26, section 2.5);
+its left half is `fee_equivalents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import ibis
+import numpy as np
+
+from uncia.costs import bins
+from uncia.costs.fees import fee_equivalents
+from uncia.costs.inflation import Tariffs
+from uncia.costs.sizes import decimal
+from uncia.tariffs import Tariff, catalogue
+from uncia.tariffs.cells import PRICED, prepare
+from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
+from uncia.tariffs.model import Charge
+from uncia.tariffs.published import published
+from uncia.units import GIB, NS_PER_MS, NS_PER_S, format_duration, format_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from ibis.expr import types as ir
+
+    from uncia.backends import Backend, Source
+    from uncia.tariffs import FitRule
+
+__all__ = ["AT_LEAST", "Rounding", "fee_equivalents", "measure", "rounding"]
+
+AT_LEAST: Final = NS_PER_MS
+"""Shorter executions are left out by default, as published."""
+
+PROBABILITIES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+LINEAR: Final = 1024
+"""Bins of the time added, between nothing and the most that a rule can add."""
+
+_GB_S: Final = GIB * NS_PER_S
+_SHORT: Final = "execution is below the least that is looked at"
+_REASONS: Final = {
+    "not_billable": "not billable",
+    "no_execution": "execution is null",
+    "absurd": "a value is negative or absurd",
+    "short": _SHORT,
+}
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What rounding adds.
+
+    Attributes:
+        frame: a row a rule; see `rounding`.
+        cdf: columns ``rule``, ``resource``, ``value`` (ms, or GB-s) and ``share`` (of the rows,
+            those to which at most so much is added).
+    """
+
+    frame: pd.DataFrame
+    cdf: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class TimeRule:
+    """A granularity and a minimum of billable time, ns; None for none."""
+
+    granularity: int | None
+    minimum: int | None
+
+    @property
+    def words(self) -> str:
+        """Such as ``1ms, at least 100ms``."""
+        parts = []
+        if self.granularity is not None:
+            parts.append(format_duration(self.granularity))
+        if self.minimum is not None:
+            parts.append(f"at least {format_duration(self.minimum)}")
+        return ", ".join(parts)
+
+    def apply(self, time: Any) -> Any:
+        """The column of times, rounded up."""
+        if self.granularity is not None:
+            time = round_up(time, self.granularity)
+        return time if self.minimum is None else at_least(time, self.minimum)
+
+    @property
+    def most(self) -> int:
+        """What it adds at most, ns."""
+        return max(self.granularity or 0, self.minimum or 0)
+
+
+@dataclass(frozen=True)
+class MemoryRule:
+    """A granularity, minimum and maximum of billable memory, bytes, and the rule of its time."""
+
+    granularity: int | None
+    minimum: int | None
+    maximum: int | None
+    time: TimeRule
+
+    @property
+    def words(self) -> str:
+        """Such as ``128MB, at most 1536MB; 1ms, at least 100ms``."""
+        parts = [] if self.granularity is None else [format_size(self.granularity)]
+        if self.minimum is not None and self.minimum != self.granularity:
+            parts.append(f"at least {format_size(self.minimum)}")
+        if self.maximum is not None:
+            parts.append(f"at most {format_size(self.maximum)}")
+        if self.minimum is None:
+            parts.append("none for no memory")
+        return f"{', '.join(parts)}; {self.time.words}"
+
+    def apply(self, memory: Any) -> Any:
+        """The column of memory, rounded up."""
+        if self.granularity is not None:
+            memory = round_up(memory, self.granularity)
+        if self.minimum is not None:
+            memory = at_least(memory, self.minimum)
+        return self.capped(memory)
+
+    def capped(self, memory: Any) -> Any:
+        """The column of memory as it counts at most."""
+        return memory if self.maximum is None else at_most(memory, self.maximum)
+
+
+def rounding(
+    source: Source,
+    tariffs: Tariffs | None = None,
+    *,
+    at_least: int = AT_LEAST,
+    fit: FitRule = "allocated",
+    backend: Backend | None = None,
+) -> pd.DataFrame:
+    """What each granularity and minimum adds to the time and the memory that are billed.
+
+    Args:
+        source: invocations; all that ran count, whether or not their use is known.
+        tariffs: whose rules: ids, files or tariffs; by default all that bill by request.
+        at_least: shorter executions are left out, ns; 0 for none.
+        fit: with ``paper``, memory is rounded without a least and a most, as published.
+        backend: where it is computed; by default a DuckDB of its own.
+
+    Returns:
+        A row a rule, columns: ``rule`` (in words), ``resource`` (time, memory), ``tariffs`` (that
+        have it), ``rows``, ``added`` (sum, Decimal: ns, or byte x ns), ``mean`` (ms, or GB-s),
+        ``p5`` to ``p99``, ``most``, ``plain_mean`` (of what it is added to) and ``left_out``
+        (reason to count). Rules of time are applied to the execution time of every row, whichever
+        time the tariff bills; a rule of memory to `memory_avg`, its product
+        with the rounded time less that with the execution.
+
+    Raises:
+        UnciaError: a table or tariff cannot be read.
+    """
+    return measure(source, tariffs, at_least=at_least, fit=fit, backend=backend).frame
+
+
+def measure(
+    source: Source,
+    tariffs: Tariffs | None = None,
+    *,
+    at_least: int = AT_LEAST,
+    fit: FitRule = "allocated",
+    backend: Backend | None = None,
+) -> Rounding:
+    """As `rounding`, with the distributions."""
+    import pandas as pd
+
+    if backend is None:
+        from uncia.backends import connect
+
+        with connect() as own:
+            return measure(source, tariffs, at_least=at_least, fit=fit, backend=own)
+    chosen = catalogue.resolve(tariffs)
+    if fit == "paper":
+        chosen = [published(tariff, None)[0] for tariff in chosen]
+    rules = _rules(chosen)
+    prepared = prepare(backend.table(source), ())
+    totals = backend.collect(_totals(prepared, list(rules), at_least)).to_pylist()[0]
+    left = {said: int(totals[name]) for name, said in _REASONS.items() if totals[name]}
+    kept = _kept(prepared, at_least)
+    entries: list[dict[str, Any]] = []
+    curves: list[pd.DataFrame] = []
+    for place, (rule, names) in enumerate(rules.items()):
+        is_time = isinstance(rule, TimeRule)
+        unit = NS_PER_MS if is_time else _GB_S
+        value, share = _curve(backend.collect(_binned(kept, rule)), unit)
+        kind = "time" if is_time else "memory"
+        entries.append(
+            {
+                "rule": rule.words,
+                "resource": kind,
+                "tariffs": names,
+                **_entry(totals, place, unit, kind),
+                **{f"p{p * 100:g}": bins.quantile(value, share, p) for p in PROBABILITIES},
+                "most": float(value[-1]) if value.size else None,
+                "left_out": _with_unknown(left, totals, kind),
+            }
+        )
+        curves.append(
+            pd.DataFrame({"rule": rule.words, "resource": kind, "value": value, "share": share})
+        )
+    columns = ["rule", "resource", "value", "share"]
+    return Rounding(
+        pd.DataFrame(entries, dtype=object),
+        pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns),
+    )
+
+
+def _rules(tariffs: Sequence[Tariff]) -> dict[TimeRule | MemoryRule, list[str]]:
+    """The distinct rules that add anything, and who has them; those of time first."""
+    times: dict[TimeRule, list[str]] = {}
+    memories: dict[MemoryRule, list[str]] = {}
+    for tariff in tariffs:
+        time = TimeRule(tariff.time.granularity, tariff.time.minimum)
+        if time.most:
+            times.setdefault(time, []).append(tariff.id)
+        for charge in tariff.charges:
+            if _rounds_memory(charge):
+                own = MemoryRule(
+                    charge.limit("granularity"),
+                    charge.limit("minimum"),
+                    charge.limit("maximum"),
+                    time,
+                )
+                memories.setdefault(own, []).append(tariff.id)
+    found: dict[TimeRule | MemoryRule, list[str]] = {}
+    for rule in sorted(times, key=lambda one: (one.granularity or 0, one.minimum or 0)):
+        found[rule] = times[rule]
+    return found | dict(memories)
+
+
+def _rounds_memory(charge: Charge) -> bool:
+    of_use = (charge.resource, charge.basis) == ("memory", "used")
+    return of_use and (charge.granularity is not None or charge.minimum is not None)
+
+
+def _kept(prepared: ir.Table, least: int) -> ir.Table:
+    return prepared.filter(
+        prepared["common"] == PRICED, prepared["v_execution"] >= integer(least)
+    ).select(execution=prepared["v_execution"], memory=prepared["v_memory_avg"])
+
+
+def _totals(prepared: ir.Table, rules: Sequence[TimeRule | MemoryRule], least: int) -> ir.Table:
+    """Exact sums of what every rule adds, and why rows are left out, in one pass."""
+    from uncia.tariffs.cells import ABSURD, NO_EXECUTION, NOT_BILLABLE
+
+    common = prepared["common"]
+    priced = common == PRICED
+    good = priced & (prepared["v_execution"] >= integer(least))
+    rows = prepared.mutate(
+        execution=ibis.ifelse(good, prepared["v_execution"], ibis.null("int64")),
+        memory=ibis.ifelse(good, prepared["v_memory_avg"], ibis.null("int64")),
+        not_billable=common.isin(list(NOT_BILLABLE)),
+        no_execution=common == NO_EXECUTION,
+        absurd=common == ABSURD,
+        short=priced & ~good,
+    )
+    metrics: dict[str, Any] = {name: _count(rows[name]) for name in _REASONS}
+    metrics["rows_time"] = _count(rows["execution"].notnull())
+    metrics["rows_memory"] = _count(rows["memory"].notnull())
+    metrics["plain_time"] = _sum(rows["execution"].cast("decimal(38, 0)"))
+    metrics["plain_memory"] = _sum(product(rows["memory"], rows["execution"]))
+    for place, rule in enumerate(rules):
+        metrics[f"added_{place}"] = _sum(_added(rows, rule))
+    return rows.aggregate(metrics)
+
+
+def _count(condition: Any) -> Any:
+    return ibis.ifelse(condition, integer(1), integer(0)).sum().cast("int64")
+
+
+def _sum(value: Any) -> Any:
+    return value.sum().cast("decimal(38, 0)")
+
+
+def _added(rows: ir.Table, rule: TimeRule | MemoryRule) -> Any:
+    """What a rule adds to each row, exactly: ns, or bytes x ns."""
+    execution = rows["execution"]
+    if isinstance(rule, TimeRule):
+        return (rule.apply(execution) - execution).cast("decimal(38, 0)")
+    billed = product(rule.apply(rows["memory"]), rule.time.apply(execution))
+    return (billed - product(rule.capped(rows["memory"]), execution)).cast("decimal(38, 0)")
+
+
+def _binned(kept: ir.Table, rule: TimeRule | MemoryRule) -> ir.Table:
+    """Rows by bin of what a rule adds, with the largest value of each bin."""
+    if isinstance(rule, TimeRule):
+        added = rule.apply(kept["execution"]) - kept["execution"]
+        step = max(1, rule.most // LINEAR)
+        # The bin is named by its lower edge, so that nothing is divided.
+        table = kept.select(bin=added - added % integer(step), value=added)
+    else:
+        known = kept.filter(kept["memory"].notnull())
+        added = _added(known, rule).cast("float64")
+        table = known.select(bin=bins.log_bin(added), value=added)
+    return bins.histogram(table, {"bin": table["bin"]}, {"largest": table["value"]})
+
+
+def _curve(found: pa.Table, unit: int) -> bins.Curve:
+    largest = found["largest"].to_numpy().astype(np.float64) / unit
+    counts = found["n"].to_numpy().astype(np.int64)
+    order = np.argsort(largest, kind="stable")
+    if not order.size:
+        return np.empty(0), np.empty(0)
+    return largest[order], np.cumsum(counts[order]) / counts.sum()
+
+
+def _entry(totals: dict[str, Any], place: int, unit: int, kind: str) -> dict[str, Any]:
+    rows = int(totals[f"rows_{kind}"] or 0)
+    if not rows:
+        return {"rows": 0, "added": None, "mean": None, "plain_mean": None}
+    added, plain = int(totals[f"added_{place}"]), int(totals[f"plain_{kind}"])
+    return {
+        "rows": rows,
+        "added": decimal(added, 0),
+        "mean": float(Fraction(added, rows * unit)),
+        "plain_mean": float(Fraction(plain, rows * unit)),
+    }
+
+
+def _with_unknown(left: dict[str, int], totals: dict[str, Any], kind: str) -> dict[str, int]:
+    missing = int(totals["rows_time"] or 0) - int(totals[f"rows_{kind}"] or 0)
+    return left | ({"memory_avg is null": missing} if missing else {})

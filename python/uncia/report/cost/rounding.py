@@ -1,0 +1,117 @@
+"""The section on fees as time and on what rounding adds (Figure 5 of the cost paper)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uncia.report import numbers
+from uncia.report.cost import marks
+from uncia.report.page import Block, Chart, Section, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from uncia.costs.rounding import Rounding
+
+_MOST_BARS = 60
+
+
+def section(fees: pd.DataFrame, added: Rounding | None = None) -> Section:
+    """Tables and charts of `fee_equivalents` and, with a table of requests, of what rounding adds.
+
+    Args:
+        fees: what `uncia.costs.fees.fee_equivalents` returns.
+        added: what `uncia.costs.rounding.measure` returns.
+    """
+    blocks: list[Block] = []
+    bars = [
+        {"name": f"{row['tariff']} {row['size']}", "kind": "fee", "value": float(row["fee_ms"])}
+        for _, row in fees.iterrows()
+        if row["fee_ms"]
+    ]
+    if bars:
+        blocks.append(
+            Chart(
+                "fees",
+                marks.bars(bars[:_MOST_BARS], "fee, ms of billable time", ["fee"]),
+                "Milliseconds of billable time that cost as much as one invocation, by size",
+                "The invocation fee as billable time",
+            )
+        )
+    blocks.append(_fees(fees))
+    if added is not None:
+        blocks += _added(added)
+    return Section(
+        "rounding",
+        "Fees and rounding",
+        blocks,
+        "A fee is worth as many milliseconds as the size could run for its price. Rounding adds the"
+        " rest of the last step, or what is missing to the minimum.",
+    )
+
+
+def _fees(fees: pd.DataFrame) -> Table:
+    return Table(
+        ("<tariff", "<size", "USD a second", "fee, USD", "fee, ms"),
+        [
+            [
+                row["tariff"],
+                row["size"],
+                *(
+                    numbers.figure(None if row[key] is None else float(row[key]), 4)
+                    for key in ("usd_per_s", "fee_usd", "fee_ms")
+                ),
+            ]
+            for _, row in fees.iterrows()
+        ],
+        "Fee over the price of a millisecond at the size; of CPU time where that is billed. What is"
+        " billed by use counts as if the size were used whole.",
+        "Fees",
+    )
+
+
+def _added(added: Rounding) -> list[Block]:
+    blocks: list[Block] = []
+    for resource, axis in (
+        ("time", "ms added to a request"),
+        ("memory", "GB-s added to a request"),
+    ):
+        curves = {
+            str(rule): (own["value"].to_numpy(), own["share"].to_numpy())
+            for rule, own in added.cdf[added.cdf["resource"] == resource].groupby(
+                "rule", sort=False
+            )
+        }
+        if curves:
+            blocks.append(
+                Chart(
+                    f"rounding-{resource}",
+                    marks.curves(curves, axis, "requests"),
+                    f"Distribution of what each rule adds to the billable {resource}",
+                    f"What rounding adds to billable {resource}",
+                )
+            )
+    names = ("p5", "p50", "p95", "p99", "most")
+    blocks.append(
+        Table(
+            ("<rule", "<of", "<tariffs", "rows", "mean before", "mean added", *names),
+            [_cells(row, names) for _, row in added.frame.iterrows()],
+            "Time in ms: what the rule makes of execution, less execution. Memory in GB-s: rounded"
+            " memory_avg times rounded time, less memory_avg times execution. Means of exact sums;"
+            " quantiles from bins, by the largest value of each.",
+            "What rounding adds",
+        )
+    )
+    return blocks
+
+
+def _cells(row: Any, names: tuple[str, ...]) -> list[str]:
+    return [
+        row["rule"],
+        row["resource"],
+        ", ".join(row["tariffs"]),
+        numbers.count(row["rows"]),
+        numbers.figure(row["plain_mean"], 4),
+        numbers.figure(row["mean"], 4),
+        *(numbers.figure(row[name], 4) for name in names),
+    ]

@@ -11,11 +11,13 @@ import numpy as np
 from uncia.report import charts, theme
 from uncia.report.charts import MAX_POINTS, Spec
 
+_SEEN: Final = 0.001  # a logarithmic axis begins where so many are reached
 _ROOM: Final = 1.2  # beyond the smallest and the largest bar, on a logarithmic axis
 
 
 def thinned(values: Any, shares: Any, points: int) -> list[tuple[float, float]]:
-    """Points of a cumulative curve, chosen evenly by share and by place, first and last always."""
+    """Points of a cumulative curve, chosen evenly by share and by place, first and last always;
+    before them one with the share 0, from which the curve rises."""
     count = len(values)
     if count <= points:
         chosen = np.arange(count)
@@ -23,7 +25,8 @@ def thinned(values: Any, shares: Any, points: int) -> list[tuple[float, float]]:
         by_share = np.searchsorted(shares, np.linspace(0, 1, points // 2))
         by_place = np.linspace(0, count - 1, points - points // 2).round()
         chosen = np.unique(np.clip(np.concatenate((by_share, by_place)), 0, count - 1))
-    return [(float(values[int(i)]), float(shares[int(i)])) for i in chosen]
+    found = [(float(values[int(i)]), float(shares[int(i)])) for i in chosen]
+    return [(value, 0.0) for value, _ in found[:1]] + found
 
 
 def curves(
@@ -47,8 +50,8 @@ def curves(
         percent: whether values are shares.
         bounds: of the horizontal axis; by default all values.
     """
-    each = MAX_POINTS // max(1, len(found)) - 2
-    rows = [
+    each = MAX_POINTS // max(1, len(found)) - 3
+    rows: list[dict[str, Any]] = [
         {"name": name, "value": value, "share": share}
         for name, (values, shares) in found.items()
         for value, share in thinned(values, shares, each)
@@ -57,7 +60,7 @@ def curves(
     names = list(found)
     plain = [name for name in names if name not in reference]
     colours = dict(zip(plain, theme.colours(len(plain)), strict=True))
-    shown = [row["value"] for row in rows if row["share"] > 0]
+    shown = [row["value"] for row in rows if row["share"] >= _SEEN]
     low, high = bounds or (min(shown, default=1.0), max(shown, default=1.0))
     scale: Any = alt.Scale(
         type="log" if logarithmic else "linear", domain=[low, high], nice=False, clamp=True
@@ -73,7 +76,11 @@ def curves(
                 "value:Q",
                 scale=scale,
                 title=axis,
-                axis=alt.Axis(format="%" if percent else ",~g", labelOverlap=True, **ticks),
+                axis=alt.Axis(
+                    format="%" if percent else ",~g" if logarithmic else ",~f",
+                    labelOverlap=True,
+                    **ticks,
+                ),
             ),
             y=alt.Y(
                 "share:Q",
@@ -85,6 +92,7 @@ def curves(
                 "name:N",
                 title=None,
                 sort=names,
+                legend=alt.Legend(labelLimit=0),
                 scale=alt.Scale(
                     domain=names, range=[colours.get(name, theme.REFERENCE) for name in names]
                 ),
@@ -120,15 +128,17 @@ def density(
         of: what is counted.
     """
     rows = [{**cell, "x2": cell["x"] + width, "y2": cell["y"] + width} for cell in cells]
-    axis = {"format": "%", "values": [0, 0.25, 0.5, 0.75, 1], "grid": False}
+    axis: dict[str, Any] = {"format": "%", "values": [0, 0.25, 0.5, 0.75, 1], "grid": False}
     scale = alt.Scale(domain=[0, 1], nice=False)
     ticks = charts.log_ticks(
         min((row["share"] for row in rows), default=1),
         max((row["share"] for row in rows), default=1),
     )
+    shades = alt.Scale(type="log", range=["#f4e3bd", *theme.RAMP[1:5], "#2c3f86"])
+    of_legend: dict[str, Any] = {"values": ticks} if ticks else {}
     chart = (
         alt.Chart(inline(rows))
-        .mark_rect()
+        .mark_rect(strokeWidth=0.7)
         .encode(
             x=alt.X("x:Q", scale=scale, title=titles[0], axis=alt.Axis(**axis)),
             x2="x2:Q",
@@ -137,18 +147,20 @@ def density(
             color=alt.Color(
                 "share:Q",
                 title=f"share of {of}",
-                scale=alt.Scale(type="log", range=["#f4e3bd", *theme.RAMP[1:5], "#2c3f86"]),
+                scale=shades,
                 legend=alt.Legend(
-                    format=".2~%",
+                    format=".1~p",
                     gradientLength=260,
                     orient="bottom",
-                    **({"values": ticks} if ticks else {}),
+                    **of_legend,
                 ),
             ),
+            # In its own colour, or seams show between the cells.
+            stroke=alt.Stroke("share:Q", scale=shades, legend=None),
             tooltip=[
                 alt.Tooltip("x:Q", title=f"{titles[0]}, from", format=".1%"),
                 alt.Tooltip("y:Q", title=f"{titles[1]}, from", format=".1%"),
-                alt.Tooltip("share:Q", title=f"share of {of}", format=".3~%"),
+                alt.Tooltip("share:Q", title=f"share of {of}", format=".3~p"),
             ],
         )
     )
@@ -188,7 +200,12 @@ def bars(
         alt.Chart(data)
         .mark_bar(height={"band": 0.66})
         .encode(
-            x=alt.X("low:Q", scale=scale, title=axis, axis=alt.Axis(format=",~g", **ticks)),
+            x=alt.X(
+                "low:Q",
+                scale=scale,
+                title=axis,
+                axis=alt.Axis(format=",~g" if logarithmic else ",~f", **ticks),
+            ),
             x2="value:Q",
             y=y,
             color=alt.Color(

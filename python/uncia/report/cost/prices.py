@@ -67,8 +67,8 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
             ),
             [_cells(row) for _, row in frame.iterrows()],
             "Prices in US dollars for a million seconds. Where only memory is priced, the vCPU is"
-            " in its price. Sold as: the smallest size that covers it, or the only one, with storage"
-            " where the tariff has it. No fees, no rounding.",
+            " in its price. Sold as: the smallest size that covers it, or the only one, with"
+            " storage where the tariff has it. No fees, no rounding.",
             "Prices",
             fold=False,
         )

@@ -1,0 +1,208 @@
+"""From which request rate on an instance that is always there is cheaper than paying by request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.costs.amounts import usd
+from uncia.costs.instances import amount_of, exceeds, missing, no_price
+from uncia.costs.instances import resolve as resolve_instances
+from uncia.errors import UnciaError
+from uncia.tariffs import Line, Tariff, bill, catalogue
+from uncia.units import NS_PER_H, NS_PER_S
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from ibis.expr import types as ir
+
+    from uncia.backends import Backend, Source
+    from uncia.tariffs import FitRule
+
+COLUMNS: Final = (
+    "request_tariff",
+    "instance_tariff",
+    "usd_per_request",
+    "usd_per_hour",
+    "rate_per_s",
+    "capacity_per_s",
+    "feasible",
+    "requests",
+    "mean_execution_s",
+    "concurrency",
+    "note",
+)
+
+_SECONDS_PER_HOUR: Final = 3600
+
+
+@dataclass(frozen=True)
+class _Workload:
+    """What the instance must hold: allocation, and mean execution (ns) over so many requests."""
+
+    cpu: int | None
+    memory: int | None
+    requests: int
+    mean: Fraction | None
+
+
+def break_even(
+    source: Source,
+    request_tariffs: Sequence[str | Path | Tariff] | None = None,
+    instance_tariffs: Sequence[str | Path | Tariff] | None = None,
+    *,
+    function: str | None = None,
+    concurrency: int = 1,
+    fit: FitRule = "allocated",
+    backend: Backend | None = None,
+) -> pd.DataFrame:
+    """The request rate at which each instance tariff becomes cheaper than each request tariff.
+
+    A request costs the exact mean of the rows' bill. The instance is one of the tariff's size that
+    covers the largest allocation of the rows, and is paid all the time. With ``concurrency``
+    requests at once it can hold ``concurrency / mean execution`` requests a second; a rate that is
+    not within that needs a second instance, which no rate then pays for: at full load the first
+    costs as much a request as ever.
+
+    Args:
+        source: invocations, as `uncia.tariffs.bill` takes them.
+        request_tariffs: by default all that bill by request.
+        instance_tariffs: by default all that bill instance time.
+        function: only the rows of this function; by default all rows, as if of one.
+        concurrency: requests that an instance serves at once.
+        fit: how rows get their sizes, as in `uncia.tariffs.bill`.
+        backend: where it is computed; by default a DuckDB of its own.
+
+    Returns:
+        A row for each pair: ``usd_per_request``, ``usd_per_hour`` (Decimal), ``rate_per_s`` (float;
+        at a higher rate the instance is cheaper), ``capacity_per_s``, ``feasible`` (the instance
+        covers the allocation and holds that rate), ``requests`` (rows that the cost is the mean
+        of), ``mean_execution_s``, ``concurrency``, and ``note``: why not, or what is not known.
+
+    Raises:
+        UnciaError: a table or tariff cannot be read, no row is of the function, or the concurrency
+            is not positive.
+    """
+    if concurrency < 1:
+        raise UnciaError(f"a concurrency of {concurrency} serves nothing; it must be at least 1")
+    if backend is None:
+        from uncia.backends import connect
+
+        with connect() as own:
+            return break_even(
+                *(source, request_tariffs, instance_tariffs),
+                function=function,
+                concurrency=concurrency,
+                fit=fit,
+                backend=own,
+            )
+    import pandas as pd
+
+    from uncia.tariffs.rules import fitted
+
+    by_instance = resolve_instances(instance_tariffs)
+    table = backend.table(source)
+    if function is not None:
+        if "function" not in table.columns:
+            raise UnciaError("the table has no column function")
+        table = table.filter(table["function"].cast("string") == function)
+    table, by_request, _ = fitted(table, catalogue.resolve(request_tariffs), fit, backend)
+    workload, sizes = _workload(table, by_instance, backend)
+    if workload.requests == 0:
+        said = "" if function is None else f" of the function {function}"
+        raise UnciaError(f"no row{said} ran, so there is nothing to compare")
+    lines = bill(table, by_request, backend=backend)
+    records = [
+        _pair(line, tariff, size, workload, concurrency)
+        for line in lines
+        for tariff, size in zip(by_instance, sizes, strict=True)
+    ]
+    return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
+
+
+def _workload(
+    table: ir.Table, tariffs: Sequence[Tariff], backend: Backend
+) -> tuple[_Workload, list[dict[str, int | None]]]:
+    """The rows that ran as one workload, and the size that covers it under each tariff."""
+    from uncia.tariffs.cells import PRICED, prepare
+    from uncia.tariffs.columns import Columns
+    from uncia.tariffs.fit import fit
+
+    prepared = prepare(table, ())
+    ran = prepared.filter(prepared["common"] == PRICED)
+    whole = ran.aggregate(
+        cpu=ran["v_allocated_cpu"].max(),
+        memory=ran["v_allocated_memory"].max(),
+        requests=ran.count().cast("int64"),
+        execution=ran["v_execution"].cast("decimal(18, 0)").sum().cast("decimal(38, 0)"),
+    )
+    columns = Columns(whole)
+    found = [
+        fit(one.sizes, columns, columns.base("cpu"), columns.base("memory")) for one in tariffs
+    ]
+    full = columns.table()
+    named: dict[str, Any] = {}
+    for place, one in enumerate(found):
+        named |= {f"t{place}_cpu": full[one.cpu.name], f"t{place}_memory": full[one.memory.name]}
+    (row,) = backend.collect(
+        full.select("cpu", "memory", "requests", "execution", **named)
+    ).to_pylist()
+    n = row["requests"]
+    mean = Fraction(int(row["execution"]), n) if n else None
+    sizes = [
+        {name: row[f"t{place}_{name}"] for name in ("cpu", "memory")}
+        for place in range(len(tariffs))
+    ]
+    return _Workload(row["cpu"], row["memory"], n, mean), sizes
+
+
+def _pair(
+    line: Line,
+    tariff: Tariff,
+    size: dict[str, int | None],
+    workload: _Workload,
+    concurrency: int,
+) -> dict[str, Any]:
+    mean = workload.mean or Fraction(0)
+    capacity = Fraction(concurrency * NS_PER_S) / mean if mean else None
+    record: dict[str, Any] = dict.fromkeys(COLUMNS)
+    record |= {
+        "request_tariff": line.tariff,
+        "instance_tariff": tariff.id,
+        "requests": line.rows,
+        "capacity_per_s": math.inf if capacity is None else float(capacity),
+        "mean_execution_s": float(mean / NS_PER_S),
+        "concurrency": concurrency,
+    }
+    needed = {"cpu": workload.cpu, "memory": workload.memory}
+    per_request = None if line.exact_cost is None else line.exact_cost / line.rows
+    if per_request is not None:
+        record["usd_per_request"] = usd(per_request)
+    notes = [no_price(tariff) or missing(tariff, needed, size)]
+    if notes == [None]:
+        per_hour = sum(
+            (
+                (charge.unit_price or Fraction(0)) * amount_of(charge, size) * NS_PER_H
+                for charge in tariff.charges
+            ),
+            Fraction(0),
+        )
+        record["usd_per_hour"] = usd(per_hour)
+        if per_request:
+            rate = per_hour / _SECONDS_PER_HOUR / per_request
+            within = capacity is None or rate <= capacity
+            covers = not exceeds(needed, size)
+            record["rate_per_s"] = float(rate)
+            record["feasible"] = within and covers
+            notes += [
+                None if within else "one instance cannot hold that rate, so none is ever cheaper",
+                None if covers else "the allocation is larger than the instance",
+            ]
+    if per_request is None:
+        notes.append(f"{line.tariff} can price none of the rows")
+    record["note"] = "; ".join(note for note in notes if note is not None) or None
+    return record

@@ -1,0 +1,334 @@
+"""What instances cost that are paid for as long as they exist, whatever they do.
+
+The billable time of an instance is ``ended - started``, rounded up and at least the tariff's
+minimum, each instance by itself; one that still lives is taken to live until the last time that the
+tables of its run know. Its allocation is fitted to the tariff's sizes as that of a request is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.costs.amounts import usd
+from uncia.errors import UnciaError
+from uncia.tariffs import Tariff, find, get, ids
+from uncia.units import NS_PER_H
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from ibis.expr import types as ir
+
+    from uncia.backends import Backend, Source
+    from uncia.tariffs.columns import Columns
+    from uncia.tariffs.model import Charge
+
+COLUMNS: Final = (
+    "tariff",
+    "fit",
+    "instances",
+    "priced",
+    "unpriced",
+    "running",
+    "beyond_size",
+    "instance_ns",
+    "billed_ns",
+    "billable_micro_vcpu_ns",
+    "billable_byte_ns",
+    "storage_byte_ns",
+    "rounding_usd",
+    "cost_usd",
+    "usd_per_instance_hour",
+    "note",
+)
+
+_PRICED: Final = 0
+_REASONS: Final = {
+    1: "its start or its end is not known",
+    2: "it ended before it started",
+    3: "its life is absurd: longer than a year",
+    4: "its allocation is negative or absurd",
+}
+
+
+def by_instance() -> tuple[str, ...]:
+    """The ids of the tariffs that bill the time of instances."""
+    return tuple(name for name in ids() if get(name).by_instance)
+
+
+def resolve(tariffs: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
+    """Tariffs that bill instance time, with or without a price; all by default.
+
+    Raises:
+        UnciaError: one is unknown or wrong, is named twice, or bills by request.
+    """
+    if tariffs is None:
+        return [get(name) for name in by_instance()]
+    found = [find(name) for name in tariffs]
+    for place, tariff in enumerate(found):
+        if not tariff.by_instance:
+            raise UnciaError(
+                f"the tariff {tariff.id} bills requests, not the time of instances",
+                f"Price requests with uncia bill; by instance bill: {', '.join(by_instance())}.",
+            )
+        if tariff.id in {other.id for other in found[:place]}:
+            raise UnciaError(f"the tariff {tariff.id} is named twice")
+    return found
+
+
+def instances(
+    source: Source,
+    tariffs: Sequence[str | Path | Tariff] | None = None,
+    *,
+    invocations: Source | None = None,
+    backend: Backend | None = None,
+) -> pd.DataFrame:
+    """Price an instances table under tariffs that bill instance time.
+
+    Args:
+        source: the instances table, in memory, as an expression, or as paths (of its folder too).
+        tariffs: ids, files or tariffs; by default all that bill instance time.
+        invocations: tells until when running instances lived at least; by default the table beside
+            the instances.
+        backend: where the sums are computed; by default a DuckDB of its own.
+
+    Returns:
+        A row for each tariff: ``fit`` (how allocations become sizes), ``instances``, ``priced``,
+        ``unpriced`` (count by reason), ``running`` (priced while they still lived), ``beyond_size``
+        (priced although they are larger than the tariff's only size), ``instance_ns`` (the time
+        that those priced existed), ``billed_ns``, ``billable_micro_vcpu_ns``, ``billable_byte_ns``
+        and ``storage_byte_ns`` (None where the tariff has no such charge), ``rounding_usd`` (what
+        granularity and minimum add), ``cost_usd`` and ``usd_per_instance_hour`` (over
+        ``instance_ns``). Quantities and amounts are Decimal. A tariff without a public price has
+        no amounts and says so in ``note``.
+
+    Raises:
+        UnciaError: a table or tariff cannot be read, or the table lacks its times.
+    """
+    if backend is None:
+        from uncia.backends import connect
+
+        with connect() as own:
+            return instances(source, tariffs, invocations=invocations, backend=own)
+    import pandas as pd
+
+    from uncia.tariffs.columns import Columns
+
+    chosen = resolve(tariffs)
+    table = backend.table(source, "instances")
+    if invocations is None and backend.has(source, "invocations"):
+        invocations = source
+    asked = None if invocations is None else backend.table(invocations)
+    columns = Columns(_cells(_lives(table, asked), chosen))
+    expression = _with_sizes(columns, chosen)
+    cells = backend.collect(expression).to_pylist()
+    records = [
+        dict.fromkeys(COLUMNS) | _priced(tariff, f"t{place}_", cells)
+        for place, tariff in enumerate(chosen)
+    ]
+    return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
+
+
+def no_price(tariff: Tariff) -> str | None:
+    """Why a tariff has no figures, in words; None if it has."""
+    missing = tariff.unpriced_figures
+    if not missing:
+        return None
+    return (
+        f"no public price is known for {' and '.join(missing)}: copy the tariff (uncia tariffs show"
+        f" {tariff.id} --yaml), fill in your prices and name the file"
+    )
+
+
+def _lives(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
+    """Each instance: ``life`` (ns), ``running``, ``cpu``, ``memory`` and ``reason`` (0: fine)."""
+    import ibis
+
+    from uncia.tariffs.cells import MAX_CPU, MAX_MEMORY, MAX_TIME
+    from uncia.tariffs.exact import integer
+
+    for name in ("started", "ended"):
+        if name not in table.columns:
+            raise UnciaError(
+                f"the instances table has no column {name}, so its instances cannot be billed"
+            )
+    last = _last_times(table, ("started", "initialized", "ended"))
+    if invocations is not None:
+        also = _last_times(invocations, ("started", "ended", "sent", "received"))
+        last = ibis.union(last, also, distinct=False)
+    last = last.group_by("of_run").aggregate(until=lambda t: t["until"].max())
+    rows = table.mutate(of_run=_run(table))
+    rows = rows.left_join(last, rows["of_run"] == last["of_run"])
+    started, ended = rows["started"].cast("int64"), rows["ended"].cast("int64")
+    life = ended.coalesce(rows["until"]) - started
+    absurd: Any = ibis.literal(False)
+    sizes: dict[str, Any] = {}
+    for name, most in (("cpu", MAX_CPU), ("memory", MAX_MEMORY)):
+        sizes[name] = _integers(rows, f"allocated_{name}")
+        outside = (sizes[name] < integer(0)) | (sizes[name] > integer(most))
+        absurd = absurd | outside.fill_null(False)
+    reason = ibis.cases(
+        (life.isnull(), 1),
+        (life < integer(0), 2),
+        (life > integer(MAX_TIME), 3),
+        (absurd, 4),
+        else_=_PRICED,
+    ).cast("int16")
+    return rows.select(life=life, running=ended.isnull(), reason=reason, **sizes)
+
+
+def _cells(lives: ir.Table, tariffs: Sequence[Tariff]) -> ir.Table:
+    from uncia.tariffs.exact import at_least, round_up
+
+    def total(value: Any) -> Any:
+        return value.cast("decimal(18, 0)").sum().cast("decimal(38, 0)")
+
+    sums = {"n": lives.count().cast("int64"), "life_sum": total(lives["life"])}
+    for place, tariff in enumerate(tariffs):
+        billed = lives["life"]
+        if tariff.time.granularity is not None:
+            billed = round_up(billed, tariff.time.granularity)
+        if tariff.time.minimum is not None:
+            billed = at_least(billed, tariff.time.minimum)
+        sums[f"t{place}_time"] = total(billed)
+    return lives.aggregate(sums, by=["cpu", "memory", "running", "reason"])
+
+
+def _with_sizes(columns: Columns, tariffs: Sequence[Tariff]) -> ir.Table:
+    from uncia.tariffs.fit import fit
+
+    cpu, memory = columns.base("cpu"), columns.base("memory")
+    fitted = [fit(tariff.sizes, columns, cpu, memory) for tariff in tariffs]
+    table = columns.table()
+    sizes: dict[str, Any] = {}
+    for place, one in enumerate(fitted):
+        sizes[f"t{place}_cpu"] = table[one.cpu.name]
+        sizes[f"t{place}_memory"] = table[one.memory.name]
+    times = [f"t{place}_time" for place in range(len(tariffs))]
+    return table.select("cpu", "memory", "running", "reason", "n", "life_sum", *times, **sizes)
+
+
+def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    unpriced: dict[str, int] = {}
+    kept: list[Mapping[str, Any]] = []
+    for cell in cells:
+        reason = _why_not(tariff, prefix, cell)
+        if reason is None:
+            kept.append(cell)
+        else:
+            unpriced[reason] = unpriced.get(reason, 0) + cell["n"]
+    record: dict[str, Any] = {
+        "tariff": tariff.id,
+        "fit": tariff.sizes.rule,
+        "instances": sum(cell["n"] for cell in cells),
+        "priced": sum(cell["n"] for cell in kept),
+        "unpriced": unpriced,
+        "running": sum(cell["n"] for cell in kept if cell["running"]),
+        "beyond_size": sum(cell["n"] for cell in kept if exceeds(cell, _size(cell, prefix))),
+        "note": no_price(tariff),
+    }
+    if not kept or record["note"] is not None:
+        return record
+    cost = plain = Fraction(0)
+    quantities: dict[str, int] = {}
+    for cell in kept:
+        for charge in tariff.charges:
+            amount = amount_of(charge, _size(cell, prefix))
+            price = charge.unit_price or Fraction(0)
+            billed = amount * int(cell[f"{prefix}time"])
+            cost += price * billed
+            plain += price * amount * int(cell["life_sum"])
+            quantities[charge.resource] = quantities.get(charge.resource, 0) + billed
+    lived = sum(int(cell["life_sum"]) for cell in kept)
+    record |= {
+        "instance_ns": Decimal(lived),
+        "billed_ns": Decimal(sum(int(cell[f"{prefix}time"]) for cell in kept)),
+        "rounding_usd": usd(cost - plain),
+        "cost_usd": usd(cost),
+        "usd_per_instance_hour": usd(cost * NS_PER_H / lived) if lived else None,
+    }
+    names = (
+        ("cpu", "billable_micro_vcpu_ns"),
+        ("memory", "billable_byte_ns"),
+        ("storage", "storage_byte_ns"),
+    )
+    for resource, name in names:
+        if resource in quantities:
+            record[name] = Decimal(quantities[resource])
+    return record
+
+
+def amount_of(charge: Charge, size: Mapping[str, int | None]) -> int:
+    """What a charge multiplies the time with: micro-vCPU, bytes, or one instance."""
+    if charge.resource == "instance":
+        return 1
+    if charge.resource == "storage":
+        return charge.limit("amount") or 0
+    amount = size[charge.resource] or 0
+    step, least, most = (charge.limit(name) for name in ("granularity", "minimum", "maximum"))
+    amount = amount if step is None else -(-amount // step) * step
+    amount = amount if least is None else max(amount, least)
+    return amount if most is None else min(amount, most)
+
+
+def exceeds(needed: Mapping[str, Any], size: Mapping[str, int | None]) -> bool:
+    """Whether an allocation is larger than a size, which only one size for all can be."""
+    return any(
+        needed[name] is not None and held is not None and needed[name] > held
+        for name, held in size.items()
+    )
+
+
+def missing(
+    tariff: Tariff, needed: Mapping[str, Any], size: Mapping[str, int | None]
+) -> str | None:
+    """Why a tariff has no size for an allocation; None if it has."""
+    for charge in tariff.charges:
+        if charge.resource not in size or charge.unit_price == 0:
+            continue
+        if size[charge.resource] is None:
+            for name in ("memory", "cpu"):
+                if needed[name] is None:
+                    return f"allocated_{name} is null"
+            return "larger than every size of the tariff"
+    return None
+
+
+def _why_not(tariff: Tariff, prefix: str, cell: Mapping[str, Any]) -> str | None:
+    if cell["reason"] != _PRICED:
+        return _REASONS[cell["reason"]]
+    return missing(tariff, cell, _size(cell, prefix))
+
+
+def _size(cell: Mapping[str, Any], prefix: str) -> dict[str, int | None]:
+    return {name: cell[f"{prefix}{name}"] for name in ("cpu", "memory")}
+
+
+def _last_times(table: ir.Table, names: Sequence[str]) -> ir.Table:
+    """The last time that each run's rows know."""
+    import ibis
+
+    rows = table.select(of_run=_run(table), **{name: _integers(table, name) for name in names})
+    by_run = rows.aggregate({f"last_{name}": rows[name].max() for name in names}, by="of_run")
+    # SQL's GREATEST passes over nulls, on DuckDB and on Spark.
+    last = ibis.greatest(*(by_run[f"last_{name}"] for name in names))
+    return by_run.select("of_run", until=last)
+
+
+def _run(table: ir.Table) -> Any:
+    import ibis
+
+    if "run" not in table.columns:
+        return ibis.literal("").cast("string")
+    return table["run"].cast("string").fill_null("")
+
+
+def _integers(table: ir.Table, name: str) -> Any:
+    import ibis
+
+    if name not in table.columns or not table.schema()[name].is_integer():
+        return ibis.null("int64")
+    return table[name].cast("int64")

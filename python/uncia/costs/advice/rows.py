@@ -1,0 +1,231 @@
+"""The rows of a table as advice needs them: told apart by function, platform and allocation.
+
+A *configuration* is what rows were measured at: platform, allocated memory, allocated vCPU. What is
+not known is "" or -1 there, because the engines do not join on null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import ibis
+import pyarrow as pa
+from ibis.expr import types as ir
+
+from uncia.backends import Backend, Source
+from uncia.errors import UnciaError
+from uncia.tariffs.cells import PRICED, prepare
+from uncia.tariffs.exact import integer
+
+KEYS: Final = ("function", "platform", "memory", "cpu")
+"""The columns that tell configurations apart, by their names here."""
+
+UNKNOWN: Final = -1
+
+_TEXTS: Final = ("platform", "invocation", "parent")
+_TIMES: Final = ("started", "ended")
+
+
+class Configuration(NamedTuple):
+    """What rows of a function were measured at.
+
+    Attributes:
+        function: its name.
+        platform: where; "" if not known.
+        memory: allocated, bytes; -1 if not known.
+        cpu: allocated, micro-vCPU; -1 if not known.
+    """
+
+    function: str
+    platform: str
+    memory: int
+    cpu: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is counted and summed over the rows of one configuration.
+
+    Attributes:
+        rows: those that ran and are billed for.
+        cold_unknown: of them, cold starts whose initialization is not known.
+        started_rows: how many have the initialization of an instance.
+        cpu_rows: how many have a CPU time.
+        peak_rows: how many have a peak of memory.
+        average_rows: how many have an average of memory.
+        start_rows: how many say when they started.
+        execution: summed, ns.
+        execution_max: the longest, ns.
+        cpu_time: summed over the rows that have it, ns.
+        cpu_execution: execution of those rows, summed, ns.
+        peak: the largest, bytes; None if none is known.
+        average: the largest, bytes; None likewise.
+        first: the earliest start, ns; None likewise.
+        last: the latest end, ns; None likewise.
+    """
+
+    rows: int
+    cold_unknown: int
+    started_rows: int
+    cpu_rows: int
+    peak_rows: int
+    average_rows: int
+    start_rows: int
+    execution: int
+    execution_max: int
+    cpu_time: int
+    cpu_execution: int
+    peak: int | None
+    average: int | None
+    first: int | None
+    last: int | None
+
+    @property
+    def span(self) -> int | None:
+        """From the first start to the last end, ns; None if a row does not say."""
+        if self.first is None or self.last is None or self.start_rows < self.rows:
+            return None
+        return self.last - self.first or None
+
+
+def source_table(
+    backend: Backend, source: Source, functions: Sequence[str] | None = None
+) -> ir.Table:
+    """The rows of a source, of these functions only if they are named, with `KEYS` for billing.
+
+    The added columns are ``advice_platform``, ``advice_memory`` and ``advice_cpu``, of text.
+
+    Raises:
+        UnciaError: the table has no column ``function``, or holds none of these functions.
+    """
+    table = backend.table(source)
+    if "function" not in table.schema():
+        raise UnciaError("the table has no column function, so there is nothing to advise on")
+    if functions:
+        table = table.filter(table["function"].cast("string").isin(list(functions)))
+        found = backend.collect(table.select(name=table["function"].cast("string")).distinct())
+        missing = sorted(set(functions) - set(found.column("name").to_pylist()))
+        if missing:
+            raise UnciaError(f"the table holds no function {', '.join(missing)}")
+    prepared = prepare(table, ())
+    del prepared  # its checks of the columns' types; the rows are prepared again with their keys
+    schema = table.schema()
+    empty = ibis.null("string")
+    platform = table["platform"].cast("string") if "platform" in schema else empty
+    return table.mutate(
+        advice_platform=platform.fill_null(""),
+        advice_memory=_text(table, "allocated_memory"),
+        advice_cpu=_text(table, "allocated_cpu"),
+    )
+
+
+def _text(table: ir.Table, name: str) -> Any:
+    dtype = table.schema().get(name)
+    if dtype is None or not dtype.is_integer():
+        return ibis.literal(str(UNKNOWN))
+    return table[name].cast("int64").fill_null(integer(UNKNOWN)).cast("string")
+
+
+def billable_rows(table: ir.Table) -> ir.Table:
+    """The rows that ran and are billed for: `KEYS`, ``turnaround``, times, texts and ``v_*``.
+
+    Args:
+        table: of `source_table`.
+    """
+    schema = table.schema()
+    table = table.mutate(
+        **{name: ibis.null("string") for name in _TEXTS if name not in schema},
+        **{name: ibis.null("int64") for name in _TIMES if not _whole(schema.get(name))},
+    )
+    groups = ("function", "advice_platform", *_TEXTS[1:], *_TIMES)
+    rows = prepare(table, groups)
+    rows = rows.filter(rows["common"] == PRICED)
+    start = rows["v_initialization"].fill_null(integer(0))
+    return rows.mutate(
+        function=rows["g_function"].cast("string"),
+        platform=rows["g_advice_platform"],
+        memory=rows["v_allocated_memory"].fill_null(integer(UNKNOWN)),
+        cpu=rows["v_allocated_cpu"].fill_null(integer(UNKNOWN)),
+        turnaround=ibis.ifelse(
+            rows["unknown_start"], ibis.null("int64"), rows["v_execution"] + start
+        ),
+        invocation=rows["g_invocation"].cast("string"),
+        parent=rows["g_parent"].cast("string"),
+        started=rows["g_started"].cast("int64"),
+        ended=rows["g_ended"].cast("int64"),
+    ).drop(*(f"g_{name}" for name in groups))
+
+
+def _whole(dtype: Any) -> bool:
+    return dtype is not None and dtype.is_integer()
+
+
+def facts(backend: Backend, rows: ir.Table) -> dict[Configuration, Facts]:
+    """What is counted and summed, by configuration.
+
+    Args:
+        backend: where it is computed.
+        rows: of `billable_rows`.
+    """
+    cpu_known = rows["v_cpu_time"].notnull()
+    answer = backend.collect(
+        rows.aggregate(
+            {
+                "rows": rows.count(),
+                "cold_unknown": rows["unknown_start"].sum(),
+                "started_rows": rows["v_initialization"].count(),
+                "cpu_rows": rows["v_cpu_time"].count(),
+                "peak_rows": rows["v_memory_peak"].count(),
+                "average_rows": rows["v_memory_avg"].count(),
+                "start_rows": (rows["started"].notnull() & rows["ended"].notnull()).sum(),
+                "execution": _total(rows["v_execution"]),
+                "execution_max": rows["v_execution"].max(),
+                "cpu_time": _total(rows["v_cpu_time"]),
+                "cpu_execution": _total(
+                    ibis.ifelse(cpu_known, rows["v_execution"], ibis.null("int64"))
+                ),
+                "peak": rows["v_memory_peak"].max(),
+                "average": rows["v_memory_avg"].max(),
+                "first": rows["started"].min(),
+                "last": rows["ended"].max(),
+            },
+            by=list(KEYS),
+        )
+    )
+    found = {}
+    for row in answer.to_pylist():
+        key = configuration(row)
+        found[key] = Facts(
+            **{
+                name: None if value is None and name in _MAYBE else int(value or 0)
+                for name, value in row.items()
+                if name not in KEYS
+            }
+        )
+    return dict(sorted(found.items()))
+
+
+_MAYBE: Final = ("peak", "average", "first", "last")
+
+
+def configuration(row: Mapping[str, Any]) -> Configuration:
+    """The configuration of a row of an answer."""
+    return Configuration(row["function"], row["platform"], int(row["memory"]), int(row["cpu"]))
+
+
+def _total(value: Any) -> Any:
+    return value.cast("decimal(18, 0)").sum().cast("decimal(38, 0)")
+
+
+def key_table(configurations: Sequence[Configuration], **more: Sequence[Any]) -> pa.Table:
+    """Configurations as a table to join with, with more columns."""
+    columns = {
+        name: [getattr(one, name) for one in configurations] for name in ("function", "platform")
+    }
+    sizes = {
+        name: pa.array([getattr(one, name) for one in configurations], pa.int64())
+        for name in ("memory", "cpu")
+    }
+    return pa.table({**columns, **sizes, **more})

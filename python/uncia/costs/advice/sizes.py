@@ -1,0 +1,171 @@
+"""Sizes of tariffs, and whose platform a row was measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import ibis
+import pyarrow as pa
+
+from uncia.backends import Backend
+from uncia.costs.advice.rows import UNKNOWN, Configuration
+from uncia.tariffs.columns import Columns
+from uncia.tariffs.fit import fit
+from uncia.tariffs.model import Tariff
+from uncia.tariffs.sizes import Fixed, Observed
+from uncia.units import GIB, MIB, MICRO_PER_VCPU
+
+
+class Size(NamedTuple):
+    """A size; None where the tariff does not say or nothing was observed.
+
+    Attributes:
+        memory: bytes.
+        cpu: micro-vCPU.
+    """
+
+    memory: int | None
+    cpu: int | None
+
+
+_CPU_LADDER: Final = tuple(
+    round(vcpu * MICRO_PER_VCPU) for vcpu in (0.08, 0.167, 0.25, 0.333, 0.5, 1, 2, 4)
+)
+_MEMORY_LADDER: Final = tuple(
+    megabytes * MIB for megabytes in (128, 256, 512, 1024, 1769, 2048, 3072, 4096, 8192, 10240)
+)
+
+_OWNERS: Final = {
+    "aws": "Amazon Web Services",
+    "lambda": "Amazon Web Services",
+    "amazon": "Amazon Web Services",
+    "gcp": "Google Cloud",
+    "google": "Google Cloud",
+    "cloud-run": "Google Cloud",
+    "azure": "Microsoft Azure",
+    "huawei": "Huawei Cloud",
+    "ibm": "IBM Cloud",
+    "alibaba": "Alibaba Cloud",
+    "oracle": "Oracle Cloud",
+    "vercel": "Vercel",
+    "cloudflare": "Cloudflare",
+}
+_USUAL: Final = {
+    "Amazon Web Services": "aws-lambda-x86",
+    "Google Cloud": "gcp-run-request",
+    "Microsoft Azure": "azure-consumption",
+    "Huawei Cloud": "huawei-functiongraph",
+    "IBM Cloud": "ibm-code-engine",
+    "Alibaba Cloud": "alibaba-fc",
+    "Oracle Cloud": "oracle-functions",
+    "Vercel": "vercel-functions",
+    "Cloudflare": "cloudflare-workers",
+}
+
+
+def owner(platform: str) -> str | None:
+    """The provider whose platform it is, by its name; None if the name tells none."""
+    name = platform.lower()
+    return next((provider for word, provider in _OWNERS.items() if word in name), None)
+
+
+def own_tariff(platform: str) -> str | None:
+    """The id of the tariff that the platform bills by unless told otherwise; None if unknown."""
+    provider = owner(platform)
+    if provider == "Amazon Web Services" and "arm" in platform.lower():
+        return "aws-lambda-arm"
+    return None if provider is None else _USUAL[provider]
+
+
+def fitted(
+    backend: Backend, tariffs: Sequence[Tariff], allocations: Sequence[Size]
+) -> dict[tuple[str, Size], Size]:
+    """The size that each allocation becomes under each tariff, by the fit that bills use.
+
+    Args:
+        backend: where it is computed; any, the answer is the same.
+        tariffs: whose sizes.
+        allocations: observed or asked for; None where not known.
+
+    Returns:
+        (tariff's id, allocation) -> size.
+    """
+    distinct = list(dict.fromkeys(allocations))
+    if not distinct:
+        return {}
+    table = ibis.memtable(
+        pa.table(
+            {
+                "place": pa.array(range(len(distinct)), pa.int64()),
+                "memory": pa.array([one.memory for one in distinct], pa.int64()),
+                "cpu": pa.array([one.cpu for one in distinct], pa.int64()),
+            }
+        )
+    )
+    columns = Columns(table)
+    sizes = {
+        tariff.id: fit(tariff.sizes, columns, columns.base("cpu"), columns.base("memory"))
+        for tariff in tariffs
+    }
+    full = columns.table()
+    chosen = full.select(
+        "place",
+        **{f"m_{place}": full[sizes[t.id].memory.name] for place, t in enumerate(tariffs)},
+        **{f"c_{place}": full[sizes[t.id].cpu.name] for place, t in enumerate(tariffs)},
+    )
+    found = {}
+    for row in backend.collect(chosen).to_pylist():
+        for place, tariff in enumerate(tariffs):
+            size = Size(row[f"m_{place}"], row[f"c_{place}"])
+            found[tariff.id, distinct[row["place"]]] = size
+    return found
+
+
+def allocation(one: Configuration) -> Size:
+    """What was allocated at a configuration."""
+    return Size(
+        None if one.memory == UNKNOWN else one.memory, None if one.cpu == UNKNOWN else one.cpu
+    )
+
+
+def same(size: Size, measured: Size) -> bool:
+    """Whether a fitted size is the one that was measured; what is not known differs from nothing.
+
+    A micro-vCPU is the resolution, so shares that differ by one are the same.
+    """
+    memory = size.memory is None or measured.memory is None or size.memory == measured.memory
+    cpu = size.cpu is None or measured.cpu is None or abs(size.cpu - measured.cpu) <= 1
+    return memory and cpu and (size.memory is not None or size.cpu is not None)
+
+
+def candidates(memory: int) -> list[Size]:
+    """Allocations to ask each tariff for, that hold this memory: steps of vCPU, and of memory."""
+    by_cpu = [Size(memory, cpu) for cpu in _CPU_LADDER]
+    by_memory = [Size(step, 0) for step in _MEMORY_LADDER if step >= memory]
+    return [*by_cpu, Size(memory, 0), *by_memory]
+
+
+def holds(tariff: Tariff, memory: int) -> bool:
+    """Whether a tariff's platform can hold this memory, as far as one size for all decides it."""
+    sizes = tariff.sizes
+    return not isinstance(sizes, Fixed) or sizes.memory is None or memory <= sizes.memory
+
+
+def is_model(tariff: Tariff) -> bool:
+    """Whether it is a billing model without sizes of its own, on no platform in particular."""
+    return isinstance(tariff.sizes, Observed)
+
+
+def size_words(size: Size) -> str:
+    """A size for people: ``1 vCPU, 1,769 MB``."""
+    parts = []
+    if size.cpu is not None:
+        parts.append(f"{size.cpu / MICRO_PER_VCPU:.3g} vCPU")
+    if size.memory is not None:
+        parts.append(
+            f"{size.memory / GIB:g} GB"
+            if size.memory % GIB == 0
+            else f"{size.memory / MIB:,.4g} MB".replace(".0 ", " ")
+        )
+    return ", ".join(parts) or "unknown size"

@@ -21,6 +21,7 @@ from uncia.costs.advice.rows import Configuration
 from uncia.stats import bootstrap
 from uncia.stats.quantiles import Floats, Ints
 from uncia.tariffs import Line, bill
+from uncia.tariffs.compare import FitRule
 from uncia.tariffs.model import Tariff
 
 BLOCKS: Final = 64
@@ -89,7 +90,7 @@ def prices(
     table: ir.Table,
     tariffs: Sequence[Tariff | str | Path],
     *,
-    fit: str,
+    fit: FitRule,
     configurations: int,
 ) -> Prices:
     """Bill each configuration.

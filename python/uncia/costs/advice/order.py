@@ -76,9 +76,7 @@ def order_statistics(
     if not wanted:
         return {one: {} for one in ranks}
     places = ibis.memtable(
-        key_table(
-            [one for one, _ in wanted], bin=pa.array([low for _, low in wanted], pa.int64())
-        )
+        key_table([one for one, _ in wanted], bin=pa.array([low for _, low in wanted], pa.int64()))
     )
     held_values = values.inner_join(places, [*KEYS, "bin"])
     single = backend.collect(
@@ -96,20 +94,3 @@ def order_statistics(
                     found[one][rank] = value
             before += n
     return found
-
-
-def counts_up_to(
-    backend: Backend, rows: ir.Table, column: str, bound: int
-) -> dict[Configuration, tuple[int, int]]:
-    """How many values a column has, and how many of them are at most `bound`."""
-    values = rows.filter(rows[column].notnull())
-    answer = backend.collect(
-        values.aggregate(
-            n=values.count(),
-            within=ibis.ifelse(values[column] <= integer(bound), integer(1), integer(0)).sum(),
-            by=list(KEYS),
-        )
-    )
-    return {
-        configuration(row): (int(row["n"]), int(row["within"])) for row in answer.to_pylist()
-    }

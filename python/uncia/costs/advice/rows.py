@@ -55,7 +55,9 @@ class Facts:
         cpu_rows: how many have a CPU time.
         peak_rows: how many have a peak of memory.
         average_rows: how many have an average of memory.
-        start_rows: how many say when they started.
+        start_rows: how many say when they started and ended.
+        parent_rows: how many name the invocation that caused them.
+        within: how many keep the bound; 0 if there is none.
         execution: summed, ns.
         execution_max: the longest, ns.
         cpu_time: summed over the rows that have it, ns.
@@ -73,6 +75,8 @@ class Facts:
     peak_rows: int
     average_rows: int
     start_rows: int
+    parent_rows: int
+    within: int
     execution: int
     execution_max: int
     cpu_time: int
@@ -109,8 +113,6 @@ def source_table(
         missing = sorted(set(functions) - set(found.column("name").to_pylist()))
         if missing:
             raise UnciaError(f"the table holds no function {', '.join(missing)}")
-    prepared = prepare(table, ())
-    del prepared  # its checks of the columns' types; the rows are prepared again with their keys
     schema = table.schema()
     empty = ibis.null("string")
     platform = table["platform"].cast("string") if "platform" in schema else empty
@@ -162,13 +164,22 @@ def _whole(dtype: Any) -> bool:
     return dtype is not None and dtype.is_integer()
 
 
-def facts(backend: Backend, rows: ir.Table) -> dict[Configuration, Facts]:
+_MAYBE: Final = ("peak", "average", "first", "last")
+_NOT_WHOLE: Final = frozenset({*KEYS, *_MAYBE})
+
+
+def facts(
+    backend: Backend, rows: ir.Table, column: str, bound: int | None
+) -> dict[Configuration, Facts]:
     """What is counted and summed, by configuration.
 
     Args:
         backend: where it is computed.
         rows: of `billable_rows`.
+        column: the time that a bound is of.
+        bound: ns; None for none.
     """
+    most = ibis.null("int64") if bound is None else integer(bound)
     cpu_known = rows["v_cpu_time"].notnull()
     answer = backend.collect(
         rows.aggregate(
@@ -180,6 +191,8 @@ def facts(backend: Backend, rows: ir.Table) -> dict[Configuration, Facts]:
                 "peak_rows": rows["v_memory_peak"].count(),
                 "average_rows": rows["v_memory_avg"].count(),
                 "start_rows": (rows["started"].notnull() & rows["ended"].notnull()).sum(),
+                "parent_rows": rows["parent"].count(),
+                "within": ibis.ifelse(rows[column] <= most, integer(1), integer(0)).sum(),
                 "execution": _total(rows["v_execution"]),
                 "execution_max": rows["v_execution"].max(),
                 "cpu_time": _total(rows["v_cpu_time"]),
@@ -197,17 +210,12 @@ def facts(backend: Backend, rows: ir.Table) -> dict[Configuration, Facts]:
     found = {}
     for row in answer.to_pylist():
         key = configuration(row)
-        found[key] = Facts(
-            **{
-                name: None if value is None and name in _MAYBE else int(value or 0)
-                for name, value in row.items()
-                if name not in KEYS
-            }
+        whole = {name: int(value or 0) for name, value in row.items() if name not in _NOT_WHOLE}
+        peak, average, first, last = (
+            None if row[name] is None else int(row[name]) for name in _MAYBE
         )
+        found[key] = Facts(**whole, peak=peak, average=average, first=first, last=last)
     return dict(sorted(found.items()))
-
-
-_MAYBE: Final = ("peak", "average", "first", "last")
 
 
 def configuration(row: Mapping[str, Any]) -> Configuration:

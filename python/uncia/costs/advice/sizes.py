@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -38,11 +39,9 @@ _MEMORY_LADDER: Final = tuple(
 
 _OWNERS: Final = {
     "aws": "Amazon Web Services",
-    "lambda": "Amazon Web Services",
     "amazon": "Amazon Web Services",
     "gcp": "Google Cloud",
     "google": "Google Cloud",
-    "cloud-run": "Google Cloud",
     "azure": "Microsoft Azure",
     "huawei": "Huawei Cloud",
     "ibm": "IBM Cloud",
@@ -66,14 +65,23 @@ _USUAL: Final = {
 
 def owner(platform: str) -> str | None:
     """The provider whose platform it is, by its name; None if the name tells none."""
-    name = platform.lower()
-    return next((provider for word, provider in _OWNERS.items() if word in name), None)
+    words = _words(platform)
+    return next((provider for word, provider in _OWNERS.items() if word in words), None)
+
+
+def is_arm(platform: str) -> bool:
+    """Whether a platform's name says that it is of ARM."""
+    return not _words(platform).isdisjoint({"arm", "arm64", "graviton"})
+
+
+def _words(platform: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", platform.lower()))
 
 
 def own_tariff(platform: str) -> str | None:
     """The id of the tariff that the platform bills by unless told otherwise; None if unknown."""
     provider = owner(platform)
-    if provider == "Amazon Web Services" and "arm" in platform.lower():
+    if provider == "Amazon Web Services" and is_arm(platform):
         return "aws-lambda-arm"
     return None if provider is None else _USUAL[provider]
 

@@ -1,0 +1,438 @@
+"""Hints on how requests come: merged, together in an instance, or to one that is always on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import ibis
+from ibis.expr import types as ir
+
+from uncia.costs.advice.bills import Price
+from uncia.costs.advice.gather import Study
+from uncia.costs.advice.rows import KEYS, Configuration, configuration
+from uncia.costs.advice.sizes import Size, allocation, fitted, size_words
+from uncia.costs.advice.trials import Hint, saved, unjudged
+from uncia.tariffs import bill, catalogue
+from uncia.tariffs.exact import integer
+from uncia.tariffs.model import Tariff
+from uncia.tariffs.sizes import Fixed
+from uncia.units import NS_PER_S
+
+MERGE_CHAIN: Final = "merge chain"
+MERGE_REQUESTS: Final = "merge requests"
+CONCURRENCY: Final = "concurrency"
+ALWAYS_ON: Final = "always on"
+
+BATCH: Final = 10
+"""Requests that are taken to be merged into one."""
+
+BUSY: Final = Fraction(7, 10)
+"""How busy an instance that is always on may be on average."""
+
+_SHARE: Final = Fraction(1, 4)  # of the bill, from which fee and rounding are worth a hint
+_MOST_CONCURRENT: Final = 80  # what Cloud Run allows unless told otherwise
+_CONCURRENT: Final = frozenset({"Google Cloud", "IBM Cloud", "Microsoft Azure"})
+_MOST_SORTED: Final = 20_000_000  # rows whose overlap is computed; it sorts them
+_CALL: Final = "\x1f"
+
+
+def loading(found: Study) -> list[Hint]:
+    """Hints of every function."""
+    hints = _chains(found)
+    overlap = _busy(found)
+    for function in found.by_function:
+        one = found.present(function)
+        for tariff in found.hinted(one):
+            price = found.prices.get((one, tariff.id), Price())
+            if not price.rows or price.beyond:
+                continue
+            hints += _batches(found, one, tariff, price)
+            hints += _concurrent(found, one, tariff, price, overlap.get(one))
+            hints += _always_on(found, one, tariff, price)
+        hints += _without_starts(found, one)
+    return hints
+
+
+def _batches(found: Study, one: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
+    """Many short requests in one: the fee and the rounding of all but one are saved."""
+    extra = price.fee + price.rounding
+    if extra < _SHARE * price.cost:
+        return []
+    own = found.found[one]
+    note = (
+        f"of the bill, {float(price.fee / price.cost):.0%} is fee and"
+        f" {float(price.rounding / price.cost):.0%} rounding"
+    )
+    if own.span:
+        wait = own.span * BATCH / own.rows / NS_PER_S
+        note += f"; {BATCH} requests come within {wait:,.3g} s on average"
+    return saved(
+        one.function,
+        MERGE_REQUESTS,
+        tariff.id,
+        extra * (BATCH - 1) / BATCH,
+        price,
+        "estimated",
+        f"handle {BATCH} requests in one invocation",
+        f"{BATCH} requests can wait for one another, their times add up, and a merged one is"
+        " rounded as much as a single one is now",
+        note,
+    )
+
+
+def _concurrent(
+    found: Study, one: Configuration, tariff: Tariff, price: Price, busy: int | None
+) -> list[Hint]:
+    """Several requests in one instance, billed while any of them runs."""
+    if tariff.provider not in _CONCURRENT or not _bills_allocation(tariff):
+        return []
+    own = found.found[one]
+    share = found.sizes[tariff.id, one].cpu
+    if own.cpu_rows < own.rows:
+        said = f"the CPU time was not measured in {own.rows - own.cpu_rows:,} rows"
+        return [unjudged(one.function, CONCURRENCY, said)]
+    if not share or not own.execution:
+        return []
+    used = Fraction(own.cpu_time * 10**6, own.execution * share)
+    together = min(_MOST_CONCURRENT, int(1 / used) if used else _MOST_CONCURRENT)
+    if together < 2:
+        return []
+    left = Fraction(1, together)
+    note = f"on average requests used {float(used):.1%} of the vCPU"
+    if busy is not None:
+        left = max(left, Fraction(busy, own.execution))
+        note += f"; one or more ran during {busy / own.execution:.1%} of the time that is billed"
+    else:
+        note += "; whether they overlap in time was not measured"
+    return saved(
+        one.function,
+        CONCURRENCY,
+        tariff.id,
+        (price.cost - price.fee) * (1 - left),
+        price,
+        "at most",
+        f"let an instance handle up to {together} requests at a time",
+        "requests leave the vCPU to one another while they wait, and their memory fits together;"
+        " those that overlap go to the same instance",
+        note,
+    )
+
+
+def _bills_allocation(tariff: Tariff) -> bool:
+    return tariff.time.kind in ("execution", "turnaround") and any(
+        charge.basis == "allocated" and charge.unit_price for charge in tariff.charges
+    )
+
+
+def _busy(found: Study) -> dict[Configuration, int]:
+    """Time in which at least one request of a configuration ran, ns: the union of their intervals.
+
+    Only where a tariff's platform has concurrency, every row says when it ran, and there are at
+    most 20 million rows.
+    """
+    wanted = [
+        one
+        for one in map(found.present, found.by_function)
+        if found.found[one].span is not None
+        and any(t.provider in _CONCURRENT for t in found.hinted(one))
+    ]
+    if not wanted or sum(own.rows for own in found.found.values()) > _MOST_SORTED:
+        return {}
+    rows = found.rows.filter(found.rows["started"].notnull() & found.rows["ended"].notnull())
+    rows = rows.select(*KEYS, "started", "ended")
+    earlier = ibis.window(
+        group_by=list(KEYS), order_by=["started", "ended"], rows_between=(None, -1)
+    )
+    rows = rows.mutate(before=rows["ended"].max().over(earlier))
+    begin = ibis.ifelse(
+        rows["before"].notnull() & (rows["before"] > rows["started"]),
+        rows["before"],
+        rows["started"],
+    )
+    rows = rows.mutate(begin=begin)
+    new = ibis.ifelse(
+        rows["ended"] > rows["begin"], rows["ended"] - rows["begin"], integer(0)
+    ).cast("decimal(18, 0)")
+    answer = found.backend.collect(
+        rows.aggregate(busy=new.sum().cast("decimal(38, 0)"), by=list(KEYS))
+    )
+    busy = {configuration(row): int(row["busy"]) for row in answer.to_pylist()}
+    return {one: busy[one] for one in wanted if one in busy}
+
+
+def _always_on(found: Study, one: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
+    """Instances that are paid by time, enough for the mean load."""
+    own = found.found[one]
+    hints: list[Hint] = []
+    for other, size, per_ns in _instances(found, one, tariff):
+        per_request = price.cost / price.rows
+        if not per_ns or not per_request:
+            continue
+        even = per_ns * NS_PER_S / per_request
+        if own.span is None:
+            continue
+        concurrency = Fraction(own.execution, own.span)
+        instances = max(1, -int(-concurrency / BUSY // 1))
+        span = max(own.span, other.time.minimum or 0)
+        rate = Fraction(own.rows * NS_PER_S, own.span)
+        hints += saved(
+            one.function,
+            ALWAYS_ON,
+            tariff.id,
+            price.cost * Fraction(own.rows, price.rows) - instances * per_ns * span,
+            price,
+            "estimated",
+            f"keep {instances} {'instance' if instances == 1 else 'instances'} of"
+            f" {size_words(size)} under {other.id}",
+            "requests come as often as in this table, an instance handles one at a time and is"
+            f" {float(BUSY):.0%} busy at most on average; peaks beyond that wait; times stay as"
+            " they are",
+            f"{float(rate):,.3g} requests/s on average; one instance is cheaper from"
+            f" {float(even):,.3g} requests/s",
+        )
+    return sorted(hints, key=lambda hint: hint.saving or 0, reverse=True)[:1]
+
+
+def _without_starts(found: Study, one: Configuration) -> list[Hint]:
+    """Without knowing when requests came, the break-even rate of always-on is all there is."""
+    if found.found[one].span is not None:
+        return []
+    rates = []
+    for tariff in found.hinted(one):
+        price = found.prices.get((one, tariff.id), Price())
+        for other, _, per_ns in _instances(found, one, tariff):
+            if price.rows and price.cost and per_ns:
+                even = per_ns * NS_PER_S * price.rows / price.cost
+                rates.append(f"{other.id} is cheaper than {tariff.id} from {float(even):,.3g}/s")
+    if not rates:
+        return []
+    said = f"when requests ran was not measured; an instance of {'; of '.join(rates)}"
+    return [unjudged(one.function, ALWAYS_ON, said)]
+
+
+def _instances(
+    found: Study, one: Configuration, tariff: Tariff
+) -> list[tuple[Tariff, Size, Fraction]]:
+    """What the same provider rents by time and holds this allocation: tariff, size, USD per ns."""
+    offers = []
+    for other in _by_time(tariff.provider):
+        size = _instance(found, other, allocation(one))
+        if size is not None:
+            offers.append((other, size, _per_ns(other, size)))
+    return offers
+
+
+def _by_time(provider: str) -> list[Tariff]:
+    tariffs = [catalogue.get(name) for name in catalogue.ids()]
+    return [
+        one
+        for one in tariffs
+        if one.provider == provider and one.by_instance and not one.unpriced_figures
+    ]
+
+
+def _instance(found: Study, tariff: Tariff, wanted: Size) -> Size | None:
+    """The smallest size of an instance that holds an allocation; None if there is none."""
+    if wanted.memory is None:
+        return None
+    key = (tariff.id, wanted)
+    if key not in found.instances:
+        if isinstance(tariff.sizes, Fixed):
+            size: Size = Size(tariff.sizes.memory, tariff.sizes.cpu)
+        else:
+            size = fitted(found.local, [tariff], [wanted])[key]
+        memory = size.memory is not None and size.memory >= wanted.memory
+        cpu = wanted.cpu is None or (size.cpu is not None and size.cpu >= wanted.cpu)
+        found.instances[key] = size if memory and cpu else None
+    return found.instances[key]
+
+
+def _per_ns(tariff: Tariff, size: Size) -> Fraction:
+    """What an instance costs, USD per ns."""
+    total = Fraction(0)
+    for charge in tariff.charges:
+        amount: int | None = {
+            "cpu": size.cpu,
+            "memory": size.memory,
+            "storage": charge.limit("amount") if charge.resource == "storage" else None,
+            "instance": 1,
+        }[charge.resource]
+        total += (charge.unit_price or 0) * (amount or 0)
+    return total
+
+
+def _chains(found: Study) -> list[Hint]:
+    """A function that others are called by, merged with those: billed as if it were one."""
+    if not any(own.parent_rows for own in found.found.values()):
+        return []
+    tariffs = {t.id: t for one in found.found for t in found.hinted(one)}
+    before, after = _merged(found.rows)
+    lines = {}
+    for state, table in (("before", before), ("after", after)):
+        for line in bill(table, list(tariffs.values()), ("pair",), found.backend):
+            lines[str(line.group["pair"]), line.tariff, state] = line
+    hints: list[Hint] = []
+    for pair, name, state in sorted(lines):
+        if state != "before":
+            continue
+        now, then = lines[pair, name, state], lines.get((pair, name, "after"))
+        if then is None or now.exact_cost is None or then.exact_cost is None:
+            continue
+        if now.unpriced_rows or then.unpriced_rows or then.beyond_limits:
+            continue
+        caller, callee = pair.split(_CALL)
+        price = Price(now.rows, now.exact_cost)
+        hints += saved(
+            caller,
+            MERGE_CHAIN,
+            name,
+            now.exact_cost - then.exact_cost,
+            price,
+            "estimated",
+            f"call {callee} within {caller} instead of invoking it",
+            "the merged function has the larger of the two sizes; what ran while the caller waited"
+            " takes none of its time beyond that, the rest adds up; one start instead of two",
+            f"{then.rows:,} requests of {caller} with {now.rows - then.rows:,} calls of {callee};"
+            f" of the bill, {float(now.fee_usd or 0) / float(now.exact_cost or 1):.0%} is fee",
+        )
+    return hints
+
+
+_SUMS: Final = ("v_cpu_time",)
+_LARGEST: Final = ("v_allocated_cpu", "v_allocated_memory", "v_memory_avg", "v_memory_peak")
+
+
+def _merged(rows: ir.Table) -> tuple[ir.Table, ir.Table]:
+    """Callers and the calls that they caused, as they are and merged; both with ``pair``.
+
+    An invocation with several rows (retries) is not merged.
+    """
+    once = rows.filter(rows["invocation"].notnull())
+    once = once.aggregate(of=once.count(), by=["invocation"])
+    once = once.filter(once["of"] == 1).select("invocation")
+    callers = rows.inner_join(once, "invocation").select(*_columns(rows, "p_"))
+    calls = rows.filter(rows["parent"].notnull()).select(*_columns(rows, "c_"))
+    joined = calls.inner_join(callers, calls["c_parent"] == callers["p_invocation"])
+    pair = joined["p_function"] + _CALL + joined["c_function"]
+    # Only steps between functions: a function that calls itself is a recursion, not a chain.
+    joined = joined.mutate(pair=pair).filter(joined["p_function"] != joined["c_function"])
+    within = (
+        (joined["c_started"] >= joined["p_started"]) & (joined["c_ended"] <= joined["p_ended"])
+    ).fill_null(False)
+    joined = joined.mutate(
+        added=ibis.ifelse(within, integer(0), joined["c_v_execution"]),
+        no_cpu=joined["c_v_cpu_time"].isnull().cast("int64"),
+    )
+    names = ("v_execution", "v_initialization", *_SUMS, *_LARGEST)
+    merged = joined.aggregate(
+        {
+            **{f"p_{name}": joined[f"p_{name}"].max() for name in names},
+            **{f"c_{name}": joined[f"c_{name}"].max() for name in _LARGEST},
+            "c_cpu": joined["c_v_cpu_time"].sum(),
+            "no_cpu": joined["no_cpu"].sum(),
+            "added": joined["added"].sum(),
+            "p_cold": joined["p_unknown_start"].max(),
+        },
+        by=["pair", "p_invocation"],
+    )
+    larger = {
+        name: ibis.ifelse(
+            merged[f"c_{name}"] > merged[f"p_{name}"], merged[f"c_{name}"], merged[f"p_{name}"]
+        )
+        for name in _LARGEST
+    }
+    # A maximum that is known of one side only is not known.
+    larger = {
+        name: ibis.ifelse(
+            merged[f"c_{name}"].isnull() | merged[f"p_{name}"].isnull(),
+            ibis.null("int64"),
+            value,
+        )
+        for name, value in larger.items()
+    }
+    cpu = ibis.ifelse(
+        merged["no_cpu"] > 0, ibis.null("int64"), merged["p_v_cpu_time"] + merged["c_cpu"]
+    )
+    after = _billed(
+        merged["pair"],
+        merged,
+        {
+            "execution": merged["p_v_execution"] + merged["added"],
+            "initialization": merged["p_v_initialization"],
+            "cpu_user": cpu,
+            "start": _start(merged["p_cold"]),
+            **{name.removeprefix("v_"): value for name, value in larger.items()},
+        },
+    )
+    callers_once = joined.select("pair", *(c for c in joined.columns if c.startswith("p_")))
+    callers_once = callers_once.distinct()
+    before = _plain(callers_once, "p_").union(_plain(joined, "c_"))
+    return before, after
+
+
+def _columns(rows: ir.Table, prefix: str) -> list[Any]:
+    names = (
+        "function",
+        "invocation",
+        "parent",
+        "started",
+        "ended",
+        "unknown_start",
+        "v_execution",
+        "v_initialization",
+        *_SUMS,
+        *_LARGEST,
+    )
+    return [rows[name].name(f"{prefix}{name}") for name in names]
+
+
+def _plain(table: ir.Table, prefix: str) -> ir.Table:
+    names = ("execution", "initialization", *(name.removeprefix("v_") for name in _LARGEST))
+    return _billed(
+        table["pair"],
+        table,
+        {
+            **{name: table[f"{prefix}v_{name}"] for name in names},
+            "cpu_user": table[f"{prefix}v_cpu_time"],
+            "start": _start(table[f"{prefix}unknown_start"]),
+        },
+    )
+
+
+def _start(unknown: Any) -> Any:
+    return ibis.ifelse(unknown, ibis.literal("cold"), ibis.literal("warm"))
+
+
+_BILLED: Final = (
+    "execution",
+    "initialization",
+    "cpu_user",
+    "allocated_cpu",
+    "allocated_memory",
+    "memory_avg",
+    "memory_peak",
+)
+
+
+def _billed(pair: Any, table: ir.Table, columns: dict[str, Any]) -> ir.Table:
+    return table.select(
+        pair=pair,
+        start=columns["start"],
+        **{name: columns[name].cast("int64") for name in _BILLED},
+    )
+
+
+def sequence(hints: Sequence[Hint]) -> list[Hint]:
+    """Hints in order: by function, the largest saving first, then those that cannot be judged."""
+    return sorted(
+        hints,
+        key=lambda one: (
+            one.function,
+            one.per_million is None,
+            -(one.per_million or 0),
+            one.kind,
+            one.tariff or "",
+        ),
+    )

@@ -142,9 +142,7 @@ def _busy(found: Study) -> dict[Configuration, int]:
         return {}
     rows = found.rows.filter(found.rows["started"].notnull() & found.rows["ended"].notnull())
     rows = rows.select(*KEYS, "started", "ended")
-    earlier = ibis.window(
-        group_by=list(KEYS), order_by=["started", "ended"], rows_between=(None, -1)
-    )
+    earlier = ibis.window(group_by=list(KEYS), order_by=["started", "ended"], rows=(None, -1))
     rows = rows.mutate(before=rows["ended"].max().over(earlier))
     begin = ibis.ifelse(
         rows["before"].notnull() & (rows["before"] > rows["started"]),

@@ -19,10 +19,11 @@ from uncia.costs.advice.sizes import (
     allocation,
     candidates,
     fitted,
-    is_model,
-    own_tariff,
+    is_observed,
+    owner,
     same,
     size_words,
+    slower,
 )
 from uncia.stats.quantiles import quantile
 from uncia.tariffs.model import Tariff
@@ -122,13 +123,15 @@ def _observed(found: Study, one: Configuration, tariff: Tariff, present: Configu
     size = found.sizes[tariff.id, one]
     measured = allocation(one)
     notes = []
-    if is_model(tariff):
+    if is_observed(tariff):
         basis: Basis = "measured"
     elif same(size, measured) and found.measured_there(one, tariff):
         basis = "measured"
     else:
         basis = "estimated"
         notes.append(f"assumes the times of {key_words(one)}")
+    if basis == "measured" and owner(one.platform) is None:
+        notes.append(f"rows ran on {one.platform or 'a platform that is not named'}")
     claim = found.claims[one]
     if basis == "estimated":
         claim = replace(claim, low=None, high=None, confidence=None)
@@ -139,6 +142,9 @@ def _observed(found: Study, one: Configuration, tariff: Tariff, present: Configu
             f"{claim.rows:,} rows are too few for a claim, it needs {rows_needed(found.level)}"
         )
     usable, why = _usable(found, one, size, price)
+    if usable and slower(size, one.cpu) and found.fit == "allocated":
+        usable = None
+        why = ["less vCPU than the rows ran with: how long they would take was not measured"]
     notes += why
     if price.rows and price.rows < own.rows:
         notes.append(f"priced over {price.rows:,} of {own.rows:,} rows ({_reasons(price)})")
@@ -201,7 +207,7 @@ def _estimated(found: Study) -> dict[str, list[Choice]]:
     places = {}
     for function in found.by_function:
         one = found.present(function)
-        sample, share = found.samples.get(one), share_of(found, one)
+        sample, share = found.samples.get(one), share_of(one)
         if sample is None or not sample.has_cpu or share is None or one.memory < 0:
             continue
         places[function] = (one, share)
@@ -216,7 +222,7 @@ def _estimated(found: Study) -> dict[str, list[Choice]]:
             for size in dict.fromkeys(sizes[tariff.id, size] for size in wanted):
                 if size.memory is None or size.cpu is None:
                     continue
-                if any(same(size, other) for other in taken) or is_model(tariff):
+                if any(same(size, other) for other in taken) or is_observed(tariff):
                     continue
                 if size.memory < memory_for(found, one):
                     continue
@@ -291,15 +297,9 @@ def _modelled(
     )
 
 
-def share_of(found: Study, one: Configuration) -> int | None:
-    """The vCPU share that rows ran at, micro-vCPU: as observed, or what the memory has on the
-    platform that they ran on; None if neither is known."""
-    if one.cpu >= 0:
-        return one.cpu or None
-    own = own_tariff(one.platform)
-    if own is None or one.memory < 0 or own not in found.priced:
-        return None
-    return found.sizes[own, one].cpu if found.fit == "allocated" else None
+def share_of(one: Configuration) -> int | None:
+    """The vCPU share that rows ran at, micro-vCPU; None if it is not known."""
+    return one.cpu if one.cpu > 0 else None
 
 
 def memory_for(found: Study, one: Configuration) -> int:

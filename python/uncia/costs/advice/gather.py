@@ -24,13 +24,14 @@ from uncia.costs.advice.rows import (
     source_table,
 )
 from uncia.costs.advice.sample import Sample, draw
-from uncia.costs.advice.sizes import Size, allocation, fitted, is_arm, own_tariff, owner
+from uncia.costs.advice.sizes import MODELS, Size, allocation, fitted, is_arm, own_tariff, owner
 from uncia.errors import UnciaError
 from uncia.stats.quantiles import LEVEL
 from uncia.tariffs import catalogue
 from uncia.tariffs.compare import FitRule, check
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.rules import used_peak
+from uncia.tariffs.sizes import Proportional
 from uncia.units import parse_duration
 
 Time = Literal["execution", "turnaround"]
@@ -152,7 +153,10 @@ def study(
             "the published rule bills sizes that no platform sells, so they cannot be chosen",
             "Use the fit allocated or used-peak.",
         )
-    chosen = catalogue.resolve(tariffs)
+    if tariffs is None:
+        chosen = [one for one in catalogue.resolve(None) if one.id not in MODELS]
+    else:
+        chosen = catalogue.resolve(tariffs)
     if not chosen:
         raise UnciaError("no tariff was named")
     if present is not None:
@@ -161,7 +165,7 @@ def study(
     with ExitStack() as stack:
         engine = backend or stack.enter_context(connect())
         local = engine if engine.name == "duckdb" else stack.enter_context(connect())
-        table = source_table(engine, source, functions)
+        table, filled = source_table(engine, source, functions, _ratio)
         rows = billable_rows(table)
         found = facts(engine, rows, _COLUMNS[of], bound)
         if not found:
@@ -194,8 +198,15 @@ def study(
             fit=fit,
             present_tariff=present,
             named=tariffs is not None,
-            notes=_notes(found, detailed=detailed, identified=identified, of=of),
+            notes=[*filled, *_notes(found, detailed=detailed, identified=identified, of=of)],
         )
+
+
+def _ratio(platform: str) -> int | None:
+    """The bytes that hold one vCPU where a platform couples the two; None if it does not."""
+    name = own_tariff(platform)
+    sizes = None if name is None else catalogue.get(name).sizes
+    return sizes.memory_per_vcpu if isinstance(sizes, Proportional) else None
 
 
 def bound_of(p95: str | int | None) -> int | None:

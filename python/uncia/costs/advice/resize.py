@@ -15,7 +15,7 @@ from uncia.costs.advice.sample import Rows, Sample, stretched, threads_of
 from uncia.costs.advice.sizes import (
     Size,
     fitted,
-    is_model,
+    is_observed,
     same,
     size_words,
 )
@@ -106,7 +106,7 @@ def _missing(found: Study, one: Configuration, sample: Sample) -> str:
     """What the CPU-bound model lacks, in words; "" if nothing."""
     if not sample.has_cpu:
         return "the CPU time was not measured in every row"
-    return "" if share_of(found, one) else "the allocated vCPU is not known"
+    return "" if share_of(one) else "the allocated vCPU is not known"
 
 
 def _runs(found: Study, one: Configuration, tariff: Tariff) -> bool:
@@ -150,7 +150,7 @@ def _at(
     keeps_cpu = not _memory_moves_cpu(tariff)
     cpu = (one.cpu if one.cpu >= 0 else None) if keeps_cpu else 0
     sizes = [fits[tariff.id, Size(step, cpu)] for step in _GRID if step >= memory]
-    if is_model(tariff):
+    if is_observed(tariff):
         sizes = [Size(memory, now.cpu)]
     result: list[tuple[Size, Ints]] = []
     for size in dict.fromkeys(sizes):
@@ -159,7 +159,7 @@ def _at(
         if size.memory is None or now.memory is None or not memory <= size.memory < now.memory:
             continue
         execution = sample.execution
-        share = share_of(found, one)
+        share = share_of(one)
         if not keeps_cpu and size.cpu is not None and share is not None:
             execution = stretched(sample, share, size.cpu, threads_of(sample))
         if _keeps_bound(found, sample, execution):
@@ -249,8 +249,8 @@ def _idle(
     found: Study, one: Configuration, sample: Sample, tariff: Tariff, fits: Fits
 ) -> list[Trial]:
     """The idle time in a function of the smallest size, apart from the CPU time."""
-    share = share_of(found, one)
-    if share is None or is_model(tariff):
+    share = share_of(one)
+    if share is None or is_observed(tariff):
         return []
     threads = threads_of(sample)
     speed = min(share / 1e6, threads)

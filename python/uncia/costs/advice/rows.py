@@ -6,7 +6,7 @@ not known is "" or -1 there, because the engines do not join on null.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,8 +16,9 @@ from ibis.expr import types as ir
 
 from uncia.backends import Backend, Source
 from uncia.errors import UnciaError
-from uncia.tariffs.cells import PRICED, prepare
-from uncia.tariffs.exact import integer
+from uncia.tariffs.cells import MAX_MEMORY, PRICED, prepare
+from uncia.tariffs.exact import integer, quotient
+from uncia.units import MICRO_PER_VCPU, format_size
 
 KEYS: Final = ("function", "platform", "memory", "cpu")
 """The columns that tell configurations apart, by their names here."""
@@ -95,11 +96,17 @@ class Facts:
 
 
 def source_table(
-    backend: Backend, source: Source, functions: Sequence[str] | None = None
-) -> ir.Table:
+    backend: Backend,
+    source: Source,
+    functions: Sequence[str] | None,
+    ratios: Callable[[str], int | None],
+) -> tuple[ir.Table, list[str]]:
     """The rows of a source, of these functions only if they are named, with `KEYS` for billing.
 
     The added columns are ``advice_platform``, ``advice_memory`` and ``advice_cpu``, of text.
+
+    Returns:
+        The rows, and what was filled in by `with_shares`, in words.
 
     Raises:
         UnciaError: the table has no column ``function``, or holds none of these functions.
@@ -113,14 +120,55 @@ def source_table(
         missing = sorted(set(functions) - set(found.column("name").to_pylist()))
         if missing:
             raise UnciaError(f"the table holds no function {', '.join(missing)}")
+    table, notes = with_shares(backend, table, ratios)
     schema = table.schema()
     empty = ibis.null("string")
     platform = table["platform"].cast("string") if "platform" in schema else empty
-    return table.mutate(
+    keyed = table.mutate(
         advice_platform=platform.fill_null(""),
         advice_memory=_text(table, "allocated_memory"),
         advice_cpu=_text(table, "allocated_cpu"),
     )
+    return keyed, notes
+
+
+def with_shares(
+    backend: Backend, table: ir.Table, ratios: Callable[[str], int | None]
+) -> tuple[ir.Table, list[str]]:
+    """The table with the vCPU share where a platform gives it with the memory and does not log it.
+
+    Args:
+        backend: where the table is.
+        table: invocations.
+        ratios: the bytes that hold one vCPU on a platform, by its name; None if they do not tell.
+
+    Returns:
+        The table, and what was filled in, in words.
+    """
+    schema = table.schema()
+    if "platform" not in schema or not _whole(schema.get("allocated_memory")):
+        return table, []
+    platform, memory = table["platform"].cast("string"), table["allocated_memory"].cast("int64")
+    known = _whole(schema.get("allocated_cpu"))
+    cpu = table["allocated_cpu"].cast("int64") if known else ibis.null("int64")
+    fits = (memory >= integer(0)) & (memory <= integer(MAX_MEMORY))
+    gaps = table.filter(cpu.isnull() & fits & platform.notnull())
+    counted = backend.collect(
+        gaps.aggregate(rows=gaps.count(), by=[gaps["platform"].cast("string").name("name")])
+    )
+    notes = []
+    for row in sorted(counted.to_pylist(), key=lambda row: str(row["name"])):
+        ratio = ratios(row["name"])
+        if ratio is None:
+            continue
+        scaled = memory * integer(MICRO_PER_VCPU)
+        share = quotient(scaled - scaled % integer(ratio), ratio)
+        cpu = ibis.ifelse(cpu.isnull() & fits & (platform == row["name"]), share, cpu)
+        notes.append(
+            f"{row['rows']:,} rows on {row['name']} have no allocated_cpu; it is taken from their"
+            f" memory, {format_size(ratio)} to the vCPU."
+        )
+    return (table.mutate(allocated_cpu=cpu) if notes else table), notes
 
 
 def _text(table: ir.Table, name: str) -> Any:

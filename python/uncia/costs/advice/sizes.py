@@ -14,7 +14,7 @@ from uncia.costs.advice.rows import UNKNOWN, Configuration
 from uncia.tariffs.columns import Columns
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Tariff
-from uncia.tariffs.sizes import Fixed, Observed
+from uncia.tariffs.sizes import Observed
 from uncia.units import GIB, MIB, MICRO_PER_VCPU
 
 
@@ -36,6 +36,9 @@ _CPU_LADDER: Final = tuple(
 _MEMORY_LADDER: Final = tuple(
     megabytes * MIB for megabytes in (128, 256, 512, 1024, 1769, 2048, 3072, 4096, 8192, 10240)
 )
+
+MODELS: Final = frozenset({"sim", "slim", "spfu", "npfu"})
+"""Billing models of a paper; nobody sells by them, so they are no choice unless they are named."""
 
 _OWNERS: Final = {
     "aws": "Amazon Web Services",
@@ -154,15 +157,14 @@ def candidates(memory: int) -> list[Size]:
     return [*by_cpu, Size(memory, 0), *by_memory]
 
 
-def holds(tariff: Tariff, memory: int) -> bool:
-    """Whether a tariff's platform can hold this memory, as far as one size for all decides it."""
-    sizes = tariff.sizes
-    return not isinstance(sizes, Fixed) or sizes.memory is None or memory <= sizes.memory
-
-
-def is_model(tariff: Tariff) -> bool:
-    """Whether it is a billing model without sizes of its own, on no platform in particular."""
+def is_observed(tariff: Tariff) -> bool:
+    """Whether it has no sizes of its own, but bills what was allocated, wherever that was."""
     return isinstance(tariff.sizes, Observed)
+
+
+def slower(size: Size, share: int | None) -> bool:
+    """Whether a size has less vCPU than a share that rows ran at, if both are known."""
+    return size.cpu is not None and share is not None and size.cpu + 1 < share
 
 
 def size_words(size: Size) -> str:

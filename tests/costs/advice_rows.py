@@ -1,0 +1,89 @@
+"""Rows to advise on: invocations of functions at sizes, with times that a test chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+MB = 1 << 20
+MS = 10**6
+S = 10**9
+
+INTEGERS = (
+    "execution",
+    "initialization",
+    "allocated_memory",
+    "allocated_cpu",
+    "cpu_user",
+    "cpu_system",
+    "memory_avg",
+    "memory_peak",
+    "started",
+    "ended",
+)
+TEXTS = ("function", "invocation", "platform", "outcome", "start", "parent")
+
+AWS_GB_S = Fraction("0.0000166667")
+AWS_FEE = Fraction("0.0000002")
+
+
+def rows(
+    function: str,
+    executions: Iterable[int],
+    *,
+    memory: int | None = 1769,
+    cpu: int | None = None,
+    platform: str | None = "aws",
+    **more: Any,
+) -> list[dict[str, Any]]:
+    """Rows of one function at one size.
+
+    Args:
+        function: its name.
+        executions: ns.
+        memory: allocated, MB.
+        cpu: allocated, micro-vCPU; by default what AWS gives with the memory.
+        platform: where.
+        more: other columns: a value for all rows, or a sequence of one for each.
+    """
+    made = []
+    if cpu is None and memory is not None and platform == "aws":
+        cpu = memory * 10**6 // 1769
+    for place, execution in enumerate(executions):
+        one: dict[str, Any] = dict.fromkeys((*INTEGERS, *TEXTS))
+        one |= {
+            "function": function,
+            "invocation": f"{function}-{platform}-{memory}-{cpu}-{place}",
+            "platform": platform,
+            "outcome": "ok",
+            "execution": execution,
+            "allocated_memory": None if memory is None else memory * MB,
+            "allocated_cpu": cpu,
+        }
+        for name, value in more.items():
+            many = isinstance(value, Sequence) and not isinstance(value, str)
+            one[name] = value[place] if many else value
+        made.append(one)
+    return made
+
+
+def table(*parts: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as an invocation table, text dictionary-encoded as in the record."""
+    every = [one for part in parts for one in part]
+    columns: dict[str, pa.Array] = {}
+    for name in TEXTS:
+        text = pa.array([one[name] for one in every], pa.utf8())
+        columns[name] = text if name in ("invocation", "parent") else text.dictionary_encode()
+    for name in INTEGERS:
+        columns[name] = pa.array([one[name] for one in every], pa.int64())
+    return pa.table(columns)
+
+
+def aws_per_million(executions: Sequence[int], memory: int) -> Fraction:
+    """What AWS Lambda (x86) bills for a million rows like these, by hand."""
+    billed_ms = sum(-(-execution // MS) for execution in executions)
+    cost = Fraction(memory, 1024) * Fraction(billed_ms, 1000) * AWS_GB_S
+    return (cost / len(executions) + AWS_FEE) * 10**6

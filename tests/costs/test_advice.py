@@ -1,0 +1,298 @@
+"""Which platform and size advice names first, on functions whose best answer is known by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+import pytest
+from advice_rows import MB, MS, aws_per_million, rows, table
+
+from uncia.backends import Backend, connect
+from uncia.costs.advice import advice
+from uncia.errors import UnciaError
+
+AWS = "aws-lambda-x86"
+GCP = "gcp-run-request"
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[Backend]:
+    with connect() as opened:
+        yield opened
+
+
+def spread(middle: int, n: int) -> list[int]:
+    """n times around a middle, ns, none a whole ms: from -10 % to +10 %, ascending."""
+    return [middle * 9 // 10 + middle * k // (5 * n) + 1 for k in range(n)]
+
+
+def one(frame: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
+    """The only row with these values."""
+    kept = frame
+    for name, value in wanted.items():
+        kept = kept[kept[name] == value]
+    assert len(kept) == 1, kept
+    return dict(kept.iloc[0])
+
+
+@pytest.fixture(scope="module")
+def three_sizes(backend: Backend) -> pd.DataFrame:
+    """512 MB is cheapest and too slow, 1024 MB keeps 200 ms, 1769 MB keeps it and costs more.
+
+    ``few`` has three rows too few for a claim at its size.
+    """
+    data = table(
+        rows("f", spread(250 * MS, 300), memory=512),
+        rows("f", spread(150 * MS, 300), memory=1024),
+        rows("f", spread(120 * MS, 400), memory=1769),
+        rows("few", spread(100 * MS, 56), memory=512),
+    )
+    return advice(data, p95="200ms", tariffs=[AWS], backend=backend)
+
+
+def test_the_cheapest_measured_size_that_keeps_the_bound_comes_first(
+    three_sizes: pd.DataFrame,
+) -> None:
+    own = three_sizes[three_sizes["function"] == "f"]
+    assert list(own["rank"]) == [1, 2, 3]
+    assert list(own["memory_mb"]) == [1024, 1769, 512]
+    assert list(own["meets_bound"]) == [True, True, False]
+    assert set(own["basis"]) == {"measured"}
+    assert list(own["present"]) == [False, True, False]  # most rows are at 1769 MB
+
+
+def test_costs_are_exact_and_quantiles_are_order_statistics(three_sizes: pd.DataFrame) -> None:
+    by_hand = {
+        512: spread(250 * MS, 300),
+        1024: spread(150 * MS, 300),
+        1769: spread(120 * MS, 400),
+    }
+    present = aws_per_million(by_hand[1769], 1769)
+    for memory, executions in by_hand.items():
+        row = one(three_sizes, function="f", memory_mb=memory)
+        exact = aws_per_million(executions, memory)
+        assert abs(Fraction(row["cost_usd_per_million"]) - exact) <= Fraction(1, 2 * 10**12)
+        assert abs(Fraction(row["saving_vs_present"]) - (present - exact)) <= Fraction(1, 10**12)
+        assert isinstance(row["cost_usd_per_million"], Decimal)
+        rank = -(-len(executions) * 95 // 100)
+        assert row["p95_ms"] == executions[rank - 1] / MS
+        assert row["p95_low_ms"] < row["p95_ms"] < row["p95_high_ms"]
+        assert row["turnaround_p95_ms"] == row["p95_ms"]  # nothing was started for these rows
+
+
+def test_the_interval_of_a_saving_holds_it(three_sizes: pd.DataFrame) -> None:
+    for memory in (512, 1024):
+        row = one(three_sizes, function="f", memory_mb=memory)
+        saving = float(row["saving_vs_present"])
+        assert row["saving_low"] < saving < row["saving_high"]
+        # The times are even over a fifth of their middle: sd = range / sqrt(12).
+        widths = {512: (250, 300), 1024: (150, 300), 1769: (120, 400)}
+        gb_s = {size: size / 1024 * 1.66667e-5 * 1e6 for size in widths}
+        error = 0.0
+        for size in (memory, 1769):
+            middle, n = widths[size]
+            error += (gb_s[size] * middle / 1000 * 0.2 / 12**0.5) ** 2 / n
+        width = row["saving_high"] - row["saving_low"]
+        assert width == pytest.approx(2 * 1.96 * error**0.5, rel=0.5)
+
+
+def test_too_few_rows_are_no_claim_and_it_says_how_many_are_needed(
+    three_sizes: pd.DataFrame,
+) -> None:
+    row = one(three_sizes, function="few")
+    assert row["confidence"] is None
+    assert row["meets_bound"] is None
+    assert row["p95_low_ms"] is None
+    assert row["p95_ms"] is not None
+    assert "56 rows are too few for a claim, it needs 59" in row["note"]
+
+
+def test_without_a_bound_the_cheapest_is_first_and_nothing_is_claimed(backend: Backend) -> None:
+    data = table(
+        rows("f", spread(250 * MS, 80), memory=512), rows("f", spread(150 * MS, 80), memory=1769)
+    )
+    frame = advice(data, tariffs=[AWS], backend=backend)
+    assert list(frame["memory_mb"]) == [512, 1769]
+    assert set(frame["meets_bound"]) == {None}
+    assert set(frame["confidence"]) == {None}
+
+
+@pytest.fixture(scope="module")
+def modelled(backend: Backend) -> pd.DataFrame:
+    """One size, half a vCPU: 100 ms of CPU time in 200 ms of wall clock, and 50 ms of waiting."""
+    busy = [100 * MS + 1000 * k for k in range(100)]
+    data = table(
+        rows(
+            "f",
+            [2 * own + 50 * MS for own in busy],
+            memory=1024,
+            cpu=500_000,
+            platform="gcp-europe",
+            cpu_user=busy,
+            memory_avg=90 * MB,
+            memory_peak=100 * MB,
+        )
+    )
+    return advice(data, p95="200ms", tariffs=[GCP, AWS], backend=backend)
+
+
+def test_estimates_stand_behind_what_was_measured_and_claim_no_confidence(
+    modelled: pd.DataFrame,
+) -> None:
+    ranked = modelled[modelled["rank"].notna()]
+    assert list(ranked["rank"]) == list(range(1, len(ranked) + 1))
+    first = ranked.iloc[0]
+    assert (first["tariff"], first["basis"], first["memory_mb"]) == (GCP, "measured", 1024)
+    assert first["meets_bound"] is False  # it takes 250 ms, and yet no estimate stands before it
+    estimated = ranked[ranked["basis"] == "estimated"]
+    assert len(estimated) == len(ranked) - 1
+    assert set(estimated["confidence"]) == {None}
+    assert set(estimated["p95_low_ms"]) == {None}
+    assert all(estimated["note"])
+    kept = list(estimated["meets_bound"])
+    assert kept == sorted(kept, reverse=True)
+    assert True in kept
+
+
+def test_the_model_keeps_the_idle_time_and_stretches_the_cpu_time(modelled: pd.DataFrame) -> None:
+    # The p95 of 100 rows is the 95th: 100.094 ms of CPU time.
+    row = one(modelled, tariff=GCP, vcpu=1.0, memory_mb=128)
+    assert row["p95_ms"] == pytest.approx(50 + 100.094)
+    billed = Fraction(2, 10) * (Fraction(24, 10**6) + Fraction(25, 10**7) / 8)
+    exact = (billed + Fraction(4, 10**7)) * 10**6
+    assert abs(Fraction(row["cost_usd_per_million"]) - exact) < Fraction(1, 10**12)
+    slow = one(modelled, tariff=GCP, vcpu=0.25, memory_mb=128)
+    assert slow["p95_ms"] == pytest.approx(50 + 4 * 100.094)
+    assert slow["meets_bound"] is False
+
+
+def test_times_of_another_platform_are_an_assumption_that_is_named(
+    modelled: pd.DataFrame,
+) -> None:
+    # Half a vCPU and 1024 MB are 1024 MB under AWS, which has 0.579 vCPU.
+    row = one(modelled, tariff=AWS, memory_mb=1024, vcpu=0.578858)
+    assert row["basis"] == "estimated"
+    assert "assumes the times of 0.5 vCPU, 1 GB on gcp-europe" in row["note"]
+    assert row["confidence"] is None
+
+
+def test_platforms_are_told_apart_and_the_cheaper_is_first(backend: Backend) -> None:
+    quick, slow = spread(100 * MS, 200), spread(180 * MS, 100)
+    usual: dict[str, Any] = {"cpu_user": 10 * MS, "memory_avg": 50 * MB, "memory_peak": 60 * MB}
+    data = table(
+        rows("f", quick, memory=1769, cpu=10**6, platform="aws", **usual),
+        rows("f", slow, memory=512, cpu=10**6, platform="gcp", **usual),
+    )
+    frame = advice(data, p95="1s", tariffs=[AWS, GCP], backend=backend)
+    measured = frame[frame["basis"] == "measured"]
+    assert list(zip(measured["tariff"], measured["platform"], strict=True)) == [
+        (AWS, "aws"),
+        (GCP, "gcp"),
+    ]
+    gcp = Fraction(2, 10) * (Fraction(24, 10**6) + Fraction(25, 10**7) / 2)
+    exact = (gcp + Fraction(4, 10**7)) * 10**6
+    assert abs(Fraction(measured.iloc[1]["cost_usd_per_million"]) - exact) < Fraction(1, 10**12)
+    moved = frame[(frame["tariff"] == GCP) & (frame["platform"] == "aws")]
+    assert set(moved["basis"]) == {"estimated"}
+
+
+def test_what_cannot_run_there_has_no_rank(backend: Backend) -> None:
+    data = table(
+        rows(
+            "large",
+            spread(100 * MS, 80),
+            memory=1769,
+            cpu_user=50 * MS,
+            memory_avg=400 * MB,
+            memory_peak=500 * MB,
+        ),
+        rows("unknown", spread(100 * MS, 80), memory=1769, cpu_user=50 * MS),
+    )
+    frame = advice(data, tariffs=["cloudflare-workers", AWS], backend=backend)
+    large = one(frame, function="large", tariff="cloudflare-workers")
+    assert large["usable"] is False
+    assert pd.isna(large["rank"])
+    assert "80 rows exceed" in large["note"]
+    unknown = one(frame, function="unknown", tariff="cloudflare-workers")
+    assert unknown["usable"] is None
+    assert pd.isna(unknown["rank"])
+    assert "peak of memory was not measured" in unknown["note"]
+    assert one(frame, function="large", tariff=AWS, memory_mb=1769)["rank"] == 1
+
+
+def test_less_vcpu_than_was_measured_is_not_taken_to_be_as_quick(backend: Backend) -> None:
+    data = table(
+        rows(
+            "f",
+            spread(100 * MS, 60),
+            memory=1024,
+            cpu=2 * 10**6,
+            platform="gcp",
+            memory_avg=100 * MB,
+            memory_peak=120 * MB,
+        )
+    )
+    frame = advice(data, tariffs=["azure-consumption"], backend=backend)
+    row = one(frame, tariff="azure-consumption")
+    assert row["usable"] is None
+    assert pd.isna(row["rank"])
+    assert "less vCPU" in row["note"]
+
+
+def test_a_bound_may_be_of_the_turnaround(backend: Backend) -> None:
+    starts = [500 * MS if place % 10 == 0 else None for place in range(200)]
+    data = table(
+        rows("f", spread(100 * MS, 200), memory=1769, initialization=starts),
+    )
+    kept = advice(data, p95="200ms", tariffs=[AWS], backend=backend)
+    assert kept.iloc[0]["meets_bound"] is True
+    assert kept.iloc[0]["turnaround_p95_ms"] > 500
+    broken = advice(data, p95="200ms", of="turnaround", tariffs=[AWS], backend=backend)
+    assert broken.iloc[0]["meets_bound"] is False
+    assert broken.iloc[0]["p95_ms"] > 500
+
+
+def test_only_the_functions_that_are_named(backend: Backend) -> None:
+    data = table(rows("f", [MS] * 3, memory=128), rows("g", [MS] * 3, memory=128))
+    frame = advice(data, functions=["g"], tariffs=[AWS], backend=backend)
+    assert set(frame["function"]) == {"g"}
+    with pytest.raises(UnciaError, match="no function h"):
+        advice(data, functions=["g", "h"], tariffs=[AWS], backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"p95": "200"}, "no unit|not a duration"),
+        ({"p95": 0}, "above zero"),
+        ({"confidence": 1.0}, "cannot be had"),
+        ({"fit": "paper"}, "no platform sells"),
+        ({"of": "latency"}, "no time"),
+        ({"tariffs": ["no-such"]}, "no tariff"),
+    ],
+)
+def test_wrong_arguments_are_refused(backend: Backend, wrong: dict[str, Any], said: str) -> None:
+    data = table(rows("f", [MS] * 3, memory=128))
+    with pytest.raises(UnciaError, match=said):
+        advice(data, backend=backend, **({"tariffs": [AWS]} | wrong))
+
+
+def test_a_table_in_which_nothing_ran_is_refused(backend: Backend) -> None:
+    data = table(rows("f", [MS] * 3, memory=128, outcome="throttled"))
+    with pytest.raises(UnciaError, match="no row that ran"):
+        advice(data, tariffs=[AWS], backend=backend)
+
+
+def test_the_vcpu_of_logs_without_it_follows_from_the_memory(backend: Backend) -> None:
+    made = rows("f", spread(100 * MS, 60), memory=1024)
+    for row in made:
+        row["allocated_cpu"] = None
+    frame = advice(table(made), tariffs=["ibm-code-engine", AWS], backend=backend)
+    assert one(frame, tariff=AWS)["vcpu"] == pytest.approx(1024 / 1769, abs=1e-6)
+    # 0.579 vCPU do not fit into IBM's 0.25 or 0.5, whatever the memory.
+    assert one(frame, tariff="ibm-code-engine")["vcpu"] == 1.0
+    assert "60 rows on aws have no allocated_cpu" in frame.attrs["notes"][0]

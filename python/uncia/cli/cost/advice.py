@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -145,13 +145,20 @@ def best(choices: pd.DataFrame, top: int) -> pd.DataFrame:
     return choices.loc[kept]
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as they are; pandas would make a row of texts and None one of texts and NaN."""
+    return [
+        dict(zip(map(str, frame.columns), row, strict=True))
+        for row in frame.itertuples(index=False, name=None)
+    ]
+
+
 def objects(choices: pd.DataFrame, hints: pd.DataFrame) -> list[dict[str, Any]]:
     """Choices and hints as a flat list, each with its ``kind``; amounts as exact text."""
     return [
-        {"kind": kind}
-        | {str(name): plain(value) for name, value in zip(frame.columns, row, strict=True)}
+        {"kind": kind} | {name: plain(value) for name, value in row.items()}
         for kind, frame in (("choice", choices), ("hint", hints))
-        for row in frame.itertuples(index=False, name=None)
+        for row in records(frame)
     ]
 
 
@@ -166,7 +173,7 @@ def _print(
         emit(_readable(own), as_json=False, columns=_columns(bound), notes=())
         _print_notes(own)
         said = hints[hints["function"] == function]
-        for _, hint in said.head(top).iterrows():
+        for hint in records(said.head(top)):
             typer.echo(f"  {_sentence(hint)}")
         if len(said) > top:
             typer.echo(f"  {len(said) - top} more hints: --top {len(said)}")
@@ -249,7 +256,7 @@ def _number(value: Any) -> str:
     return "-" if value is None else figure(float(value), 4)
 
 
-def _sentence(hint: pd.Series[Any]) -> str:
+def _sentence(hint: Mapping[str, Any]) -> str:
     if hint["saving_usd_per_million"] is None:
         return f"{hint['hint']}: {hint['note']}"
     share = f", {hint['saving_share']:.1%}" if hint["saving_share"] is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report import charts, numbers, theme
@@ -66,7 +67,7 @@ def _cost_and_time(own: pd.DataFrame, bound_ms: float | None) -> dict[str, Any]:
             "p95": row["p95_ms"],
             "cost": float(row["cost_usd_per_million"]),
         }
-        for _, row in own.head(charts.MAX_POINTS).iterrows()
+        for row in _records(own.head(charts.MAX_POINTS))
         if row["p95_ms"] and row["cost_usd_per_million"]
     ]
     tariffs = list(dict.fromkeys(row["tariff"] for row in rows))
@@ -113,7 +114,15 @@ def _cost_and_time(own: pd.DataFrame, bound_ms: float | None) -> dict[str, Any]:
     return spec
 
 
-def _size(row: pd.Series[Any]) -> str:
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as they are; pandas would make a row of texts and None one of texts and NaN."""
+    return [
+        dict(zip(map(str, frame.columns), row, strict=True))
+        for row in frame.itertuples(index=False, name=None)
+    ]
+
+
+def _size(row: Mapping[str, Any]) -> str:
     parts = []
     if row["vcpu"] is not None:
         parts.append(f"{numbers.figure(row['vcpu'])} vCPU")
@@ -125,7 +134,7 @@ def _size(row: pd.Series[Any]) -> str:
 def _choice_table(usable: pd.DataFrame) -> Table:
     heads = usable.groupby(["function", "basis"], sort=False).head(_CHOICES)
     rows: list[list[Cell | str]] = []
-    for _, row in heads.iterrows():
+    for row in _records(heads):
         low, high = row["p95_low_ms"], row["p95_high_ms"]
         interval = "" if low is None else f"{numbers.figure(low)} to {numbers.figure(high)}"
         meets = {True: "yes", False: "no"}.get(row["meets_bound"], numbers.ABSENT)
@@ -178,7 +187,7 @@ def _hint_table(hints: pd.DataFrame) -> Table:
             Cell(row["advice"] or row["note"], mark="wrap"),
             Cell(row["assumption"] or numbers.ABSENT, mark="wrap"),
         ]
-        for _, row in hints.iterrows()
+        for row in _records(hints)
     ]
     head = ("<function", "<hint", "<tariff", "saves, a million", "<basis", "<what", "<if")
     return Table(head, rows, "Savings of a million requests at the present size.", "Hints")

@@ -6,8 +6,8 @@ from pathlib import Path
 import typer
 
 
-def register_synth(trace: typer.Typer) -> None:
-    """Add the command ``synth`` to the group ``trace``."""
+def register(trace: typer.Typer) -> None:
+    """Add the command to ``trace``."""
 
     @trace.command("synth")
     def synth(

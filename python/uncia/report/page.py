@@ -125,7 +125,7 @@ class Page:
     Attributes:
         title: heading and window title.
         kicker: a word above the heading that says what kind of page it is.
-        verdict: one sentence; `good` tells how it is marked.
+        verdict: one sentence, or none; `good` tells how it is marked.
         facts: label and value, below the heading.
         warnings: sentences in a box of their own.
         tiles: the numbers at the top.
@@ -220,12 +220,12 @@ def _header(page: Page) -> str:
         for label, value in page.facts
     )
     state = "good" if page.good else "bad"
+    verdict = _paragraph(page.verdict, f"verdict {state}")
     return (
         '<header><div class="inner">'
         f'<p class="kicker">{_MARK}<span>{escape(page.kicker)}</span></p>'
         f"<h1>{escape(page.title)}</h1>{_paragraph(page.summary, 'summary')}"
-        f'<p class="verdict {state}">{escape(page.verdict)}</p>'
-        f'<dl class="facts">{facts}</dl></div></header>'
+        f'{verdict}<dl class="facts">{facts}</dl></div></header>'
     )
 
 

@@ -1,0 +1,98 @@
+"""``uncia cost report``: every analysis of a table on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from uncia.cli.cost.options import (
+    EngineName,
+    Fit,
+    Master,
+    MemoryLimit,
+    Tables,
+    TariffIds,
+    fit_rule,
+    one_or_many,
+    write_report,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from uncia.backends import Backend, Source
+    from uncia.report.page import Section
+    from uncia.tariffs.compare import FitRule
+
+_ALL: Final[list[str]] = []
+_POINTS: Final = 201  # of a curve of cold starts
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``report`` to ``app``."""
+
+    @app.command()
+    def report(
+        table: Tables,
+        out: Path = typer.Option(..., "--out", metavar="FILE.html", help="The page to write."),
+        tariff: TariffIds = _ALL,
+        fit: Fit = "allocated",
+        engine: EngineName = "duckdb",
+        master: Master = None,
+        memory_limit: MemoryLimit = None,
+    ) -> None:
+        """Write one page with every analysis: inflation, utilization, decomposition, cold starts,
+        rounding, prices, and the rate from which on an instance is cheaper.
+
+        Advice is on functions one by one, and has a page of its own: uncia cost advice --report.
+        """
+        from uncia.backends import connect
+
+        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+            sections = _sections(one_or_many(table), tariff or None, fit_rule(fit), backend)
+        write_report(
+            out, "What it costs, and why", "Every analysis of these rows.", sections, table
+        )
+
+
+def _sections(
+    source: Source, tariffs: Sequence[str] | None, fit: FitRule, backend: Backend
+) -> list[Section]:
+    from uncia.costs.breakeven import break_even
+    from uncia.costs.coldstarts import analysed
+    from uncia.costs.decompose import decompose
+    from uncia.costs.distributions import inflation_cdf
+    from uncia.costs.fees import fee_equivalents
+    from uncia.costs.inflation import inflation
+    from uncia.costs.prices import AGAINST, BUNDLE, prices
+    from uncia.costs.rounding import AT_LEAST
+    from uncia.costs.rounding import measure as rounding
+    from uncia.costs.utilization import measure as utilization
+    from uncia.report.cost import coldstarts as coldstarts_page
+    from uncia.report.cost import decompose as decompose_page
+    from uncia.report.cost import inflation as inflation_page
+    from uncia.report.cost import instances as instances_page
+    from uncia.report.cost import prices as prices_page
+    from uncia.report.cost import rounding as rounding_page
+    from uncia.report.cost import utilization as utilization_page
+
+    starts = analysed(source, tariffs, fit=fit, points=_POINTS, backend=backend)
+    return [
+        inflation_page.section(
+            inflation(source, tariffs, fit=fit, backend=backend),
+            inflation_cdf(source, tariffs, fit=fit, backend=backend),
+        ),
+        utilization_page.section(utilization(source, fit=fit, backend=backend)),
+        decompose_page.section(decompose(source, tariffs, fit=fit, backend=backend)),
+        coldstarts_page.section(starts.frame, starts.cdf),
+        rounding_page.section(
+            fee_equivalents(tariffs, backend=backend),
+            rounding(source, tariffs, at_least=AT_LEAST, fit=fit, backend=backend),
+        ),
+        prices_page.section(prices(tariffs), BUNDLE, AGAINST),
+        instances_page.break_even_section(
+            break_even(source, tariffs, None, fit=fit, backend=backend)
+        ),
+    ]

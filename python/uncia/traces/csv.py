@@ -57,22 +57,24 @@ class Block:
         path: the file.
         cells: a column for each wanted column of the header.
         lines: the line of each row, from 1; int64, shape (rows,).
-        text: the rows as they stand in the file, a line each.
+        text: lines of the file.
+        at: which of the lines of ``text`` each row is, from 0; int64, shape (rows,).
     """
 
     path: Path
     cells: dict[str, pa.StringArray]
     lines: npt.NDArray[np.int64]
-    text: bytes = b""
+    text: bytes
+    at: npt.NDArray[np.int64]
 
     def rows(self, numbers: Sequence[int]) -> list[str]:
         """The text of some rows, given by their numbers from 0."""
         if not numbers:
             return []
-        ends = np.flatnonzero(np.frombuffer(self.text, dtype=np.uint8) == ord("\n"))
+        ends = _ends(self.text)
         return [
-            self.text[ends[row - 1] + 1 if row else 0 : ends[row]].decode("ascii")
-            for row in numbers
+            self.text[ends[line - 1] + 1 if line else 0 : ends[line]].decode("ascii")
+            for line in self.at[list(numbers)].tolist()
         ]
 
 
@@ -129,29 +131,47 @@ def lines(path: Path, issues: Issues) -> Iterator[Lines]:
     """
     with _opened(path) as file:
         names, rest = _header(path, file)
-        line, rows = 2, 0
+        line = 2
         try:
             for text in _texts(path, file, rest, line):
                 yield Lines(path, text, line, names)
-                line += text.count(b"\n")
-                rows += text.count(b"\n") - text.count(b"\n\n") - text.startswith(b"\n")
+                line += len(_ends(text))
         except CutError as cut:
             whole = cut.rest.rfind(b"\n") + 1
-            text, row = cut.rest[:whole], cut.rest[whole:]
-            rows += text.count(b"\n")
             if not issues.keep_cut:
                 raise UnciaError(
                     f"{path} is cut off: its gzip data ends before its end mark, after"
-                    f" {plural(rows, 'whole row')}",
+                    f" {plural(_rows_before_cut(path), 'whole row')}",
                     hint="Fetch or copy the file again; --keep-cut takes the rows before the cut.",
                 ) from cut
+            text, row = cut.rest[:whole], cut.rest[whole:]
             if text:
                 yield Lines(path, text, line, names)
-                line += text.count(b"\n")
+                line += len(_ends(text))
             issues.note("file cut off: its rows up to the cut were taken")
             if row:
                 said = row.decode("utf-8", "backslashreplace")
                 issues.add(Problem(path, line, "", said, "a whole row", "row cut off", said))
+
+
+def _rows_before_cut(path: Path) -> int:
+    """Lines of a file that is cut off which hold something, without the header."""
+    rows, rest = 0, b""
+    with path.open("rb") as raw:
+        file = Gzip(raw)
+        try:
+            while chunk := file.read(BLOCK_BYTES):
+                text, _, rest = (rest + chunk).rpartition(b"\n")
+                rows += sum(1 for line in text.split(b"\n") if line.strip())
+        except CutError as cut:
+            text = (rest + cut.rest).rpartition(b"\n")[0]
+            rows += sum(1 for line in text.split(b"\n") if line.strip())
+    return max(0, rows - 1)
+
+
+def _ends(text: bytes) -> npt.NDArray[np.int64]:
+    """Where the line breaks are."""
+    return np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
 
 
 def ends_in_newline(path: Path) -> bool:
@@ -269,28 +289,82 @@ def parsed(some: Lines, wanted: Sequence[str], issues: Issues) -> Iterator[Block
     """
     path, text, line = some.path, some.text, some.line
     text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
-    rows = text.count(b"\n")
-    clean = text.isascii() and b"\r" not in text and b"\n\n" not in text and text[:1] != b"\n"
-    if clean:
-        table = _table(text, some.names, wanted)
-        if table is not None and table.num_rows == rows:
-            yield _block(path, table, np.arange(line, line + rows, dtype=np.int64), text)
-            return
+    ends = _ends(text)
+    empty = ends[0] == 0 or bool((np.diff(ends) == 1).any())
+    if not empty and text.isascii() and b"\r" not in text:
+        yield from _plain(some, text, len(ends), wanted, issues)
+        return
     good: list[bytes] = []
     numbers: list[int] = []
-    for number, row in enumerate(text.split(b"\n")[:-1], start=line):
+    for number, run, whole in _runs(text, ends + 1, len(some.names)):
+        at = line + number
+        if whole:
+            good.append(run)
+            numbers += range(at, at + run.count(b"\n"))
+            continue
+        row = run[:-1]
         if not row:
             continue
-        problem, found = _checked(path, row, number, len(some.names))
+        problem, found = _checked(path, row, at, len(some.names))
         if problem is None:
-            good += found
-            numbers += [number] * len(found)
+            good += [piece + b"\n" for piece in found]
+            numbers += [at] * len(found)
             continue
         if issues.strict and good:  # rows above may hold an earlier problem
             yield _checked_block(path, good, numbers, some.names, wanted)
         issues.add(problem)
     if good:
         yield _checked_block(path, good, numbers, some.names, wanted)
+
+
+def _plain(
+    some: Lines, text: bytes, lines: int, wanted: Sequence[str], issues: Issues
+) -> Iterator[Block]:
+    """Lines that are rows, but for those with another number of cells."""
+    broken: list[tuple[int, str]] = []
+    table = _table(text, some.names, wanted, broken)
+    if table is None or table.num_rows + len(broken) != lines:
+        last = some.line + lines - 1
+        raise UnciaError(f"{some.path}, lines {some.line} to {last} cannot be parsed as CSV")
+    at = np.delete(np.arange(lines), [number for number, _ in broken])
+    block = _block(some.path, table, some.line + at, text, at)
+    problems = [
+        _checked(some.path, row.encode(), some.line + number, len(some.names))[0]
+        for number, row in broken
+    ]
+    if issues.strict and problems:  # rows above may hold an earlier problem
+        above = int(np.searchsorted(at, broken[0][0]))
+        cells = {name: column.slice(0, above) for name, column in block.cells.items()}
+        yield Block(block.path, cells, block.lines[:above], text, at[:above])
+    for problem in problems:
+        assert problem is not None
+        issues.add(problem)
+    yield block
+
+
+def _runs(
+    text: bytes, ends: npt.NDArray[np.int64], columns: int
+) -> Iterator[tuple[int, bytes, bool]]:
+    """Lines in order: runs of those that are whole rows, and each other line by itself.
+
+    Returns:
+        The number of the first line from 0, the lines, and whether they are whole rows.
+    """
+    data = np.frombuffer(text, dtype=np.uint8)
+    commas = np.searchsorted(np.flatnonzero(data == ord(",")), ends)
+    wrong = np.diff(commas, prepend=0) != columns - 1
+    odd = np.flatnonzero((data > ord("~") + 1) | (data == ord("\r")))
+    wrong[np.searchsorted(ends, odd, "right")] = True
+    wrong |= np.diff(ends, prepend=0) == 1
+    first = 0
+    starts = np.concatenate([[0], ends])
+    for line in np.flatnonzero(wrong).tolist():
+        if line > first:
+            yield first, text[starts[first] : starts[line]], True
+        yield line, text[starts[line] : starts[line + 1]], False
+        first = line + 1
+    if first < len(ends):
+        yield first, text[starts[first] :], True
 
 
 def _checked(path: Path, row: bytes, line: int, columns: int) -> tuple[Problem | None, list[bytes]]:
@@ -323,20 +397,46 @@ def _checked_block(
     names: tuple[str, ...],
     wanted: Sequence[str],
 ) -> Block:
-    text = b"\n".join(good) + b"\n"
+    text = b"".join(good)
     table = _table(text, names, wanted)
-    if table is None or table.num_rows != len(good):
+    if table is None or table.num_rows != len(lines):
         raise UnciaError(f"{path}, lines {lines[0]} to {lines[-1]} cannot be parsed as CSV")
-    return _block(path, table, np.array(lines, dtype=np.int64), text)
+    return _block(path, table, np.array(lines, dtype=np.int64), text, np.arange(len(lines)))
 
 
-def _table(text: bytes, names: tuple[str, ...], wanted: Sequence[str]) -> pa.Table | None:
+def _table(
+    text: bytes,
+    names: tuple[str, ...],
+    wanted: Sequence[str],
+    broken: list[tuple[int, str]] | None = None,
+) -> pa.Table | None:
+    """The wanted columns as text; None if that cannot be.
+
+    Args:
+        text: lines, none of them empty.
+        names: the columns of all rows.
+        wanted: some of them.
+        broken: gets lines of another number of cells, which are left out: number from 0, and text.
+    """
+
+    def leave_out(row: arrow_csv.InvalidRow) -> str:
+        if broken is None:
+            return "error"
+        broken.append((row.number - 1, row.text))
+        return "skip"
+
     try:
         return arrow_csv.read_csv(
             pa.py_buffer(text),
-            read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(text) + 1),
+            # Without threads, because only then rows have numbers; others read other blocks.
+            read_options=arrow_csv.ReadOptions(
+                column_names=names, block_size=len(text) + 1, use_threads=False
+            ),
             parse_options=arrow_csv.ParseOptions(
-                quote_char=False, double_quote=False, ignore_empty_lines=False
+                quote_char=False,
+                double_quote=False,
+                ignore_empty_lines=False,
+                invalid_row_handler=leave_out,
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(wanted, pa.utf8()),
@@ -346,17 +446,23 @@ def _table(text: bytes, names: tuple[str, ...], wanted: Sequence[str]) -> pa.Tab
             ),
         )
     except pa.ArrowInvalid:
-        return None  # rows of differing length; the caller finds them
+        return None
 
 
-def _block(path: Path, table: pa.Table, lines: npt.NDArray[np.int64], text: bytes) -> Block:
+def _block(
+    path: Path,
+    table: pa.Table,
+    lines: npt.NDArray[np.int64],
+    text: bytes,
+    at: npt.NDArray[np.int64],
+) -> Block:
     cells = {name: _single(table.column(name)) for name in table.column_names}
     if b'"' in text:
         cells = {
             name: pc.replace_substring_regex(column, _QUOTED.pattern, r"\1")
             for name, column in cells.items()
         }
-    return Block(path, cells, lines, text)
+    return Block(path, cells, lines, text, at)
 
 
 def _single(column: pa.ChunkedArray) -> pa.StringArray:

@@ -17,7 +17,9 @@ MAX_CORES: Final = 1000
 MAX_MEMORY: Final = 1 << 42
 """Allocations that are believed, in vCPU and bytes: those that bills believe."""
 
-_POD: Final = r"^(?P<pool>.+-(?P<cpu>[0-9]{1,15})-(?P<memory>[0-9]{1,12}))-.+$"
+_CPU: Final = "[0-9]{1,15}"
+_MEMORY: Final = "[0-9]{1,12}"
+_POD: Final = rf"^(?P<pool>.+-(?P<cpu>{_CPU})-(?P<memory>{_MEMORY}))-.+$"
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,12 @@ class Pods:
         known = texts if there.all() else pc.if_else(pa.array(there), texts, None)
         encoded = known.dictionary_encode()
         names = encoded.dictionary
-        flavour = pc.extract_regex(names, _POD)
-        cpu = pc.struct_field(flavour, "cpu").cast(pa.int64())
-        memory = pc.struct_field(flavour, "memory").cast(pa.int64())
+        pool, cpu, memory = _flavours(names)
         real = pc.and_(pc.greater(cpu, 0), pc.greater(memory, 0))
         return cls(
             names=names,
             codes=encoded.indices,
-            pool=pc.if_else(real, pc.struct_field(flavour, "pool"), None),
+            pool=pc.if_else(real, pool, None),
             cpu=pc.if_else(real, pc.multiply(cpu, MICRO_PER_MILLI), None),
             memory=pc.if_else(real, pc.multiply(memory, MIB), None),
         )
@@ -108,6 +108,38 @@ def functions(function: Ints, user: Ints, pods: Pods) -> pa.DictionaryArray:
         pc.binary_join_element_wise(*ids, named, "---"), pc.binary_join_element_wise(*ids, "---")
     )
     return pa.DictionaryArray.from_arrays(encoded.indices, names)
+
+
+def _flavours(names: pa.StringArray) -> tuple[pa.StringArray, pa.Int64Array, pa.Int64Array]:
+    """Pool, millicores and megabytes, null where a name does not tell them.
+
+    Most names have them between their last three hyphens, and to split is ten times as quick as to
+    match. Where both find something it is the same, because the pattern takes the last, too.
+    """
+    parts = pc.split_pattern(names, "-", max_splits=3, reverse=True)
+    four = pc.equal(pc.list_value_length(parts), 4)
+    if not pc.all(four, min_count=0).as_py():
+        return _matched(names)
+    pool, cpu, memory, rest = (pc.list_element(parts, index) for index in range(4))
+    simple = [
+        pc.match_substring_regex(cpu, rf"^{_CPU}$"),
+        pc.match_substring_regex(memory, rf"^{_MEMORY}$"),
+        pc.not_equal(pool, ""),
+        pc.not_equal(rest, ""),
+    ]
+    if not all(pc.all(one, min_count=0).as_py() for one in simple):
+        return _matched(names)
+    return (
+        pc.binary_join_element_wise(pool, cpu, memory, "-"),
+        cpu.cast(pa.int64()),
+        memory.cast(pa.int64()),
+    )
+
+
+def _matched(names: pa.StringArray) -> tuple[pa.StringArray, pa.Int64Array, pa.Int64Array]:
+    flavour = pc.extract_regex(names, _POD)
+    cpu, memory = (pc.struct_field(flavour, name).cast(pa.int64()) for name in ("cpu", "memory"))
+    return pc.struct_field(flavour, "pool"), cpu, memory
 
 
 def _null(array: pa.Array) -> Bools:

@@ -132,12 +132,21 @@ def _joined(batches: list[pa.Table]) -> pa.Table:
 
 
 def _writer(path: Path, schema: pa.Schema) -> pa.parquet.ParquetWriter:
+    names = {name for name in schema.names if not pa.types.is_nested(schema.field(name).type)}
+    few = {name for name in names if _repeats(schema.field(name))}
+    texts = {name for name in names - few if pa.types.is_string(schema.field(name).type)}
+    numbers = {name for name in names - few if pa.types.is_int64(schema.field(name).type)}
     return pa.parquet.ParquetWriter(
         path,
         schema,
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
-        use_dictionary=[field.name for field in schema if _repeats(field)],
+        use_dictionary=sorted(few),
+        column_encoding={
+            **dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+            **dict.fromkeys(texts, "DELTA_LENGTH_BYTE_ARRAY"),
+        },
+        write_statistics=sorted(names - texts),  # the least of some hashes helps nobody
     )
 
 

@@ -1,0 +1,298 @@
+"""Google's logs: requests to the nanosecond, and what Google bills for them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncia import record
+from uncia.errors import UnciaError
+from uncia.tariffs import bill
+from uncia.traces import gcp_logs
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+START = 1_746_871_200 * SECOND  # 2025-05-10T10:00:00Z
+TRACE = "6f4f1d2c3b4a59687766554433221100"
+
+
+def request(number: int, latency: str, status: int = 200, **other: Any) -> dict[str, Any]:
+    """An entry of Cloud Run's request log, ``number`` seconds and 123,456,789 ns after START."""
+    entry: dict[str, Any] = {
+        "httpRequest": {
+            "latency": latency,
+            "protocol": "HTTP/1.1",
+            "requestMethod": "GET",
+            "requestSize": "812",
+            "requestUrl": "https://svc-abc-ue.a.run.app/",
+            "responseSize": "345",
+            "status": status,
+        },
+        "insertId": f"insert{number}",
+        "labels": {"instanceId": "0087244a80bf22"},
+        "logName": "projects/p/logs/run.googleapis.com%2Frequests",
+        "receiveTimestamp": "2025-05-10T11:00:00.5Z",
+        "resource": {
+            "labels": {
+                "configuration_name": "svc",
+                "location": "us-east1",
+                "project_id": "p",
+                "revision_name": "svc-00002-xyz",
+                "service_name": "svc",
+            },
+            "type": "cloud_run_revision",
+        },
+        "severity": "INFO",
+        "timestamp": f"2025-05-10T10:{number // 60:02d}:{number % 60:02d}.123456789Z",
+        "trace": f"projects/p/traces/{TRACE}",
+    }
+    return entry | other
+
+
+def told(second: int, text: str, execution: str = "grcug3cacqj4") -> dict[str, Any]:
+    """An entry of Cloud Functions of the first generation."""
+    return {
+        "insertId": f"000000-{second}-{execution}",
+        "labels": {"execution_id": execution},
+        "logName": "projects/p/logs/cloudfunctions.googleapis.com%2Fcloud-functions",
+        "resource": {
+            "labels": {"function_name": "fn", "project_id": "p", "region": "europe-west1"},
+            "type": "cloud_function",
+        },
+        "severity": "DEBUG",
+        "textPayload": text,
+        "timestamp": f"2025-05-10T10:00:{second:02d}.5Z",
+        "trace": f"projects/p/traces/{TRACE}",
+    }
+
+
+def service(**limits: str) -> dict[str, Any]:
+    container = {"image": "i", "resources": {"limits": limits}}
+    template = {"spec": {"containerConcurrency": 80, "containers": [container]}}
+    return {
+        "apiVersion": "serving.knative.dev/v1",
+        "kind": "Service",
+        "metadata": {"name": "svc"},
+        "spec": {"template": template},
+    }
+
+
+def save(path: Path, *values: Any, lines: bool = False) -> Path:
+    text = "\n".join(map(json.dumps, values)) if lines else json.dumps(list(values), indent=2)
+    data = text.encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def imported(folder: Path) -> list[dict[str, object]]:
+    rows = record.read(folder).to_pylist()
+    return [{key: value for key, value in row.items() if value is not None} for row in rows]
+
+
+@pytest.mark.parametrize("lines", [True, False])
+@pytest.mark.parametrize("trace", ["", "/123;o=1", ";o=1"])
+def test_a_request_becomes_a_row(lines: bool, trace: str, tmp_path: Path) -> None:
+    entry = request(2, "0.123456001s", trace=f"projects/p/traces/{TRACE}{trace}")
+    log = save(tmp_path / "a.json.gz", {"textPayload": "hello"}, entry, entry, lines=lines)
+    assert gcp_logs.detect([log])
+    done = gcp_logs.convert([log], tmp_path / "out")
+    assert imported(tmp_path / "out") == [
+        {
+            "platform": "gcp-us-east1",
+            "function": "svc",
+            "invocation": "insert2",
+            "request_id": TRACE,
+            "attempt": 1,
+            "outcome": "ok",
+            "status": 200,
+            "instance": "0087244a80bf22",
+            "started": START + 2_123_456_789,
+            "ended": START + 2_123_456_789 + 123_456_001,
+            "execution": 123_456_001,
+        }
+    ]
+    assert "1 entry occurred again, and counts once" in done.warnings
+    assert any("allocation is null" in warning for warning in done.warnings)
+
+
+def test_statuses_are_outcomes(tmp_path: Path) -> None:
+    statuses = [200, 302, 404, 429, 500, 503, 504]
+    entries = [request(n, "1.5s", status) for n, status in enumerate(statuses)]
+    refused = request(9, "0s", 403, labels={})
+    gcp_logs.convert([save(tmp_path / "a.json", *entries, refused)], tmp_path / "out")
+    found = imported(tmp_path / "out")
+    assert [(row["status"], row["outcome"], row.get("error")) for row in found] == [
+        (200, "ok", None),
+        (302, "ok", None),
+        (404, "transport_error", "HTTP 404"),
+        (429, "throttled", "HTTP 429"),
+        (500, "function_error", "HTTP 500"),
+        (503, "function_error", "HTTP 503"),
+        (504, "timeout", "HTTP 504"),
+        (403, "transport_error", "HTTP 403"),
+    ]
+    assert [row.get("execution") for row in found] == [1_500 * MS] * 7 + [None]
+
+
+def test_functions_of_the_first_generation(tmp_path: Path) -> None:
+    entries = [
+        told(9, "Function execution took 426 ms, finished with status code: 200"),
+        told(3, "Function execution started"),
+        told(5, "a line of the function's own"),
+        told(7, "Function execution took 60002.5 ms, finished with status: 'timeout'", "second"),
+        told(8, "Function execution took 7 ms, finished with status: 'crash'", "third"),
+        told(8, "Function execution took 8 ms. Finished with status: ok", "fourth"),
+        told(9, "Function execution started", "open"),
+    ]
+    done = gcp_logs.convert([save(tmp_path / "a.json", *entries)], tmp_path / "out")
+    found = {row["invocation"]: row for row in imported(tmp_path / "out")}
+    assert found["grcug3cacqj4"] == {
+        "platform": "gcp-europe-west1",
+        "function": "fn",
+        "invocation": "grcug3cacqj4",
+        "request_id": "grcug3cacqj4",
+        "attempt": 1,
+        "outcome": "ok",
+        "status": 200,
+        "started": START + 3_500 * MS,
+        "ended": START + 9_500 * MS,
+        "execution": 426 * MS,
+    }
+    others = [(found[name]["outcome"], found[name]["execution"]) for name in ("second", "third")]
+    assert others == [("timeout", 60_002_500_000), ("function_error", 7 * MS)]
+    assert (found["fourth"]["outcome"], found["third"]["error"]) == ("ok", "crash")
+    assert "open" not in found
+    assert "3 executions told at its end only: started is null" in done.warnings
+    assert "1 execution started and told no end: no row" in done.warnings
+
+
+def test_descriptions_beside_the_log_give_the_allocation(tmp_path: Path) -> None:
+    revision = {
+        "kind": "Revision",
+        "metadata": {"name": "svc-00001-old"},
+        "spec": {
+            "containerConcurrency": 1,
+            "containers": [{"resources": {"limits": {"cpu": "0.5", "memory": "1G"}}}],
+        },
+    }
+    old = request(1, "1s")
+    old["resource"]["labels"]["revision_name"] = "svc-00001-old"
+    save(tmp_path / "log" / "a.json", old, request(2, "1s"))
+    (tmp_path / "log" / "service.json").write_text(json.dumps(service(cpu="1000m", memory="512Mi")))
+    save(tmp_path / "log" / "z" / "revisions.json", revision)
+    gcp_logs.convert([tmp_path / "log"], tmp_path / "out")
+    found = [
+        (row["allocated_cpu"], row["allocated_memory"], row.get("shared"))
+        for row in imported(tmp_path / "out")
+    ]
+    assert found == [(500_000, 10**9, False), (1_000_000, 512 << 20, None)]
+
+
+def test_google_bills_steps_of_100_ms(tmp_path: Path) -> None:
+    # Latency, and the milliseconds that it is billed for.
+    cases = [
+        ("0.099999999s", 100),
+        ("0.100s", 100),
+        ("0.100000001s", 200),
+        ("0.101s", 200),
+        ("2.300000s", 2300),
+        ("2.3001s", 2400),
+        ("60s", 60_000),
+    ]
+    entries = [request(n, latency) for n, (latency, _) in enumerate(cases)]
+    log = save(tmp_path / "a.json", *entries)
+    size = tmp_path / "service.json"
+    size.write_text(json.dumps(service(cpu="1", memory="512Mi")))
+    gcp_logs.convert([log, size], tmp_path / "out")
+    table = record.read(tmp_path / "out")
+    lines = bill(table, ["gcp-run-request"], group_by=["invocation"])
+    billed = {
+        line.group["invocation"]: Fraction(line.billable_byte_ns or 0, (512 << 20) * MS)
+        for line in lines
+    }
+    assert billed == {f"insert{n}": milliseconds for n, (_, milliseconds) in enumerate(cases)}
+    assert all(
+        line.billable_micro_vcpu_ns == billed[line.group["invocation"]] * MS * 1_000_000
+        for line in lines
+    )
+
+
+def test_bad_entries_are_left_out_and_counted(tmp_path: Path) -> None:
+    bad: list[tuple[Any, str]] = [
+        (request(1, "12"), r"httpRequest\.latency: '12' is not seconds such as 0\.123456s"),
+        (request(1, "-1s"), r"httpRequest\.latency: '-1s' is not seconds"),
+        (request(1, "NaNs"), r"httpRequest\.latency"),
+        (request(1, "1s", 99), r"httpRequest\.status: '99' is not an HTTP status"),
+        (request(1, "1s", timestamp="2025-13-10T10:00:00Z"), "timestamp: .* is not a time"),
+        (request(1, "1s", httpRequest=None), "httpRequest: '' is not an object"),
+        (request(1, "1s", resource={}), r"resource\.labels\.service_name: '' is not a name"),
+        (told(1, "Function execution took long"), "textPayload"),
+        (told(1, "Function execution took -5 ms, finished with status: 'ok'"), "textPayload"),
+        ([1], "an entry of a log"),
+    ]
+    good = [request(n, f"{n}.5s") for n in range(3)]
+    log = save(tmp_path / "a.json", *good[:2], *(one for one, _ in bad), good[2])
+    done = gcp_logs.convert([log], tmp_path / "out", strict=False)
+    assert done.skipped == len(bad)
+    assert [row["execution"] for row in imported(tmp_path / "out")] == [
+        500 * MS,
+        1500 * MS,
+        2500 * MS,
+    ]
+    for number, (one, said) in enumerate(bad):
+        file = save(tmp_path / f"{number}.jsonl", good[0], one, lines=True)
+        if isinstance(one, list):
+            file = save(tmp_path / f"{number}.json", good[0], one)
+        with pytest.raises(UnciaError, match=said):
+            gcp_logs.convert([file], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:
+    entries = [request(n, "1s") for n in range(3)]
+    whole = json.dumps(entries)
+    cut = tmp_path / "cut.json"
+    cut.write_text(whole[:-200])
+    with pytest.raises(UnciaError, match=r"cut\.json is cut off: its JSON ends within record 3"):
+        gcp_logs.convert([cut], tmp_path / "out", strict=False)
+    packed = tmp_path / "cut.json.gz"
+    packed.write_bytes(gzip.compress(whole.encode())[:-20])
+    with pytest.raises(UnciaError, match=r"cut\.json\.gz is cut off"):
+        gcp_logs.convert([packed], tmp_path / "out", strict=False)
+    with pytest.raises(UnciaError, match="no entry of a request"):
+        gcp_logs.convert([save(tmp_path / "a.json", {"a": 1})], tmp_path / "out")
+    plain = tmp_path / "yaml.txt"
+    plain.write_text("---\nhttpRequest:\n  latency: 1s\n")
+    assert not gcp_logs.detect([plain])
+    with pytest.raises(UnciaError, match="is no JSON"):
+        gcp_logs.convert([plain], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_any_damage_is_an_error_or_counted(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    entries = [request(1, "0.5s"), told(2, "Function execution took 5 ms, finished with status: 1")]
+    log = save(folder / "a.json", *entries, lines=data.draw(st.booleans()))
+    content = bytearray(log.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    log.write_bytes(content)
+    try:
+        done = gcp_logs.convert([log], folder / "out", strict=False)
+    except UnciaError:
+        assert not (folder / "out").exists()
+    else:
+        assert done.rows["invocations"] >= 1

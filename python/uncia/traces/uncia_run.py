@@ -189,6 +189,7 @@ class _Merger:
     def _good(self, source: _Source, data: pa.Table, before: int) -> _Bools:
         """The rows that can be; the others go to the issues, their row in the file as line."""
         bad = np.zeros(data.num_rows, dtype=bool)
+        problems = []
         for column in record.columns(self._table):
             if column.name not in data.column_names:
                 continue
@@ -196,10 +197,12 @@ class _Merger:
             for wrong, expected in _checks(self._table, column, values):
                 for row in np.flatnonzero(wrong & ~bad):
                     text = str(values[int(row)].as_py())
-                    self._issues.add(
+                    problems.append(
                         Problem(source.path, before + int(row) + 1, column.name, text, expected)
                     )
                 bad |= wrong
+        for problem in sorted(problems, key=lambda problem: problem.line):
+            self._issues.add(problem)
         return ~bad
 
 

@@ -1,6 +1,6 @@
 """Fit the mixture of synthetic Huawei requests to what the cost paper publishes of the real ones.
 
-    python benches/bills/calibrate.py [--rounds 60] > constants.py
+    python benches/bills/calibrate.py [--rounds 45] > constants.py
 
 Prints the constants of ``uncia.traces.synth.huawei2025_model`` and, on stderr, every statistic
 beside its target. Nothing of the product is imported: the formulas are those of the published
@@ -298,7 +298,7 @@ def fit(rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=45)
     logits, theta, simulated = fit(parser.parse_args().rounds)
     for (name, (target, _)), value in zip(
         TARGETS.items(), statistics(logits, simulated), strict=True

@@ -37,7 +37,7 @@ _NAMES: Final = (
 _DAYS: Final = 14
 _MEMORY_DAYS: Final = 12
 _MINUTES: Final = 1440
-_BLOCK: Final = 512
+_BLOCK: Final = 128
 _APP: Final = 2  # functions of an application
 
 # Quantiles 0.45 and 0.81 of the normal are -0.1257 and 0.8779; of the lognormal, 24 and 1440.

@@ -37,7 +37,7 @@ _MATCHED: Final = round(BLOCK * model.MATCHED_COLD_STARTS / model.ALL_ROWS)
 _EARLIER: Final = _MATCHED // 8
 _BORN: Final = _MATCHED - _EARLIER
 _ELSEWHERE: Final = round(BLOCK * model.COLD_STARTS / model.ALL_ROWS) - _MATCHED
-_MAX_REQUESTS: Final = 190  # of a born pod; chosen so that 42.1% of starts outweigh what follows
+_MAX_REQUESTS: Final = 1800  # of a born pod; chosen so that 42.1% of starts outweigh what follows
 
 _DAY_MS: Final = 86_400_000
 _DAY: Final = 30
@@ -52,7 +52,8 @@ class Layout:
     """The pods of a block, of which all blocks have the same but for the identifiers.
 
     Arrays of shape (pods,): cell (flavour x class), row of the execution table, probit offsets of
-    CPU and memory, millicores, megabytes, function. ``slots`` maps 16 random bits to a resident.
+    CPU and memory, millicores, megabytes, function. ``slots`` maps 16 random bits to a resident;
+    of each cell, ``residents`` are its pods from and to, and ``first_functions`` one function.
     """
 
     execution: Ints
@@ -62,7 +63,8 @@ class Layout:
     megabytes: Ints
     function: Ints
     slots: Ints
-    born_cells: Ints
+    first_functions: Ints
+    residents: list[tuple[int, int]]
     cell_weights: npt.NDArray[np.float64]
 
     @property
@@ -159,7 +161,8 @@ def layout() -> Layout:
         *_properties(cells),
         function=function.astype(np.int64),
         slots=slots.astype(np.int64),
-        born_cells=function[first].astype(np.int64),
+        first_functions=function[first].astype(np.int64),
+        residents=list(zip(first.tolist(), (first + counts).tolist(), strict=True)),
         cell_weights=weights,
     )
 
@@ -194,6 +197,7 @@ class _Pods:
     millicores: Ints
     megabytes: Ints
     function: Ints
+    born_cells: Ints
     first_born: int
     first_large: int
 
@@ -212,8 +216,9 @@ def _pods(rng: np.random.Generator) -> _Pods:
         np.concatenate([plan.millicores, born[3], large[:, 0]]),
         np.concatenate([plan.megabytes, born[4], large[:, 1]]),
         np.concatenate(
-            [plan.function, plan.born_cells[cells], plan.functions + np.arange(_LARGE) % 2]
+            [plan.function, plan.first_functions[cells], plan.functions + np.arange(_LARGE) % 2]
         ),
+        cells,
         residents,
         residents + _BORN,
     )
@@ -239,7 +244,7 @@ def block(seed: int, region: str, number: int) -> Block:
     names = _names(pods.function, place)
     cold = np.full(BLOCK, -1, dtype=np.int64)
     starts = _starts(
-        rng, place, number, pods, (born, requests), (ended, execution, cold, kind, identifier),
+        rng, place, number, pods, (born, requests), (pod, ended, execution, cold, kind, identifier),
         (texts, names),
     )  # fmt: skip
     return Block(
@@ -308,12 +313,24 @@ def _usage(z: Floats, kind: Ints, pod: Ints, pods: _Pods) -> tuple[Ints, Ints, I
 def _born_rows(rng: np.random.Generator, pods: _Pods, pod: Ints) -> tuple[Ints, Ints]:
     """Give rows to the born pods; returns the rows, and how many each pod has.
 
-    As many as between 1 and :data:`_MAX_REQUESTS`, each power of ten as likely: chosen.
+    As many as between 1 and :data:`_MAX_REQUESTS`, each power of ten as likely: chosen. A pod gets
+    rows that residents of its own cell would have served, so that the cells keep their shares.
     """
-    requests = np.floor(_MAX_REQUESTS ** rng.random(_BORN)).astype(np.int64)
-    rows = rng.choice(BLOCK, int(requests.sum()), replace=False)
-    pod[rows] = np.repeat(pods.first_born + np.arange(_BORN), requests)
-    return rows, requests
+    wanted = np.floor(_MAX_REQUESTS ** rng.random(_BORN)).astype(np.int64).tolist()
+    by_pod = np.argsort(pod.astype(np.uint16), kind="stable")
+    ends = np.cumsum(np.bincount(pod, minlength=pods.first_born))
+    rows, requests = [], np.zeros(_BORN, dtype=np.int64)
+    for cell in np.unique(pods.born_cells).tolist():
+        low, high = layout().residents[cell]
+        mine = rng.permutation(by_pod[ends[low - 1] if low else 0 : ends[high - 1]])
+        for i in np.flatnonzero(pods.born_cells == cell).tolist():
+            # At most half of what is left, so that the residents of a rare cell serve some too.
+            some, mine = np.split(mine, [min(wanted[i], len(mine) // 2)])
+            requests[i] = len(some)
+            rows.append((i, some))
+    found = np.concatenate([some for _, some in sorted(rows, key=lambda one: one[0])])
+    pod[found] = np.repeat(pods.first_born + np.arange(_BORN), requests)
+    return found, requests
 
 
 def _texts(pods: _Pods, place: int, number: int) -> tuple[list[str], list[str]]:
@@ -346,11 +363,11 @@ def _starts(
     number: int,
     pods: _Pods,
     born: tuple[Ints, Ints],
-    rows: tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.uint64]],
+    rows: tuple[Ints, Ints, Ints, Ints, Ints, npt.NDArray[np.uint64]],
     texts: tuple[list[str], list[tuple[int, int]]],
 ) -> Starts:
     """The cold starts of a block; sets the times of the born pods' rows, and which caused one."""
-    ended, execution, cold, kind, identifier = rows
+    pod, ended, execution, cold, kind, identifier = rows
     count = _BORN + _EARLIER + _ELSEWHERE
     total, allocation, code, dependency = _costs(rng, count)
     time = rng.integers(0, _DAY * _DAY_MS, count)
@@ -361,17 +378,21 @@ def _starts(
     caused_by = identifiers(spare + np.arange(count, dtype=np.uint64))
 
     chosen, requests = born
-    first = np.cumsum(requests) - requests
+    there = requests > 0
+    first = chosen[np.minimum(np.cumsum(requests) - requests, len(chosen) - 1)]
     _live(rng, born, time[:_BORN], total[:_BORN], ended, execution)
-    row[:_BORN] = chosen[first]
-    caused_by[:_BORN] = identifier[chosen[first]]
+    row[:_BORN][there] = first[there]
+    caused_by[:_BORN][there] = identifier[first[there]]
     order = np.arange(_BORN)
-    elsewhere = order % 8 == 3  # chosen: started by a request that another pod served
-    caused_by[:_BORN][elsewhere] = identifier[row[_BORN : 2 * _BORN][elsewhere]]
+    # Chosen: every eighth was started by a request that a resident served at that time.
+    other = rng.integers(0, BLOCK, _BORN)
+    elsewhere = (order % 8 == 3) & (pod[other] < pods.first_born)
+    caused_by[:_BORN][elsewhere] = identifier[other[elsewhere]]
+    ended[other[elsewhere]] = (time[:_BORN] - (-execution[other] // 1000))[elsewhere]
     twin = order % 16 == 9  # chosen: started by the request that started the pod before it, too
     caused_by[:_BORN][twin] = caused_by[:_BORN][np.roll(twin, -1)]
-    own = ~elsewhere & ~twin & (kind[chosen[first]] != NO_POD) & (kind[chosen[first]] != LARGE)
-    cold[chosen[first][own]] = total[:_BORN][own]
+    own = there & ~elsewhere & ~twin & (kind[first] != NO_POD) & (kind[first] != LARGE)
+    cold[first[own]] = total[:_BORN][own]
 
     # Pods of earlier days: residents that were started then, and ones that are gone.
     resident = rng.integers(0, pods.first_born, _EARLIER + _ELSEWHERE)
@@ -411,7 +432,7 @@ def _live(
     left = (_DAY + 1) * _DAY_MS - birth - total // 1000 - 60_000
     life = np.maximum(1, (left * rng.random(_BORN)).astype(np.int64))
     offset = (np.repeat(life, requests) * rng.random(len(rows))).astype(np.int64)
-    offset[np.cumsum(requests) - requests] = 0
+    offset[(np.cumsum(requests) - requests)[requests > 0]] = 0
     ready = birth + -(-total // 1000)
     ended[rows] = np.repeat(ready, requests) + offset - (-execution[rows] // 1000)
 

@@ -181,12 +181,13 @@ def analysed(
     table = backend.table(source)
     if instances is None and backend.has(source, "instances"):
         instances = source
-    if instances is None:
-        found, said = starts.from_requests(table), "the requests that waited for a start"
-    else:
-        rows = backend.table(instances, "instances")
-        found, said = starts.from_instances(rows), "the instances table"
-    ran = starts.requests(table)
+    known, said = table, "the requests that waited for a start"
+    if instances is not None:
+        known, said = backend.table(instances, "instances"), "the instances table"
+    # Where one of the two does not tell runs apart, they are not compared by it.
+    by_run = "run" in table.columns and "run" in known.columns
+    find = starts.from_requests if instances is None else starts.from_instances
+    found, ran = find(known, by_run), starts.requests(table, by_run)
     served = starts.hold(starts.matched(found, ran, match), backend)
     notes = [f"Cold starts are those of {said}."]
     facts = _facts(served, match, backend)
@@ -208,7 +209,7 @@ def analysed(
             )
             if match != "ordered":
                 served = starts.hold(starts.matched(found, ran, "ordered"), backend)
-            waited = starts.hold(starts.waiting(table, served), backend)
+            waited = starts.hold(starts.waiting(table, served, by_run), backend)
         bills = _bills(table, waited, chosen, backend)
         records = [
             dict.fromkeys(COLUMNS)

@@ -36,8 +36,12 @@ _FIRST_WITHOUT_REQUESTS: Final = 4
 _COLD: Final = ("cold", "restored")
 
 
-def from_instances(table: ir.Table) -> ir.Table:
+def from_instances(table: ir.Table, by_run: bool = True) -> ir.Table:
     """The cold starts of an instances table.
+
+    Args:
+        table: the instances.
+        by_run: whether runs are told apart; else all rows are of one.
 
     Returns:
         An expression with the columns ``run`` and ``platform`` (text, never null), ``instance``,
@@ -48,10 +52,10 @@ def from_instances(table: ir.Table) -> ir.Table:
     """
     _require(table, ("instance", "started", "initialized"), "instances")
     began, ready = table["started"].cast("int64"), table["initialized"].cast("int64")
-    return _starts(table, began, ready - began)
+    return _starts(table, began, ready - began, by_run)
 
 
-def from_requests(table: ir.Table) -> ir.Table:
+def from_requests(table: ir.Table, by_run: bool = True) -> ir.Table:
     """The cold starts that requests waited for; as `from_instances`.
 
     Raises:
@@ -63,10 +67,11 @@ def from_requests(table: ir.Table) -> ir.Table:
         | table["initialization"].cast("int64").notnull()
     )
     initialization = cold["initialization"].cast("int64")
-    return _starts(cold, cold["started"].cast("int64") - initialization, initialization)
+    began = cold["started"].cast("int64") - initialization
+    return _starts(cold, began, initialization, by_run)
 
 
-def requests(table: ir.Table) -> ir.Table:
+def requests(table: ir.Table, by_run: bool = True) -> ir.Table:
     """The requests that ran: ``run``, ``platform``, ``instance``, ``started``, ``execution``.
 
     Raises:
@@ -76,7 +81,7 @@ def requests(table: ir.Table) -> ir.Table:
     execution = table["execution"].cast("int64")
     ran = (execution >= integer(0)) & (execution <= integer(MAX_TIME))
     return table.filter(ran & table["instance"].notnull()).select(
-        run=_text(table, "run"),
+        run=_text(table, "run", by_run),
         platform=_text(table, "platform"),
         instance=table["instance"].cast("string"),
         started=table["started"].cast("int64"),
@@ -125,12 +130,13 @@ def matched(starts: ir.Table, ran: ir.Table, match: Match) -> ir.Table:
     )
 
 
-def waiting(table: ir.Table, served: ir.Table) -> ir.Table:
+def waiting(table: ir.Table, served: ir.Table, by_run: bool = True) -> ir.Table:
     """The rows of the first request of each matched start, with its initialization.
 
     Args:
         table: the invocation table.
         served: of `matched`, in order.
+        by_run: as for the others.
     """
     firsts = served.filter(served["reason"] == MATCHED).select(
         **{f"of_{one}": served[one] for one in _KEYS},
@@ -141,7 +147,7 @@ def waiting(table: ir.Table, served: ir.Table) -> ir.Table:
     ran = (execution >= integer(0)) & (execution <= integer(MAX_TIME))
     rows = table.filter(ran)
     rows = rows.mutate(
-        of_run=_text(rows, "run"),
+        of_run=_text(rows, "run", by_run),
         of_platform=_text(rows, "platform"),
         of_instance=rows["instance"].cast("string"),
     )
@@ -260,7 +266,7 @@ def resources(served: ir.Table) -> ir.Table:
     )
 
 
-def _starts(table: ir.Table, began: Any, initialization: Any) -> ir.Table:
+def _starts(table: ir.Table, began: Any, initialization: Any, by_run: bool) -> ir.Table:
     absurd = (initialization < integer(0)) | (initialization > integer(MAX_TIME))
     reason = ibis.cases(
         (table["instance"].isnull(), 1),
@@ -269,7 +275,7 @@ def _starts(table: ir.Table, began: Any, initialization: Any) -> ir.Table:
         else_=MATCHED,
     ).cast("int16")
     return table.select(
-        run=_text(table, "run"),
+        run=_text(table, "run", by_run),
         platform=_text(table, "platform"),
         instance=table["instance"].cast("string"),
         began=began,
@@ -288,9 +294,9 @@ def _believed(table: ir.Table, name: str, most: int) -> Any:
     return ibis.ifelse((value >= integer(0)) & (value <= integer(most)), value, ibis.null("int64"))
 
 
-def _text(table: ir.Table, name: str) -> Any:
+def _text(table: ir.Table, name: str, known: bool = True) -> Any:
     # Rows of no run or platform are of one, so that they match one another.
-    if name not in table.columns:
+    if not known or name not in table.columns:
         return ibis.literal("").cast("string")
     return table[name].cast("string").fill_null("")
 

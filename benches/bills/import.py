@@ -113,7 +113,9 @@ def write(folder: Path, rows: int, files: int, *, packed: bool) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--files", type=int, default=4)
     parser.add_argument("--gzip", action="store_true")
@@ -145,7 +147,9 @@ def main() -> None:
         written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
         print(f"rows          {said['read']:,} ({broken:,} rejected)")
         print(f"text          {text / 1e6:,.0f} MB, Parquet {written / 1e6:,.0f} MB")
-        print(f"time          {seconds:.2f} s, of which CPU {usage.ru_utime + usage.ru_stime:.2f} s")
+        print(
+            f"time          {seconds:.2f} s, of which CPU {usage.ru_utime + usage.ru_stime:.2f} s"
+        )
         print(f"speed         {given.rows / seconds:,.0f} rows/s, {text / seconds / 1e6:,.0f} MB/s")
         print(f"peak memory   {usage.ru_maxrss / 1024:,.0f} MiB")
     finally:

@@ -8,12 +8,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from request_rows import GB, MB, MICRO
 from typer.testing import CliRunner
 
+from uncia.backends import connect
 from uncia.cli import build
-from uncia.costs.prices import prices
+from uncia.costs.prices import commonest, prices
 from uncia.costs.sizes import decimal, parse_allocation
 from uncia.errors import UnciaError
 from uncia.tariffs import ids
@@ -94,3 +96,14 @@ def test_the_command(tmp_path: Path) -> None:
     assert "0.4777" in shown.output
     unknown = CliRunner().invoke(build(), ["cost", "prices", "-t", "nobody"])
     assert isinstance(unknown.exception, UnciaError)
+
+
+def test_the_size_of_most_rows_is_compared(tmp_path: Path) -> None:
+    sizes = [(400_000, 256 * MB)] * 3 + [(None, 512 * MB)] * 2 + [(None, None)] * 9
+    data = pa.Table.from_pylist(
+        [{"execution": 1, "allocated_cpu": cpu, "allocated_memory": size} for cpu, size in sizes]
+    )
+    with connect() as backend:
+        assert commonest(data, backend=backend) == (400_000, 256 * MB)
+        with pytest.raises(UnciaError, match="no row of the table tells"):
+            commonest(data.slice(5), backend=backend)

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
+from uncia.cli.trace_synth import register_synth
 
 from uncia import traces
-from uncia.cli.trace_synth import register_synth
 from uncia.errors import UnciaError
 from uncia.traces import synth
 

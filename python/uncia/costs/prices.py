@@ -10,13 +10,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
+from uncia.errors import UnciaError
 from uncia.tariffs.model import Tariff
 from uncia.units import GIB, MIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from uncia.backends import Backend
+    from uncia.backends import Backend, Source
 
 BUNDLE: Final = Size(MICRO_PER_VCPU, 1769 * MIB)
 """What prices are compared at: 1 vCPU and 1769 MB, the memory with which AWS Lambda gives it."""
@@ -68,6 +69,27 @@ def prices(
     unit = _sold_price(reference, sold[-1])
     rows = [_row(tariff, size, own, unit) for tariff, own in zip(chosen, sold[:-1], strict=True)]
     return pd.DataFrame(rows, dtype=object)
+
+
+def commonest(source: Source, *, backend: Backend) -> Size:
+    """The allocation of most rows of an invocation table; the smaller one of equals.
+
+    Raises:
+        UnciaError: the table cannot be read, or no row tells its allocated memory.
+    """
+    import ibis
+
+    from uncia.tariffs.cells import prepare
+
+    rows = prepare(backend.table(source), ())
+    cpu, memory = "v_allocated_cpu", "v_allocated_memory"
+    known = rows.filter(rows[memory].notnull())
+    counted = known.aggregate(rows=known.count(), by=[cpu, memory])
+    order = (ibis.desc("rows"), memory, ibis.coalesce(counted[cpu], 0))
+    found = backend.collect(counted.order_by(*order).limit(1)).to_pylist()
+    if not found:
+        raise UnciaError("no row of the table tells its allocated memory", "Name one: --size.")
+    return Size(found[0][cpu], found[0][memory])
 
 
 def _row(tariff: Tariff, size: Size, sold: Size, unit: Fraction | None) -> dict[str, Any]:

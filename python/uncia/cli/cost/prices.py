@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from uncia.cli.cost.options import AsJson, ReportFile, emit, write_report
+from uncia.cli.cost.options import AsJson, ReportFile, emit, one_or_many, write_report
 from uncia.units import MIB, MICRO_PER_VCPU
 
 
@@ -13,6 +13,11 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def prices(
+        table: list[str] = typer.Argument(
+            None,
+            metavar="[TABLE...]",
+            help="Compare the size that most rows of these tables have.",
+        ),
         tariff: list[str] = typer.Option(
             [],
             "--tariff",
@@ -21,7 +26,10 @@ def register(app: typer.Typer) -> None:
             help="A tariff's id (uncia tariffs list) or file; again for more. Default: all.",
         ),
         size: str = typer.Option(
-            "1769MB/1vCPU", "--size", metavar="MEMORY/VCPU", help="The size that is compared."
+            None,
+            "--size",
+            metavar="MEMORY/VCPU",
+            help="The size that is compared. Default: that of most rows, or 1769MB/1vCPU.",
         ),
         against: str = typer.Option(
             "aws-lambda-arm", "--against", metavar="ID", help="The tariff whose price is 1."
@@ -30,11 +38,18 @@ def register(app: typer.Typer) -> None:
         report: ReportFile = None,
     ) -> None:
         """What a vCPU-second, a GB-second and one size cost, serverless, container and machine."""
+        from uncia.backends import connect
+        from uncia.costs.prices import BUNDLE, commonest
         from uncia.costs.prices import prices as compute
         from uncia.costs.sizes import parse_allocation
 
-        asked = parse_allocation(size)
-        frame = compute(tariff or None, size=asked, against=against)
+        with connect() as backend:
+            asked = BUNDLE
+            if size:
+                asked = parse_allocation(size)
+            elif table:
+                asked = commonest(one_or_many(table), backend=backend)
+            frame = compute(tariff or None, size=asked, against=against, backend=backend)
         if report is not None:
             from uncia.report.cost.prices import section
 
@@ -43,7 +58,7 @@ def register(app: typer.Typer) -> None:
                 "Prices of resources",
                 "What a vCPU and its memory cost a second, by provider.",
                 [section(frame, asked, against)],
-                [],
+                table or [],
             )
         if as_json:
             emit(frame, as_json=True)

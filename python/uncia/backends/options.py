@@ -52,6 +52,9 @@ class Options:
         Raises:
             UnciaError: it is no folder.
         """
-        if self.temporary is not None and not self.temporary.is_dir():
-            raise UnciaError(f"{self.temporary} is no folder, so nothing can be kept there")
-        return self.temporary
+        if self.temporary is None:
+            return None
+        folder = Path(self.temporary).absolute()
+        if not folder.is_dir():
+            raise UnciaError(f"{folder} is no folder, so nothing can be kept there")
+        return folder

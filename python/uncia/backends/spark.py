@@ -127,7 +127,7 @@ class Spark:
                 if self._interrupt is not None:
                     _set_handler(self._interrupt)
             self._session = SparkSession(context)
-            if not master.startswith("local["):
+            if master != "local" and not master.startswith("local["):
                 self._wait_for_workers(context, master)
 
     def _settings(self, master: str, options: Options) -> dict[str, str]:
@@ -141,6 +141,8 @@ class Spark:
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.driver.maxResultSize": "0",
+            # Else a driver that is out of memory goes on for minutes.
+            "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
             **_MEANING,
         }
         if self._local or "//127.0.0.1" in master or "//localhost" in master:

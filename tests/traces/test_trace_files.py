@@ -6,6 +6,7 @@ import gzip
 import lzma
 import random
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def damaged(data: bytes) -> bytes:
         (b"a,b\n1,2\n", "is no file of the trace"),
         (GOOD.decode().encode("utf-16"), "UTF-16"),
         (b"\x00\x01\x02\xff\n", "not a CSV file"),
-        (gzip.compress(GOOD)[:-4], "cut off"),
+        (gzip.compress(GOOD)[:-4], "cut off: .* after 2 whole rows"),
         (gzip.compress(GOOD)[:30], "cut off"),
         (damaged(GOOD), "damaged"),
         (b"\x1f\x8b\x08\x00nonsense", "damaged|cut off"),
@@ -181,6 +182,106 @@ def test_a_file_that_cannot_be_believed_is_refused_and_leaves_nothing(
     with pytest.raises(UnciaError, match=said):
         converted(data, tmp_path, strict=True)
     assert left_over(tmp_path) == []
+
+
+def packed_and_cut(text: bytes, keep: int) -> bytes:
+    """gzip data that ends where about ``keep`` bytes of the text can be unpacked."""
+    packer = zlib.compressobj(wbits=31)
+    whole = packer.compress(text[:keep]) + packer.flush(zlib.Z_SYNC_FLUSH)
+    assert len(packer.compress(text[keep:]) + packer.flush()) > 0
+    return whole
+
+
+@pytest.mark.parametrize("block", [50, 1 << 24])
+@pytest.mark.parametrize("begun", ["", "a,f9,1"])
+def test_of_a_cut_file_nothing_is_taken_unless_asked_for(
+    begun: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv, "BLOCK_BYTES", block)
+    rows = [f"a,f{i},{i + 1},1\n" for i in range(40)]
+    text = "app,func,end_timestamp,duration\n" + "".join(rows[:25]) + begun
+    file = tmp_path / "trace.csv.gz"
+    file.write_bytes(packed_and_cut((text + "".join(rows)).encode(), len(text)))
+    with pytest.raises(UnciaError, match=r"trace.csv.gz is cut off.*after 25 whole rows") as raised:
+        traces.load([file], tmp_path / "out")
+    assert "--keep-cut" in str(raised.value.hint)
+    assert left_over(tmp_path) == []
+    done = traces.load([file], tmp_path / "out", keep_cut=True)
+    assert done.noted == {"file cut off: its rows up to the cut were taken": 1}
+    assert done.rejected == ({"row cut off": 1} if begun else {})
+    assert (done.rows["invocations"], done.read) == (25, 25 + bool(begun))
+    assert record.read(tmp_path / "out")["function"].to_pylist() == [f"a/f{i}" for i in range(25)]
+
+
+@pytest.mark.parametrize("block", [70, 1 << 24])
+def test_line_ends_may_be_of_all_kinds(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv, "BLOCK_BYTES", block)
+    ends = ["\n", "\r\n", "\r", "\r\r\n", "\n\r\n", "\n\n"]
+    text = "app,func,end_timestamp,duration\r\n"
+    text += "".join(f"a,f{i},{i + 1},1{ends[i % len(ends)]}" for i in range(60))
+    file = tmp_path / "trace.csv"
+    file.write_bytes(text.encode())
+    done = azure2021.convert([file], tmp_path / "out")
+    assert (done.read, done.rejected) == (60, {})
+    assert record.read(tmp_path / "out")["function"].to_pylist() == [f"a/f{i}" for i in range(60)]
+
+
+def test_columns_may_be_further_but_not_missing(tmp_path: Path) -> None:
+    names = [name if name != "runtimeCost" else "run_time_cost" for name in REQUESTS]
+    file = write(tmp_path / "renamed.csv", names, [request()])
+    said = "missing column 'runtimeCost' .'run_time_cost' is nearest to 'runtimeCost'"
+    with pytest.raises(UnciaError, match=said) as raised:
+        traces.load([file], tmp_path / "out", trace="Huawei-2025")
+    assert "A file of requests has: time_worker" in str(raised.value.hint)
+    file = write(tmp_path / "less.csv", REQUESTS[:-1], [request()[:-1]])
+    with pytest.raises(UnciaError, match="missing column 'requestBodySize'"):
+        traces.load([file], tmp_path / "out")
+    order = sorted(range(len(REQUESTS)), key=lambda i: REQUESTS[i])
+    file = write(
+        tmp_path / "more.csv",
+        [*(REQUESTS[i] for i in order), "note"],
+        [[*(request()[i] for i in order), "x"]],
+    )
+    done = traces.load([file], tmp_path / "out")
+    assert done.warnings == [f"{file}: further column 'note' not read"]
+    row = record.read(tmp_path / "out").to_pylist()[0]
+    assert (row["execution"], row["cpu_user"]) == (829_000, 49_579)
+
+
+def test_an_option_of_another_trace_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "trace.txt", AZURE2021, ROWS)
+    with pytest.raises(UnciaError, match="--max-memory is no option of the trace azure2021"):
+        traces.load([file], tmp_path / "out", max_memory=1)
+
+
+def test_when_no_row_is_good_the_reasons_are_told(tmp_path: Path) -> None:
+    file = write(tmp_path / "trace.txt", AZURE2021, [("a", "f", "1", "x"), ("a",), ("b",)])
+    with pytest.raises(UnciaError) as raised:
+        traces.load([file], tmp_path / "out")
+    assert raised.value.message == (
+        "no row of the trace is good: 2 broken line: 1 cells instead of 4;"
+        " 1 duration: not seconds, 0 or more"
+    )
+    assert left_over(tmp_path) == []
+
+
+def test_a_table_of_parts_is_read_as_one(tmp_path: Path) -> None:
+    file = write(tmp_path / "trace.txt", AZURE2021, ROWS)
+    azure2021.convert([file], tmp_path / "one.parquet")
+    table = record.read(tmp_path / "one.parquet")
+    folder = tmp_path / "run" / "invocations.parquet"
+    for name, first in (("b", 1), ("a", 0)):
+        part = folder / f"platform={name}" / "part-0.parquet"
+        part.parent.mkdir(parents=True)
+        record.write(table.slice(first, 1), part)
+    (folder / ".part-0.parquet.crc").write_bytes(b"")
+    for path in (tmp_path / "run", folder):
+        assert record.read(path).equals(table.slice(0, 2))
+    (tmp_path / "empty.parquet").mkdir()
+    with pytest.raises(UnciaError, match="folder without a file"):
+        record.read(tmp_path / "empty.parquet")
 
 
 def test_a_line_without_end_does_not_fill_the_memory(

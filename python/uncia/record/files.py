@@ -22,12 +22,14 @@ _PARQUET = ".parquet"
 
 
 def read(path: Path | str, table: str = "invocations") -> pa.Table:
-    """Read a table from a run folder, a Parquet file, or an Arrow IPC stream.
+    """Read a table from a run folder, a Parquet file, a folder of them, or an Arrow IPC stream.
 
-    A stream that a crash cut off is read up to its last whole batch.
+    A table that is large, or was written by an engine, is a folder ``NAME.parquet`` of Parquet
+    files, or of folders of them such as ``platform=aws``; their rows follow each other in order of
+    the paths. A stream that a crash cut off is read up to its last whole batch.
 
     Args:
-        path: the run folder, or the file itself.
+        path: the run folder, or the file or folder ``NAME.parquet`` itself.
         table: which table; of a file it is what the file must hold.
 
     Returns:
@@ -37,8 +39,12 @@ def read(path: Path | str, table: str = "invocations") -> pa.Table:
         UnciaError: nothing is there, or it is not such a table.
     """
     path = Path(path)
+    if path.is_dir() and path.suffix == _PARQUET:
+        return _read_parts(path, table)
     if path.is_dir():
         parquet = path / f"{table}{_PARQUET}"
+        if parquet.is_dir():
+            return _read_parts(parquet, table)
         if parquet.exists():
             return _read_file(parquet, table)
         if streams := _streams(path, table):
@@ -54,9 +60,21 @@ def read(path: Path | str, table: str = "invocations") -> pa.Table:
     return _read_file(path, table)
 
 
+def _read_parts(folder: Path, table: str) -> pa.Table:
+    # Hidden files are what an engine keeps beside the parts, such as checksums.
+    parts = [part for part in sorted(folder.rglob(f"*{_PARQUET}")) if not part.name.startswith(".")]
+    if not parts:
+        raise UnciaError(f"{folder} is a folder without a file *{_PARQUET}")
+    return merge([_read_file(part, table) for part in parts], table)
+
+
 def _read_file(file: Path, table: str) -> pa.Table:
     try:
-        data = _read_stream(file) if file.suffix == _STREAM else pa.parquet.read_table(file)
+        data = (
+            _read_stream(file)
+            if file.suffix == _STREAM
+            else pa.parquet.read_table(file, partitioning=None)
+        )
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise UnciaError(f"{file} cannot be read as a table: {error}") from error
     version = (data.schema.metadata or {}).get(VERSION_KEY.encode())

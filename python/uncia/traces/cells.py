@@ -207,10 +207,17 @@ def _products(texts: pa.StringArray, factor: int) -> Ints:
         halves = np.frombuffer(exact.buffers()[1], dtype="<i8")
         start = 2 * exact.offset
         return halves[start : start + 2 * len(exact) : 2].astype(np.int64)
-    exact = texts.cast(pa.decimal128(26, 18))
-    by = pa.scalar(Decimal(factor), pa.decimal128(11, 0))
-    product = pc.round(pc.multiply(exact, by), 0, "half_towards_infinity")
-    return _numpy(product.cast(pa.int64()))
+    # Not by dividing decimals: Arrow 26 has 137438953470 as the floor of 137438953471.99.
+    before = pc.replace_substring_regex(texts, r"^-?([0-9]+).*$", r"\1")
+    after = pc.replace_substring_regex(texts, r"^-?[0-9]+\.?", "")
+    whole = _numpy(before.cast(pa.int64()))
+    high, low = np.divmod(_numpy(pc.ascii_rpad(after, 18, "0").cast(pa.int64())), 10**9)
+    more, rest = np.divmod(high * factor, 10**9)
+    up = (rest * 10**9 + low * factor + 5 * 10**17) // 10**18
+    nearest: Ints = whole * factor + more + up
+    negative = pc.starts_with(texts, "-").to_numpy(zero_copy_only=False).astype(bool)
+    nearest[negative] *= -1
+    return nearest
 
 
 def _one_by_one(

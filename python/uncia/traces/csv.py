@@ -163,9 +163,8 @@ def _rows_before_cut(path: Path) -> int:
             while chunk := file.read(BLOCK_BYTES):
                 text, _, rest = (rest + chunk).rpartition(b"\n")
                 rows += sum(1 for line in text.split(b"\n") if line.strip())
-        except CutError as cut:
-            text = (rest + cut.rest).rpartition(b"\n")[0]
-            rows += sum(1 for line in text.split(b"\n") if line.strip())
+        except CutError:
+            pass
     return max(0, rows - 1)
 
 
@@ -256,7 +255,7 @@ def _texts(path: Path, file: Bytes, rest: bytes, line: int) -> Iterator[bytes]:
         try:
             chunk = file.read(BLOCK_BYTES)
         except CutError as cut:
-            raise CutError(b"".join(pieces) + cut.rest) from cut
+            raise CutError(b"".join(pieces)) from cut
         if not chunk:
             break
         pieces.append(chunk)

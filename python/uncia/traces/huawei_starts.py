@@ -28,7 +28,12 @@ def hashes(texts: pa.StringArray, seed: int) -> Hashes:
     Args:
         texts: without null.
         seed: 0 or 1, for two hashes that are independent of each other.
+
+    Raises:
+        ValueError: a text is null.
     """
+    if texts.null_count:
+        raise ValueError("a null has no hash")
     rows = len(texts)
     if not rows:
         return np.zeros(0, dtype=np.uint64)
@@ -45,7 +50,7 @@ def hashes(texts: pa.StringArray, seed: int) -> Hashes:
             padded[:, :length] = data[offsets[0] : offsets[-1]].reshape(rows, length)
         else:
             padded[:, :length] = data[offsets[mine][:, None] + np.arange(length)]
-        state = np.full(len(mine), _SEEDS[seed] ^ np.uint64(length), dtype=np.uint64)
+        state = mixed(np.full(len(mine), _SEEDS[seed] ^ np.uint64(length), dtype=np.uint64))
         for word in padded.view("<u8").T:
             state = mixed(state ^ word)
         found[mine] = state

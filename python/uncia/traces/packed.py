@@ -14,10 +14,10 @@ class CutError(Exception):
     """A compressed file ends before its end mark.
 
     Attributes:
-        rest: the text that could be unpacked before the end, and was not returned yet.
+        rest: text before the cut that was not passed on yet.
     """
 
-    def __init__(self, rest: bytes) -> None:
+    def __init__(self, rest: bytes = b"") -> None:
         super().__init__("cut off")
         self.rest = rest
 
@@ -73,7 +73,9 @@ class Gzip:
                 break
             some = self._unpack(left)
             if ended and not some and self._inside:
-                raise CutError(b"".join(found))
+                if found:  # what there is; the next call tells of the cut
+                    break
+                raise CutError
             found.append(some)
             left -= len(some)
         return b"".join(found)

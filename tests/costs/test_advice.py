@@ -243,6 +243,18 @@ def test_less_vcpu_than_was_measured_is_not_taken_to_be_as_quick(backend: Backen
     assert "less vCPU" in row["note"]
 
 
+def test_times_that_are_assumed_are_of_the_closest_size_alone(backend: Backend) -> None:
+    usual: dict[str, Any] = {"memory_avg": 90 * MB, "memory_peak": 100 * MB}
+    data = table(
+        rows("f", spread(200 * MS, 60), memory=885, **usual),
+        rows("f", spread(100 * MS, 60), memory=1769, **usual),
+    )
+    frame = advice(data, tariffs=["azure-consumption"], backend=backend)
+    row = one(frame, tariff="azure-consumption")  # one vCPU, whichever size it is asked for
+    assert row["p95_ms"] < 120
+    assert "1 vCPU, 1,769 MB on aws" in row["note"]
+
+
 def test_a_bound_may_be_of_the_turnaround(backend: Backend) -> None:
     starts = [500 * MS if place % 10 == 0 else None for place in range(200)]
     data = table(

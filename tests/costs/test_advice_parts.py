@@ -88,12 +88,15 @@ def backend() -> Iterator[Backend]:
 
 def test_sizes_are_those_that_bills_use(backend: Backend) -> None:
     tariffs = [get("aws-lambda-x86"), get("huawei-functiongraph"), get("cloudflare-workers")]
+    tariffs.append(get("oracle-functions"))
     asked = [Size(300 * MB, 10**6), Size(300 * MB, None), Size(300 * MB, 10**6)]
     found = fitted(backend, tariffs, asked)
     assert found["aws-lambda-x86", asked[0]] == Size(1769 * MB, 10**6)
     assert found["aws-lambda-x86", asked[1]].memory == 300 * MB
     assert found["huawei-functiongraph", asked[0]] == Size(1024 * MB, 10**6)
     assert found["cloudflare-workers", asked[0]] == Size(128 * MB, None)
+    # Oracle does not say what vCPU comes with its memory; what was asked for is not sold.
+    assert found["oracle-functions", asked[0]] == Size(512 * MB, None)
 
 
 def test_sizes_are_compared_to_a_micro_vcpu() -> None:

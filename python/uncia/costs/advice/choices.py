@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, Literal
@@ -83,10 +84,29 @@ def choices(found: Study) -> list[Choice]:
     estimated = _estimated(found)
     for function, own in found.by_function.items():
         present = found.present(function)
-        listed = [_observed(found, one, tariff, present) for one in own for tariff in found.tariffs]
+        listed = _closest(
+            (one, _observed(found, one, tariff, present)) for one in own for tariff in found.tariffs
+        )
         listed += estimated.get(function, [])
         result += ranked(listed)
     return result
+
+
+def _closest(listed: Iterable[tuple[Configuration, Choice]]) -> list[Choice]:
+    """Every measured choice; of those that assume the times of another size, for each size the one
+    of the most vCPU that it is not slower than: what it has most in common with."""
+    measured: list[Choice] = []
+    assumed: dict[tuple[str, Size], list[tuple[Configuration, Choice]]] = defaultdict(list)
+    for one, choice in listed:
+        if choice.basis == "measured":
+            measured.append(choice)
+        else:
+            assumed[choice.tariff, choice.size].append((one, choice))
+    closest = [
+        max(own, key=lambda pair: (pair[1].usable is True, pair[0].cpu, pair[0].memory, pair[0]))
+        for own in assumed.values()
+    ]
+    return measured + [choice for _, choice in closest]
 
 
 def ranked(listed: list[Choice]) -> list[Choice]:

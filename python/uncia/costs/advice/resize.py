@@ -16,6 +16,7 @@ from uncia.costs.advice.sizes import (
     Size,
     fitted,
     is_observed,
+    knows_cpu,
     same,
     size_words,
 )
@@ -57,7 +58,8 @@ def resizing(found: Study) -> list[Hint]:
         if sample is None or not sample.rows:
             continue
         tariffs = [t for t in found.hinted(one) if _runs(found, one, t)]
-        by_memory = [t for t in tariffs if _sells_memory(t)]
+        sellers = [t for t in tariffs if _sells_memory(t)]
+        by_memory = [t for t in sellers if knows_cpu(t)]
         missing = _missing(found, one, sample)
         for tariff in by_memory:
             if memory_needed(found.found[one]) is None or one.memory < 0:
@@ -65,6 +67,9 @@ def resizing(found: Study) -> list[Hint]:
             if not (_memory_moves_cpu(tariff) and missing):
                 trials += _right_size(found, one, sample, tariff, fits)
         hints += _not_measured(found, one, by_memory, missing)
+        if sellers and not by_memory:
+            said = f"the vCPU that sizes of {sellers[0].id} have is not documented"
+            hints.append(unjudged(function, RIGHT_SIZE, said))
         if not missing:
             for tariff in by_memory:
                 trials += _idle(found, one, sample, tariff, fits)

@@ -14,7 +14,7 @@ from uncia.costs.advice.rows import UNKNOWN, Configuration
 from uncia.tariffs.columns import Columns
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Tariff
-from uncia.tariffs.sizes import Observed
+from uncia.tariffs.sizes import Combinations, Observed
 from uncia.units import GIB, MIB, MICRO_PER_VCPU
 
 
@@ -128,8 +128,8 @@ def fitted(
     found = {}
     for row in backend.collect(chosen).to_pylist():
         for place, tariff in enumerate(tariffs):
-            size = Size(row[f"m_{place}"], row[f"c_{place}"])
-            found[tariff.id, distinct[row["place"]]] = size
+            cpu = row[f"c_{place}"] if knows_cpu(tariff) else None
+            found[tariff.id, distinct[row["place"]]] = Size(row[f"m_{place}"], cpu)
     return found
 
 
@@ -160,6 +160,11 @@ def candidates(memory: int) -> list[Size]:
 def is_observed(tariff: Tariff) -> bool:
     """Whether it has no sizes of its own, but bills what was allocated, wherever that was."""
     return isinstance(tariff.sizes, Observed)
+
+
+def knows_cpu(tariff: Tariff) -> bool:
+    """Whether the vCPU of its sizes is documented; else a fit keeps what was observed."""
+    return not isinstance(tariff.sizes, Combinations) or tariff.sizes.names_cpu
 
 
 def slower(size: Size, share: int | None) -> bool:

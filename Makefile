@@ -9,6 +9,9 @@ CARGO := cargo
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Tests that only compute, and may share the machine; the others watch clocks, processes and limits.
+SHARING := $(addprefix tests/,backends costs record report stats tariffs traces)
+
 .PHONY: demo test lint install install-dev lock clean
 
 demo: install
@@ -16,7 +19,8 @@ demo: install
 
 test: install-dev lint
 	$(CARGO) test --workspace --release --locked --quiet
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(SHARING)
+	$(BIN)/pytest -q $(addprefix --ignore=,$(SHARING))
 
 lint: install-dev
 	$(CARGO) fmt --all --check

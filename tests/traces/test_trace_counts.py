@@ -209,21 +209,61 @@ def test_huawei_requests_are_those_of_plain_python(
     assert all(str(without) in warning for warning in done.warnings)
 
 
-def test_what_the_folder_calls_something_else_than_requests_is_refused(tmp_path: Path) -> None:
-    for metric in ("function_delay_minute", "cpu_usage_minute", "instances_minute"):
-        file = huawei(tmp_path, metric, 0, [0], [["1"]])
-        with pytest.raises(UnciaError, match=metric.removesuffix("_minute")) as raised:
-            huawei2023.convert([file], tmp_path / "out")
-        assert "requests_minute" in str(raised.value.hint)
-    file = huawei(tmp_path, "somewhere", 0, [0], [["1"]])
-    with pytest.raises(UnciaError, match="says what it counts"):
-        huawei2023.convert([file], tmp_path / "out")
-    files = [
-        huawei(tmp_path, "requests_minute", 0, [0], [["1"]]),
-        huawei(tmp_path, "requests_second", 0, [0], [["1"]]),
+def test_what_has_no_place_in_the_tables_is_left_out_and_said(tmp_path: Path) -> None:
+    metrics = ("platform_delay", "cpu_usage", "memory_usage", "cpu_limit", "instances")
+    folder = tmp_path / "private_dataset"
+    for metric in metrics:
+        huawei(folder, f"{metric}_minute", 0, [0], [["1"]])
+    with pytest.raises(UnciaError, match="1 file of platform_delay not read") as raised:
+        huawei2023.convert([folder], tmp_path / "out")
+    assert "requests_minute" in str(raised.value.hint)
+    for metric in ("function_delay_minute", "function_delay_second", "requests_second"):
+        huawei(folder, metric, 0, [60], [["1.5"]])
+    huawei(folder, "requests_minute", 0, [60], [["7"]])
+    done = huawei2023.convert([folder], tmp_path / "out")
+    assert {key: row["count"] for key, row in arrivals(tmp_path / "out").items()} == {("0", 1): 7}
+    said = "\n".join(done.warnings)
+    for metric in metrics:
+        assert f"1 file of {metric} not read: no table has a place for it" in said
+    assert "1 file of requests_second not read: requests_minute tells of the same" in said
+    assert "1 file of function_delay not read: profiles are of minutes" in said
+    assert "1 file of function_delay not read: the release does not say its unit" in said
+    with pytest.raises(UnciaError, match="--delay-unit is s or ms"):
+        huawei2023.convert([folder], tmp_path / "more", delay_unit="us")
+    huawei2023.convert([folder], tmp_path / "more", delay_unit="ms")
+    delays = record.read(tmp_path / "more", "profiles").to_pylist()
+    assert [(row["function"], row["minute"], row["duration"]) for row in delays] == [
+        ("0", 1, 1_500_000)
     ]
-    with pytest.raises(UnciaError, match="the same requests"):
-        huawei2023.convert(files, tmp_path / "out")
+
+
+def test_limits_of_memory_are_profiles_of_all_pods(tmp_path: Path) -> None:
+    file = huawei(tmp_path, "memory_limit_minute", 0, [0, 60], [["256", "NaN"], ["", "0.3"]])
+    done = huawei2023.convert([file], tmp_path / "out.parquet")
+    assert (done.read, done.rows) == (2, {"profiles": 2})
+    assert any("2 cells without data" in warning for warning in done.warnings)
+    rows = record.read(tmp_path / "out.parquet", "profiles").to_pylist()
+    assert [{key: value for key, value in row.items() if value is not None} for row in rows] == [
+        {
+            "function": function,
+            "minute": minute,
+            "minutes": 1,
+            "statistic": "mean",
+            "basis": "all pods together",
+            "memory": memory,
+        }
+        for function, minute, memory in (("0", 0, 256 << 20), ("1", 1, 314_573))
+    ]
+
+
+def test_two_clouds_and_a_folder_without_meaning_are_refused(tmp_path: Path) -> None:
+    for cloud in ("private_dataset", "public_dataset"):
+        huawei(tmp_path / cloud, "requests_minute", 0, [0], [["1"]])
+    with pytest.raises(UnciaError, match="two clouds"):
+        huawei2023.convert(tmp_path.glob("p*"), tmp_path / "out")
+    file = huawei(tmp_path, "somewhere", 0, [0], [["1"]])
+    with pytest.raises(UnciaError, match="says what it holds"):
+        huawei2023.convert([file], tmp_path / "out")
     assert left_over(tmp_path) == []
 
 

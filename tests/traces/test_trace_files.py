@@ -59,6 +59,11 @@ def samples(folder: Path) -> dict[str, Path]:
             ["day", "time", "0", "1", "2"],
             [[0, 60 * i, f"{i}.0", "", "7"] for i in range(4)],
         ),
+        "huawei2023-memory": write(
+            folder / "memory_limit_minute" / "day_000.csv",
+            ["day", "time", "0", "1", "2"],
+            [[0, 60 * i, f"{i}.5", "", "128"] for i in range(4)],
+        ),
         "huawei2025": write(
             folder / "part.csv", REQUESTS, [request(requestID=f"r{i}") for i in range(3)]
         ),
@@ -362,6 +367,7 @@ KINDS = sorted(
         "azure2019-durations",
         "azure2019-memory",
         "huawei2023",
+        "huawei2023-memory",
         "huawei2025",
         "huawei2025-cold",
     ]

@@ -55,6 +55,12 @@ def register(trace: typer.Typer) -> None:
             metavar="platform|none",
             help="Write a folder of Parquet files for each platform (huawei2025).",
         ),
+        delay_unit: str | None = typer.Option(
+            None,
+            "--delay-unit",
+            metavar="s|ms",
+            help="Read function_delay, whose unit the release does not say (huawei2023).",
+        ),
         as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
     ) -> None:
         """Import a trace. Bad rows are counted by reason and kept in DIR/rejected.csv."""
@@ -71,6 +77,7 @@ def register(trace: typer.Typer) -> None:
             max_memory=_bound(max_memory),
             sort=sort,
             partition_by=partition_by,
+            delay_unit=delay_unit,
         )
         if as_json:
             typer.echo(json.dumps(_json(done), indent=2))

@@ -33,11 +33,16 @@ _MAX_NAME: Final = 1000
 _STOP: Final = ord(".")
 _MAX_STACK: Final = 100_000  # values and marks that wait to be put together
 _HIGHEST: Final = 5
-_BATCH_BYTES: Final = 9_001  # a list's items come in batches of 1000, the longest a float of 9
+_BATCH_BYTES: Final = 9_020  # a list's items come in batches of 1000, the longest a float of 9
 _FLOAT: Final = ord("G")
-# A batch of numbers, or of references to texts, which then goes into a list as it is.
-_NUMBERS: Final = re.compile(rb"(?:G.{8}|K.|M.{2}|J.{4})++(?=e)", re.DOTALL)
-_REFERENCES: Final = re.compile(rb"(?:h.|j.{4})++(?=e)", re.DOTALL)
+_BYTE, _SHORT, _INTEGER = b"KMJ"
+_KINDS: Final = {_FLOAT: ">f8", _BYTE: "u1", _SHORT: "<u2", _INTEGER: "<i4"}
+_LONG_GET: Final = ord("j")
+_FRAME: Final = 0x95
+# A batch of numbers, or of references to texts, which then goes into a list as it is. A frame may
+# begin within, which says only how the bytes were grouped.
+_NUMBERS: Final = re.compile(rb"(?:G.{8}|K.|M.{2}|J.{4}|\x95.{8})++(?=e)", re.DOTALL)
+_REFERENCES: Final = re.compile(rb"(?:j.{4}|h.|\x95.{8})++(?=e)", re.DOTALL)
 
 Global: TypeAlias = tuple[str, str]
 Numbers: TypeAlias = npt.NDArray[np.float64]
@@ -253,9 +258,10 @@ class _Machine:
             data = self._file.read(max(CHUNK_BYTES, 0))
             if not data:
                 return False
-            self._before += self._at
-            self._buffer = self._buffer[self._at :] + data
-            self._at = 0
+            used = max(self._at - 1, 0)  # the opcode before is read again
+            self._before += used
+            self._buffer = self._buffer[used:] + data
+            self._at -= used
         return True
 
     def _take(self, size: int) -> bytes:
@@ -316,8 +322,8 @@ class _Machine:
         if opcode == _FLOAT:
             self._push(struct.unpack(">d", self._take(8))[0])
         else:
-            width = {ord("K"): 1, ord("M"): 2, ord("J"): 4}[opcode]
-            self._push(int.from_bytes(self._take(width), "little", signed=width == 4))
+            width = np.dtype(_KINDS[opcode]).itemsize
+            self._push(int.from_bytes(self._take(width), "little", signed=opcode == _INTEGER))
 
     def reference(self) -> None:
         opcode = self._buffer[self._at - 1]
@@ -334,10 +340,11 @@ class _Machine:
         if pattern is _NUMBERS:
             numbers, texts = _parsed(match.group()), None
         else:
-            codes = [self._code(index) for index in _indices(match.group())]
+            indices, places = np.unique(_indices(match.group()), return_inverse=True)
+            codes = [self._code(index) for index in indices.tolist()]
             if None in codes:
                 return False
-            numbers, texts = np.array(codes, np.float64), self._texts
+            numbers, texts = np.array(codes, np.float64)[places], self._texts
         self._at = match.end()
         at = self._spill.keep(numbers.tobytes())
         self._push(_Batch(Kept(self._spill, at, numbers.nbytes, texts)))
@@ -435,10 +442,13 @@ class _Machine:
 
 def _parsed(batch: bytes) -> Numbers:
     """The numbers of a batch of opcodes, each with its value."""
-    if len(batch) % 9 == 0:
-        table = np.frombuffer(batch, np.uint8).reshape(-1, 9)
-        if (table[:, 0] == _FLOAT).all():
-            return table[:, 1:].copy().view(">f8").ravel().astype(np.float64)
+    for opcode, kind in _KINDS.items():
+        size = 1 + np.dtype(kind).itemsize
+        if batch[0] == opcode and len(batch) % size == 0:
+            table = np.frombuffer(batch, np.uint8).reshape(-1, size)
+            same = table[:, 0] == opcode
+            if (same if size < 9 else same | (table[:, 0] == _FRAME)).all():
+                return table[same, 1:].copy().view(kind).ravel().astype(np.float64)
     found: list[float] = []
     at = 0
     while at < len(batch):
@@ -446,34 +456,43 @@ def _parsed(batch: bytes) -> Numbers:
         if opcode == _FLOAT:
             found.append(struct.unpack_from(">d", batch, at + 1)[0])
             at += 9
-        elif opcode == ord("K"):
+        elif opcode == _BYTE:
             found.append(batch[at + 1])
             at += 2
-        elif opcode == ord("M"):
+        elif opcode == _SHORT:
             found.append(batch[at + 1] | batch[at + 2] << 8)
             at += 3
+        elif opcode == _FRAME:
+            at += 9
         else:
             found.append(struct.unpack_from("<i", batch, at + 1)[0])
             at += 5
     return np.array(found, np.float64)
 
 
-def _indices(batch: bytes) -> list[int]:
+def _indices(batch: bytes) -> npt.NDArray[np.int64]:
     """The positions in the memo that a batch refers to."""
+    if len(batch) % 5 == 0:
+        table = np.frombuffer(batch, np.uint8).reshape(-1, 5)
+        if (table[:, 0] == _LONG_GET).all():
+            return table[:, 1:].copy().view("<u4").ravel().astype(np.int64)
     found: list[int] = []
     at = 0
     while at < len(batch):
-        if batch[at] == ord("h"):
-            found.append(batch[at + 1])
-            at += 2
-        else:
+        opcode = batch[at]
+        if opcode == _LONG_GET:
             found.append(struct.unpack_from("<I", batch, at + 1)[0])
             at += 5
-    return found
+        elif opcode == _FRAME:
+            at += 9
+        else:
+            found.append(batch[at + 1])
+            at += 2
+    return np.array(found, np.int64)
 
 
 _ACTS: Final[dict[int, Callable[[_Machine], None]]] = {
-    0x95: lambda m: void(m._take(8)),  # FRAME: how the bytes were grouped
+    _FRAME: lambda m: void(m._take(8)),
     ord("("): lambda m: m._push(_MARK),
     ord("0"): lambda m: void(m._pop()),
     ord("1"): lambda m: void(m._since_mark()),

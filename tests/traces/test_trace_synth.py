@@ -305,6 +305,12 @@ def test_nothing_is_overwritten_and_other_kinds_have_no_table(tmp_path: Path) ->
         synth.make("azure2021", 10, tmp_path / "new", parquet=True)
 
 
+def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
+    with pytest.raises(UnciaError, match="do not fit into 1 files"):
+        synth.make("huawei2023", 1_441, tmp_path / "new", files=1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command("other")(lambda: None)

@@ -11,6 +11,8 @@ The same order gives the same bytes; more rows begin with the rows of fewer.
 
 import importlib
 import pkgutil
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -93,10 +95,24 @@ def make(
     order = checked(
         Order(Path(out), rows, seed, files, malformed, gzip, parquet, jobs), module.KIND
     )
+    missing = not order.out.exists()
     try:
         order.out.mkdir(parents=True, exist_ok=True)
         made = module.make(order)
         write_account(order, module.KIND, made)
     except OSError as error:
+        _clear(order.out, missing)
         raise UnciaError(f"cannot write {out}: {error.strerror or error}", exit_code=1) from error
+    except BaseException:  # Ctrl-C too: what is incomplete would look like a trace
+        _clear(order.out, missing)
+        raise
     return made
+
+
+def _clear(folder: Path, itself: bool) -> None:
+    """Remove what was written into a folder that was empty, and the folder if it was made."""
+    with suppress(OSError):  # a disk that fails, which the error that got us here tells of
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if itself:
+            folder.rmdir()

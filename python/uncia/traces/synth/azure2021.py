@@ -1,9 +1,9 @@
 """Synthetic files of Azure's invocation trace of 2021: ``app,func,end_timestamp,duration``.
 
-The trace's own figures are 1,980,951 invocations of 424 functions in 119 applications in 14 days.
-Chosen: popularity by Zipf's law with exponent 1, and durations lognormal about a median of the
-function's own, which is lognormal with the parameters that Shahrad et al. (ATC 2020, section 3.4)
-fit to the functions of 2019: mean -0.38 and deviation 2.36 of the logarithm of seconds.
+The trace is of 14 days. Chosen: 424 functions of 119 applications, popularity by Zipf's law with
+exponent 1, and durations lognormal about a median of the function's own, which is lognormal with
+the parameters that Shahrad et al. (ATC 2020, section 3.4) fit to the functions of 2019: mean -0.38
+and deviation 2.36 of the logarithm of seconds.
 """
 
 from typing import Final

@@ -4,8 +4,9 @@
 invocation table that an import of these would give.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -101,36 +102,37 @@ def natural(found: Block, rows: slice) -> dict[str, int]:
 
 
 def _write_files(part: Part) -> list[FileMade]:
-    order = part.order
-    requests = FileMade("", part.rows)
-    starts = FileMade("", 0)
-    texts: list[bytes] = []
+    """Write a part's requests, and its cold starts if it has any."""
+    order, made = part.order, [FileMade("", part.rows)]
+    requests, starts = made[0], FileMade("", 0)
     line, turn = 2, part.number
-    with opened(order, f"{part.region}/requests_{part.number}.csv") as (file, requests.path):
-        file.write(",".join(_REQUESTS).encode() + b"\n")
+    with ExitStack() as files:
+
+        def begin(table: str, into: FileMade, columns: tuple[str, ...]) -> IO[bytes]:
+            name = f"{part.region}/{table}_{part.number}.csv"
+            file, into.path = files.enter_context(opened(order, name))
+            file.write(",".join(columns).encode() + b"\n")
+            return file
+
+        file = begin("requests", requests, _REQUESTS)
         for number, low, high in part.blocks():
-            found = block(order.seed, part.region, number)
-            rows = slice(low, high)
+            found, rows = block(order.seed, part.region, number), slice(low, high)
             cells = _request_cells(found, order.seed, rows)
             text = lines([cells[name] for name in _REQUESTS])
             spoiled = _spoiled(order, found, rows)
-            text = spoil.spoil(text, spoiled, line, turn, _SPOILERS, requests.planted)
-            file.write(text)
+            file.write(spoil.spoil(text, spoiled, line, turn, _SPOILERS, requests.planted))
             line, turn = line + high - low, turn + len(spoiled)
             for name, count in natural(found, rows).items():
                 requests.natural[name] = requests.natural.get(name, 0) + count
             there = (found.starts.row >= low) & (found.starts.row < high)
-            starts.rows += int(there.sum())
             if there.any():
+                if not starts.rows:
+                    made.append(starts)
+                    cold = begin("cold_starts", starts, _STARTS)
                 started = _start_cells(found, there)
-                texts.append(lines([started[name] for name in _STARTS]))
-    if not starts.rows:
-        return [requests]
-    with opened(order, f"{part.region}/cold_starts_{part.number}.csv") as (file, starts.path):
-        file.write(",".join(_STARTS).encode() + b"\n")
-        for text in texts:
-            file.write(text)
-    return [requests, starts]
+                cold.write(lines([started[name] for name in _STARTS]))
+                starts.rows += int(there.sum())
+    return made
 
 
 def _spoiled(order: Order, found: Block, rows: slice) -> Ints:

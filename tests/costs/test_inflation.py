@@ -38,6 +38,9 @@ from uncia.costs.distributions import inflation_cdf
 from uncia.costs.inflation import COLUMNS, inflation
 from uncia.costs.rows import prepared
 from uncia.errors import UnciaError
+from uncia.report import page
+from uncia.report.charts import MAX_POINTS
+from uncia.report.cost.inflation import section
 from uncia.tariffs import Tariff, comparable, get
 from uncia.tariffs.cells import prepare
 
@@ -223,6 +226,27 @@ def test_charges_by_use_with_limits_are_binned_with_them() -> None:
     assert list(found["share"]) == [0.25, 0.5, 1.0]
 
 
+def test_charts_have_few_points_whatever_the_rows() -> None:
+    rows = table(requests(3000, 5, spoilt=False))
+    names = ["slim", "aws-lambda-x86", "spfu", "azure-consumption"]
+    curves = inflation_cdf(rows, names)
+    assert curves.groupby(["tariff", "resource"]).size().max() > 400
+    own = section(inflation(rows, names), curves)
+    found = page.charts(page.Page("t", "k", "", True, [], [], [own]))
+    assert [chart.name for chart in found] == ["inflation", "inflation-vcpu", "inflation-memory"]
+    for chart in found[1:]:
+        values = chart.spec["data"]["values"]
+        assert len(values) <= MAX_POINTS
+        by_name: dict[str, list[float]] = {}
+        for point in values:
+            by_name.setdefault(point["name"], []).append(point["share"])
+        assert set(by_name) == {"used", *names}
+        for shares in by_name.values():
+            assert shares == sorted(shares)
+            assert shares[0] == 0.0
+            assert shares[-1] == 1.0
+
+
 def test_without_measured_use_nothing_is_compared() -> None:
     rows = [request(cpu_user=None, memory_avg=None)] * 3
     row = by_tariff(inflation(table(rows), ["spfu"], cdf=True))["spfu"]
@@ -247,9 +271,9 @@ def parquet(tmp_path: Path) -> Path:
 
 
 def test_the_command_prints_json_as_its_reference_says(parquet: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
+    file = tmp_path / "page.html"
     arguments = ["cost", "inflation", str(parquet), "-t", "gcp-run-request", "--fit", "paper"]
-    done = CliRunner().invoke(build(), [*arguments, "--json", "--report", str(page)])
+    done = CliRunner().invoke(build(), [*arguments, "--json", "--report", str(file)])
     assert done.exit_code == 0, done.output
     (entry,) = json.loads(done.stdout)
     assert tuple(entry) == COLUMNS
@@ -257,7 +281,7 @@ def test_the_command_prints_json_as_its_reference_says(parquet: Path, tmp_path: 
     assert entry["billable_byte_ns"] == str(384_000 * MB * MS)
     assert Decimal(entry["fee_usd"]) == Decimal("0.000002")
     assert entry["rows"] == 5
-    text = page.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     assert "Inflation of billable resources" in text
     assert '"inflation-vcpu"' in text
     shown = CliRunner().invoke(build(), arguments)

@@ -16,13 +16,13 @@ from uncia.cli.cost.options import (
     Tables,
     TariffIds,
     emit,
+    fit_rule,
     one_or_many,
     write_report,
 )
 
 if TYPE_CHECKING:
     from uncia.costs.starts import Match
-    from uncia.tariffs import FitRule
 
 _ALL: Final[list[str]] = []
 
@@ -58,16 +58,14 @@ def register(app: typer.Typer) -> None:
         """Compare what initializations hold with what their instances then execute."""
         from uncia.backends import connect
         from uncia.costs.coldstarts import analysed
-        from uncia.tariffs.compare import check
 
-        check(fit)
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
             found = analysed(
                 one_or_many(table),
                 tariff or None,
                 instances=one_or_many(instances) if instances else None,
                 match=cast("Match", match),
-                fit=cast("FitRule", fit),
+                fit=fit_rule(fit),
                 points=201 if report is not None else 0,
                 backend=backend,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -17,14 +17,13 @@ from uncia.cli.cost.options import (
     Tables,
     TariffIds,
     emit,
+    fit_rule,
     one_or_many,
     write_report,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from uncia.tariffs import FitRule
 
 _ALL: Final[list[str]] = []
 _HEADINGS: Final = {
@@ -73,7 +72,7 @@ def register(app: typer.Typer) -> None:
                 one_or_many(table),
                 tariff or None,
                 group_by=groups,
-                fit=rule(fit),
+                fit=fit_rule(fit),
                 backend=backend,
             )
         if report is not None:
@@ -97,18 +96,6 @@ def register(app: typer.Typer) -> None:
             | _HEADINGS,
             notes=[*notes(frame), "Parts in USD a million rows; they sum to the bill."],
         )
-
-
-def rule(fit: str) -> FitRule:
-    """The fit of that name.
-
-    Raises:
-        UnciaError: there is none.
-    """
-    from uncia.tariffs.compare import check
-
-    check(fit)
-    return cast("FitRule", fit)
 
 
 def per_million(frame: pd.DataFrame, group_by: list[str]) -> pd.DataFrame:

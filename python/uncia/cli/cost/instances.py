@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -16,6 +16,7 @@ from uncia.cli.cost.options import (
     Tables,
     TariffIds,
     emit,
+    fit_rule,
     one_or_many,
     write_report,
 )
@@ -23,7 +24,6 @@ from uncia.cli.cost.options import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from uncia.tariffs import FitRule
 
 _ALL: Final[list[str]] = []
 
@@ -96,9 +96,7 @@ def register(app: typer.Typer) -> None:
         from uncia.backends import connect
         from uncia.costs.breakeven import break_even as compute
         from uncia.tariffs import find
-        from uncia.tariffs.compare import check
 
-        check(fit)
         named = [find(name) for name in tariff]
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
             frame = compute(
@@ -107,7 +105,7 @@ def register(app: typer.Typer) -> None:
                 [one for one in named if one.by_instance] or None,
                 function=function,
                 concurrency=concurrency,
-                fit=cast("FitRule", fit),
+                fit=fit_rule(fit),
                 backend=backend,
             )
         if report is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import altair as alt
 
 from uncia.report import theme
+from uncia.report.cost.marks import finish, inline
 from uncia.report.page import Chart, Row, Section, Table
 
 if TYPE_CHECKING:
@@ -75,16 +76,15 @@ def _chart(points: pd.DataFrame, name: str) -> Chart:
     data = [
         {"difference": row["difference"], "share": row["share"]} for _, row in points.iterrows()
     ]
-    make: Any = alt.Data
-    chart = (
-        alt.Chart(make(values=data))
+    line = (
+        alt.Chart(inline(data))
         .mark_line(interpolate="step-after", color=theme.CATEGORIES[0])
         .encode(
             x=alt.X(
                 "difference:Q",
                 title=f"execution less initialization, {unit}",
                 scale=alt.Scale(type="symlog", constant=_LINEAR_WITHIN),
-                axis=alt.Axis(format="~g", tickCount=6, labelOverlap=True),
+                axis=alt.Axis(format="~g", values=_ticks(data), labelOverlap=True),
             ),
             y=alt.Y("share:Q", title="share of cold starts", axis=alt.Axis(format="%")),
             tooltip=[
@@ -94,27 +94,25 @@ def _chart(points: pd.DataFrame, name: str) -> Chart:
         )
     )
     zero = (
-        alt.Chart(make(values=[{"zero": 0}]))
+        alt.Chart(inline([{"zero": 0}]))
         .mark_rule(color=theme.ALERT, strokeDash=[4, 3])
         .encode(x="zero:Q")
     )
-    spec: dict[str, Any] = (
-        alt.layer(chart, zero)
-        .properties(
-            width="container",
-            height=220,
-            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-        )
-        .to_dict()
-    )
-    spec.pop("config", None)
-    spec.pop("$schema", None)
+    spec = finish(alt.layer(line, zero), 220)
     return Chart(
         f"coldstarts-{name}",
         spec,
         f"Distribution of execution resources less initialization resources, {unit}.",
         f"{_TITLES[name]}, {unit}",
     )
+
+
+def _ticks(data: list[dict[str, Any]]) -> list[float]:
+    """Zero, and every second power of ten on both sides as far as the values go."""
+    least, most = data[0]["difference"], data[-1]["difference"]
+    powers = [10.0**power for power in range(-3, 13, 2)]
+    below = [-value for value in reversed(powers) if -value >= least]
+    return [*below, 0.0, *(value for value in powers if value <= most)]
 
 
 def _count(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import altair as alt
 
 from uncia.report import charts, theme
+from uncia.report.cost.marks import finish, inline
 from uncia.report.page import Chart, Section, Table
 
 if TYPE_CHECKING:
@@ -134,18 +135,23 @@ def _curves(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
     names = list(dict.fromkeys(point["name"] for point in points))
-    make: Any = alt.Data
     log = alt.Scale(type="log", nice=False)
-    spec: dict[str, Any] = (
-        alt.Chart(make(values=points))
+
+    def ticks(name: str) -> Any:
+        values = [point[name] for point in points]
+        return alt.Axis(format=",~g", values=charts.log_ticks(min(values), max(values)))
+
+    chart = (
+        alt.Chart(inline(points))
         .mark_line(strokeWidth=1.8)
         .encode(
-            x=alt.X("rate:Q", title="requests a second", scale=log, axis=alt.Axis(format="~g")),
-            y=alt.Y("usd:Q", title="USD an hour", scale=log, axis=alt.Axis(format="~g")),
+            x=alt.X("rate:Q", title="requests a second", scale=log, axis=ticks("rate")),
+            y=alt.Y("usd:Q", title="USD an hour", scale=log, axis=ticks("usd")),
             color=alt.Color(
                 "name:N",
                 title=None,
                 sort=names,
+                legend=alt.Legend(labelLimit=0),
                 scale=alt.Scale(domain=names, range=theme.colours(len(names))),
             ),
             strokeDash=alt.StrokeDash(
@@ -159,16 +165,8 @@ def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
                 alt.Tooltip("usd:Q", title="USD an hour", format=",.4~g"),
             ],
         )
-        .properties(
-            width="container",
-            height=320,
-            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-        )
-        .to_dict()
     )
-    spec.pop("config", None)
-    spec.pop("$schema", None)
-    return spec
+    return finish(chart, 320, legend=names)
 
 
 def _number(value: Any, unit: float = 1.0) -> str:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import ibis
 import pyarrow as pa
@@ -35,6 +36,8 @@ _WORKERS_S: Final = 60
 _MASTER: Final = re.compile(
     r"local|local\[(\d+|\*)(,\d+)?\]|local-cluster\[\d+,\d+,\d+\]|spark://.+|yarn|k8s://.+"
 )
+
+_UNSIGNED: Final = "Int(bitWidth=64, isSigned=false)"
 
 # What makes Spark's answers those of DuckDB; set again in a session that others made.
 _MEANING: Final = {
@@ -64,6 +67,7 @@ class Spark:
         self._session: Any = None
         self._interrupt = signal.getsignal(signal.SIGINT)
         _check_pyspark()
+        _hush()
         # Spark writes to its folders until its process has ended.
         self._folder = tempfile.TemporaryDirectory(
             prefix="uncia-spark-", dir=options.folder(), ignore_cleanup_errors=True
@@ -84,11 +88,7 @@ class Spark:
             self._borrow(running, options)
         for key, value in _MEANING.items():
             self._session.conf.set(key, value)
-        # PySpark logs each error, with its stack, to standard error.
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that PySpark prefers an older pandas
-            self._ibis = ibis.pyspark.connect(self._session)
+        self._ibis = ibis.pyspark.connect(self._session)
         # Ibis's own way passes through pandas, where an integer beside a null becomes a double.
         self._ibis._register_in_memory_table = lambda op: self._view(
             op.data.to_pyarrow(op.schema), op.name
@@ -214,9 +214,14 @@ class Spark:
             frame.createOrReplaceTempView(view)
             table = self._ibis.table(view)
             changed = {
-                column: ibis.null() if logical == "NULL" else table[column].cast("int64")
+                column: ibis.null() if logical == "Null" else table[column].cast("int64")
                 for column, _, logical in schema
-                if logical == "NULL" or ("isSigned=false" in logical and "bitWidth=64" in logical)
+                if logical in ("Null", _UNSIGNED)
+            }
+            changed |= {
+                key: table[key].substitute(names)
+                for place, key in enumerate(part.keys)
+                if (names := _misread(paths, place - len(part.keys) - 1))
             }
             table = table.mutate(**changed) if changed else table
             tables.append(typed_keys(table, part.keys, name))
@@ -308,6 +313,7 @@ class Spark:
             self._machine = None
             _remove_work(application)
         self._folder.cleanup()
+        logging.getLogger().removeFilter(_is_no_interrupt)
 
 
 def open_backend(options: Options) -> Spark:
@@ -334,6 +340,18 @@ def _check_pyspark() -> None:
             f"the engine spark needs PySpark 4 or newer, and this is {pyspark.__version__}",
             "Install it: pip install 'uncia[spark]'",
         )
+
+
+def _hush() -> None:
+    """Keep what PySpark tells beside its errors from standard error."""
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    # It logs each error, with its stack.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _is_local(master: str) -> bool:
@@ -405,6 +423,17 @@ def _by_schema(paths: Sequence[str]) -> dict[tuple[tuple[str, str, str], ...], l
         key = tuple((leaf.path, leaf.physical_type, str(leaf.logical_type)) for leaf in leaves)
         groups.setdefault(key, []).append(path)
     return groups
+
+
+def _misread(paths: Sequence[str], place: int) -> dict[str, str]:
+    """Partition values as Spark reads them, to what they are, where the two differ.
+
+    DuckDB escapes folder names as bytes of UTF-8 (``%C3%A4``), and Spark reads each as a letter.
+    """
+    found = {Path(path).parts[place].partition("=")[2] for path in paths}
+    read = {name: re.sub("%([0-9A-Fa-f]{2})", lambda two: chr(int(two[1], 16)), name)
+            for name in found if "%" in name}  # fmt: skip
+    return {seen: unquote(name) for name, seen in read.items() if seen != unquote(name)}
 
 
 def _check_rows(written: Path, rows: int, target: Path) -> None:

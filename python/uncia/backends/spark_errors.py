@@ -14,7 +14,9 @@ _MEMORY: Final = re.compile(r"OutOfMemoryError|Java heap space|UNABLE_TO_ACQUIRE
 _NO_SYSTEM: Final = re.compile(
     r'No FileSystem for scheme "(\w+)"|Class (org\.apache\.hadoop\.fs\.[\w.]+) not found'
 )
-_FILE: Final = re.compile(r"(?:reading file|not a Parquet file:?) (?:file:/*)?(\S+?)\.?(?:\s|$)")
+_FILE: Final = re.compile(
+    r"(?:reading file|not a Parquet file:?) (?:file:/*(?=/))?(\S+?)\.?(?:\s|$)"
+)
 
 
 @contextmanager
@@ -59,6 +61,8 @@ def _sentence(error: BaseException, machine: Machine | None) -> UnciaError:
 
 def _first(text: str) -> str:
     """The first line that tells something, without the class that said it."""
+    if "awaitResult" in text.partition("\n\tat ")[0] and "\nCaused by: " in text:
+        text = text.split("\nCaused by: ", 1)[1]
     text = re.sub(r"^An error occurred while calling \S+\n: ", "", text)
     line = text.strip().partition("\n")[0]
     line = re.sub(r"^(?:[a-z]\w*\.)+\w+: ", "", line)

@@ -19,11 +19,19 @@ _DECLARED: Final = {
     "dictionary<int32, utf8>": "string",
 }
 
+# Spark has no unsigned integers, and reads them from Parquet as the next wider ones.
+_SIGNED: Final[dict[str, dt.DataType]] = {
+    "UInt8": dt.int16,
+    "UInt16": dt.int32,
+    "UInt32": dt.int64,
+    "UInt64": dt.int64,
+}
+
 
 def together(tables: Sequence[ir.Table], name: str) -> ir.Table:
     """The rows of all tables: their columns by name, null where a table has none of that name.
 
-    A column that differs in type becomes the wider of the types. One without any type (Parquet's
+    A column that differs in type becomes the wider of the types, an unsigned integer a signed one. One without any type (Parquet's
     null type, all null) has that of the record, or is text.
 
     Raises:
@@ -34,7 +42,7 @@ def together(tables: Sequence[ir.Table], name: str) -> ir.Table:
         for column, dtype in table.schema().items():
             known = found.setdefault(column, [])
             if not _is_null(dtype):
-                known.append(dtype.copy(nullable=True))
+                known.append(_SIGNED.get(dtype.name, dtype).copy(nullable=True))
     declared = _declared(name)
     types = {
         column: _common(column, known) if known else declared.get(column, dt.string)

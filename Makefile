@@ -12,12 +12,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests that only compute, and may share the machine; the others watch clocks, processes and limits.
 SHARING := $(addprefix tests/,backends costs record report stats tariffs traces)
 
-.PHONY: demo test lint install install-dev lock clean
+.PHONY: demo test lint install install-dev java lock clean
 
 demo: install
 	$(BIN)/uncia demo
 
-test: install-dev lint
+test: install-dev java lint
 	$(CARGO) test --workspace --release --locked --quiet
 	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(SHARING)
 	$(BIN)/pytest -q $(addprefix --ignore=,$(SHARING))
@@ -32,6 +32,13 @@ lint: install-dev
 install: $(BIN)/.uncia
 
 install-dev: $(BIN)/.uncia-dev
+
+# For the engine spark, which the tests run for real.
+java: $(BIN)/.uncia-dev
+	@$(BIN)/python -m uncia.backends.java >/dev/null 2>&1 || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && { \
+	  apt-get install -qy openjdk-17-jre-headless || apt-get install -qy openjdk-21-jre-headless; }; } || \
+	  $(BIN)/python -m uncia.backends.java
 
 $(BIN)/python:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install stable Rust from rustup.rs" >&2; exit 1; }

@@ -57,6 +57,14 @@ def _version(path: Path) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def main() -> None:
+    """Print the path of the Java that Spark would use; exit 1 if there is none."""
+    try:
+        print(find()[0])
+    except UnciaError as error:
+        raise SystemExit(str(error)) from error
+
+
 class Machine:
     """A Java process that PySpark talks to, its output kept in a file."""
 
@@ -139,3 +147,7 @@ def _quietly(call: Any) -> None:
     except (Py4JError, OSError, AttributeError, AssertionError):
         # Java has ended, or ends: then there is nothing left to stop.
         return
+
+
+if __name__ == "__main__":
+    main()

@@ -31,8 +31,9 @@ _SIGNED: Final[dict[str, dt.DataType]] = {
 def together(tables: Sequence[ir.Table], name: str) -> ir.Table:
     """The rows of all tables: their columns by name, null where a table has none of that name.
 
-    A column that differs in type becomes the wider of the types, an unsigned integer a signed one. One without any type (Parquet's
-    null type, all null) has that of the record, or is text.
+    A column that differs in type becomes the wider of the types; an unsigned integer is read as a
+    signed one. A column without any type (Parquet's null type, all null) has that of the record, or
+    is text.
 
     Raises:
         UnciaError: a column is of types that have nothing in common.

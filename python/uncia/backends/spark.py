@@ -113,9 +113,9 @@ class Spark:
 
         master = options.master or "local[*]"
         self._local = _is_local(master)
-        java.find()
         settings = self._settings(master, options)
         _check_reachable(master)
+        java.find()
         machine = self._machine = java.Machine(settings, Path(self._folder.name) / "spark.log")
         with told(machine):
             SparkContext._ensure_initialized(gateway=machine.gateway)

@@ -20,11 +20,11 @@ _DECLARED: Final = {
 }
 
 # Spark has no unsigned integers, and reads them from Parquet as the next wider ones.
-_SIGNED: Final[dict[str, dt.DataType]] = {
-    "UInt8": dt.int16,
-    "UInt16": dt.int32,
-    "UInt32": dt.int64,
-    "UInt64": dt.int64,
+_SIGNED: Final[dict[type, dt.DataType]] = {
+    dt.UInt8: dt.int16,
+    dt.UInt16: dt.int32,
+    dt.UInt32: dt.int64,
+    dt.UInt64: dt.int64,
 }
 
 
@@ -43,7 +43,7 @@ def together(tables: Sequence[ir.Table], name: str) -> ir.Table:
         for column, dtype in table.schema().items():
             known = found.setdefault(column, [])
             if not _is_null(dtype):
-                known.append(_SIGNED.get(dtype.name, dtype).copy(nullable=True))
+                known.append(_SIGNED.get(type(dtype), dtype).copy(nullable=True))
     declared = _declared(name)
     types = {
         column: _common(column, known) if known else declared.get(column, dt.string)

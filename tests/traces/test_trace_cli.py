@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import duckdb
-from trace_files import AZURE2021, left_over, write
+from trace_files import AZURE2021, REQUESTS, left_over, request, write
 
 import uncia
 from uncia import record
@@ -65,13 +65,47 @@ def test_a_bad_row_ends_the_import_with_its_place(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
-def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
+def test_bad_rows_are_counted_by_reason_and_kept(tmp_path: Path) -> None:
     file = trace(tmp_path)
     code, out, err = run("import", "AZURE_2021", file, "--out", tmp_path / "out")
     assert code == 0
+    assert "2 rows read: 1 taken, 1 rejected" in out
+    assert "rejected 1: duration: not seconds, 0 or more" in out
+    assert f"{tmp_path / 'out' / 'rejected.csv'}: the rejected rows" in out
     assert "1 row of invocations" in out
     assert "warning: 1 bad row was left out" in err
     assert record.read(tmp_path / "out").num_rows == 1
+
+
+def test_without_a_kind_it_is_said_how_to_write_it(tmp_path: Path) -> None:
+    file = trace(tmp_path)
+    code, _, err = run("import", file, "--out", tmp_path / "out")
+    assert code == 2
+    assert "but the kind of the trace comes first" in err
+    assert f"uncia trace import auto {file} --out DIR" in err
+    code, _, err = run("import", tmp_path / "nothing", file, "--out", tmp_path / "out")
+    assert code == 2
+    assert "there is no trace" in err
+    assert left_over(tmp_path) == []
+
+
+def test_options_of_huawei_2025(tmp_path: Path) -> None:
+    pods = ("p-6600-16384-1", "p-300-128-1")
+    file = write(tmp_path / "R1" / "part.csv", REQUESTS, [request(podID=pod) for pod in pods])
+    out = tmp_path / "out"
+    code, said, _ = run("import", "Huawei-2025", file, "--out", out, "--json")
+    assert code == 0
+    assert json.loads(said)["rejected"] == {"memory above 10240 MB": 1}
+    code, said, _ = run(
+        *("import", "huawei2025", file, "--out", tmp_path / "all", "--max-memory", "none"),
+        *("--unsorted", "--partition-by", "platform", "--json"),
+    )
+    assert (json.loads(said)["read"], json.loads(said)["rejected"]) == (2, {})
+    assert json.loads(said)["tables"] == {"invocations": str(tmp_path / "all/invocations.parquet")}
+    assert (tmp_path / "all/invocations.parquet/platform=huawei-R1/part-0.parquet").is_file()
+    code, _, err = run("import", "huawei2025", file, "--out", out, "--max-memory", "10240")
+    assert code == 2
+    assert "--max-memory: '10240'" in err
 
 
 def test_the_format_can_be_named_and_the_outcome_printed_as_json(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ BLOCK_BYTES: Final = 16 << 20
 MAX_LINE_BYTES: Final = 64 << 20
 """A longer line belongs to no trace; without a bound, a file without lines would fill memory."""
 
+MAX_HEADER_BYTES: Final = 8 << 20
+"""A longer header belongs to no trace."""
+
 _HEADER_BYTES: Final = 1 << 16  # what is read at a time to find the header's end
 _MAX_HEADER_NAMES: Final = 8  # column names that an error lists
 
@@ -211,14 +214,15 @@ def _opened(path: Path) -> Iterator[Bytes]:
 
 def _header(path: Path, file: Bytes) -> tuple[tuple[str, ...], bytes]:
     """The column names, and the text after them that was read along."""
-    read = b""
-    while b"\n" not in read:
-        chunk = file.read(min(_HEADER_BYTES, BLOCK_BYTES))
-        if not chunk:
+    pieces: list[bytes] = []
+    most = min(MAX_LINE_BYTES, MAX_HEADER_BYTES)
+    while chunk := file.read(min(_HEADER_BYTES, BLOCK_BYTES)):
+        pieces.append(chunk)
+        if b"\n" in chunk:
             break
-        read += chunk
-        if len(read) > MAX_LINE_BYTES:
-            raise _too_long(path, 1)
+        if len(pieces) * min(_HEADER_BYTES, BLOCK_BYTES) > most:
+            raise _too_long(path, 1, most)
+    read = b"".join(pieces)
     if not read.strip():
         raise UnciaError(f"{path} is empty")
     if read.startswith(_UTF16):
@@ -268,16 +272,14 @@ def _texts(path: Path, file: Bytes, rest: bytes, line: int) -> Iterator[bytes]:
             pieces, size = [rest], len(rest)
             yield text
         elif size > MAX_LINE_BYTES:
-            raise _too_long(path, line + pieces[0].count(b"\n"))
+            raise _too_long(path, line + pieces[0].count(b"\n"), MAX_LINE_BYTES)
     rest = b"".join(pieces)
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-def _too_long(path: Path, line: int) -> UnciaError:
-    return UnciaError(
-        f"{path}, line {line} is longer than {MAX_LINE_BYTES >> 20} MiB, so this is no trace"
-    )
+def _too_long(path: Path, line: int, most: int) -> UnciaError:
+    return UnciaError(f"{path}, line {line} is longer than {most >> 20} MiB, so this is no trace")
 
 
 def parsed(some: Lines, wanted: Sequence[str], issues: Issues) -> Iterator[Block]:

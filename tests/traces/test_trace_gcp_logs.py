@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from uncia import record
 from uncia.errors import UnciaError
 from uncia.tariffs import bill
-from uncia.traces import gcp_logs
+from uncia.traces import aws_logs, gcp_logs
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -101,8 +101,9 @@ def imported(folder: Path) -> list[dict[str, object]]:
 @pytest.mark.parametrize("trace", ["", "/123;o=1", ";o=1"])
 def test_a_request_becomes_a_row(lines: bool, trace: str, tmp_path: Path) -> None:
     entry = request(2, "0.123456001s", trace=f"projects/p/traces/{TRACE}{trace}")
-    log = save(tmp_path / "a.json.gz", {"textPayload": "hello"}, entry, entry, lines=lines)
+    log = save(tmp_path / "a.json.gz", {"jsonPayload": {"message": "x"}}, entry, entry, lines=lines)
     assert gcp_logs.detect([log])
+    assert not aws_logs.detect([log])
     done = gcp_logs.convert([log], tmp_path / "out")
     assert imported(tmp_path / "out") == [
         {

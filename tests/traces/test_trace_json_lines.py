@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncia.errors import UnciaError
-from uncia.traces import json_lines
+from uncia.traces import cells, json_lines, log_values
 from uncia.traces.json_lines import Broken, Found, Text
 
 VALUES = st.recursive(
@@ -177,3 +177,17 @@ def _nothing() -> Any:
     from contextlib import nullcontext
 
     return nullcontext()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    text=st.from_regex(r"-?[0-9]{1,12}(\.[0-9]{0,14})?( ms)?", fullmatch=True)
+    | st.text("0123456789.-e msN", max_size=8)
+    | st.decimals(allow_nan=False, allow_infinity=False),
+    factor=st.sampled_from([1, 10**6, 10**9, 1 << 20]),
+)
+def test_quantities_of_logs_are_exact(text: str | Decimal, factor: int) -> None:
+    found = log_values.quantity(text, factor, "ms")
+    plain = str(text).strip().removesuffix("ms").rstrip()
+    number = cells.scaled(plain, factor)
+    assert found == (number if number is not None and number >= 0 else None)

@@ -67,6 +67,8 @@ def recognises(start: str) -> bool:
     """Whether a text that begins so is a log of Lambda's."""
     if log_files.is_json(start):
         hints = ("RequestId: ", '"platform.', '"Billed Duration"', "@message", "@requestId")
+        if '"logName"' in start or '"httpRequest"' in start:
+            return False  # Google's entries, which may have a time and a message too
         names = '"logEvents"' in start or ('"message"' in start and '"timestamp"' in start)
         return names or any(hint in start for hint in hints)
     lines = start.split("\n")

@@ -18,6 +18,7 @@ _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,12}))?"
     r"\s?(Z|UTC|[+-]\d\d:?\d\d)?"
 )
+_COMMON: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
 _NAME: Final = re.compile(r"[!-~]{1,512}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_DIGITS: Final = 9
@@ -66,6 +67,11 @@ def quantity(value: Any, factor: int, unit: str = "") -> int | None:
     text = str(value).strip()
     if unit and text.endswith(unit):
         text = text[: -len(unit)].rstrip()
+    if match := _COMMON.fullmatch(text):  # the same as below, sooner
+        whole, fraction = match.groups("")
+        number, rest = divmod(int(whole + fraction) * factor, 10 ** len(fraction))
+        if rest == 0:
+            return number
     number = cells.scaled(text, factor)
     return number if number is not None and number >= 0 else None
 

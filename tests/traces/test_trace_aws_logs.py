@@ -458,7 +458,7 @@ def test_bad_lines_are_left_out_and_counted(tmp_path: Path) -> None:
         line = 2 + number + (number >= 2)
         text(one, "\n".join(map(json.dumps, [*events[:1], events[line - 1]])))
         with pytest.raises(UnciaError, match=f"line 2, column {column}: .* is not {expected}"):
-            aws_logs.convert([one], tmp_path / "none")
+            aws_logs.convert([one], tmp_path / "none", strict=True)
     assert not (tmp_path / "none").exists()
 
 

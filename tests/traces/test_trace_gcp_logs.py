@@ -253,7 +253,7 @@ def test_bad_entries_are_left_out_and_counted(tmp_path: Path) -> None:
         if isinstance(one, list):
             file = save(tmp_path / f"{number}.json", good[0], one)
         with pytest.raises(UnciaError, match=said):
-            gcp_logs.convert([file], tmp_path / "none")
+            gcp_logs.convert([file], tmp_path / "none", strict=True)
     assert not (tmp_path / "none").exists()
 
 

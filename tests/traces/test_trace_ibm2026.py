@@ -250,7 +250,7 @@ def test_bad_requests_are_left_out_and_counted(tmp_path: Path) -> None:
     ]
     assert done.skipped == 1 + 4 + 2 + 1 + 3
     with pytest.raises(UnciaError, match=r"line 2, column InvocationTimes: '-1\.0 \(request 1 of"):
-        ibm2026.convert([file], tmp_path / "none")
+        ibm2026.convert([file], tmp_path / "none", strict=True)
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

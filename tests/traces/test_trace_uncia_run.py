@@ -174,7 +174,7 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     assert done.skipped == 4
     assert read(tmp_path / "out") == moved([values[index] for index in (1, 3, 5, 7)], 0)
     with pytest.raises(UnciaError, match=r"line 1, column outcome: 'fine' is not one of ok"):
-        uncia_run.convert([file], tmp_path / "none")
+        uncia_run.convert([file], tmp_path / "none", strict=True)
     assert not (tmp_path / "none").exists()
 
 

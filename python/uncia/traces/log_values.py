@@ -69,9 +69,9 @@ def quantity(value: Any, factor: int, unit: str = "") -> int | None:
         text = text[: -len(unit)].rstrip()
     if match := _COMMON.fullmatch(text):  # the same as below, sooner
         whole, fraction = match.groups("")
-        number, rest = divmod(int(whole + fraction) * factor, 10 ** len(fraction))
-        if rest == 0:
-            return number
+        product, divisor = int(whole + fraction) * factor, int("1" + "0" * len(fraction))
+        if product % divisor == 0:
+            return product // divisor
     number = cells.scaled(text, factor)
     return number if number is not None and number >= 0 else None
 

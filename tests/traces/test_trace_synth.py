@@ -227,16 +227,18 @@ def test_cold_starts_are_as_published_and_some_pods_are_in_two_regions(
         assert (cold["time"] // 86_400 == cold["day"]).all()
         served = requests.groupby("podID")["runtimeCost"].sum()
         ours = cold[cold["podID"].isin(served.index)]
-        work = ours["podID"].map(served) - ours["deployCodeCost"] - ours["deployDependencyCost"]
+        work = served.reindex(ours["podID"]).to_numpy()
+        work = work - ours["deployCodeCost"] - ours["deployDependencyCost"]
         starts, matched = starts + len(cold), matched + len(ours)
         outweighed += int((work <= 0).sum())
         pods.append(set(served.index))
         # A pod serves nothing before it is there.
         born = ours[ours["day"] == 30].set_index("podID")
         mine = requests[requests["podID"].isin(born.index)]
-        ready = mine["podID"].map((born["time"] + born["totalCost_cold_start"]).to_dict())
+        ready = born["time"] + born["totalCost_cold_start"]
+        ready = ready.reindex(mine["podID"]).to_numpy()
         assert (mine["time_worker"] - mine["runtimeCost"] >= ready - 0.002).all()
-        most = max(most, mine["podID"].value_counts().max())
+        most = max([most, *mine["podID"].value_counts()])
         caused = born[born["requestID"].isin(mine["requestID"])]
         if region != "R3":  # most of whose requests have no pod
             assert len(caused) >= 0.7 * len(born) - 1

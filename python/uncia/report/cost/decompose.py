@@ -30,7 +30,11 @@ def section(frame: pd.DataFrame) -> Section:
     groups = list(frame.columns[1 : list(frame.columns).index("fit")])
     shown = frame[[cost is not None for cost in frame["cost_usd"]]]
     bars = []
-    for _, row in shown.head(_MOST_BARS).iterrows():
+    by_cost = sorted(
+        (row for _, row in shown.head(_MOST_BARS).iterrows()),
+        key=lambda row: row["cost_usd"] / row["rows"],
+    )
+    for row in by_cost:
         for part in PARTS:
             amount = row[f"{part}_usd"]
             if amount:
@@ -39,10 +43,12 @@ def section(frame: pd.DataFrame) -> Section:
     there = [_WORDS[part] for part in PARTS if any(bar["part"] == _WORDS[part] for bar in bars)]
     blocks: list[Any] = []
     if bars:
+        spec = charts.stacked(bars, there, "USD a million rows")
+        spec["encoding"]["x"]["axis"]["format"] = ",~f"
         blocks.append(
             Chart(
                 "decompose",
-                charts.stacked(bars, there, "USD a million rows"),
+                spec,
                 "Bars of what a million rows cost under each tariff, stacked by part.",
             )
         )

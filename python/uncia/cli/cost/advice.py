@@ -194,11 +194,11 @@ def _print(
 
 def _costliest(choices: pd.DataFrame) -> list[str]:
     """The functions, the costliest at present first."""
-    costs: dict[str, float] = dict.fromkeys(choices["function"], 0.0)
-    for function, rows, cost in zip(
-        choices["function"], choices["rows"], choices["cost_usd_per_million"], strict=True
-    ):
-        costs[function] = max(costs[function], rows * float(cost or 0))
+    costs: dict[str, float] = {}
+    for row in records(choices):
+        cost = row["rows"] * float(row["cost_usd_per_million"] or 0)
+        if row["present"] or row["function"] not in costs:  # the first is the best measured
+            costs[row["function"]] = cost
     return sorted(costs, key=lambda function: (-costs[function], function))
 
 

@@ -118,7 +118,7 @@ class Study:
         provider = owner(one.platform)
         if tariff.architecture == "arm64" and not is_arm(one.platform):
             return False
-        return provider is None or provider == tariff.provider or tariff.architecture == "any"
+        return provider is None or provider == tariff.provider
 
 
 @contextmanager

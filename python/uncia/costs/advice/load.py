@@ -31,6 +31,7 @@ BATCH: Final = 10
 BUSY: Final = Fraction(7, 10)
 """How busy an instance that is always on may be on average."""
 
+_LONGEST_WAIT: Final = 60  # s, for so many requests to come together
 _SHARE: Final = Fraction(1, 4)  # of the bill, from which fee and rounding are worth a hint
 _MOST_CONCURRENT: Final = 80  # what Cloud Run allows unless told otherwise
 _CONCURRENT: Final = frozenset({"Google Cloud", "IBM Cloud", "Microsoft Azure"})
@@ -67,6 +68,8 @@ def _batches(found: Study, one: Configuration, tariff: Tariff, price: Price) -> 
     )
     if own.span:
         wait = own.span * BATCH / own.rows / NS_PER_S
+        if wait > _LONGEST_WAIT:
+            return []
         note += f"; {BATCH} requests come within {wait:,.3g} s on average"
     return saved(
         one.function,

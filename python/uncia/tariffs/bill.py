@@ -152,13 +152,17 @@ def bill(
         with connect() as own:
             return bill(table, tariffs, group_by, own, fit=fit)
     from uncia.tariffs.equation import query
-    from uncia.tariffs.rules import PEAK_REASONS, fitted
+    from uncia.tariffs.facts import facts
+    from uncia.tariffs.rules import ALLOCATIONS, PEAK_REASONS, fitted
 
     chosen = catalogue.resolve(tariffs)
     if not chosen:
         raise UnciaError("no tariff was named")
     rows_of, chosen, rules = fitted(backend.table(table), chosen, fit, backend)
-    expression, plans = query(rows_of, chosen, group_by)
+    known = facts(table)
+    if fit == "used-peak":  # its allocations are not those of the files
+        known = {name: fact for name, fact in known.items() if name not in ALLOCATIONS}
+    expression, plans = query(rows_of, chosen, group_by, known)
     rows = backend.collect(expression).to_pylist()
     if not group_by and not rows:
         raise UnciaError("the aggregation returned nothing")

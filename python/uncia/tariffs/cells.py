@@ -16,7 +16,9 @@ from ibis.expr import types as ir
 from uncia.errors import UnciaError
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
+from uncia.tariffs.facts import UNKNOWN, Facts
 from uncia.tariffs.model import Charge, Tariff
+from uncia.tariffs.state import COMMON_CODES, Flag, state_of
 from uncia.units import MICRO_PER_VCPU
 
 MAX_TIME: Final = 366 * 24 * 3600 * 10**9
@@ -28,7 +30,7 @@ MAX_CPU: Final = 1000 * MICRO_PER_VCPU
 MAX_MEMORY: Final = 1 << 42
 """Largest memory that is believed, bytes: 4 TiB. The fit multiplies it by 10^6 within 64 bits."""
 
-_BELIEVED: Final[dict[str, int]] = {
+BELIEVED: Final[dict[str, int]] = {
     "execution": MAX_TIME,
     "initialization": MAX_TIME,
     "allocated_cpu": MAX_CPU,
@@ -72,17 +74,26 @@ _MEASURED: Final[dict[tuple[str, str], str]] = {
 
 
 class Cells:
-    """Collects what the cells must hold: sums over rows, and the gaps that tell cells apart."""
+    """Collects what the cells must hold: sums over rows, and the flags that tell cells apart."""
 
-    def __init__(self, prepared: ir.Table, group_by: Sequence[str]) -> None:
-        self._rows = Columns(prepared)
-        groups = [f"g_{name}" for name in group_by]
-        self._keys = [*groups, "v_allocated_cpu", "v_allocated_memory", "common", "unknown_start"]
-        self._gaps: dict[str, Col] = {}
+    def __init__(
+        self, table: ir.Table, group_by: Sequence[str], facts: Facts | None = None
+    ) -> None:
+        self._table = table
+        self._group_by = tuple(group_by)
+        self._facts = facts or {}
+        self._rows = Columns()
+        self._flags: dict[str, Flag] = {}
+        self._used: set[str] = set()
         self._sums: dict[str, Col] = {}
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a column of the table is known to hold nothing."""
+        return self._facts.get(name, UNKNOWN).empty
 
     def row(self, name: str) -> Col:
         """A column of the rows."""
+        self._used.add(name)
         return self._rows.base(name)
 
     def add(self, label: str, build: Callable[..., Any], *inputs: Col) -> Col:
@@ -95,30 +106,38 @@ class Cells:
         self._sums[name] = column
         return name
 
-    def gap(self, name: str) -> str:
-        """Keep rows apart by whether a column is null; the name of the cells' column."""
-        gap = f"no_{name}"
-        if gap not in self._gaps:
-            self._gaps[gap] = self._rows.add(
-                "is null", lambda value: value.isnull(), self._rows.base(f"v_{name}")
-            )
-        return gap
-
-    def key(self, name: str) -> str:
-        """Keep rows apart by the value of a column."""
-        if name not in self._keys:
-            self._keys.append(name)
+    def flag(self, name: str, flag: Flag) -> str:
+        """Keep rows apart by a flag; the name of the cells' column, a boolean."""
+        self._flags[name] = flag
         return name
 
+    def gap(self, name: str) -> str:
+        """Keep rows apart by whether a column is null; the name of the cells' column."""
+        return self.flag(f"no_{name}", Flag("gap", name))
+
+    def above(self, name: str, bound: int) -> str:
+        """Keep rows apart by whether a column is known and above a bound; likewise."""
+        return self.flag(f"{name}_above_{bound}", Flag("above", name, bound))
+
     def table(self) -> ir.Table:
-        """The cells: keys, gaps, sums, and ``n``, the number of rows."""
-        rows = self._rows.table()
-        gaps = {name: rows[column.name] for name, column in self._gaps.items()}
-        rows = rows.mutate(**gaps) if gaps else rows
-        return rows.aggregate(
+        """The cells: `g_*`, allocation, `common`, flags, sums, and ``n``, the number of rows."""
+        columns = believed(self._table, self._group_by, self._facts)
+        groups = [f"g_{name}" for name in self._group_by]
+        kept = [*groups, "v_allocated_cpu", "v_allocated_memory"]
+        used = [name for name in columns if name in self._used and name not in kept]
+        values = {name: _integers(self._table, name) for name in BELIEVED}
+        values = {name: value for name, value in values.items() if value is not None}
+        state, flags = state_of(self._table, values, columns, self._flags, BELIEVED, self._facts)
+        base = self._table.select(**{name: columns[name] for name in (*kept, *used)}, state=state)
+        rows = self._rows.table(base)
+        cells = rows.aggregate(
             {"n": rows.count().cast("int64")}
             | {name: _sum(rows[column.name]) for name, column in self._sums.items()},
-            by=[*self._keys, *self._gaps],
+            by=[*kept, "state"],
+        )
+        return cells.mutate(
+            common=(cells["state"] % integer(COMMON_CODES)).cast("int16"),
+            **{name: read(cells["state"]) for name, read in flags.items()},
         )
 
 
@@ -133,7 +152,7 @@ class Sums:
 
     billed: tuple[str, ...]
     unrounded: tuple[str, ...]
-    beyond: str | None
+    beyond: tuple[str, ...]
 
 
 def tariff_sums(cells: Cells, tariff: Tariff) -> Sums:
@@ -145,7 +164,8 @@ def tariff_sums(cells: Cells, tariff: Tariff) -> Sums:
         for column in measured_needs(charge):
             cells.gap(column)
         if charge.when != "always":
-            cells.key("preemptible")
+            cells.flag("preemptible", Flag("preemptible"))
+            cells.flag("no_preemptible", Flag("no_preemptible"))
         if charge.basis == "allocated":
             billed.append(cells.sum(time))
             unrounded.append(cells.sum(plain_time))
@@ -159,8 +179,9 @@ def tariff_sums(cells: Cells, tariff: Tariff) -> Sums:
             bounded, plain = time, plain_time  # CPU time is the billable time, rounded already
         billed.append(cells.sum(bounded))
         unrounded.append(cells.sum(plain))
-    beyond = _beyond(cells, tariff)
-    return Sums(tuple(billed), tuple(unrounded), None if beyond is None else cells.sum(beyond))
+    if tariff.time.kind == "turnaround":
+        cells.flag("unknown_start", Flag("unknown_start"))
+    return Sums(tuple(billed), tuple(unrounded), _beyond(cells, tariff))
 
 
 def used_memory(cells: Cells) -> str:
@@ -176,6 +197,8 @@ def _times(cells: Cells, tariff: Tariff) -> tuple[Col, Col]:
     execution = cells.row("v_execution")
     match tariff.time.kind:
         case "execution":
+            plain = execution
+        case "turnaround" if cells.is_empty("initialization"):
             plain = execution
         case "turnaround":
             plain = cells.add(
@@ -212,34 +235,17 @@ def capped(cells: Cells | Columns, amount: Col, charge: Charge) -> Col:
     return cells.add(f"at most {most}", lambda value: at_most(value, most), amount)
 
 
-def _beyond(cells: Cells, tariff: Tariff) -> Col | None:
-    """1 for each row that exceeds what the platform allows; what is null exceeds nothing."""
+def _beyond(cells: Cells, tariff: Tariff) -> tuple[str, ...]:
+    """Flags that each tell that a row exceeds what the platform allows; null exceeds nothing."""
     limits = tariff.limits
     if limits is None:
-        return None
+        return ()
     known = (
-        ("v_execution", limits.execution),
-        ("v_cpu_time", limits.cpu_time),
-        ("v_memory_peak", limits.memory),
+        ("execution", limits.execution),
+        ("cpu_time", limits.cpu_time),
+        ("memory_peak", limits.memory),
     )
-    bounds = [(cells.row(name), bound) for name, bound in known if bound is not None]
-    if not bounds:
-        return None
-    most = [bound for _, bound in bounds]
-    return cells.add(
-        f"beyond {most}",
-        lambda *values: ibis.ifelse(
-            ibis.or_(
-                *(
-                    (value > integer(bound)).fill_null(False)
-                    for value, bound in zip(values, most, strict=True)
-                )
-            ),
-            integer(1),
-            integer(0),
-        ),
-        *(column for column, _ in bounds),
-    )
+    return tuple(cells.above(name, bound) for name, bound in known if bound is not None)
 
 
 def _measured(charge: Charge) -> str:
@@ -263,22 +269,33 @@ def prepare(table: ir.Table, group_by: Sequence[str]) -> ir.Table:
     return table.select(**believed(table, group_by))
 
 
-def believed(table: ir.Table, group_by: Sequence[str] = ()) -> dict[str, Any]:
+def believed(
+    table: ir.Table, group_by: Sequence[str] = (), facts: Facts | None = None
+) -> dict[str, Any]:
     """The columns of `prepare` by name, as expressions over the table.
+
+    Args:
+        table: the rows.
+        group_by: columns to keep, as ``g_<name>``.
+        facts: what is known of the table's columns, so that it need not be asked of each row.
 
     Raises:
         UnciaError: a column is missing or not of whole numbers.
     """
     schema = table.schema()
+    known = facts or {}
     for required in ("execution", *group_by):
         if required not in schema:
             raise UnciaError(f"the table has no column {required}, so it cannot be billed")
     columns: dict[str, Any] = {f"g_{name}": table[name] for name in group_by}
     absurd_row: Any = ibis.literal(False)
-    for name, most in _BELIEVED.items():
-        value = _integers(table, name)
-        if value is None:
+    for name, most in BELIEVED.items():
+        value, fact = _integers(table, name), known.get(name, UNKNOWN)
+        if value is None or fact.empty:
             columns[f"v_{name}"] = ibis.null("int64")
+            continue
+        if fact.within(0, most):
+            columns[f"v_{name}"] = value
             continue
         absurd = ((value < integer(0)) | (value > integer(most))).fill_null(False)
         absurd_row = absurd_row | absurd
@@ -291,7 +308,9 @@ def believed(table: ir.Table, group_by: Sequence[str] = ()) -> dict[str, Any]:
     columns["unknown_start"] = cold & columns["v_initialization"].isnull()
     execution = _integers(table, "execution")
     ran = ibis.literal(False) if execution is None else execution.notnull()
-    outcome = table["outcome"].cast("string") if "outcome" in schema else ibis.literal("ok")
+    outcome: Any = ibis.literal("ok")
+    if "outcome" in schema and not known.get("outcome", UNKNOWN).always("ok"):
+        outcome = table["outcome"].cast("string")
     columns["common"] = ibis.cases(
         (outcome == "throttled", 1),
         (outcome == "preempted", 2),
@@ -301,12 +320,19 @@ def believed(table: ir.Table, group_by: Sequence[str] = ()) -> dict[str, Any]:
         (absurd_row, ABSURD),
         else_=PRICED,
     ).cast("int16")
-    # A platform that reports only the total of CPU time has it in cpu_user.
-    user, system = columns["v_cpu_user"], columns["v_cpu_system"]
-    columns["v_cpu_time"] = ibis.ifelse(
+    columns["v_cpu_time"] = _cpu_time(columns["v_cpu_user"], columns["v_cpu_system"], known)
+    return columns
+
+
+def _cpu_time(user: Any, system: Any, facts: Facts) -> Any:
+    """Their sum; a platform that reports only the total of CPU time has it in one of the two."""
+    if facts.get("cpu_system", UNKNOWN).empty:
+        return user
+    if facts.get("cpu_user", UNKNOWN).empty:
+        return system
+    return ibis.ifelse(
         user.isnull() & system.isnull(), ibis.null("int64"), user.fill_null(0) + system.fill_null(0)
     )
-    return columns
 
 
 def _integers(table: ir.Table, name: str) -> Any:

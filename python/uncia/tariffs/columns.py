@@ -26,7 +26,7 @@ class Col:
 class Columns:
     """Collects columns over a table; `table` then puts them in, a subquery for each level."""
 
-    def __init__(self, base: ir.Table) -> None:
+    def __init__(self, base: ir.Table | None = None) -> None:
         self._base = base
         self._known: dict[tuple[str, tuple[str, ...]], Col] = {}
         self._steps: list[tuple[Col, Callable[..., Any], tuple[Col, ...]]] = []
@@ -52,9 +52,14 @@ class Columns:
             self._steps.append((column, build, inputs))
         return self._known[key]
 
-    def table(self) -> ir.Table:
-        """The table with every column added."""
-        table = self._base
+    def table(self, base: ir.Table | None = None) -> ir.Table:
+        """The table with every column added.
+
+        Args:
+            base: the table, where it was not known before the columns.
+        """
+        table = self._base if base is None else base
+        assert table is not None, "columns are over a table"
         deepest = max((column.level for column, _, _ in self._steps), default=0)
         for level in range(1, deepest + 1):
             table = table.mutate(

@@ -31,12 +31,12 @@ from uncia.tariffs.cells import (
     Sums,
     capped,
     measured_needs,
-    prepare,
     tariff_sums,
     used_memory,
 )
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import at_least, integer, round_up
+from uncia.tariffs.facts import Facts
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Charge, Tariff
 from uncia.tariffs.sizes import Fixed, Observed
@@ -81,7 +81,10 @@ class _Amounts:
 
 
 def query(
-    table: ir.Table, tariffs: Sequence[Tariff], group_by: Sequence[str] = ()
+    table: ir.Table,
+    tariffs: Sequence[Tariff],
+    group_by: Sequence[str] = (),
+    facts: Facts | None = None,
 ) -> tuple[ir.Table, list[Plan]]:
     """The aggregation that bills a table under all tariffs in one scan.
 
@@ -89,6 +92,7 @@ def query(
         table: invocations; integer columns; one that is absent counts as null.
         tariffs: each billed by request.
         group_by: columns whose values get a row each; none: one row.
+        facts: what is known of the table's columns (see `uncia.tariffs.facts`).
 
     Returns:
         The expression, and the meaning of its columns for each tariff. Beside the tariffs' own it
@@ -98,7 +102,7 @@ def query(
     Raises:
         UnciaError: a needed column is missing or not of whole numbers.
     """
-    cells = Cells(prepare(table, group_by), group_by)
+    cells = Cells(table, group_by, facts)
     # Sums are collected from all tariffs before the cells can be made, and read after.
     sums = [tariff_sums(cells, tariff) for tariff in tariffs]
     used = {"cpu": cells.sum(cells.row("v_cpu_time")), "memory": used_memory(cells)}
@@ -173,7 +177,10 @@ def _amounts(
     own = {_FIRST_OWN + place: reason for place, (reason, _) in enumerate(checks)}
     scales = tuple(size.scale if one.basis == "allocated" else 1 for one in tariff.charges)
     plan = Plan(tariff, prefix, COMMON_UNPRICED | own, scales)
-    beyond = None if sums.beyond is None else columns.base(sums.beyond)
+    beyond = None
+    if sums.beyond:
+        flags = [columns.base(name) for name in sums.beyond]
+        beyond = columns.add("any", lambda *values: ibis.or_(*values), *flags)
     return plan, _Amounts(status, tuple(billed), tuple(unrounded), beyond)
 
 
@@ -199,12 +206,13 @@ def _quantity(
     if charge.when == "always":
         return value
 
-    def applies(quantity: Any, preemptible: Any) -> Any:
+    def applies(quantity: Any, preemptible: Any, unknown: Any) -> Any:
         yes = preemptible if charge.when == "preemptible" else ~preemptible
         zero = integer(0).cast("decimal(38, 0)")
-        return ibis.cases((yes, quantity), (~yes, zero), else_=ibis.null("decimal(38, 0)"))
+        return ibis.cases((unknown, ibis.null("decimal(38, 0)")), (yes, quantity), else_=zero)
 
-    return columns.add(f"if {charge.when}", applies, value, columns.base("preemptible"))
+    flags = columns.base("preemptible"), columns.base("no_preemptible")
+    return columns.add(f"if {charge.when}", applies, value, *flags)
 
 
 def _checks(
@@ -223,7 +231,7 @@ def _checks(
         if name in ("allocated_cpu", "allocated_memory"):
             checks.append((f"{name} is null", null(f"v_{name}")))
         elif name == "preemptible":
-            checks.append(("preemptible is null", null("preemptible")))
+            checks.append(("preemptible is null", columns.base("no_preemptible")))
         else:
             said = "cpu_user and cpu_system are null" if name == "cpu_time" else f"{name} is null"
             checks.append((said, columns.base(cells.gap(name))))
@@ -246,7 +254,7 @@ def _metrics(
     for code in plan.reasons:
         metrics[f"{prefix}no_{code}"] = _count(cells, status == code)
     if amounts.beyond is not None:
-        metrics[f"{prefix}beyond"] = _total(cells[amounts.beyond.name], priced)
+        metrics[f"{prefix}beyond"] = _count(cells, priced & cells[amounts.beyond.name])
     for place, quantity in enumerate(billed):
         metrics[f"{prefix}billed_{place}"] = _total(quantity, priced)
         metrics[f"{prefix}known_{place}"] = _count(cells, priced & quantity.notnull())

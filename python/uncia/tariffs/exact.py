@@ -29,11 +29,11 @@ def integer(value: int) -> ir.IntegerScalar:
 
 
 def round_up(value: Any, granularity: int) -> Any:
-    """Equation (1)'s ``ceil(a / g) * g`` of a non-negative integer, as ``a + (g - a % g) % g``."""
+    """Equation (1)'s ``ceil(a / g) * g`` of an integer from 0: ``b - b % g``, b = a + g - 1."""
     if granularity == 1:
         return value
-    step = integer(granularity)
-    return value + (step - value % step) % step
+    raised = value + integer(granularity - 1)
+    return raised - raised % integer(granularity)
 
 
 def at_least(value: Any, bound: int) -> Any:

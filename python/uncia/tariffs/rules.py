@@ -28,6 +28,9 @@ USED_PEAK: Final = (
     " allocated to it), then"
 )
 
+ALLOCATIONS: Final = ("allocated_cpu", "allocated_memory")
+"""The columns that ``used-peak`` replaces."""
+
 PEAK_REASONS: Final = {
     "allocated_cpu is null": "CPU time over execution is not known in any row of the function",
     "allocated_memory is null": "memory_peak and memory_avg are null in every row of the function",

@@ -1,6 +1,6 @@
 """How fast request tables of Huawei's trace of 2025 become Parquet, and in how much memory.
 
-    python benches/bills/import.py [--rows 4000000] [--files 4] [--gzip] [--folder DIR] [-- OPTION...]
+    python benches/bills/import.py [--rows N] [--files 4] [--gzip] [--folder DIR] [-- OPTION...]
 
 Writes synthetic request tables (18 columns, numbers of the trace's form, 1 row in 10,000 broken),
 imports them with `uncia trace import` in a process of its own, and prints rows and bytes a second

@@ -18,11 +18,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import typer
 from typer.testing import CliRunner
-from uncia.cli.trace_synth import register_synth
 
 from uncia import traces
+from uncia.cli import build
 from uncia.errors import UnciaError
 from uncia.traces import synth
 
@@ -324,11 +323,10 @@ def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command("other")(lambda: None)
-    register_synth(app)
+    app = build()
     out = tmp_path / "trace"
-    arguments = ["synth", "Azure-2021", "--rows", "50", "--seed", "2", "--out", str(out), "--json"]
+    arguments = ["trace", "synth", "Azure-2021", "--rows", "50", "--seed", "2"]
+    arguments += ["--out", str(out), "--json"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     (name,) = json.loads(result.output)["files"]

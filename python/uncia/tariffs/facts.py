@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -62,11 +61,9 @@ def facts(source: Source) -> dict[str, Fact]:
     from uncia.backends.paths import files
 
     found = files(source, "invocations")
-    if found.streams or any("://" in path for path in found.parquet):
+    if found.streams or any(part.remote for part in found.parts):
         return {}
-    # Hidden files too: what more files say stays true of fewer.
-    patterns = found.parquet
-    paths = [one for each in patterns for one in glob(each, recursive=True, include_hidden=True)]  # noqa: PTH207
+    paths = [path for part in found.parts for path in part.paths]
     try:
         footers = [pq.read_metadata(path) for path in paths]
     except (OSError, pa.ArrowException):

@@ -111,6 +111,18 @@ def test_a_damaged_file_is_named_when_it_is_opened_or_read(tmp_path: Path) -> No
             backend.collect(backend.table([good, bad]))
 
 
+def test_an_extension_that_cannot_be_had_is_named() -> None:
+    with connect() as backend:
+        connection = backend._connection  # type: ignore[attr-defined]
+        # Nothing installed here, and nothing to fetch it from.
+        connection.raw_sql("SET extension_directory = '/nonexistent'")
+        connection.raw_sql("SET custom_extension_repository = '/nonexistent'")
+        for address in ("s3://bucket/rows.parquet", "s3a://bucket/", "gs://bucket/*.parquet"):
+            with pytest.raises(UnciaError, match="DuckDB's extension httpfs") as caught:
+                backend.table(address)
+            assert "INSTALL httpfs" in str(caught.value)
+
+
 def test_a_cast_that_fails_is_no_sum_beyond_38_digits() -> None:
     with connect() as backend:
         rows = backend.table(pa.table({"a": ["x"]}))

@@ -186,6 +186,20 @@ def test_partitioned_folders_are_read_by_either(spark: Any, duckdb: Any, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["by duckdb", "by spark"]
 
 
+def test_addresses_are_left_to_the_engines(spark: Any, duckdb: Any, tmp_path: Path) -> None:
+    data = pa.table({"function": ["f", "g"], "allocated_memory": [1, 2], "execution": [3, 4]})
+    for writer in (duckdb, spark):
+        folder = f"file://{tmp_path}/{writer.name}"
+        writer.write(writer.table(data), folder, ["allocated_memory"])
+        for reader in (duckdb, spark):
+            alike(reader.collect(reader.table(f"{folder}/").select(data.column_names)), data)
+        assert not writer.has(folder, "invocations")
+    empty = pa.table({"function": [""], "execution": [1]})
+    with pytest.raises(UnciaError, match="function holds an empty text"):
+        spark.write(spark.table(empty), f"file://{tmp_path}/empty", ["function"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["duckdb", "spark"]
+
+
 def test_a_file_appears_only_when_it_is_whole(spark: Any, duckdb: Any, tmp_path: Path) -> None:
     data = pa.table({"execution": [2**62, 2**62], "function": ["f", ""]})
     for engine in (duckdb, spark):

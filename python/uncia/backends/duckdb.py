@@ -14,7 +14,7 @@ from ibis.expr import types as ir
 
 from uncia.backends.options import Options
 from uncia.backends.overflow import beyond
-from uncia.backends.paths import Part, files, holds, is_address
+from uncia.backends.paths import Part, files, holds, is_address, keys_of
 from uncia.backends.together import together, typed_keys, with_types
 from uncia.backends.written import appearing, no_empty_key
 from uncia.errors import UnciaError
@@ -89,7 +89,15 @@ class DuckDB:
             raise UnciaError(f"{said} cannot be read as Parquet: {_first(error)}") from error
         if not part.remote:
             self._read += paths
-        return typed_keys(table, part.keys, name)
+        keys = self._keys(paths[0], table) if part.remote else part.keys
+        return typed_keys(table, keys, name)
+
+    def _keys(self, pattern: str, table: ir.Table) -> list[str]:
+        """The partition columns in the folders of an address."""
+        said = pattern.replace("'", "''")
+        first = self._connection.raw_sql(f"SELECT file FROM glob('{said}') LIMIT 1").fetchall()
+        folders = first[0][0].split("/") if first else []
+        return [key for key in keys_of(folders) if key in table.columns]
 
     def _addresses(self, paths: Sequence[str]) -> list[str]:
         """The addresses as DuckDB wants them, with the extension that reads them at hand."""
@@ -99,6 +107,8 @@ class DuckDB:
         return [path.replace("s3a://", "s3://", 1) for path in named]
 
     def _load_httpfs(self, path: str | Path) -> None:
+        if str(path).startswith("file:"):
+            return
         try:
             self._connection.raw_sql("LOAD httpfs")
         except duckdb.Error:

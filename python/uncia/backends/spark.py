@@ -269,24 +269,27 @@ class Spark:
             frame = frame.observe(seen, *counted)
             if is_address(path):
                 address = str(path).replace("s3://", "s3a://", 1)
+                for column in texts:  # beforehand, as nothing is taken back there
+                    if not frame.filter(f.col(f"`{column}`") == "").isEmpty():
+                        empty_key(column)
                 self._save(frame, address, partition_by)
                 return
             target = Path(path)
-            try:
-                with appearing(target, folder=bool(partition_by)) as partial:
-                    self._save_here(frame, target, partial, partition_by)
-                    answer = seen.get
-                    for column in texts:
-                        if answer[f"empty {column}"]:
-                            empty_key(column)
-                    _check_rows(partial, answer["rows"], target)
-            except KeyboardInterrupt:
-                self.close()  # else tasks go on to write what was just removed
-                raise
+            with appearing(target, folder=bool(partition_by)) as partial:
+                self._save_here(frame, target, partial, partition_by)
+                answer = seen.get
+                for column in texts:
+                    if answer[f"empty {column}"]:
+                        empty_key(column)
+                _check_rows(partial, answer["rows"], target)
 
     def _save(self, frame: Any, target: str, partition_by: Sequence[str]) -> None:
         writer = frame.write.partitionBy(*partition_by) if partition_by else frame.write
-        writer.parquet(target)
+        try:
+            writer.parquet(target)
+        except KeyboardInterrupt:
+            self.close()  # else its tasks go on to write where all is about to be removed
+            raise
 
     def _save_here(
         self, frame: Any, target: Path, partial: Path, partition_by: Sequence[str]

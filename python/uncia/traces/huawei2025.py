@@ -191,7 +191,7 @@ def convert(
             *sources.warnings,
             *regions.warnings(),
             *reader.warnings(),
-            *result.order_warnings(),
+            *result.order_warnings("invocations"),
         ]
         return result.finish(said)
 
@@ -233,6 +233,14 @@ def _platform(path: Path) -> str:
 def _place(batch: pa.Table) -> pa.Array:
     """What invocations are sorted by: their start, or the end where that is not known."""
     return pc.coalesce(batch.column("started"), batch.column("ended"))
+
+
+def _started(batch: pa.Table) -> pa.Array:
+    return batch.column("started")
+
+
+def _span_start(batch: pa.Table) -> pa.Array:
+    return batch.column("start")
 
 
 @dataclass(frozen=True)
@@ -309,7 +317,9 @@ class _Requests:
         issues.note("pod tells no flavour", int((good & pods.without_flavour()).sum()))
         both_ends = ended[1] & execution[1]
         columns = {
-            **_constants(self._regions.platform(block.path), len(good)),
+            "platform": _same(self._regions.platform(block.path), len(good)),
+            "attempt": pa.array(np.ones(len(good), dtype=np.int64)),
+            "outcome": _same("ok", len(good)),
             "function": functions(function, user, pods),
             "invocation": request,
             "request_id": request,
@@ -409,16 +419,9 @@ def _cpu_time(cores: Ints, execution: Ints) -> tuple[Ints, Bools]:
     return used, believed & (used <= MAX_TIME)
 
 
-def _constants(platform: str, rows: int) -> dict[str, pa.Array]:
-    def same(text: str) -> pa.DictionaryArray:
-        codes = pa.array(np.zeros(rows, dtype=np.int32))
-        return pa.DictionaryArray.from_arrays(codes, pa.array([text], pa.utf8()))
-
-    return {
-        "platform": same(platform),
-        "attempt": pa.array(np.ones(rows, dtype=np.int64)),
-        "outcome": same("ok"),
-    }
+def _same(text: str, rows: int) -> pa.DictionaryArray:
+    codes = pa.array(np.zeros(rows, dtype=np.int32))
+    return pa.DictionaryArray.from_arrays(codes, pa.array([text], pa.utf8()))
 
 
 def _cold_starts(
@@ -453,29 +456,24 @@ def _cold_block(
     cells.note(issues, good)
     issues.note("requestID: " + _EMPTY, int((good & ~with_request).sum()))
     issues.note("pod tells no flavour", int((good & pods.without_flavour()).sum()))
-    rows = pa.array(good)
-    count = int(good.sum())
-    instances = pods.instances().cast(pa.utf8())
+    instances = pods.instances()
     columns = {
-        "function": functions(function, user, pods).cast(pa.utf8()),
+        "platform": _same(platform, len(good)),
+        "function": functions(function, user, pods),
         "instance": instances,
         "started": pa.array(started),
         "initialized": optional(started + cost, costed),
+        "start": _same("cold", len(good)),
         "allocated_cpu": pods.each(pods.cpu),
         "allocated_memory": pods.each(pods.memory),
     }
-    result.write(
-        "instances",
-        {
-            "platform": pa.repeat(pa.scalar(platform, pa.utf8()), count),
-            "start": pa.repeat(pa.scalar("cold", pa.utf8()), count),
-            **{name: column.filter(rows) for name, column in columns.items()},
-        },
-    )
+    batch = pa.table(columns).filter(pa.array(good))
+    result.append("instances", batch, _started, sort=False)
     invocation = pc.if_else(pa.array(with_request), request, None)
     _spans(result, invocation, instances, started, phases, good)
-    usable = pa.array(good & with_request & costed)
-    return request.filter(usable), instances.filter(usable), cost[good & with_request & costed]
+    usable = good & with_request & costed
+    kept = pa.array(usable)
+    return request.filter(kept), instances.filter(kept).cast(pa.utf8()), cost[usable]
 
 
 def _spans(
@@ -491,18 +489,17 @@ def _spans(
     for _, there in phases.values():
         known &= there
     rows = pa.array(known)
+    invocation, instance = invocation.filter(rows), instance.filter(rows)
     begin = started[known]
     for name, (costs, _) in phases.items():
         end = begin + costs[known]
-        result.write(
-            "spans",
-            {
-                "invocation": invocation.filter(rows),
-                "instance": instance.filter(rows),
-                "name": pa.repeat(pa.scalar(name, pa.utf8()), len(begin)),
-                "start": pa.array(begin),
-                "end": pa.array(end),
-                "clock": pa.repeat(pa.scalar("platform", pa.utf8()), len(begin)),
-            },
-        )
+        columns = {
+            "invocation": invocation,
+            "instance": instance,
+            "name": _same(name, len(begin)),
+            "start": pa.array(begin),
+            "end": pa.array(end),
+            "clock": _same("platform", len(begin)),
+        }
+        result.append("spans", pa.table(columns), _span_start, sort=False)
         begin = end

@@ -156,18 +156,17 @@ class Output:
         parts[part].write(batch)
         self.rows[table] = self.rows.get(table, 0) + batch.num_rows
 
-    def order_warnings(self) -> list[str]:
-        """Complete what :meth:`append` wrote; which tables are not sorted."""
-        said = []
-        for table, parts in self._parts.items():
-            for part in parts.values():
-                part.close()
-            if not all(part.sorted for part in parts.values()):
-                said.append(
-                    f"the {table} are in the order of the files, not sorted by their start, because"
-                    f" they are more than {SORTED_ROWS:,} or it was asked for; --sorted sorts them"
-                )
-        return said
+    def order_warnings(self, table: str) -> list[str]:
+        """That a table is not sorted; completes what :meth:`append` wrote of it."""
+        parts = self._parts.get(table, {}).values()
+        for part in parts:
+            part.close()
+        if all(part.sorted for part in parts):
+            return []
+        return [
+            f"the {table} are in the order of the files, not sorted by their start, because they"
+            f" are more than {SORTED_ROWS:,} or it was asked for; --sorted sorts them"
+        ]
 
     def _file(self, table: str) -> Path:
         return self._work / f"{table}{_PARQUET}"
@@ -178,7 +177,9 @@ class Output:
         Raises:
             UnciaError: no table has a row, or several should go into one file.
         """
-        self.order_warnings()
+        for parts in self._parts.values():
+            for part in parts.values():
+                part.close()
         self.close()
         tables = [table for table, rows in self.rows.items() if rows]
         if not tables:

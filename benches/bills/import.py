@@ -1,6 +1,7 @@
 """How fast request tables of Huawei's trace of 2025 become Parquet, and in how much memory.
 
-    python benches/bills/import.py [--rows N] [--files 4] [--gzip] [--folder DIR] [-- OPTION...]
+    python benches/bills/import.py [--rows 4000000] [--files 4] [--gzip] [--folder DIR]
+        [-- OPTION...]
 
 Writes synthetic request tables (18 columns, numbers of the trace's form, 1 row in 10,000 broken),
 imports them with `uncia trace import` in a process of its own, and prints rows and bytes a second
@@ -147,9 +148,8 @@ def main() -> None:
         written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
         print(f"rows          {said['read']:,} ({broken:,} rejected)")
         print(f"text          {text / 1e6:,.0f} MB, Parquet {written / 1e6:,.0f} MB")
-        print(
-            f"time          {seconds:.2f} s, of which CPU {usage.ru_utime + usage.ru_stime:.2f} s"
-        )
+        cpu = usage.ru_utime + usage.ru_stime
+        print(f"time          {seconds:.2f} s, CPU {cpu:.2f} s")
         print(f"speed         {given.rows / seconds:,.0f} rows/s, {text / seconds / 1e6:,.0f} MB/s")
         print(f"peak memory   {usage.ru_maxrss / 1024:,.0f} MiB")
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,7 @@ import trace_oracle as oracle
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from uncia.traces import cells, huawei2025, huawei_starts
+from uncia.traces import cells, huawei2025, huawei_pods, huawei_starts
 
 DIGITS = st.text("0123456789", min_size=1, max_size=9)
 FRACTION = st.text("0123456789", max_size=20)
@@ -88,6 +90,30 @@ def test_cpu_time_is_the_exact_product(cores: list[int], time: int) -> None:
         exact = (2 * core * time + 10**9) // (2 * 10**9)
         assert ok == (exact <= huawei2025.MAX_TIME) or exact == huawei2025.MAX_TIME
         assert number == exact or not ok
+
+
+PODS = st.one_of(
+    st.text("p0-", max_size=12),
+    st.builds("{}-{}-{}-{}".format, *[st.sampled_from(["", "p", "300", "0", "-"])] * 4),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(pods=st.lists(PODS, min_size=1, max_size=8))
+@example(pods=["pool22-300-128-1", "a-300-400-128-1-x", "pool-1-2-3-4", "-1-2-3", "p-1-2-"])
+def test_the_flavours_of_pods_are_those_of_the_pattern(pods: list[str]) -> None:
+    found = huawei_pods.Pods.of(pa.array(pods), np.ones(len(pods), dtype=bool))
+    rows = zip(
+        *(found.each(part).to_pylist() for part in (found.pool, found.cpu, found.memory)),
+        strict=True,
+    )
+    for pod, row in zip(pods, rows, strict=True):
+        match = re.fullmatch(r"(.+)-([0-9]{1,15})-([0-9]{1,12})-.+", pod)
+        if match is None or not int(match[2]) or not int(match[3]):
+            assert row == (None, None, None)
+            continue
+        pool = f"{match[1]}-{match[2]}-{match[3]}"
+        assert row == (pool, int(match[2]) * 1000, int(match[3]) << 20)
 
 
 NAMES = st.text("ab0", max_size=9)

@@ -41,7 +41,7 @@ def arrivals(folder: Path) -> dict[tuple[str, int], dict[str, object]]:
     return rows
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(days=st.dictionaries(st.sampled_from([1, 2, 14]), FUNCTIONS, min_size=1, max_size=2))
 def test_azure_counts_are_those_of_plain_python(
     days: dict[int, list[tuple[object, ...]]], tmp_path_factory: pytest.TempPathFactory

@@ -36,12 +36,12 @@ from uncia.cli import build
 from uncia.costs.bins import WIDTH
 from uncia.costs.distributions import inflation_cdf
 from uncia.costs.inflation import COLUMNS, inflation
-from uncia.costs.rows import prepared
+from uncia.costs.rows import counts, prepared
 from uncia.errors import UnciaError
 from uncia.report import page
 from uncia.report.charts import MAX_POINTS
 from uncia.report.cost.inflation import section
-from uncia.tariffs import Tariff, comparable, get
+from uncia.tariffs import FitRule, Tariff, comparable, get, left_out
 from uncia.tariffs.cells import prepare
 
 PAPER = (
@@ -167,17 +167,35 @@ def test_groups_sum_to_the_whole() -> None:
     assert sum(sum(left.values()) for left in parts["left_out"]) == len(ROWS) - whole["rows"]
 
 
-def test_rows_are_those_that_are_compared_everywhere() -> None:
+@pytest.mark.parametrize("fit", ["allocated", "paper"])
+def test_rows_are_those_that_are_compared_everywhere(fit: FitRule) -> None:
+    by_time = [("v_execution", "ascending"), ("v_cpu_time", "ascending")]
     with connect() as backend:
-        rows = backend.table(table(ROWS))
-        for fit in ("allocated", "paper"):
-            apart = backend.collect(prepared(rows, fit)).sort_by(  # type: ignore[arg-type]
-                [("v_execution", "ascending"), ("v_cpu_time", "ascending")]
-            )
-            both = backend.collect(prepare(comparable(rows, fit), ()))
-            assert apart.equals(
-                both.sort_by([("v_execution", "ascending"), ("v_cpu_time", "ascending")])
-            )
+        rows = backend.table(table([*ROWS, request(cpu_user=-5, cpu_system=9)]))
+        apart = backend.collect(prepared(rows, fit)).sort_by(by_time)
+        both = backend.collect(prepare(comparable(rows, fit), ())).sort_by(by_time)
+        assert apart.equals(both)
+        gone = backend.collect(left_out(rows, fit)).to_pylist()
+        assert counts(rows, fit, (), backend) == {(): {one["reason"]: one["rows"] for one in gone}}
+
+
+def test_the_peak_of_a_function_is_fitted() -> None:
+    rows = [
+        request(function="f", cpu_user=3 * MS, memory_avg=90 * MB),
+        request(function="f", cpu_user=MS, memory_avg=10 * MB, memory_peak=120 * MB),
+        request(function="f", cpu_user=None, memory_peak=127 * MB),
+        request(function="g", allocated_cpu=None, memory_avg=200 * MB),
+    ]
+    row = by_tariff(inflation(table(rows), ["sim"], fit="used-peak"))["sim"]
+    assert row["fit"].startswith("used-peak")
+    assert row["rows"] == 3
+    assert row["left_out"] == {"CPU time is null": 1}
+    # f used up to 0.3 vCPU and 120 MB, g 0.2 vCPU and 200 MB, for 10 ms each
+    assert row["billable_vcpu_ns"] == Decimal("0.8") * 10 * MS
+    assert row["billable_byte_ns"] == (120 + 120 + 200) * MB * 10 * MS
+    curves = inflation_cdf(table(rows), ["sim"], fit="used-peak")
+    own = curves[(curves["tariff"] == "sim") & (curves["resource"] == "vcpu")]
+    assert list(own["value"]) == pytest.approx([0.002, 0.003])
 
 
 UNITS = {"vcpu": MICRO * S, "memory": GB * S}

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from uncia.costs import bins
-from uncia.costs.rows import prepared
+from uncia.costs.rows import applied, prepared
 from uncia.costs.sizes import Size, bounded, fitted
-from uncia.tariffs import Tariff, comparable, rules
+from uncia.tariffs import Tariff
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import at_least, at_most, round_up
 from uncia.tariffs.model import BillableTime, Charge
@@ -88,10 +88,7 @@ def inflation_cdf(
         with connect() as own:
             return inflation_cdf(source, tariffs, fit=fit, backend=own)
     chosen = resolve(tariffs)
-    table = backend.table(source)
-    if fit == "used-peak":  # the peaks of a function are those of its comparable rows
-        table = comparable(table, fit)
-    table, chosen, _ = rules.fitted(table, chosen, fit, backend)
+    table, chosen, _ = applied(backend.table(source), chosen, fit, backend)
     rows = prepared(table, fit)
     curves: dict[tuple[str, str], bins.Curve] = {}
     for tariff, resource, values, counts in _all(rows, chosen, backend):

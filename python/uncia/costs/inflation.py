@@ -82,14 +82,20 @@ def inflation(
 
         with connect() as own:
             return inflation(source, tariffs, fit=fit, group_by=group_by, cdf=cdf, backend=own)
-    from uncia.costs.rows import counts
-    from uncia.tariffs import bill, comparable
+    from uncia.costs.rows import applied, counts, measured
+    from uncia.tariffs import bill
+    from uncia.tariffs.rules import PEAK_REASONS
 
     chosen = resolve(tariffs)
     table = backend.table(source)
     left = counts(table, fit, group_by, backend)
-    lines = bill(comparable(table, fit), chosen, group_by, backend, fit=fit)
-    entries = [_entry(line, left.get(tuple(line.group.values()), {})) for line in lines]
+    rows, sized, words = applied(table, chosen, fit, backend)
+    rule = dict(zip((tariff.id for tariff in sized), words, strict=True))
+    renamed = PEAK_REASONS if fit == "used-peak" else {}
+    entries = [
+        _entry(line, rule[line.tariff], left.get(tuple(line.group.values()), {}), renamed)
+        for line in bill(measured(rows, fit), sized, group_by, backend)
+    ]
     frame = pd.DataFrame(entries, columns=[COLUMNS[0], *group_by, *COLUMNS[1:]], dtype=object)
     if cdf:
         from uncia.costs.distributions import inflation_cdf
@@ -115,16 +121,22 @@ def resolve(tariffs: Tariffs | None) -> list[Tariff]:
     return catalogue.resolve(tariffs)
 
 
-def _entry(line: Line, left: Mapping[str, int]) -> dict[str, Any]:
-    out = dict(left)
-    for reasons in (line.not_billable, line.unpriced):
-        for reason, count in reasons.items():
-            out[reason] = out.get(reason, 0) + count
+def _entry(
+    line: Line, rule: str, left: Mapping[str, int], renamed: Mapping[str, str]
+) -> dict[str, Any]:
+    from uncia.tariffs.cells import COMMON_UNPRICED
+
+    common = set(COMMON_UNPRICED.values())  # those are in `left` already
+    own = {
+        renamed.get(reason, reason): count
+        for reason, count in line.unpriced.items()
+        if reason not in common
+    }
     ratios = {"vcpu": line.inflation_vcpu, "memory": line.inflation_memory}
     return {
         "tariff": line.tariff,
         **line.group,
-        "fit": line.fit,
+        "fit": rule,
         "rows": line.rows,
         **{name: None if value is None else float(value) for name, value in ratios.items()},
         "billable_vcpu_ns": vcpu_ns(line.billable_micro_vcpu_ns),
@@ -134,7 +146,7 @@ def _entry(line: Line, left: Mapping[str, int]) -> dict[str, Any]:
         "fee_usd": line.fee_usd,
         "rounding_usd": line.rounding_usd,
         "cost_usd": line.cost_usd,
-        "left_out": out,
+        "left_out": dict(left) | own,
         "beyond_limits": line.beyond_limits,
     }
 

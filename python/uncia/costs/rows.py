@@ -1,13 +1,22 @@
-"""Which rows an analysis leaves out, and how many."""
+"""Which rows an analysis is over, how many it leaves out and why, and their tariffs' sizes.
+
+The meaning is that of `uncia.tariffs.comparable` and `uncia.tariffs.left_out`. Here it is told from
+the columns that `uncia.tariffs.cells.prepare` has judged already, each value once: over hundreds of
+millions of rows, judging is what takes the time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from uncia.tariffs import comparable, left_out
-from uncia.tariffs.cells import prepare
-from uncia.tariffs.compare import stays
+import ibis
+
+from uncia.tariffs import Tariff, rules
+from uncia.tariffs.cells import ABSURD, NO_EXECUTION, NOT_BILLABLE, PRICED, believed, prepare
+from uncia.tariffs.compare import REASONS, check
+from uncia.tariffs.exact import integer
+from uncia.tariffs.published import MAX_MEMORY, mean_ratio, published
 
 if TYPE_CHECKING:
     from ibis.expr import types as ir
@@ -29,7 +38,7 @@ NOTHING_MEASURED: Final = (
 def counts(
     table: ir.Table, fit: FitRule, by: Sequence[str], backend: Backend
 ) -> Mapping[Group, Mapping[str, int]]:
-    """How many rows `uncia.tariffs.comparable` leaves out, by reason.
+    """How many rows are left out, by reason: those of `uncia.tariffs.left_out`.
 
     Args:
         table: invocations.
@@ -41,21 +50,70 @@ def counts(
         Group to reason to count; without `by` there is one group, ``()``.
 
     Raises:
-        UnciaError: a column is missing or not of whole numbers.
+        UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    if not by:
-        rows = backend.collect(left_out(table, fit)).to_pylist()
-        return {(): {row["reason"]: int(row["rows"]) for row in rows}}
-    every = _by_group(table, by, backend)
-    kept = _by_group(comparable(table, fit), by, backend)
-    gone = {group: count - kept.get(group, 0) for group, count in every.items()}
-    return {group: {NOT_COMPARABLE: count} for group, count in gone.items() if count}
+    rows = prepare(table, by)
+    coded = rows.select(code=_reason(rows, fit), **{name: rows[f"g_{name}"] for name in by})
+    gone = coded.filter(coded["code"] >= 0)
+    groups = [gone[name].cast("string").name(name) for name in by]
+    asked = gone.aggregate(n=gone.count().cast("int64"), by=[*groups, "code"])
+    found: dict[Group, dict[str, int]] = {}
+    for row in sorted(backend.collect(asked).to_pylist(), key=lambda row: int(row["code"])):
+        reason = NOT_COMPARABLE if by else REASONS[row["code"]]
+        own = found.setdefault(tuple(row[name] for name in by), {})
+        own[reason] = own.get(reason, 0) + int(row["n"])
+    return found
 
 
-def _by_group(table: ir.Table, by: Sequence[str], backend: Backend) -> dict[Group, int]:
-    groups = [table[name].cast("string").name(name) for name in by]
-    found = backend.collect(table.aggregate(n=table.count().cast("int64"), by=groups))
-    return {tuple(row[name] for name in by): int(row["n"]) for row in found.to_pylist()}
+def prepared(table: ir.Table, fit: FitRule) -> ir.Table:
+    """The comparable rows as `uncia.tariffs.cells.prepare` has them.
+
+    Raises:
+        UnciaError: there is no such fit, or a column is missing or not of whole numbers.
+    """
+    rows = prepare(table, ())
+    return rows.filter(_reason(rows, fit) == -1)
+
+
+def measured(table: ir.Table, fit: FitRule) -> ir.Table:
+    """The rows whose use is known; of these a bill prices exactly the comparable ones.
+
+    What is left of the others (not billable, without execution, absurd) no tariff prices.
+
+    Raises:
+        UnciaError: there is no such fit, or a column is missing or not of whole numbers.
+    """
+    check(fit)
+    values = believed(table)
+    kept = ((values["v_cpu_user"] > 0) | (values["v_cpu_system"] > 0)).fill_null(False)
+    kept = kept & values["v_memory_avg"].notnull()
+    if fit == "paper":
+        size = values["v_allocated_memory"]
+        kept = kept & values["v_allocated_cpu"].notnull()
+        kept = kept & (size <= integer(MAX_MEMORY)).fill_null(False)
+    return table.filter(kept)
+
+
+def applied(
+    table: ir.Table, tariffs: Sequence[Tariff], fit: FitRule, backend: Backend
+) -> tuple[ir.Table, list[Tariff], list[str]]:
+    """A table and tariffs as a fit would have them, and each rule in words.
+
+    As `uncia.tariffs.rules.fitted`, over the comparable rows: the peaks of a function and the
+    publication's mean ratio are theirs. Then allocations are billed as they stand.
+
+    Raises:
+        UnciaError: there is no such fit, or a column is missing or not of whole numbers.
+    """
+    if fit != "paper":
+        base = measured(table, fit) if fit == "used-peak" else table
+        return rules.fitted(base, tariffs, fit, backend)
+    rows = prepared(table, fit)
+    pairs = rows.select(cpu=rows["v_allocated_cpu"], memory=rows["v_allocated_memory"]).distinct()
+    seen = [(int(one["cpu"]), int(one["memory"])) for one in backend.collect(pairs).to_pylist()]
+    ratio = mean_ratio(seen)
+    found = [published(tariff, ratio) for tariff in tariffs]
+    return table, [tariff for tariff, _ in found], [words for _, words in found]
 
 
 def said(reasons: Mapping[str, int]) -> str:
@@ -65,13 +123,24 @@ def said(reasons: Mapping[str, int]) -> str:
     )
 
 
-def prepared(table: ir.Table, fit: FitRule) -> ir.Table:
-    """The comparable rows as `uncia.tariffs.cells.prepare` has them, in one pass over the columns.
-
-    The same rows as ``prepare(comparable(table, fit))``, which would judge each value twice.
-
-    Raises:
-        UnciaError: a column is missing or not of whole numbers.
-    """
-    rows = prepare(table, ())
-    return rows.filter(stays(rows, fit))
+def _reason(rows: ir.Table, fit: FitRule) -> Any:
+    """The position in `REASONS` of the first that holds; -1 for a row that stays."""
+    check(fit)
+    common, cpu = rows["common"], rows["v_cpu_time"]
+    holds = [
+        common.isin(list(NOT_BILLABLE)),
+        common == NO_EXECUTION,
+        common == ABSURD,
+        cpu.isnull(),
+        cpu == integer(0),
+        rows["v_memory_avg"].isnull(),
+    ]
+    if fit == "paper":
+        size = rows["v_allocated_memory"]
+        holds += [rows["v_allocated_cpu"].isnull() | size.isnull(), size > integer(MAX_MEMORY)]
+    good = (common == PRICED) & (cpu > 0) & rows["v_memory_avg"].notnull()
+    reasons = ((one, code) for code, one in enumerate(holds))
+    # Most rows stay, so that is what is asked first where two columns tell it.
+    if fit != "paper":
+        return ibis.cases((good, -1), *reasons, else_=-1).cast("int16")
+    return ibis.cases(*reasons, else_=-1).cast("int16")

@@ -39,6 +39,7 @@ RESOURCES: Final = {"cpu": "vcpu", "memory": "memory"}
 _UNITS: Final = {"cpu": float(MICRO_PER_VCPU * NS_PER_S), "memory": float(GIB * NS_PER_S)}
 _FLAVOUR: Final = ("v_allocated_cpu", "v_allocated_memory")
 _TURNAROUND: Final = "turnaround"
+_ELSEWHERE: Final = {("cpu", "reserved"), ("cpu", "borrowed")}  # neither a size nor a use
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,9 @@ def _all(rows: ir.Table, tariffs: Sequence[Tariff], backend: Backend) -> _Found:
         for resource in RESOURCES:
             charges = [one for one in tariff.charges if one.resource == resource]
             if len(charges) != 1 or charges[0].when != "always" or charges[0].is_credit:
-                continue  # several charges together have no curve here
+                continue  # several charges together have no curve
+            if (resource, charges[0].basis) in _ELSEWHERE:
+                continue
             if charges[0].basis == "allocated":
                 by_size.append((tariff, resource, charges[0]))
             else:
@@ -234,21 +237,28 @@ _Amount = Callable[[Columns], Col]
 def _directly(
     table: ir.Table, wanted: Sequence[tuple[str, str, _Amount]], backend: Backend
 ) -> _Found:
-    """Amounts of use, each binned by itself; the same amount once for all that bill it."""
+    """Amounts of use, binned; the same amount once for all that bill it."""
     rows = Columns(table)
     columns = [amount(rows) for _, _, amount in wanted]
     full = rows.table()
+    of_cpu = [resource == "cpu" for _, resource, _ in wanted]
+    # CPU billed by use follows from the CPU time alone and rises with it, so that the bins of all
+    # such amounts together are hardly more than those of one: one pass does for them.
+    together = [column.name for column, cpu in zip(columns, of_cpu, strict=True) if cpu]
+    alone = [column.name for column, cpu in zip(columns, of_cpu, strict=True) if not cpu]
     found: dict[str, tuple[bins.Floats, bins.Counts]] = {}
-    for column in columns:
-        if column.name in found:
-            continue
-        known = full.filter(full[column.name].notnull())
-        value = known[column.name]
+    for names in (list(dict.fromkeys(together)), *([name] for name in dict.fromkeys(alone))):
         answer = backend.collect(
-            bins.histogram(known, {"bin": bins.log_bin(value)}, {"largest": value})
+            bins.histogram(
+                full,
+                {f"bin_{name}": bins.log_bin(full[name]) for name in names},
+                {f"most_{name}": full[name] for name in names},
+            )
         )
-        largest = answer["largest"].to_numpy().astype(np.float64)
-        found[column.name] = largest, answer["n"].to_numpy()
+        for name in names:
+            known = answer.filter(answer[f"bin_{name}"].is_valid())
+            largest = known[f"most_{name}"].to_numpy().astype(np.float64)
+            found[name] = largest, known["n"].to_numpy()
     for (name, resource, _), column in zip(wanted, columns, strict=True):
         yield name, resource, *found[column.name]
 
@@ -268,9 +278,7 @@ def _measured(tariff: Tariff, charge: Charge) -> _Amount:
         time = _billable(rows, tariff)
         if tariff.time.kind == "cpu":
             return rows.add("as micro-vCPU", _micro, time)
-        names = {"reserved": "v_reserved_cpu", "borrowed": "v_borrowed_cpu_time"}
-        used = "v_cpu_time" if charge.resource == "cpu" else "v_memory_avg"
-        amount = rows.base(names.get(charge.basis, used))
+        amount = rows.base("v_cpu_time" if charge.resource == "cpu" else "v_memory_avg")
         limits = (
             (charge.limit("granularity"), round_up, "round up to"),
             (charge.limit("minimum"), at_least, "at least"),

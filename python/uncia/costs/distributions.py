@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from uncia.costs import bins
-from uncia.costs.rows import applied, prepared
+from uncia.costs.rows import applied, known, prepared
 from uncia.costs.sizes import Size, bounded, fitted
 from uncia.tariffs import Tariff
 from uncia.tariffs.columns import Col, Columns
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from uncia.backends import Backend, Source
     from uncia.costs.inflation import Tariffs
     from uncia.tariffs import FitRule
+    from uncia.tariffs.facts import Facts
 
 USED: Final = "used"
 """The name of the curves of what was used, among those of the tariffs."""
@@ -79,8 +80,6 @@ def inflation_cdf(
     Raises:
         UnciaError: a table or tariff cannot be read, or a tariff bills by instance.
     """
-    import pandas as pd
-
     from uncia.costs.inflation import resolve
 
     if backend is None:
@@ -88,9 +87,26 @@ def inflation_cdf(
 
         with connect() as own:
             return inflation_cdf(source, tariffs, fit=fit, backend=own)
-    chosen = resolve(tariffs)
-    table, chosen, _ = applied(backend.table(source), chosen, fit, backend)
-    rows = prepared(table, fit)
+    of = known(source, fit)
+    table, chosen, _ = applied(backend.table(source), resolve(tariffs), fit, backend, of)
+    return curves_of(table, chosen, fit, of, backend)
+
+
+def curves_of(
+    table: ir.Table, chosen: Sequence[Tariff], fit: FitRule, of: Facts, backend: Backend
+) -> pd.DataFrame:
+    """As `inflation_cdf`, of a table and tariffs to which the fit is applied already.
+
+    Args:
+        table: invocations.
+        chosen: the tariffs.
+        fit: chooses the rows.
+        of: what is known of the columns.
+        backend: where it is computed.
+    """
+    import pandas as pd
+
+    rows = prepared(table, fit, of)
     curves: dict[tuple[str, str], bins.Curve] = {}
     for tariff, resource, values, counts in _all(rows, chosen, backend):
         curves[tariff, resource] = bins.cumulative(values / _UNITS[resource], counts)

@@ -82,25 +82,26 @@ def inflation(
 
         with connect() as own:
             return inflation(source, tariffs, fit=fit, group_by=group_by, cdf=cdf, backend=own)
-    from uncia.costs.rows import applied, counts, measured
+    from uncia.costs.rows import applied, counts, known, measured
     from uncia.tariffs import bill
     from uncia.tariffs.rules import PEAK_REASONS
 
     chosen = resolve(tariffs)
     table = backend.table(source)
-    left = counts(table, fit, group_by, backend)
-    rows, sized, words = applied(table, chosen, fit, backend)
+    of = known(source, fit)
+    left = counts(table, fit, group_by, backend, of)
+    rows, sized, words = applied(table, chosen, fit, backend, of)
     rule = dict(zip((tariff.id for tariff in sized), words, strict=True))
     renamed = PEAK_REASONS if fit == "used-peak" else {}
     entries = [
         _entry(line, rule[line.tariff], left.get(tuple(line.group.values()), {}), renamed)
-        for line in bill(measured(rows, fit), sized, group_by, backend)
+        for line in bill(measured(rows, fit, of), sized, group_by, backend)
     ]
     frame = pd.DataFrame(entries, columns=[COLUMNS[0], *group_by, *COLUMNS[1:]], dtype=object)
     if cdf:
-        from uncia.costs.distributions import inflation_cdf
+        from uncia.costs.distributions import curves_of
 
-        curves = inflation_cdf(table, chosen, fit=fit, backend=backend)
+        curves = curves_of(rows, sized, fit, of, backend)
         frame["cdf"] = pd.Series([_points(curves, name) for name in frame["tariff"]], dtype=object)
     return frame
 

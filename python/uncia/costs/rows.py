@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import ibis
 
 from uncia.tariffs import Tariff, rules
-from uncia.tariffs.cells import ABSURD, NO_EXECUTION, NOT_BILLABLE, PRICED, believed, prepare
+from uncia.tariffs.cells import ABSURD, NO_EXECUTION, NOT_BILLABLE, PRICED, believed
 from uncia.tariffs.compare import REASONS, check
 from uncia.tariffs.exact import integer
+from uncia.tariffs.facts import Facts, facts
 from uncia.tariffs.published import MAX_MEMORY, mean_ratio, published
 
 if TYPE_CHECKING:
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend
+    from uncia.backends import Backend, Source
     from uncia.tariffs import FitRule
 
 Group: TypeAlias = tuple[str | None, ...]
@@ -35,8 +36,14 @@ NOTHING_MEASURED: Final = (
 )
 
 
+def known(source: Source, fit: FitRule) -> Facts:
+    """What the files of a source say of its columns, after a fit has replaced some of them."""
+    replaced = rules.ALLOCATIONS if fit == "used-peak" else ()
+    return {name: fact for name, fact in facts(source).items() if name not in replaced}
+
+
 def counts(
-    table: ir.Table, fit: FitRule, by: Sequence[str], backend: Backend
+    table: ir.Table, fit: FitRule, by: Sequence[str], backend: Backend, of: Facts | None = None
 ) -> Mapping[Group, Mapping[str, int]]:
     """How many rows are left out, by reason: those of `uncia.tariffs.left_out`.
 
@@ -45,6 +52,7 @@ def counts(
         fit: chooses the rows.
         by: columns whose values are told apart; then there is one reason, `NOT_COMPARABLE`.
         backend: where it is computed.
+        of: what is known of the columns; see `known`.
 
     Returns:
         Group to reason to count; without `by` there is one group, ``()``.
@@ -52,7 +60,7 @@ def counts(
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    rows = prepare(table, by)
+    rows = table.select(**believed(table, by, of))
     coded = rows.select(code=_reason(rows, fit), **{name: rows[f"g_{name}"] for name in by})
     gone = coded.filter(coded["code"] >= 0)
     groups = [gone[name].cast("string").name(name) for name in by]
@@ -65,26 +73,36 @@ def counts(
     return found
 
 
-def prepared(table: ir.Table, fit: FitRule) -> ir.Table:
+def prepared(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
     """The comparable rows as `uncia.tariffs.cells.prepare` has them.
+
+    Args:
+        table: invocations.
+        fit: chooses the rows.
+        of: what is known of the columns; see `known`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    rows = prepare(table, ())
+    rows = table.select(**believed(table, (), of))
     return rows.filter(_reason(rows, fit) == -1)
 
 
-def measured(table: ir.Table, fit: FitRule) -> ir.Table:
+def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
     """The rows whose use is known; of these a bill prices exactly the comparable ones.
 
     What is left of the others (not billable, without execution, absurd) no tariff prices.
+
+    Args:
+        table: invocations.
+        fit: chooses the rows.
+        of: what is known of the columns; see `known`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
     check(fit)
-    values = believed(table)
+    values = believed(table, (), of)
     kept = ((values["v_cpu_user"] > 0) | (values["v_cpu_system"] > 0)).fill_null(False)
     kept = kept & values["v_memory_avg"].notnull()
     if fit == "paper":
@@ -95,7 +113,11 @@ def measured(table: ir.Table, fit: FitRule) -> ir.Table:
 
 
 def applied(
-    table: ir.Table, tariffs: Sequence[Tariff], fit: FitRule, backend: Backend
+    table: ir.Table,
+    tariffs: Sequence[Tariff],
+    fit: FitRule,
+    backend: Backend,
+    of: Facts | None = None,
 ) -> tuple[ir.Table, list[Tariff], list[str]]:
     """A table and tariffs as a fit would have them, and each rule in words.
 
@@ -108,7 +130,7 @@ def applied(
     if fit != "paper":
         base = measured(table, fit) if fit == "used-peak" else table
         return rules.fitted(base, tariffs, fit, backend)
-    rows = prepared(table, fit)
+    rows = prepared(table, fit, of)
     pairs = rows.select(cpu=rows["v_allocated_cpu"], memory=rows["v_allocated_memory"]).distinct()
     seen = [(int(one["cpu"]), int(one["memory"])) for one in backend.collect(pairs).to_pylist()]
     ratio = mean_ratio(seen)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from uncia.costs import bins
 from uncia.costs.ranks import Binned, Spearman, spearman
-from uncia.costs.rows import counts, prepared
+from uncia.costs.rows import counts, known, prepared
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ def measure(
         with connect() as own:
             return measure(source, fit=fit, backend=own)
     table = backend.table(source)
-    left = dict(counts(table, fit, (), backend).get((), {}))
-    joint = backend.collect(_joint(_ratios(prepared(table, fit))))
+    of = known(source, fit)
+    left = dict(counts(table, fit, (), backend, of).get((), {}))
+    joint = backend.collect(_joint(_ratios(prepared(table, fit, of))))
     return _assemble(joint, left)
 
 

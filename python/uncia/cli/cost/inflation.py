@@ -66,12 +66,11 @@ def register(app: typer.Typer) -> None:
         source, rule, chosen = one_or_many(table), fit_rule(fit), tariff or None
         curves: pd.DataFrame | None = None
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
-            rows = backend.table(source)
             frame = compute(
-                rows, chosen, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
+                source, chosen, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
             )
             if report is not None and not groups:
-                curves = inflation_cdf(rows, chosen, fit=rule, backend=backend)
+                curves = inflation_cdf(source, chosen, fit=rule, backend=backend)
         if report is not None:
             from uncia.report.cost.inflation import section
 

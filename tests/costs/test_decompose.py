@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import ibis
 import pyarrow.parquet as pq
 import pytest
 from cost_rows import GB, MB, MS, S, row, table
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from uncia.cli import build
 from uncia.costs.amounts import usd_parts
 from uncia.costs.decompose import PARTS, Decomposition, decompositions, frame
+from uncia.costs.quantities import Collector, observing
 from uncia.tariffs import FitRule, Tariff, bill, billable, get
 
 few = settings(max_examples=2, deadline=None)
@@ -265,3 +267,16 @@ def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> N
     assert shown.exit_code == 0, shown.output
     assert "USD a million" in shown.output
     assert "spfu: 1 of 3 rows are in the bill" in shown.output
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "pyspark"])
+def test_the_cells_are_free_of_floating_point(dialect: str) -> None:
+    schema = table([]).schema
+    data = ibis.table(ibis.Schema.from_pyarrow(schema), name="rows")
+    collector = Collector(observing(data), ["function"])
+    for place, tariff in enumerate([*map(get, billable()), npfu(), hard()]):
+        collector.tariff(tariff, f"t{place}_")
+    sql = str(ibis.to_sql(collector.cells(), dialect=dialect)).upper()
+    assert "DECIMAL(38, 0)" in sql
+    for word in ("DOUBLE", "FLOAT", "REAL", "FLOOR", "CEIL", "ROUND("):
+        assert word not in sql, word

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -88,7 +89,7 @@ class Study:
     notes: list[str] = field(default_factory=list)
     instances: dict[tuple[str, Size], Size | None] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def by_function(self) -> dict[str, list[Configuration]]:
         """The configurations of each function."""
         functions: dict[str, list[Configuration]] = defaultdict(list)
@@ -96,10 +97,16 @@ class Study:
             functions[one.function].append(one)
         return dict(functions)
 
+    @cached_property
+    def _present(self) -> dict[str, Configuration]:
+        return {
+            function: max(own, key=lambda one: (self.found[one].rows, one))
+            for function, own in self.by_function.items()
+        }
+
     def present(self, function: str) -> Configuration:
         """What the function runs at now: the configuration of most of its rows."""
-        own = self.by_function[function]
-        return max(own, key=lambda one: (self.found[one].rows, one))
+        return self._present[function]
 
     def tariff_in_use(self, one: Configuration) -> str | None:
         """The id of the tariff that a configuration is billed by now; None if that is unknown."""

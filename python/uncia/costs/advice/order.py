@@ -2,14 +2,12 @@
 
 Sorting half a billion values to read off three of them would be waste. Two aggregations do instead:
 the first counts values in bins of whole numbers, at most 1/128 of the value wide; it tells in which
-bin a rank lies, and the second counts the single values of these bins. Only counts are brought
-back.
+bin a rank lies, and the second counts the single values of these bins. Only the values that were
+asked for are brought back.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -58,39 +56,41 @@ def order_statistics(
     Returns:
         Configuration -> rank -> value.
     """
+    found: dict[Configuration, dict[int, int]] = {one: {} for one in ranks}
+    pairs = [(one, rank) for one, own in ranks.items() for rank in dict.fromkeys(own)]
+    if not pairs:
+        return found
+    wanted = ibis.memtable(
+        key_table([one for one, _ in pairs], rank=pa.array([rank for _, rank in pairs], pa.int64()))
+    )
     values = rows.filter(rows[column].notnull()).select(*KEYS, value=rows[column])
     values = values.mutate(bin=bin_of(values["value"]))
-    counted = backend.collect(values.aggregate(n=values.count(), by=[*KEYS, "bin"]))
-    bins: dict[Configuration, list[tuple[int, int]]] = defaultdict(list)
-    for row in counted.to_pylist():
-        bins[configuration(row)].append((int(row["bin"]), int(row["n"])))
-    wanted: list[tuple[Configuration, int]] = []
-    offsets: dict[tuple[Configuration, int], int] = {}
-    for one, own in ranks.items():
-        held = sorted(bins[one])
-        ends = list(itertools.accumulate(n for _, n in held))
-        for (low, n), end in zip(held, ends, strict=True):
-            if any(end - n < rank <= end for rank in own):
-                wanted.append((one, low))
-                offsets[one, low] = end - n
-    if not wanted:
-        return {one: {} for one in ranks}
-    places = ibis.memtable(
-        key_table([one for one, _ in wanted], bin=pa.array([low for _, low in wanted], pa.int64()))
-    )
-    held_values = values.inner_join(places, [*KEYS, "bin"])
-    single = backend.collect(
-        held_values.aggregate(n=held_values.count(), by=[*KEYS, "bin", "value"])
-    )
-    inside: dict[tuple[Configuration, int], list[tuple[int, int]]] = defaultdict(list)
-    for row in single.to_pylist():
-        inside[configuration(row), int(row["bin"])].append((int(row["value"]), int(row["n"])))
-    found: dict[Configuration, dict[int, int]] = {one: {} for one in ranks}
-    for (one, low), counts in inside.items():
-        before = offsets[one, low]
-        for value, n in sorted(counts):
-            for rank in ranks[one]:
-                if before < rank <= before + n:
-                    found[one][rank] = value
-            before += n
+    place = [*KEYS, "bin"]
+    bins = _up_to(values.aggregate(n=_count(values), by=place), KEYS, "bin")
+    held = bins.inner_join(wanted, list(KEYS))
+    held = held.filter(_holds(held)).mutate(before=held["up_to"] - held["n"])
+    places = held.select(*place, "before").distinct()
+    inside = values.inner_join(places, place)
+    single = inside.aggregate(n=_count(inside), before=inside["before"].max(), by=[*place, "value"])
+    single = _up_to(single, place, "value")
+    single = single.mutate(up_to=single["up_to"] + single["before"])
+    answer = single.inner_join(held.select(*place, "rank"), place)
+    answer = answer.filter(_holds(answer)).select(*KEYS, "rank", "value")
+    for row in backend.collect(answer).to_pylist():
+        found[configuration(row)][int(row["rank"])] = int(row["value"])
     return found
+
+
+def _count(table: ir.Table) -> Any:
+    return table.count().cast("int64")
+
+
+def _up_to(counts: ir.Table, group: Sequence[str], order: str) -> ir.Table:
+    """Counts with ``up_to``: how many there are up to each, in an order within groups."""
+    window = ibis.window(group_by=list(group), order_by=order, rows=(None, 0))
+    return counts.mutate(up_to=counts["n"].sum().over(window).cast("int64"))
+
+
+def _holds(table: ir.Table) -> Any:
+    """Whether a rank lies among the ``n`` that end at ``up_to``."""
+    return (table["rank"] <= table["up_to"]) & (table["rank"] > table["up_to"] - table["n"])

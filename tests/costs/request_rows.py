@@ -101,7 +101,7 @@ def is_comparable(row: dict[str, Any], *, paper: bool = False) -> bool:
     ran = row["outcome"] != "throttled" and row["execution"] is not None and row["execution"] >= 0
     known = bool(row["cpu_user"]) and row["memory_avg"] is not None
     if not paper:
-        return ran and known
+        return ran and known and row["allocated_memory"] is not None
     sized = row["allocated_cpu"] is not None and row["allocated_memory"] is not None
     return ran and known and sized and row["allocated_memory"] <= 10_240 * MB
 

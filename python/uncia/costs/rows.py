@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import ibis
 
 from uncia.tariffs import Tariff, rules
-from uncia.tariffs.cells import ABSURD, NO_EXECUTION, NOT_BILLABLE, PRICED, believed
-from uncia.tariffs.compare import REASONS, check
+from uncia.tariffs.cells import PRICED, believed
+from uncia.tariffs.compare import REASONS, check, holds
 from uncia.tariffs.exact import integer
 from uncia.tariffs.facts import Facts, facts
 from uncia.tariffs.published import MAX_MEMORY, mean_ratio, published
@@ -105,8 +105,10 @@ def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table
     values = believed(table, (), of)
     kept = ((values["v_cpu_user"] > 0) | (values["v_cpu_system"] > 0)).fill_null(False)
     kept = kept & values["v_memory_avg"].notnull()
+    size = values["v_allocated_memory"]
+    if fit == "allocated":
+        kept = kept & size.notnull()
     if fit == "paper":
-        size = values["v_allocated_memory"]
         kept = kept & values["v_allocated_cpu"].notnull()
         kept = kept & (size <= integer(MAX_MEMORY)).fill_null(False)
     return table.filter(kept)
@@ -147,22 +149,11 @@ def said(reasons: Mapping[str, int]) -> str:
 
 def _reason(rows: ir.Table, fit: FitRule) -> Any:
     """The position in `REASONS` of the first that holds; -1 for a row that stays."""
-    check(fit)
-    common, cpu = rows["common"], rows["v_cpu_time"]
-    holds = [
-        common.isin(list(NOT_BILLABLE)),
-        common == NO_EXECUTION,
-        common == ABSURD,
-        cpu.isnull(),
-        cpu == integer(0),
-        rows["v_memory_avg"].isnull(),
-    ]
+    reasons = [(one, code) for code, one in enumerate(holds(rows, fit))]
     if fit == "paper":
-        size = rows["v_allocated_memory"]
-        holds += [rows["v_allocated_cpu"].isnull() | size.isnull(), size > integer(MAX_MEMORY)]
-    good = (common == PRICED) & (cpu > 0) & rows["v_memory_avg"].notnull()
-    reasons = ((one, code) for code, one in enumerate(holds))
-    # Most rows stay, so that is what is asked first where two columns tell it.
-    if fit != "paper":
-        return ibis.cases((good, -1), *reasons, else_=-1).cast("int16")
-    return ibis.cases(*reasons, else_=-1).cast("int16")
+        return ibis.cases(*reasons, else_=-1).cast("int16")
+    good = (rows["common"] == PRICED) & (rows["v_cpu_time"] > 0) & rows["v_memory_avg"].notnull()
+    if fit == "allocated":
+        good = good & rows["v_allocated_memory"].notnull()
+    # Most rows stay, so that is what is asked first where a few columns tell it.
+    return ibis.cases((good, -1), *reasons, else_=-1).cast("int16")

@@ -81,21 +81,25 @@ def stays(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
     Raises:
         UnciaError: there is no such fit.
     """
-    return ~ibis.or_(*(one.fill_null(False) for one in _holds(columns, fit)))
+    return ~ibis.or_(*(one.fill_null(False) for one in holds(columns, fit)))
 
 
 def _reason(table: ir.Table, fit: str) -> Any:
     """The position in `REASONS` of the first that holds; -1 for a row that stays."""
-    holds = _holds(believed(table), fit)
-    return ibis.cases(*((one, code) for code, one in enumerate(holds)), else_=-1).cast("int16")
+    found = enumerate(holds(believed(table), fit))
+    return ibis.cases(*((one, code) for code, one in found), else_=-1).cast("int16")
 
 
-def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
-    """Whether each of `REASONS` holds, in their order."""
+def holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
+    """Whether each of `REASONS` holds, in their order, of columns named as `stays` has them.
+
+    Raises:
+        UnciaError: there is no such fit.
+    """
     check(fit)
     common, cpu, memory = columns["common"], columns["v_cpu_time"], columns["v_memory_avg"]
     size = columns["v_allocated_memory"]
-    holds = [
+    found = [
         common.isin(list(NOT_BILLABLE)),
         common == NO_EXECUTION,
         common == ABSURD,
@@ -104,10 +108,10 @@ def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
         memory.isnull(),
     ]
     if fit == "allocated":
-        holds.append(size.isnull())
+        found.append(size.isnull())
     if fit == "paper":
-        holds += [
+        found += [
             columns["v_allocated_cpu"].isnull() | size.isnull(),
             size > integer(published.MAX_MEMORY),
         ]
-    return holds
+    return found

@@ -32,8 +32,7 @@ import pyarrow.compute as pc
 from uncia.errors import UnciaError
 from uncia.traces import aws_events, log_files, log_values
 from uncia.traces.aws_events import Event
-from uncia.traces.base import Imported, Issues, plural
-from uncia.traces.files import Kind
+from uncia.traces.base import Imported, Issues, expand, plural
 from uncia.traces.output import Names, Output, Stage, output
 from uncia.units import MIB, MICRO_PER_VCPU
 
@@ -43,7 +42,6 @@ DESCRIPTION: Final = (
     " `aws logs` prints them, exported to S3, from Logs Insights or a subscription; your own data."
 )
 TABLES: Final = ("invocations",)
-FILES: Final[tuple[Kind, ...]] = ()
 SUFFIXES: Final = log_files.SUFFIXES
 
 _FULL_VCPU: Final = 1769 * MIB
@@ -156,22 +154,22 @@ def detect(paths: Iterable[Path]) -> bool:
     return all(aws_events.recognises(log_files.beginning(path)) for path in paths)
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = False) -> Imported:
     """Write the invocations that a log tells of, sorted by ``started``.
 
     Args:
         paths: files, plain or compressed with gzip, bzip2 or xz, or folders of them.
         out: a folder, or a file ``*.parquet``.
-        strict: whether a line of Lambda's that cannot be read is an error; otherwise it is left
-            out and counted.
+        strict: whether a line of Lambda's that cannot be read is an error; otherwise it is kept
+            aside and counted.
 
     Raises:
         UnciaError: a file is no such log, cut off or damaged, a line is bad, or nothing can be
             written.
     """
-    files = log_files.expand(paths, SUFFIXES)
+    files = expand(paths, SUFFIXES)
     issues = Issues(strict)
-    with output(Path(out), TABLES) as result:
+    with output(Path(out), TABLES, issues) as result:
         reader = _Reader(result.stage("events", _STAGE))
         for path in files:
             reader.read(path, issues)
@@ -182,9 +180,9 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
             )
         said = reader.warnings(result)
         for batch in result.query(_TABLE):
+            issues.take(batch.num_rows)
             result.write("invocations", reader.columns(batch))
-        tables = result.commit()
-    return Imported(result.rows, tables, said + issues.warnings(), issues.skipped)
+        return result.finish(said)
 
 
 @dataclass

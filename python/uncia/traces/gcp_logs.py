@@ -34,8 +34,7 @@ import pyarrow.compute as pc
 from uncia.errors import UnciaError
 from uncia.traces import gcp_entries, log_files
 from uncia.traces.aws_report import Unreadable
-from uncia.traces.base import Imported, Issues, Problem, plural
-from uncia.traces.files import Kind
+from uncia.traces.base import Imported, Issues, Problem, expand, plural
 from uncia.traces.gcp_entries import Entry, Size
 from uncia.traces.json_lines import Broken, Text, opened, records
 from uncia.traces.output import Names, Output, Stage, output
@@ -46,7 +45,6 @@ DESCRIPTION: Final = (
     " of a sink, with the descriptions of services for their allocations; your own data."
 )
 TABLES: Final = ("invocations",)
-FILES: Final[tuple[Kind, ...]] = ()
 SUFFIXES: Final = tuple(
     suffix for suffix in log_files.SUFFIXES if suffix not in (".csv", ".txt", ".log")
 )
@@ -118,23 +116,23 @@ def _recognises(start: str) -> bool:
     return log_files.is_json(start) and any(hint in start for hint in _HINTS)
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = False) -> Imported:
     """Write the requests that a log tells of, sorted by ``started``.
 
     Args:
         paths: files, plain or compressed with gzip, bzip2 or xz, or folders of them; descriptions
             of services and revisions may be among them.
         out: a folder, or a file ``*.parquet``.
-        strict: whether an entry of a request that cannot be read is an error; otherwise it is left
-            out and counted.
+        strict: whether an entry of a request that cannot be read is an error; otherwise it is kept
+            aside and counted.
 
     Raises:
         UnciaError: a file is no such log, cut off or damaged, an entry is bad, or nothing can be
             written.
     """
-    files = log_files.expand(paths, SUFFIXES)
+    files = expand(paths, SUFFIXES)
     issues = Issues(strict)
-    with output(Path(out), TABLES) as result:
+    with output(Path(out), TABLES, issues) as result:
         reader = _Reader(result.stage("entries", _STAGE), issues)
         for path in files:
             reader.read(path)
@@ -147,10 +145,9 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
             )
         said = reader.warnings(result)
         for batch in result.query(_TABLE):
+            issues.take(batch.num_rows)
             result.write("invocations", reader.columns(batch))
-        tables = result.commit()
-    said += reader.allocations()
-    return Imported(result.rows, tables, said + issues.warnings(), issues.skipped)
+        return result.finish([*said, *reader.allocations()])
 
 
 @dataclass

@@ -35,8 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from uncia.errors import UnciaError
-from uncia.traces import cells, frames, ibm_lists, json_lines, log_files, log_values, unpickle
-from uncia.traces.base import Imported, Issues, Problem
+from uncia.traces import cells, frames, ibm_lists, json_lines, log_values, unpickle
+from uncia.traces.base import Imported, Issues, Problem, expand
 from uncia.traces.files import Kind
 from uncia.traces.output import BATCH_ROWS, Names, Stage, output
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_MS, NS_PER_S
@@ -89,7 +89,7 @@ def detect(paths: Iterable[Path]) -> bool:
     return all(_is_pickle(path) for path in paths)
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = False) -> Imported:
     """Write the requests as an invocation table, sorted by ``started``.
 
     ``invocation`` is the request's number in the trace, from 1, in the order of files and lists.
@@ -98,17 +98,17 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
         paths: weekly files, and the configurations if wanted, plain or compressed with gzip, bzip2,
             xz or zip, or folders of them.
         out: a folder, or a file ``*.parquet``.
-        strict: whether a bad request is an error; otherwise it is left out and counted.
+        strict: whether a bad request is an error; otherwise it is kept aside and counted.
 
     Raises:
         UnciaError: a file is not of this trace, cut off, damaged or names what no file of data
             does; a request is bad; or nothing can be written.
     """
-    files = log_files.expand(paths, SUFFIXES)
+    files = expand(paths, SUFFIXES)
     # What a file is, its end says; configurations are read first where their name tells them.
     files.sort(key=lambda path: "config" not in path.name.lower())
     issues = Issues(strict)
-    with output(Path(out), TABLES) as result:
+    with output(Path(out), TABLES, issues) as result:
         reader = _Reader(result.stage("invocations", _STAGE), issues)
         for path in files:
             reader.read(path)
@@ -119,8 +119,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
             )
         for batch in result.query(_SORTED):
             result.write("invocations", reader.columns(batch))
-        tables = result.commit()
-    return Imported(result.rows, tables, reader.warnings() + issues.warnings(), issues.skipped)
+        return result.finish(reader.warnings())
 
 
 @contextmanager
@@ -337,6 +336,7 @@ class _Reader:
                 "shared": shared,
             }
         )
+        self.issues.take(len(started))
         self._requests += stop - start
 
     def _wait(

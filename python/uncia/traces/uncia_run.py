@@ -22,7 +22,6 @@ from uncia import record
 from uncia.errors import UnciaError
 from uncia.record.schema import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
 from uncia.traces.base import Imported, Issues, Problem
-from uncia.traces.files import Kind
 from uncia.traces.output import BATCH_ROWS, Output, output
 
 NAME: Final = "uncia"
@@ -31,7 +30,6 @@ DESCRIPTION: Final = (
     " into one table of each kind; your own data."
 )
 TABLES: Final = ("invocations", "instances", "spans", "machine")
-FILES: Final[tuple[Kind, ...]] = ()
 _STREAM: Final = ".arrows"
 _PARQUET: Final = ".parquet"
 SUFFIXES: Final = (_PARQUET, _STREAM)
@@ -79,13 +77,13 @@ def detect(paths: Iterable[Path]) -> bool:
     return all(_is_table(path) and _source(path) is not None for path in paths)
 
 
-def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True) -> Imported:
+def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = False) -> Imported:
     """Merge tables into one of each kind, with Unix times.
 
     Args:
         paths: run folders, folders of them, Parquet files, Arrow IPC streams.
         out: a folder, or a file ``*.parquet`` if there are invocations only.
-        strict: whether a row that cannot be is an error; otherwise it is left out and counted.
+        strict: whether a row that cannot be is an error; otherwise it is kept aside and counted.
 
     Raises:
         UnciaError: a file is no table of Uncia's or damaged, a row is bad, or nothing can be
@@ -105,15 +103,14 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = True
     tables = [name for name in TABLES if any(source.table == name for source in sources)]
     if "invocations" not in tables:
         raise UnciaError("no table of invocations is among the files")
-    with output(Path(out), tables) as result:
+    with output(Path(out), tables, issues) as result:
         for name in tables:
             merger = _Merger(name, result, issues, warnings)
             for source in sources:
                 if source.table == name:
                     merger.add(source)
             merger.flush()
-        placed = result.commit()
-    return Imported(result.rows, placed, warnings + issues.warnings(), issues.skipped)
+        return result.finish(warnings)
 
 
 class _Merger:
@@ -151,6 +148,7 @@ class _Merger:
                 ) from error
             self._waiting.append(data)
             self._rows += data.num_rows
+            self._issues.take(data.num_rows)
             if self._rows >= BATCH_ROWS:
                 self.flush()
 

@@ -123,16 +123,16 @@ class _Reader:
                 if found.text and plain and not found.text.lstrip().startswith("{"):
                     yield from self._line(found.text, found.line)
                 else:
-                    self._issues.add(self._problem(found.line, "", found.text, "JSON"))
+                    self._bad(found.line, "", found.text, "JSON", found.text)
                 continue
             value = found.value
             if isinstance(value, list):
                 value = _fields(value)
             if not isinstance(value, dict):
                 shown = json.dumps(value, default=str)
-                self._issues.add(self._problem(found.line, "", shown, _NO_RECORD))
+                self._bad(found.line, "", shown, _NO_RECORD, shown)
                 continue
-            yield from self._told(partial(self._record, value, found.around), found.line)
+            yield from self._told(partial(self._record, value, found.around), found.line, value)
 
     def table(self, text: Text) -> Iterator[Event]:
         """A CSV file with a header; cells may hold line breaks."""
@@ -143,10 +143,10 @@ class _Reader:
         for row in rows:
             if row and len(row) != len(names):
                 expected = f"a row of {len(names)} cells"
-                self._issues.add(self._problem(line, "", ",".join(row), expected))
+                self._bad(line, "", ",".join(row), expected, ",".join(row))
             elif row:
                 record = dict(zip(names, row, strict=True))
-                yield from self._told(partial(self._record, record, {}), line)
+                yield from self._told(partial(self._record, record, {}), line, ",".join(row))
             line = rows.line_num + 1
 
     def lines(self, text: Text) -> Iterator[Event]:
@@ -172,13 +172,14 @@ class _Reader:
                 return None
             return Event(found, found.function, stream, _known(found.time, time), None)
 
-        yield from self._told(told, number)
+        yield from self._told(told, number, line)
 
-    def _told(self, tell: Callable[[], Event | None], line: int) -> Iterator[Event]:
+    def _told(self, tell: Callable[[], Event | None], line: int, row: Any) -> Iterator[Event]:
         try:
             event = tell()
         except Unreadable as bad:
-            self._issues.add(self._problem(line, bad.column, bad.text, bad.expected))
+            text = row if isinstance(row, str) else json.dumps(row, default=str)
+            self._bad(line, bad.column, bad.text, bad.expected, text)
             return
         if event is not None:
             yield event
@@ -217,8 +218,8 @@ class _Reader:
         match = _STREAM_FOLDER.fullmatch(self._path.parent.name)
         return "/".join(match.groups()) if match else None
 
-    def _problem(self, line: int, column: str, text: str, expected: str) -> Problem:
-        return Problem(self._path, line, column, text, expected)
+    def _bad(self, line: int, column: str, text: str, expected: str, row: str) -> None:
+        self._issues.add(Problem(self._path, line, column, text, expected, row=row))
 
 
 def _fields(row: list[Any]) -> Any:

@@ -23,6 +23,7 @@ are their limits; a revision's own come before those of its service. ``shared`` 
 container serves one request at a time, else null.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,7 +181,7 @@ class _Reader:
                     self.issues.add(Problem(path, found.line, "", found.text, "JSON"))
                     continue
                 if not isinstance(found.value, dict):
-                    text = str(found.value)
+                    text = json.dumps(found.value, default=str)
                     self.issues.add(Problem(path, found.line, "", text, "an entry of a log"))
                     continue
                 for size in gcp_entries.sizes(found.value):
@@ -188,7 +189,10 @@ class _Reader:
                 try:
                     entry = gcp_entries.entry(found.value)
                 except Unreadable as bad:
-                    self.issues.add(Problem(path, found.line, bad.column, bad.text, bad.expected))
+                    row = json.dumps(found.value, default=str)
+                    self.issues.add(
+                        Problem(path, found.line, bad.column, bad.text, bad.expected, row=row)
+                    )
                     continue
                 if entry is not None:
                     self._rows.append(self._row(entry))

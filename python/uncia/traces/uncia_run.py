@@ -6,6 +6,7 @@ different runs can be compared. All else stays as it was, in the order of the fi
 a crash cut off counts up to its last whole batch.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,8 +196,10 @@ class _Merger:
             for wrong, expected in _checks(self._table, column, values):
                 for row in np.flatnonzero(wrong & ~bad):
                     text = str(values[int(row)].as_py())
+                    line = before + int(row) + 1
+                    whole = json.dumps(data.slice(int(row), 1).to_pylist()[0], default=str)
                     problems.append(
-                        Problem(source.path, before + int(row) + 1, column.name, text, expected)
+                        Problem(source.path, line, column.name, text, expected, row=whole)
                     )
                 bad |= wrong
         for problem in sorted(problems, key=lambda problem: problem.line):

@@ -87,7 +87,7 @@ def test_the_parts_sum_to_the_bill(some: list[dict[str, Any]]) -> None:
     assert len(lines) == len(found)
     for line, one in zip(lines, found, strict=True):
         assert (one.tariff, one.group, one.rows) == (line.tariff, line.group, line.rows)
-        assert one.total_rows == line.total_rows
+        assert one.left_out == {**line.not_billable, **line.unpriced}
         assert one.total == (line.exact_cost or 0), one.tariff
         rounded = one.parts["rounding"] + one.parts["minimum"]
         if not any(charge.maximum for charge in _tariff(line.tariff).charges):
@@ -114,6 +114,7 @@ def test_the_parts_sum_to_the_bill_of_every_fit(fit: FitRule) -> None:
         )
         for number in range(24)
     ]
+    some += [row(function=None, cpu_user=None, cpu_system=None, allocated_cpu=None)]
     for line, one in zip(
         bill(table(some), chosen, fit=fit),
         decompositions(table(some), chosen, fit=fit),
@@ -121,6 +122,7 @@ def test_the_parts_sum_to_the_bill_of_every_fit(fit: FitRule) -> None:
     ):
         assert (one.tariff, one.rows, one.fit) == (line.tariff, line.rows, line.fit)
         assert one.total == line.exact_cost
+        assert one.left_out == {**line.not_billable, **line.unpriced}
         # The time in which a row was busy is that of the allocation it had, whatever the fit.
         assert (one.parts["idle"] > 0) == (one.tariff != "azure-consumption")
 
@@ -266,7 +268,9 @@ def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> N
     shown = CliRunner().invoke(build(), arguments)
     assert shown.exit_code == 0, shown.output
     assert "USD a million" in shown.output
-    assert "spfu: 1 of 3 rows are in the bill" in shown.output
+    said = " ".join(shown.output.split())
+    assert "Not in the bill of aws-lambda-x86: 1 rows (throttled)." in said
+    assert "1 rows (memory_avg is null)" in said
 
 
 @pytest.mark.parametrize("dialect", ["duckdb", "pyspark"])

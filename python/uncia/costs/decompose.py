@@ -75,7 +75,7 @@ class Decomposition:
         group: values of the grouping columns.
         fit: how rows got their sizes, in words.
         rows: rows that were priced, as in `uncia.tariffs.bill`.
-        total_rows: all rows of the group.
+        left_out: rows that are not in the bill, by reason.
         parts: dollars by name of the part (`PARTS`), exactly.
     """
 
@@ -83,8 +83,13 @@ class Decomposition:
     group: Mapping[str, str | None]
     fit: str
     rows: int
-    total_rows: int
+    left_out: Mapping[str, int]
     parts: Mapping[str, Fraction]
+
+    @property
+    def total_rows(self) -> int:
+        """All rows of the group."""
+        return self.rows + sum(self.left_out.values())
 
     @property
     def total(self) -> Fraction:
@@ -111,9 +116,10 @@ def decompose(
 
     Returns:
         A row for each tariff and group: ``tariff``, the grouping columns, ``fit``, ``total_rows``,
-        ``rows`` (priced), ``<part>_usd`` for each of `PARTS` and their sum ``cost_usd`` (Decimal,
-        18 decimals; the parts sum to it exactly, see `uncia.costs.amounts.usd_parts`), and
-        ``<part>_share`` of the cost (float). Amounts are None where no row was priced.
+        ``rows`` (priced), ``left_out`` (the others by reason, as `uncia.tariffs.bill` counts
+        them), ``<part>_usd`` for each of `PARTS` and their sum ``cost_usd`` (Decimal, 18 decimals;
+        the parts sum to it exactly, see `uncia.costs.amounts.usd_parts`), and ``<part>_share`` of
+        the cost (float). Amounts are None where no row was priced.
 
     Raises:
         UnciaError: a table or tariff cannot be read, or a column is missing or not exact.
@@ -133,7 +139,7 @@ def frame(found: Sequence[Decomposition], group_by: Sequence[str] = ()) -> pd.Da
 def columns(group_by: Sequence[str] = ()) -> list[str]:
     """The columns of `decompose`."""
     return [
-        *("tariff", *group_by, "fit", "total_rows", "rows"),
+        *("tariff", *group_by, "fit", "total_rows", "rows", "left_out"),
         *(f"{part}_usd" for part in PARTS),
         "cost_usd",
         *(f"{part}_share" for part in PARTS),
@@ -158,8 +164,9 @@ def decompositions(
 
         with connect() as own:
             return decompositions(source, tariffs, group_by, fit=fit, backend=own)
-    from uncia.tariffs.rules import fitted
+    from uncia.tariffs.rules import PEAK_REASONS, fitted
 
+    words = PEAK_REASONS if fit == "used-peak" else {}
     table = observing(backend.table(source))
     table, chosen, rules = fitted(table, catalogue.resolve(tariffs), fit, backend)
     collector = Collector(table, group_by)
@@ -172,7 +179,7 @@ def decompositions(
         groups.setdefault((), [])
     ordered = sorted(groups, key=lambda key: [(value is None, str(value)) for value in key])
     return [
-        _of(sums, rule, collector, dict(zip(group_by, key, strict=True)), groups[key])
+        _of(sums, rule, words, collector, dict(zip(group_by, key, strict=True)), groups[key])
         for sums, rule in zip(asked, rules, strict=True)
         for key in ordered
     ]
@@ -181,11 +188,20 @@ def decompositions(
 def _of(
     sums: TariffSums,
     rule: str,
+    words: Mapping[str, str],
     collector: Collector,
     group: Mapping[str, str | None],
     cells: Sequence[Mapping[str, Any]],
 ) -> Decomposition:
-    priced = [cell for cell in cells if sums.prices(cell)]
+    priced: list[Mapping[str, Any]] = []
+    left_out: dict[str, int] = {}
+    for cell in cells:
+        reason = sums.why_not(cell)
+        if reason is None:
+            priced.append(cell)
+        else:
+            reason = words.get(reason, reason)
+            left_out[reason] = left_out.get(reason, 0) + cell["n"]
     rows = sum(cell["n"] for cell in priced)
     parts = dict.fromkeys(PARTS, Fraction(0))
     for charge in sums.charges:
@@ -198,8 +214,7 @@ def _of(
         for part, quantity in found.items():
             parts[part] += price * quantity
     parts["fee"] += Fraction(sums.tariff.fee.price or 0) * rows
-    total_rows = sum(cell["n"] for cell in cells)
-    return Decomposition(sums.tariff.id, group, rule, rows, total_rows, parts)
+    return Decomposition(sums.tariff.id, group, rule, rows, left_out, parts)
 
 
 def _applies(sums: ChargeSums, cell: Mapping[str, Any]) -> bool:
@@ -303,6 +318,7 @@ def _record(one: Decomposition, group_by: Sequence[str]) -> dict[str, Any]:
         "fit": one.fit,
         "total_rows": one.total_rows,
         "rows": one.rows,
+        "left_out": dict(one.left_out),
     }
     if one.rows:
         parts, total = usd_parts(one.parts)

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import ibis
 from ibis.expr import types as ir
 
-from uncia.tariffs.cells import PRICED, prepare
+from uncia.tariffs.cells import COMMON_UNPRICED, NOT_BILLABLE, PRICED, prepare
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
 from uncia.tariffs.fit import Fit, fit
@@ -37,6 +37,7 @@ _MEASURED: Final[Mapping[tuple[str, str], str]] = {
     ("memory", "used"): "memory_avg",
     ("memory", "lent"): "lent_memory_avg",
 }
+_SAID: Final = {"cpu_time": "cpu_user and cpu_system"}
 _OBSERVED: Final = "observed_allocated_cpu"
 _ALWAYS_ASKED: Final = ("cpu_time", "memory_avg")
 
@@ -72,24 +73,30 @@ class TariffSums:
     tariff: Tariff
     charges: tuple[ChargeSums, ...]
 
-    def prices(self, cell: Mapping[str, Any]) -> bool:
-        """Whether the tariff can price the rows of a cell, as `uncia.tariffs.bill` decides it."""
+    def why_not(self, cell: Mapping[str, Any]) -> str | None:
+        """Why the rows of a cell are not in the bill, as `uncia.tariffs.bill` says; None: they are.
+
+        The reasons are tried in its order.
+        """
         if cell["common"] != PRICED:
-            return False
+            return (NOT_BILLABLE | COMMON_UNPRICED)[cell["common"]]
         if self.tariff.time.kind == "turnaround" and cell["unknown_start"]:
-            return False
-        fitted = not isinstance(self.tariff.sizes, Fixed | Observed)
+            return "initialization of a cold start is null"
         for sums in self.charges:
             charge = sums.charge
-            if any(cell[f"v_{name}"] is None for name in sums.needs):
-                return False
-            if charge.when != "always" and cell["preemptible"] is None:
-                return False
+            for name in sums.needs:
+                if cell[f"v_{name}"] is None:
+                    return f"{name} is null"
             if charge.basis != "allocated" and cell[f"no_{measured(charge)}"]:
-                return False
-            if fitted and sums.size is not None and cell[sums.size] is None:
-                return False
-        return True
+                name = measured(charge)
+                return f"{_SAID[name]} are null" if name in _SAID else f"{name} is null"
+            if charge.when != "always" and cell["preemptible"] is None:
+                return "preemptible is null"
+        if isinstance(self.tariff.sizes, Fixed | Observed):
+            return None
+        fitted = [sums.size for sums in self.charges if sums.size is not None]
+        uncovered = any(cell[size] is None for size in fitted)
+        return "larger than every size of the tariff" if uncovered else None
 
 
 def measured(charge: Charge) -> str:

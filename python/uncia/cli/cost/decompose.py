@@ -121,13 +121,19 @@ def per_million(frame: pd.DataFrame, group_by: list[str]) -> pd.DataFrame:
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
-    """Which bills leave rows out."""
-    found: dict[tuple[int, int], list[str]] = {}
+    """Which bills leave rows out, and why."""
+    found: dict[str, dict[str, int]] = {}
     for _, row in frame.iterrows():
-        if row["rows"] < row["total_rows"]:
-            found.setdefault((row["rows"], row["total_rows"]), []).append(row["tariff"])
+        reasons = found.setdefault(row["tariff"], {})
+        for reason, count in row["left_out"].items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    alike: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for tariff, reasons in found.items():
+        if reasons:
+            alike.setdefault(tuple(reasons.items()), []).append(tariff)
     return [
-        f"{', '.join(dict.fromkeys(tariffs))}: {rows:,} of {total:,} rows are in the bill; uncia"
-        " bill says why the others are not."
-        for (rows, total), tariffs in found.items()
+        f"Not in the bill of {', '.join(tariffs)}: "
+        + ", ".join(f"{count:,} rows ({reason})" for reason, count in reasons)
+        + "."
+        for reasons, tariffs in alike.items()
     ]

@@ -20,6 +20,7 @@ from uncia.cli.cost.options import (
     one_or_many,
     write_report,
 )
+from uncia.units import NS_PER_H
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,13 +59,15 @@ def register(app: typer.Typer) -> None:
 
             title = "What the instances cost"
             write_report(report, title, "Instances, paid for their life.", [section(frame)], table)
+        shown = frame.rename(columns={"billed_ns": "hours"})
+        shown["hours"] = [None if ns is None else ns / NS_PER_H for ns in shown["hours"]]
         emit(
-            frame,
+            frame if as_json else shown,
             as_json=as_json,
             columns={
                 "tariff": "tariff",
                 "priced": "instances",
-                "billed_ns": "billed ns",
+                "hours": "hours billed",
                 "rounding_usd": "rounding, USD",
                 "cost_usd": "USD",
                 "usd_per_instance_hour": "USD an hour",

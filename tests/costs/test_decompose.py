@@ -269,8 +269,8 @@ def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> N
     assert shown.exit_code == 0, shown.output
     assert "USD a million" in shown.output
     said = " ".join(shown.output.split())
-    assert "Not in the bill of aws-lambda-x86: 1 rows (throttled)." in said
-    assert "1 rows (memory_avg is null)" in said
+    assert "Not in the bill of aws-lambda-x86: 1 row (throttled)." in said
+    assert "1 row (memory_avg is null)" in said
 
 
 @pytest.mark.parametrize("dialect", ["duckdb", "pyspark"])

@@ -228,7 +228,7 @@ def test_the_commands_print_json_pages_and_tables(tmp_path: Path) -> None:
     assert found["azure-premium"]["cost_usd"] is None
     assert "no public price" in page.read_text(encoding="utf-8")
     shown = CliRunner().invoke(build(), command)
-    assert "1 instances still lived" in shown.output
+    assert "Still alive: 1;" in shown.output
     assert "azure-premium: no public price is known" in shown.output
     command = ["cost", "break-even", str(folder), "-t", "aws-lambda-x86", "-t", "gcp-run-instance"]
     done = CliRunner().invoke(build(), [*command, "--json", "--report", str(page)])

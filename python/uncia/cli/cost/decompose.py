@@ -133,7 +133,9 @@ def notes(frame: pd.DataFrame) -> list[str]:
             alike.setdefault(tuple(reasons.items()), []).append(tariff)
     return [
         f"Not in the bill of {', '.join(tariffs)}: "
-        + ", ".join(f"{count:,} rows ({reason})" for reason, count in reasons)
+        + ", ".join(
+            f"{count:,} row{'' if count == 1 else 's'} ({reason})" for reason, count in reasons
+        )
         + "."
         for reasons, tariffs in alike.items()
     ]

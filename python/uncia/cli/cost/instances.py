@@ -145,7 +145,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
         if row["note"] is not None:
             said.append(f"{row['tariff']}: {row['note']}.")
         for reason, count in row["unpriced"].items():
-            said.append(f"{row['tariff']}: not priced, {count:,} instances ({reason}).")
+            said.append(f"{row['tariff']}: not priced: {count:,} ({reason}).")
         if row["beyond_size"]:
             said.append(
                 f"{row['tariff']}: {row['beyond_size']:,} of the instances priced are larger than"
@@ -154,8 +154,8 @@ def notes(frame: pd.DataFrame) -> list[str]:
     running = max(frame["running"], default=0)
     if running:
         said.append(
-            f"{running:,} instances still lived; they are billed until the last time that the"
-            " tables of their run know."
+            f"Still alive: {running:,}; billed until the last time that the tables of their run"
+            " know."
         )
     return said
 

@@ -30,6 +30,9 @@ MAX_CPU: Final = 1000 * MICRO_PER_VCPU
 MAX_MEMORY: Final = 1 << 42
 """Largest memory that is believed, bytes: 4 TiB. The fit multiplies it by 10^6 within 64 bits."""
 
+SUM_LIMIT: Final = 10**18
+"""Values of a sum over rows stay below it, in 64 bits; what may not is summed in 128."""
+
 BELIEVED: Final[dict[str, int]] = {
     "execution": MAX_TIME,
     "initialization": MAX_TIME,
@@ -86,6 +89,7 @@ class Cells:
         self._flags: dict[str, Flag] = {}
         self._used: set[str] = set()
         self._sums: dict[str, Col] = {}
+        self._derived: dict[str, Callable[[ir.Table], Any]] = {}
 
     def is_empty(self, name: str) -> bool:
         """Whether a column of the table is known to hold nothing."""
@@ -104,6 +108,11 @@ class Cells:
         """The sum of a row column over each cell, DECIMAL(38, 0); the name of the cells' column."""
         name = f"sum_{column.name}"
         self._sums[name] = column
+        return name
+
+    def derive(self, name: str, build: Callable[[ir.Table], Any]) -> str:
+        """A column of the cells made of other sums, DECIMAL(38, 0); its name."""
+        self._derived[name] = build
         return name
 
     def flag(self, name: str, flag: Flag) -> str:
@@ -138,6 +147,7 @@ class Cells:
         return cells.mutate(
             common=(cells["state"] % integer(COMMON_CODES)).cast("int16"),
             **{name: read(cells["state"]) for name, read in flags.items()},
+            **{name: build(cells) for name, build in self._derived.items()},
         )
 
 
@@ -167,21 +177,84 @@ def tariff_sums(cells: Cells, tariff: Tariff) -> Sums:
             cells.flag("preemptible", Flag("preemptible"))
             cells.flag("no_preemptible", Flag("no_preemptible"))
         if charge.basis == "allocated":
+            plain = _plain_sum(cells, tariff, plain_time)
+            billed.append(plain if time == plain_time else cells.sum(time))
+            unrounded.append(plain)
+        elif charge.is_rate:
+            billed.append(_rounded_products(cells, charge, time))
+            unrounded.append(_capped_products(cells, charge, plain_time))
+        elif tariff.time.kind == "cpu":  # CPU time is the billable time, rounded already
             billed.append(cells.sum(time))
             unrounded.append(cells.sum(plain_time))
-            continue
-        amount = cells.row(f"v_{_measured(charge)}")
-        bounded, plain = _bounded(cells, amount, charge), capped(cells, amount, charge)
-        if charge.is_rate:
-            bounded = cells.add("product", product, bounded, time)
-            plain = cells.add("product", product, plain, plain_time)
-        elif tariff.time.kind == "cpu":
-            bounded, plain = time, plain_time  # CPU time is the billable time, rounded already
-        billed.append(cells.sum(bounded))
-        unrounded.append(cells.sum(plain))
+        else:
+            amount = cells.row(f"v_{_measured(charge)}")
+            billed.append(cells.sum(_bounded(cells, amount, charge)))
+            unrounded.append(cells.sum(capped(cells, amount, charge)))
     if tariff.time.kind == "turnaround":
         cells.flag("unknown_start", Flag("unknown_start"))
     return Sums(tuple(billed), tuple(unrounded), _beyond(cells, tariff))
+
+
+def _plain_sum(cells: Cells, tariff: Tariff, plain_time: Col) -> str:
+    """The sum of a time as it was; that of a turnaround is the sum of its parts, which is less."""
+    if tariff.time.kind != "turnaround" or cells.is_empty("initialization"):
+        return cells.sum(plain_time)
+    run, start = cells.sum(cells.row("v_execution")), cells.sum(cells.row("v_initialization"))
+    return cells.derive(
+        "sum_turnaround",
+        lambda sums: (sums[run] + _or_zero(sums[start])).cast("decimal(38, 0)"),
+    )
+
+
+def _rounded_products(cells: Cells, charge: Charge, time: Col) -> str:
+    """The sum of amount x time, the amount rounded up and bounded."""
+    amount = _bounded(cells, cells.row(f"v_{_measured(charge)}"), charge)
+    step, most = charge.limit("granularity"), charge.limit("maximum")
+    least = charge.limit("minimum") or 0
+    if step is None or most is None or step & (step - 1) or most % step or least % step:
+        return cells.sum(cells.add("product", product, amount, time))
+    if most // step * 3 * MAX_TIME >= SUM_LIMIT:
+        return cells.sum(cells.add("product", product, amount, time))
+    # A whole number of steps, a power of two each: counted in steps the product fits in 64 bits.
+    bits = step.bit_length() - 1
+    steps = cells.sum(
+        cells.add(
+            f"steps of 2^{bits} x time",
+            lambda size, lasts: (size >> integer(bits)) * lasts,
+            *(amount, time),
+        )
+    )
+    return cells.derive(
+        f"{steps}_x_{step}",
+        lambda sums: (sums[steps] * integer(step).cast("decimal(18, 0)")).cast("decimal(38, 0)"),
+    )
+
+
+def _capped_products(cells: Cells, charge: Charge, time: Col) -> str:
+    """The sum of amount x time, the amount as it was, but at most the maximum."""
+    amount, most = cells.row(f"v_{_measured(charge)}"), charge.limit("maximum")
+    whole = cells.sum(cells.add("product", product, amount, time))
+    if most is None:
+        return whole
+    # Less what lies above: of most rows nothing does, and nothing is multiplied.
+    above = cells.sum(
+        cells.add(
+            f"product above {most}",
+            lambda size, lasts: ibis.cases(
+                (size > integer(most), product(size - integer(most), lasts)),
+                else_=ibis.null("decimal(38, 0)"),
+            ),
+            *(amount, time),
+        )
+    )
+    return cells.derive(
+        f"{whole}_less_{above}",
+        lambda sums: (sums[whole] - _or_zero(sums[above])).cast("decimal(38, 0)"),
+    )
+
+
+def _or_zero(total: Any) -> Any:
+    return total.fill_null(integer(0).cast("decimal(38, 0)"))
 
 
 def used_memory(cells: Cells) -> str:
@@ -301,7 +374,11 @@ def believed(
         absurd_row = absurd_row | absurd
         columns[f"v_{name}"] = ibis.ifelse(absurd, ibis.null("int64"), value)
     start = table["start"].cast("string") if "start" in schema else ibis.null("string")
-    cold = start.isin(["cold", "restored"]).fill_null(False)
+    told = known.get("start", UNKNOWN)
+    if told.low == told.high and told.low in ("cold", "restored"):
+        cold = start.notnull()
+    else:
+        cold = start.isin(["cold", "restored"]).fill_null(False)
     columns["preemptible"] = (
         table["preemptible"].cast("boolean") if "preemptible" in schema else ibis.null("boolean")
     )

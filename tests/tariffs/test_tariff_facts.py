@@ -1,0 +1,94 @@
+"""What Parquet footers tell changes how a bill is computed, and never the bill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tariff_rows import GB, MB, MS, S, row, table
+from test_tariff_fits import some_rows
+
+from uncia.tariffs import bill
+from uncia.tariffs.facts import Fact, facts
+
+
+def write(data: pa.Table, path: Path, **options: Any) -> Path:
+    pq.write_table(data, path, **options)
+    return path
+
+
+def test_footers_tell_nulls_and_bounds_over_all_files_and_row_groups(tmp_path: Path) -> None:
+    rows = [row(execution=number * MS, memory_avg=None) for number in range(1, 10)]
+    first = write(table(rows), tmp_path / "a.parquet", row_group_size=4)
+    second = write(
+        table([row(execution=S, outcome="timeout", memory_avg=5)]), tmp_path / "b.parquet"
+    )
+    (only, both) = facts(first), facts([first, second])
+    assert only["execution"] == Fact(complete=True, low=MS, high=9 * MS)
+    assert only["memory_avg"].empty
+    assert only["initialization"] == Fact(empty=True)
+    assert only["outcome"].always("ok")
+    assert not only["outcome"].always("timeout")
+    assert both["execution"] == Fact(complete=True, low=MS, high=S)
+    assert both["memory_avg"] == Fact(low=5, high=5)
+    assert not both["outcome"].always("ok")
+    assert only["execution"].within(0, 9 * MS)
+    assert not only["execution"].within(0, 9 * MS - 1)
+    assert only["memory_avg"].within(0, 0)
+
+
+def test_what_footers_do_not_tell_is_not_known(tmp_path: Path) -> None:
+    data = table([row()])
+    bare = write(data, tmp_path / "bare.parquet", write_statistics=False)
+    assert not facts(bare)["execution"].complete
+    assert not facts(bare)["execution"].within(0, 10 * S)
+    assert facts(data) == {}
+    fewer = write(data.drop(["memory_avg"]), tmp_path / "fewer.parquet")
+    assert "memory_avg" not in facts([bare, fewer])
+    nothing = write(data.slice(0, 0), tmp_path / "nothing.parquet")
+    assert not facts(nothing)["execution"].empty
+    assert facts([nothing, fewer])["execution"].low == S
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"no")
+    assert facts(broken) == {}
+
+
+def cases() -> dict[str, list[dict[str, Any]]]:
+    """Tables whose footers tell different things: all well, gaps, nonsense, limits, odd starts."""
+    mixed = some_rows(9, 120)
+    good = [
+        one | {"outcome": "ok", "start": "warm", "initialization": None}
+        for one in mixed
+        if None not in (one["execution"], one["memory_avg"], one["cpu_user"])
+        and min(one["memory_avg"], one["execution"], one["allocated_cpu"] or 0) >= 0
+    ]
+    cold = [one | {"start": "cold"} for one in good]
+    return {
+        "mixed": mixed,
+        "good": good,
+        "cold, start not known": cold,
+        "cold, start known": [one | {"initialization": 7 * MS} for one in cold],
+        "no use": [
+            one | {"memory_avg": None, "cpu_user": None, "cpu_system": None} for one in good
+        ],
+        "system only": [one | {"cpu_user": None, "cpu_system": one["cpu_user"]} for one in good],
+        "all throttled": [one | {"outcome": "throttled"} for one in good],
+        "never ran": [one | {"execution": None} for one in good],
+        "beyond": [*good, row(execution=901 * S, memory_peak=33 * GB, memory_avg=2000 * MB)],
+        "absurd": [*good, row(memory_avg=-1), row(execution=2**62), row(cpu_user=2**62)],
+    }
+
+
+def test_bills_are_the_same_whether_footers_tell_or_not(tmp_path: Path) -> None:
+    tariffs = ["aws-lambda-x86", "azure-consumption", "cloudflare-workers", "spfu"]
+    for name, rows in cases().items():
+        data = table(rows)
+        with_facts = bill(write(data, tmp_path / f"{name}.parquet"), tariffs)
+        assert with_facts == bill(data, tariffs), name
+        assert sum(line.total_rows for line in with_facts) == 4 * len(rows)
+    paper = bill(tmp_path / "mixed.parquet", tariffs, fit="paper")
+    assert paper == bill(table(cases()["mixed"]), tariffs, fit="paper")
+    peak = bill(tmp_path / "good.parquet", tariffs, fit="used-peak")
+    assert peak == bill(table(cases()["good"]), tariffs, fit="used-peak")

@@ -6,10 +6,19 @@ import json
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli.cost.options import (
+    AsJson,
+    EngineName,
+    Master,
+    MemoryLimit,
+    Tables,
+    TariffIds,
+    one_or_many,
+)
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 
     from uncia.tariffs import Line
 
+_ALL: Final[list[str]] = []
 _WIDE = 150  # columns, where no terminal says how wide it is
 
 
@@ -47,17 +57,8 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def bill(
-        table: list[Path] = typer.Argument(
-            metavar="RUN_OR_PARQUET...", help="The folder of a run, or Parquet or *.arrows files."
-        ),
-        tariff: list[str] = typer.Option(
-            [],
-            "--tariff",
-            "-t",
-            metavar="ID",
-            help="A tariff's id (uncia tariffs list) or file; again for more. Default: all that"
-            " bill by request.",
-        ),
+        table: Tables,
+        tariff: TariffIds = _ALL,
         by: list[By] = typer.Option([], "--by", help="Bill each experiment or function apart."),
         fit: Fit = typer.Option(
             Fit.allocated,
@@ -65,20 +66,37 @@ def register(app: typer.Typer) -> None:
             help="Price the size that covers what was allocated, or what the function used at its"
             " peak; or as the cost paper's artifact did.",
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print JSON, amounts as exact text."),
+        free_tier: bool = typer.Option(
+            False,
+            "--free-tier",
+            help="Take each tariff's free tier off, once: the table is a month.",
+        ),
+        engine: EngineName = "duckdb",
+        master: Master = None,
+        memory_limit: MemoryLimit = None,
+        as_json: AsJson = False,
     ) -> None:
         """Price every invocation of a table under each tariff: what would it cost, and why?"""
+        from uncia.backends import connect
         from uncia.tariffs import bill as price
         from uncia.tariffs import ids
 
         for path in table:
-            if str(path) in ids() and not path.exists():
+            if path in ids() and not Path(path).exists():
                 raise UnciaError(
                     f"{path} is a tariff, and there is no table of that name",
                     f"Write --tariff before each tariff: --tariff {path}",
                 )
         groups = list(dict.fromkeys(str(one) for one in by))
-        lines = price(table if len(table) > 1 else table[0], tariff or None, groups, fit=fit.value)
+        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+            lines = price(
+                one_or_many(table),
+                tariff or None,
+                groups,
+                backend,
+                fit=fit.value,
+                free_tier=free_tier,
+            )
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))
         else:
@@ -99,7 +117,7 @@ def entry(line: Line) -> dict[str, Any]:
     for name in quantities:
         quantity = getattr(line, name)
         exact[name] = None if quantity is None else str(quantity)
-    for name in ("fee_usd", "rounding_usd", "cost_usd"):
+    for name in ("fee_usd", "rounding_usd", "free_usd", "cost_usd"):
         money = getattr(line, name)
         exact[name] = None if money is None else format(money, "f")
     return {

@@ -53,6 +53,7 @@ class Line:
         fee_usd: invocation fees.
         rounding_usd: what granularities and minimums add.
         cost_usd: the bill.
+        free_usd: what the free tier took off it; None if that was not asked for.
     """
 
     tariff: str
@@ -75,6 +76,7 @@ class Line:
     rounding_usd: decimal.Decimal | None
     cost_usd: decimal.Decimal | None
     exact_cost: Fraction | None = field(repr=False, compare=False, default=None)
+    free_usd: decimal.Decimal | None = None
 
     @property
     def unpriced_rows(self) -> int:
@@ -126,6 +128,7 @@ def bill(
     backend: Backend | None = None,
     *,
     fit: FitRule = "allocated",
+    free_tier: bool = False,
 ) -> list[Line]:
     """Price an invocation table.
 
@@ -138,19 +141,26 @@ def bill(
         fit: how rows get their sizes. ``allocated``: the smallest that covers what was allocated.
             ``used-peak``: the smallest that covers the most demanding row of the function.
             ``paper``: as the cost paper's artifact did; see `uncia.tariffs.published`.
+        free_tier: whether each tariff's free tier is taken off, once: as if the table were all that
+            an account did in a month.
 
     Returns:
         One line for each tariff and group, tariffs in the order given, groups sorted.
 
     Raises:
         UnciaError: a table or tariff cannot be read, a column is missing or not exact, or there is
-            no such fit.
+            no such fit, or a free tier is asked for of groups.
     """
+    if free_tier and group_by:
+        raise UnciaError(
+            "a free tier is for all that an account does in a month, not for each group",
+            "Leave the groups or the free tier out.",
+        )
     if backend is None:
         from uncia.backends import connect
 
         with connect() as own:
-            return bill(table, tariffs, group_by, own, fit=fit)
+            return bill(table, tariffs, group_by, own, fit=fit, free_tier=free_tier)
     from uncia.tariffs.equation import query
     from uncia.tariffs.facts import facts
     from uncia.tariffs.rules import ALLOCATIONS, PEAK_REASONS, fitted
@@ -169,11 +179,16 @@ def bill(
     rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
     said = PEAK_REASONS if fit == "used-peak" else {}
     plans = [plan.renamed(said) for plan in plans]
-    return [
+    lines = [
         _line(plan, rule, row, group_by)
         for plan, rule in zip(plans, rules, strict=True)
         for row in rows
     ]
+    if not free_tier:
+        return lines
+    from uncia.tariffs.free import taken_off
+
+    return taken_off(lines, chosen)
 
 
 def summary_entry(line: Line) -> dict[str, Any]:
@@ -288,9 +303,9 @@ def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]
         used_memory_rows=used_rows["memory"],
         inflation_vcpu=_ratio(same["cpu"], used["cpu"]),
         inflation_memory=_ratio(same["memory"], used["memory"]),
-        fee_usd=_money(fee) if priced else None,
-        rounding_usd=_money(charges - unrounded) if priced else None,
-        cost_usd=_money(cost) if priced else None,
+        fee_usd=money(fee) if priced else None,
+        rounding_usd=money(charges - unrounded) if priced else None,
+        cost_usd=money(cost) if priced else None,
         exact_cost=cost if priced else None,
     )
 
@@ -300,7 +315,7 @@ def _counts(row: Mapping[str, Any], prefix: str, reasons: Mapping[int, str]) -> 
     return {reason: count for reason, count in found.items() if count}
 
 
-def _money(value: Fraction) -> decimal.Decimal:
+def money(value: Fraction) -> decimal.Decimal:
     """An amount to 18 decimals, half to even; built from digits, as Decimal arithmetic rounds."""
     scaled = round(value * 10**MONEY_PLACES)
     digits = tuple(int(digit) for digit in str(abs(scaled)))

@@ -242,7 +242,7 @@ class Fee(Form):
 
 
 class FreeTier(Form):
-    """What is free each month; recorded, and not taken off a bill."""
+    """What is free each month; taken off a bill only when that is asked for."""
 
     requests: Annotated[int, Field(ge=0)] | None = None
     vcpu_seconds: Annotated[int, Field(ge=0)] | None = None

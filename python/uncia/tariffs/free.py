@@ -1,0 +1,72 @@
+"""What a month's free tier takes off a bill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from uncia.errors import UnciaError
+from uncia.tariffs.model import Tariff
+from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
+
+if TYPE_CHECKING:
+    from uncia.tariffs.bill import Line
+
+
+def credit(tariff: Tariff, line: Line) -> Fraction:
+    """Dollars that the free tier takes off, exactly, if the rows were all of one month.
+
+    Free requests come off the fees, free vCPU-seconds and GB-seconds off what is billed for; what
+    is left of them is lost, as it is at the end of a month.
+
+    Raises:
+        UnciaError: the tariff has several prices for a resource, so that it is not said which
+            amounts are free.
+    """
+    tier = tariff.free_tier
+    if tier is None or line.exact_cost is None:
+        return Fraction(0)
+    taken = min(line.rows, tier.requests or 0) * Fraction(tariff.fee.price or 0)
+    billed = {"cpu": line.billable_micro_vcpu_ns, "memory": line.billable_byte_ns}
+    free = {
+        "cpu": (tier.vcpu_seconds or 0) * MICRO_PER_VCPU * NS_PER_S,
+        "memory": (tier.gb_seconds or 0) * GIB * NS_PER_S,
+    }
+    for resource, most in free.items():
+        prices = [one.unit_price for one in tariff.charges if one.resource == resource]
+        known = [price for price in prices if price]
+        if not most or not known:
+            continue
+        amount = billed[resource]
+        if len(known) > 1 or amount is None:
+            raise UnciaError(
+                f"the tariff {tariff.id} has several prices for {resource}, so that it is not said"
+                " which of it is free"
+            )
+        taken += min(amount, most) * known[0]
+    return taken
+
+
+def taken_off(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Line]:
+    """The lines of a whole table, their cost less what is free.
+
+    Args:
+        lines: not grouped; a free tier is for all that an account does in a month.
+        tariffs: those of the lines, in their order.
+
+    Raises:
+        UnciaError: as `credit`.
+    """
+    from uncia.tariffs.bill import money
+
+    found = []
+    for line, tariff in zip(lines, tariffs, strict=True):
+        if line.exact_cost is None:
+            found.append(line)
+            continue
+        free = credit(tariff, line)
+        cost = line.exact_cost - free
+        found.append(replace(line, free_usd=money(free), cost_usd=money(cost), exact_cost=cost))
+    return found

@@ -209,7 +209,7 @@ def main() -> None:
     for side, found in results.items():
         print(
             f"{side:8} {found['rows']:>12,} rows {found['seconds']:9.1f} s"
-            f" ({found['reading']:.1f} s until rows are read and kept, {found['analysis']:.1f} s for"
+            f" ({found['reading']:.1f} s to read and keep rows, {found['analysis']:.1f} s for"
             f" the analyses) {found['peak_bytes'] / 2**30:8.2f} GiB"
         )
     for name in ("seconds", "reading", "analysis", "peak_bytes"):

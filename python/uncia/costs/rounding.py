@@ -19,8 +19,9 @@ from uncia.costs.fees import fee_equivalents
 from uncia.costs.inflation import Tariffs
 from uncia.costs.sizes import decimal
 from uncia.tariffs import Tariff, catalogue
-from uncia.tariffs.cells import PRICED, prepare
+from uncia.tariffs.cells import PRICED, believed
 from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
+from uncia.tariffs.facts import facts
 from uncia.tariffs.model import Charge
 from uncia.tariffs.published import published
 from uncia.units import GIB, NS_PER_MS, NS_PER_S, format_duration, format_size
@@ -180,7 +181,8 @@ def measure(
     if fit == "paper":
         chosen = [published(tariff, None)[0] for tariff in chosen]
     rules = _rules(chosen)
-    prepared = prepare(backend.table(source), ())
+    table = backend.table(source)
+    prepared = table.select(**believed(table, (), facts(source)))
     totals = backend.collect(_totals(prepared, list(rules), at_least)).to_pylist()[0]
     left = {said: int(totals[name]) for name, said in _REASONS.items() if totals[name]}
     kept = _kept(prepared, at_least)

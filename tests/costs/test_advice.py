@@ -267,6 +267,25 @@ def test_less_vcpu_than_was_measured_is_not_taken_to_be_as_quick(backend: Backen
     assert "less vCPU" in row["note"]
 
 
+def test_less_vcpu_is_computed_where_the_cpu_time_is_known(backend: Backend) -> None:
+    data = table(
+        rows(
+            "f",
+            [100 * MS] * 60,
+            memory=1024,
+            cpu=2 * 10**6,
+            platform="gcp",
+            cpu_user=180 * MS,  # two threads
+            memory_avg=100 * MB,
+            memory_peak=120 * MB,
+        )
+    )
+    frame = advice(data, tariffs=["azure-consumption"], backend=backend)
+    row = one(frame, rank=1)
+    assert row["basis"] == "estimated"
+    assert row["p95_ms"] == 10 + 180  # one vCPU for the CPU time, and what was idle
+
+
 def test_times_that_are_assumed_are_of_the_closest_size_alone(backend: Backend) -> None:
     usual: dict[str, Any] = {"memory_avg": 90 * MB, "memory_peak": 100 * MB}
     data = table(
@@ -332,3 +351,24 @@ def test_the_vcpu_of_logs_without_it_follows_from_the_memory(backend: Backend) -
     # 0.579 vCPU do not fit into IBM's 0.25 or 0.5, whatever the memory.
     assert one(frame, tariff="ibm-code-engine")["vcpu"] == 1.0
     assert "60 rows on aws have no allocated_cpu" in frame.attrs["notes"][0]
+
+
+def test_sized_by_what_was_used(backend: Backend) -> None:
+    # A fifth of a vCPU was used at most, and 100 MB: 354 MB hold them on AWS.
+    data = table(
+        rows(
+            "f",
+            [100 * MS] * 70,
+            memory=1769,
+            cpu_user=20 * MS,
+            memory_avg=90 * MB,
+            memory_peak=100 * MB,
+        )
+    )
+    frame = advice(data, fit="used-peak", tariffs=[AWS], backend=backend)
+    row = one(frame, memory_mb=354)
+    assert row["basis"] == "estimated"
+    assert "assumes the times of 1 vCPU, 1,769 MB on aws" in row["note"]
+    exact = aws_per_million([100 * MS], 354)
+    assert abs(Fraction(row["cost_usd_per_million"]) - exact) < Fraction(1, 10**12)
+    assert 1769 not in set(frame["memory_mb"])  # it ran there, so nothing is computed for it

@@ -235,7 +235,7 @@ def _estimated(found: Study) -> dict[str, list[Choice]]:
     sizes = fitted(found.local, found.tariffs, [size for own in asked.values() for size in own])
     for tariff in found.tariffs:
         for function, (one, share) in places.items():
-            taken = [found.sizes[tariff.id, other] for other in found.by_function[function]]
+            taken = _known_sizes(found, found.by_function[function], tariff)
             wanted = asked[function]
             if isinstance(tariff.sizes, Proportional):  # its vCPU follows, so steps of it are odd
                 wanted = [size for size in wanted if size.cpu == 0]
@@ -261,6 +261,19 @@ def _estimated(found: Study) -> dict[str, list[Choice]]:
         for function, own in modelled.items():
             result[function] += undominated(own)
     return result
+
+
+def _known_sizes(found: Study, own: list[Configuration], tariff: Tariff) -> list[Size]:
+    """Sizes of which the times are known or assumed, so that they need not be computed."""
+    sizes = []
+    for one in own:
+        size = found.sizes[tariff.id, one]
+        if found.fit != "allocated" or not slower(size, one.cpu):
+            sizes.append(size)
+        # What ran at a size is not computed, whatever size the rule of the fit gives it.
+        if found.measured_there(one, tariff):
+            sizes.append(allocation(one))
+    return sizes
 
 
 def undominated(listed: list[Choice]) -> list[Choice]:

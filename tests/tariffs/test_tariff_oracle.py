@@ -6,7 +6,6 @@ import random
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from tariff_oracle import PLATFORMS, price
 from tariff_rows import GB, MB, MS, S, row, table
 
@@ -47,9 +46,8 @@ def some_row(chance: random.Random, number: int) -> dict[str, Any]:
     return row(**values)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_tariff_agrees_with_the_rules_written_out_by_hand(seed: int) -> None:
-    chance = random.Random(seed)
+def test_every_tariff_agrees_with_the_rules_written_out_by_hand() -> None:
+    chance = random.Random(1)
     rows = {f"i{number}": some_row(chance, number) for number in range(1500)}
     lines = bill(table(list(rows.values())), sorted(PLATFORMS), ["invocation"])
     assert len(lines) == len(rows) * len(PLATFORMS)

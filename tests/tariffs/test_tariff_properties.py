@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,7 +27,7 @@ from uncia.tariffs.model import Charge
 from uncia.tariffs.sizes import Combinations, Fixed, Observed, Proportional
 
 few = settings(max_examples=10, deadline=None)
-fewer = settings(max_examples=4, deadline=None)  # all tariffs at once: seconds, and many rows each
+fewer = settings(max_examples=2, deadline=None)  # a query takes seconds: many rows each
 
 times = st.integers(0, 20 * S) | st.sampled_from([0, 1, MS, 100 * MS, S])
 sizes = st.integers(0, 9 * GB) | st.sampled_from([128 * MB, 1769 * MB, 10240 * MB])
@@ -91,7 +91,7 @@ def test_what_is_null_stays_null() -> None:
 
 
 @fewer
-@given(st.lists(rows(), min_size=20, max_size=60))
+@given(st.lists(rows(), min_size=40, max_size=80))
 def test_the_sum_over_a_partition_is_the_whole(some: list[dict[str, Any]]) -> None:
     data = table(some)
     whole = {line.tariff: line for line in bill(data)}
@@ -127,10 +127,17 @@ def test_more_never_costs_less(
         }
         for one, (_, time, share, size) in zip(smaller, some, strict=True)
     ]
-    before = bill(table(smaller), group_by=["invocation"])
-    after = bill(table(bigger), group_by=["invocation"])
-    for first, second in zip(before, after, strict=True):
-        assert (first.tariff, first.group) == (second.tariff, second.group)
+    both = [one | {"experiment": "before"} for one in smaller]
+    both += [one | {"experiment": "after"} for one in bigger]
+    lines = {
+        (line.tariff, line.group["invocation"], line.group["experiment"]): line
+        for line in bill(table(both), group_by=["experiment", "invocation"])
+    }
+    assert len(lines) == 2 * len(some) * len(billable())
+    for (tariff, number, experiment), second in lines.items():
+        if experiment == "before":
+            continue
+        first = lines[tariff, number, "before"]
         if second.rows:
             assert first.rows, "a smaller row must fit where a larger one does"
             assert (second.exact_cost or 0) >= (first.exact_cost or 0), second.tariff
@@ -172,33 +179,45 @@ def test_billable_covers_used_when_use_stays_within_the_allocation(
         assert line.rounding_usd >= 0
 
 
-@few
-@given(st.lists(rows(), min_size=1, max_size=30), shares, sizes)
-def test_spfu_does_not_depend_on_limits(some: list[dict[str, Any]], share: int, size: int) -> None:
-    (first,) = bill(table(some), ["spfu"])
-    limited = [one | {"allocated_cpu": share, "allocated_memory": size} for one in some]
-    (second,) = bill(table(limited), ["spfu"])
-    (third,) = bill(
-        table([one | {"allocated_cpu": None, "allocated_memory": None} for one in some]), ["spfu"]
-    )
-    assert first == second == third
-    assert first.inflation_vcpu in (1, None)
-    assert first.inflation_memory in (1, None)
+@fewer
+@given(st.lists(st.tuples(rows(), shares, sizes), min_size=30, max_size=60))
+def test_spfu_does_not_depend_on_limits(some: list[tuple[dict[str, Any], int, int]]) -> None:
+    """Three bills in one table: as observed, with other limits, and with none; row by row."""
+    limits: dict[str, Callable[[int, int], dict[str, Any]]] = {
+        "observed": lambda share, size: {},
+        "other": lambda share, size: {"allocated_cpu": share, "allocated_memory": size},
+        "none": lambda share, size: {"allocated_cpu": None, "allocated_memory": None},
+    }
+    data = [
+        one | limit(share, size) | {"experiment": name, "invocation": str(number)}
+        for name, limit in limits.items()
+        for number, (one, share, size) in enumerate(some)
+    ]
+    lines: dict[str, list[Line]] = {name: [] for name in limits}
+    for line in bill(table(data), ["spfu"], ["experiment", "invocation"]):
+        lines[str(line.group["experiment"])].append(replace(line, group={}))
+        assert line.inflation_vcpu in (1, None)
+        assert line.inflation_memory in (1, None)
+    assert lines["observed"] == lines["other"] == lines["none"]
+    assert len(lines["observed"]) == len(some)
 
 
-@few
-@given(st.lists(st.tuples(rows(), st.booleans()), min_size=1, max_size=30))
+@fewer
+@given(st.lists(st.tuples(rows(), st.booleans()), min_size=30, max_size=60))
 def test_sim_with_proportional_caps_equals_slim(some: list[tuple[dict[str, Any], bool]]) -> None:
     """Whether the platform rounds its share of the vCPU down to a micro-vCPU, or up."""
     proportional = []
     for one, up in some:
         exact = one["allocated_memory"] * 10**6
         share = -(-exact // (1769 * MB)) if up else exact // (1769 * MB)
-        proportional.append(one | {"allocated_cpu": share})
-    slim, sim = bill(table(proportional), ["slim", "sim"])
-    assert slim.exact_cost == sim.exact_cost
-    assert slim.billable_micro_vcpu_ns == sim.billable_micro_vcpu_ns
-    assert slim.billable_byte_ns == sim.billable_byte_ns
+        proportional.append(one | {"allocated_cpu": share, "invocation": str(len(proportional))})
+    lines = bill(table(proportional), ["slim", "sim"], ["invocation"])
+    assert len(lines) == 2 * len(some)
+    for slim, sim in zip(lines[: len(some)], lines[len(some) :], strict=True):
+        assert slim.group == sim.group
+        assert slim.exact_cost == sim.exact_cost
+        assert slim.billable_micro_vcpu_ns == sim.billable_micro_vcpu_ns
+        assert slim.billable_byte_ns == sim.billable_byte_ns
 
 
 def npfu(spot: str, preemptible: str) -> Tariff:
@@ -210,8 +229,8 @@ def npfu(spot: str, preemptible: str) -> Tariff:
     return Tariff.model_validate(form | {"id": "npfu-priced"})
 
 
-@few
-@given(st.lists(rows(), min_size=1, max_size=30))
+@fewer
+@given(st.lists(rows(), min_size=30, max_size=60))
 def test_npfu_with_nothing_lent_and_proportional_caps_equals_slim(
     some: list[dict[str, Any]],
 ) -> None:
@@ -222,10 +241,15 @@ def test_npfu_with_nothing_lent_and_proportional_caps_equals_slim(
             one
             | {"allocated_cpu": share, "reserved_cpu": share, "preemptible": False}
             | {"borrowed_cpu_time": 0, "lent_cpu_time": 0, "lent_memory_avg": 0}
+            | {"invocation": str(len(reserved))}
         )
-    nearly, slim = bill(table(reserved), [npfu("0.000012", "0.000001"), "slim"])
-    assert nearly.exact_cost == slim.exact_cost
-    assert nearly.billable_micro_vcpu_ns == slim.billable_micro_vcpu_ns
+    priced = npfu("0.000012", "0.000001")
+    lines = bill(table(reserved), [priced, "slim"], ["invocation"])
+    assert len(lines) == 2 * len(some)
+    for nearly, slim in zip(lines[: len(some)], lines[len(some) :], strict=True):
+        assert nearly.group == slim.group
+        assert nearly.exact_cost == slim.exact_cost
+        assert nearly.billable_micro_vcpu_ns == slim.billable_micro_vcpu_ns
 
 
 def test_npfu_by_hand() -> None:

@@ -22,73 +22,91 @@ def one(tariff: str, *rows: dict[str, Any]) -> Line:
     return line
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"outcome": "throttled", "execution": None}, "throttled"),
-        ({"outcome": "throttled"}, "throttled"),
-        ({"outcome": "preempted"}, "preempted"),
-        ({"outcome": "timeout", "execution": None}, "timeout before it ran"),
-        ({"outcome": "transport_error", "execution": None}, "transport error before it ran"),
-    ],
+NOT_BILLED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"outcome": "throttled", "execution": None}, "throttled"),
+    ({"outcome": "throttled"}, "throttled"),
+    ({"outcome": "preempted"}, "preempted"),
+    ({"outcome": "timeout", "execution": None}, "timeout before it ran"),
+    ({"outcome": "transport_error", "execution": None}, "transport error before it ran"),
 )
-def test_rows_that_no_platform_bills_are_counted(values: dict[str, Any], reason: str) -> None:
-    line = one("aws-lambda-x86", row(**values), row())
-    assert (line.total_rows, line.rows, line.unpriced_rows) == (2, 1, 0)
-    assert line.not_billable == {reason: 1}
 
-
-@pytest.mark.parametrize("outcome", ["ok", "function_error", "timeout", "transport_error"])
-def test_whatever_ran_is_billed(outcome: str) -> None:
-    line = one("aws-lambda-x86", row(outcome=outcome))
-    assert line.rows == 1
-    assert line.cost_usd == one("aws-lambda-x86", row()).cost_usd
-
-
-@pytest.mark.parametrize(
-    ("tariff", "values", "reason"),
-    [
-        ("slim", {"execution": None}, "execution is null"),
-        ("slim", {"outcome": "function_error", "execution": None}, "execution is null"),
-        ("slim", {"execution": -1}, "a value is negative or absurd"),
-        ("slim", {"execution": 10**18}, "a value is negative or absurd"),
-        ("slim", {"allocated_memory": 2**62}, "a value is negative or absurd"),
-        ("slim", {"cpu_user": -(2**63)}, "a value is negative or absurd"),
-        ("slim", {"allocated_memory": None}, "allocated_memory is null"),
-        ("sim", {"allocated_cpu": None}, "allocated_cpu is null"),
-        ("alibaba-fc", {"allocated_cpu": None}, "allocated_cpu is null"),
-        ("azure-consumption", {"memory_avg": None}, "memory_avg is null"),
-        ("spfu", {"memory_avg": None}, "memory_avg is null"),
-        (
-            "cloudflare-workers",
-            {"cpu_user": None, "cpu_system": None},
-            "cpu_user and cpu_system are null",
-        ),
-        (
-            "aws-lambda-x86",
-            {"start": "cold", "initialization": None},
-            "initialization of a cold start is null",
-        ),
-        (
-            "ibm-code-engine",
-            {"allocated_memory": 5 * GB},
-            "larger than every size of the tariff",
-        ),
-        (
-            "azure-flex",
-            {"allocated_cpu": 2_000_001},
-            "larger than every size of the tariff",
-        ),
-        ("oracle-functions", {"allocated_memory": 4 * GB}, "larger than every size of the tariff"),
-    ],
+UNPRICED: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("slim", {"execution": None}, "execution is null"),
+    ("slim", {"outcome": "function_error", "execution": None}, "execution is null"),
+    ("slim", {"execution": -1}, "a value is negative or absurd"),
+    ("slim", {"execution": 10**18}, "a value is negative or absurd"),
+    ("slim", {"allocated_memory": 2**62}, "a value is negative or absurd"),
+    ("slim", {"cpu_user": -(2**63)}, "a value is negative or absurd"),
+    ("slim", {"allocated_memory": None}, "allocated_memory is null"),
+    ("sim", {"allocated_cpu": None}, "allocated_cpu is null"),
+    ("alibaba-fc", {"allocated_cpu": None}, "allocated_cpu is null"),
+    ("azure-consumption", {"memory_avg": None}, "memory_avg is null"),
+    ("spfu", {"memory_avg": None}, "memory_avg is null"),
+    (
+        "cloudflare-workers",
+        {"cpu_user": None, "cpu_system": None},
+        "cpu_user and cpu_system are null",
+    ),
+    (
+        "aws-lambda-x86",
+        {"start": "cold", "initialization": None},
+        "initialization of a cold start is null",
+    ),
+    (
+        "ibm-code-engine",
+        {"allocated_memory": 5 * GB},
+        "larger than every size of the tariff",
+    ),
+    (
+        "azure-flex",
+        {"allocated_cpu": 2_000_001},
+        "larger than every size of the tariff",
+    ),
+    ("oracle-functions", {"allocated_memory": 4 * GB}, "larger than every size of the tariff"),
 )
-def test_rows_that_a_tariff_cannot_price_are_counted(
-    tariff: str, values: dict[str, Any], reason: str
-) -> None:
-    line = one(tariff, row(**values), row())
-    assert line.unpriced == {reason: 1}
-    assert (line.rows, line.unpriced_rows, line.not_billable) == (1, 1, {})
-    assert line.cost_usd == one(tariff, row()).cost_usd
+
+
+def apart(rows: list[dict[str, Any]], tariffs: list[str]) -> dict[tuple[str, int], Line]:
+    """Each row billed by itself, in one query: by tariff and the row's place."""
+    data = table([one | {"invocation": str(place)} for place, one in enumerate(rows)])
+    lines = bill(data, tariffs, ["invocation"])
+    assert len(lines) == len(rows) * len(tariffs)
+    return {(line.tariff, int(str(line.group["invocation"]))): line for line in lines}
+
+
+def test_rows_that_no_platform_bills_are_counted() -> None:
+    lines = apart([row(**values) for values, _ in NOT_BILLED], ["aws-lambda-x86"])
+    for place, (values, reason) in enumerate(NOT_BILLED):
+        line = lines["aws-lambda-x86", place]
+        assert (line.total_rows, line.rows, line.unpriced_rows) == (1, 0, 0), values
+        assert line.not_billable == {reason: 1}, values
+    whole = one("aws-lambda-x86", *(row(**values) for values, _ in NOT_BILLED), row())
+    assert (whole.total_rows, whole.rows, whole.unpriced_rows) == (len(NOT_BILLED) + 1, 1, 0)
+    assert sum(whole.not_billable.values()) == len(NOT_BILLED)
+
+
+def test_whatever_ran_is_billed() -> None:
+    outcomes = ["ok", "function_error", "timeout", "transport_error"]
+    lines = apart([row(outcome=outcome) for outcome in outcomes], ["aws-lambda-x86"])
+    for place, outcome in enumerate(outcomes):
+        line = lines["aws-lambda-x86", place]
+        assert line.rows == 1, outcome
+        assert line.cost_usd == lines["aws-lambda-x86", 0].cost_usd
+
+
+def test_rows_that_a_tariff_cannot_price_are_counted() -> None:
+    tariffs = sorted({tariff for tariff, _, _ in UNPRICED})
+    lines = apart([row(**values) for _, values, _ in UNPRICED] + [row()], tariffs)
+    for place, (tariff, values, reason) in enumerate(UNPRICED):
+        line = lines[tariff, place]
+        assert line.unpriced == {reason: 1}, (tariff, values)
+        assert (line.rows, line.unpriced_rows, line.not_billable) == (0, 1, {})
+        assert line.cost_usd is None
+    for tariff in tariffs:
+        assert lines[tariff, len(UNPRICED)].rows == 1, tariff
+    mixed = one("sim", row(allocated_cpu=None), row())
+    assert (mixed.unpriced, mixed.rows) == ({"allocated_cpu is null": 1}, 1)
+    assert mixed.cost_usd == one("sim", row()).cost_usd
 
 
 def test_nothing_priced_is_null_not_zero() -> None:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cost_rows import GB, MB, MS, S, instance, instances, row, table
@@ -230,3 +231,29 @@ def test_the_command_finds_the_table_beside_the_invocations(tmp_path: Path) -> N
     shown = CliRunner().invoke(build(), [*command, "--match", "paper"])
     assert shown.exit_code == 0, shown.output
     assert "3 cold starts, 3 matched to 18 requests" in shown.output
+
+
+def test_the_published_match_counts_deployment_alone(tmp_path: Path) -> None:
+    asked = [row(platform="R1", instance="a", started=50, execution=4 * MS)]
+    pq.write_table(table(asked), tmp_path / "invocations.parquet")
+    some = [instance(platform="R1", instance="a", started=0, initialized=9 * MS)]
+    pq.write_table(instances(some), tmp_path / "instances.parquet")
+    phases = {"pod allocation": 3, "code": 2, "dependencies": 3, "scheduling": 1}
+    begins = [0, 3, 5, 8]
+    spans = pa.table(
+        {
+            "invocation": ["r"] * 4,
+            "instance": ["a"] * 4,
+            "name": list(phases),
+            "start": [begin * MS for begin in begins],
+            "end": [
+                (begin + took) * MS for begin, took in zip(begins, phases.values(), strict=True)
+            ],
+        }
+    )
+    pq.write_table(spans, tmp_path / "spans.parquet")
+    published = analysed(tmp_path, ["sim"], match="paper").frame.iloc[0]
+    ordered = analysed(tmp_path, ["sim"]).frame.iloc[0]
+    assert published["matched"] == ordered["matched"] == 1
+    assert published["cpu_initialization_micro_vcpu_ns"] == 5 * MS * 10**6
+    assert ordered["cpu_initialization_micro_vcpu_ns"] == 9 * MS * 10**6

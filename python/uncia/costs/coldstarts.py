@@ -188,7 +188,13 @@ def analysed(
     by_run = "run" in table.columns and "run" in known.columns
     find = starts.from_requests if instances is None else starts.from_instances
     found, ran = find(known, by_run), starts.requests(table, by_run)
-    served = starts.hold(starts.matched(found, ran, match), backend)
+    pairs = found, ran
+    if match == "paper" and instances is not None and backend.has(source, "spans"):
+        spans = backend.table(source, "spans")
+        if _count(spans.filter(spans["name"].cast("string").isin(starts.DEPLOYMENT)), backend):
+            pairs = starts.from_deployment(spans, known), starts.requests(table, by_run=False)
+            said = "the spans: deployment of code and dependencies, as published"
+    served = starts.hold(starts.matched(*pairs, match), backend)
     notes = [f"Cold starts are those of {said}."]
     facts = _facts(served, match, backend)
     amounts = starts.resources(served)

@@ -31,6 +31,9 @@ UNMATCHED: Final[dict[int, str]] = {
 }
 """Why no request is matched to a cold start, by code."""
 
+DEPLOYMENT: Final = ("code", "dependencies")
+"""The parts of a cold start that the published analysis counts, as importers name their spans."""
+
 _KEYS: Final = ("run", "platform", "instance")
 _FIRST_WITHOUT_REQUESTS: Final = 4
 _COLD: Final = ("cold", "restored")
@@ -69,6 +72,37 @@ def from_requests(table: ir.Table, by_run: bool = True) -> ir.Table:
     initialization = cold["initialization"].cast("int64")
     began = cold["started"].cast("int64") - initialization
     return _starts(cold, began, initialization, by_run)
+
+
+def from_deployment(spans: ir.Table, instances: ir.Table) -> ir.Table:
+    """The cold starts as the publication took them: deployment of code and of dependencies alone.
+
+    The release's duration of a cold start holds pod allocation and scheduling too. A start is told
+    by its instance and the request that caused it; its allocation is that of the instance's name.
+
+    Args:
+        spans: those named `DEPLOYMENT` are the parts of starts.
+        instances: whose allocations are taken.
+
+    Returns:
+        As `from_instances`; ``platform`` is empty, as `matched` by ``paper`` does not look at it.
+    """
+    parts = spans.filter(spans["name"].cast("string").isin(DEPLOYMENT))
+    text = {name: parts[name].cast("string") for name in ("instance", "invocation")}
+    parts = parts.select(**text, began=parts["start"], took=parts["end"] - parts["start"])
+    each = parts.group_by(["instance", "invocation"]).aggregate(
+        began=lambda t: t["began"].min(), took=lambda t: t["took"].sum().cast("int64")
+    )
+    sizes = instances.select(
+        of=instances["instance"].cast("string"),
+        cpu=_believed(instances, "allocated_cpu", MAX_CPU),
+        memory=_believed(instances, "allocated_memory", MAX_MEMORY),
+    )
+    sizes = sizes.group_by("of").aggregate(
+        allocated_cpu=lambda t: t["cpu"].max(), allocated_memory=lambda t: t["memory"].max()
+    )
+    joined = each.left_join(sizes, each["instance"] == sizes["of"])
+    return _starts(joined, joined["began"], joined["took"], by_run=False)
 
 
 def requests(table: ir.Table, by_run: bool = True) -> ir.Table:

@@ -17,6 +17,8 @@ from uncia.tariffs.model import Tariff
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
+    from ibis.expr import types as ir
+
     from uncia.backends import Backend, Source
     from uncia.tariffs.equation import Plan
     from uncia.tariffs.rules import FitRule
@@ -172,7 +174,7 @@ def bill(
     known = facts(table)
     if fit == "used-peak":  # its allocations are not those of the files
         known = {name: fact for name, fact in known.items() if name not in ALLOCATIONS}
-    expression, plans = query(rows_of, chosen, group_by, known)
+    expression, plans = query(rows_of, chosen, group_by, known, wide_sums=_is_wide(rows_of))
     rows = backend.collect(expression).to_pylist()
     if not group_by and not rows:
         raise UnciaError("the aggregation returned nothing")
@@ -308,6 +310,11 @@ def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]
         cost_usd=money(cost) if priced else None,
         exact_cost=cost if priced else None,
     )
+
+
+def _is_wide(table: ir.Table) -> bool:
+    """Whether its engine adds up int64 in 128 bits; a table may be of another than the backend."""
+    return bool(table.get_backend().name == "duckdb")
 
 
 def _counts(row: Mapping[str, Any], prefix: str, reasons: Mapping[int, str]) -> dict[str, int]:

@@ -80,8 +80,13 @@ class Cells:
     """Collects what the cells must hold: sums over rows, and the flags that tell cells apart."""
 
     def __init__(
-        self, table: ir.Table, group_by: Sequence[str], facts: Facts | None = None
+        self,
+        table: ir.Table,
+        group_by: Sequence[str],
+        facts: Facts | None = None,
+        wide_sums: bool = False,
     ) -> None:
+        self._wide_sums = wide_sums
         self._table = table
         self._group_by = tuple(group_by)
         self._facts = facts or {}
@@ -128,6 +133,12 @@ class Cells:
         """Keep rows apart by whether a column is known and above a bound; likewise."""
         return self.flag(f"{name}_above_{bound}", Flag("above", name, bound))
 
+    def _sum(self, value: Any) -> Any:
+        # A sum of int64 is 64 bits wide on some engines; one of decimals has 38 digits on all.
+        if not (self._wide_sums or value.type().is_decimal()):
+            value = value.cast("decimal(18, 0)")
+        return value.sum().cast("decimal(38, 0)")
+
     def table(self) -> ir.Table:
         """The cells: `g_*`, allocation, `common`, flags, sums, and ``n``, the number of rows."""
         columns = believed(self._table, self._group_by, self._facts)
@@ -141,7 +152,7 @@ class Cells:
         rows = self._rows.table(base)
         cells = rows.aggregate(
             {"n": rows.count().cast("int64")}
-            | {name: _sum(rows[column.name]) for name, column in self._sums.items()},
+            | {name: self._sum(rows[column.name]) for name, column in self._sums.items()},
             by=[*kept, "state"],
         )
         return cells.mutate(
@@ -149,11 +160,6 @@ class Cells:
             **{name: read(cells["state"]) for name, read in flags.items()},
             **{name: build(cells) for name, build in self._derived.items()},
         )
-
-
-def _sum(value: Any) -> Any:
-    narrow = value if value.type().is_decimal() else value.cast("decimal(18, 0)")
-    return narrow.sum().cast("decimal(38, 0)")
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ def query(
     tariffs: Sequence[Tariff],
     group_by: Sequence[str] = (),
     facts: Facts | None = None,
+    *,
+    wide_sums: bool = False,
 ) -> tuple[ir.Table, list[Plan]]:
     """The aggregation that bills a table under all tariffs in one scan.
 
@@ -93,6 +95,8 @@ def query(
         tariffs: each billed by request.
         group_by: columns whose values get a row each; none: one row.
         facts: what is known of the table's columns (see `uncia.tariffs.facts`).
+        wide_sums: whether the engine adds up int64 in 128 bits, as DuckDB does, so that values
+            need no cast before they are added up.
 
     Returns:
         The expression, and the meaning of its columns for each tariff. Beside the tariffs' own it
@@ -102,7 +106,7 @@ def query(
     Raises:
         UnciaError: a needed column is missing or not of whole numbers.
     """
-    cells = Cells(table, group_by, facts)
+    cells = Cells(table, group_by, facts, wide_sums)
     # Sums are collected from all tariffs before the cells can be made, and read after.
     sums = [tariff_sums(cells, tariff) for tariff in tariffs]
     used = {"cpu": cells.sum(cells.row("v_cpu_time")), "memory": used_memory(cells)}

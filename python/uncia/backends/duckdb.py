@@ -46,6 +46,8 @@ class DuckDB:
             settings["memory_limit"] = f"{memory}B"
         try:
             self._connection = ibis.duckdb.connect(**settings)
+            # A bar would be drawn into what the command prints.
+            self._connection.raw_sql("SET enable_progress_bar = false")
         except duckdb.Error as error:
             self._spill.cleanup()
             raise UnciaError(f"DuckDB does not start: {_first(error)}") from error

@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 import rows as bench_rows
 
 ONE: Final = "aws-lambda-x86"
@@ -86,7 +87,8 @@ def apart(kind: str, folder: Path, memory_limit: str | None) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--dir", type=Path, help="where rows are made")
+    parser.add_argument("--table", type=Path, help="a folder of Parquet files instead of made rows")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--memory-limit", default=None, help="of DuckDB, such as 3GB")
@@ -95,8 +97,14 @@ def main() -> None:
     if options.only:
         print(json.dumps(measure(options.only, options.dir, options.memory_limit)))
         return
-    folder = options.dir / f"rows-{options.rows}-seed-{options.seed}"
-    files = bench_rows.write(folder, options.rows, options.seed)
+    if (options.dir is None) == (options.table is None):
+        parser.error("one of --dir and --table is needed")
+    if options.table is not None:
+        folder, files = options.table, sorted(options.table.glob("*.parquet"))
+        options.rows = sum(pq.read_metadata(path).num_rows for path in files)
+    else:
+        folder = options.dir / f"rows-{options.rows}-seed-{options.seed}"
+        files = bench_rows.write(folder, options.rows, options.seed)
     size = sum(path.stat().st_size for path in files)
     print(f"{options.rows:,} rows, {size / 2**30:.2f} GiB of Parquet in {len(files)} files")
     print(

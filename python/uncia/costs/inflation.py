@@ -95,7 +95,7 @@ def inflation(
     renamed = PEAK_REASONS if fit == "used-peak" else {}
     entries = [
         _entry(line, rule[line.tariff], left.get(tuple(line.group.values()), {}), renamed)
-        for line in bill(measured(rows, fit, of), sized, group_by, backend)
+        for line in bill(measured(rows, fit, of), sized, group_by, backend, of=of)
     ]
     frame = pd.DataFrame(entries, columns=[COLUMNS[0], *group_by, *COLUMNS[1:]], dtype=object)
     if cdf:

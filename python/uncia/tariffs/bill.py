@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from uncia.backends import Backend, Source
     from uncia.tariffs.equation import Plan
+    from uncia.tariffs.facts import Facts
     from uncia.tariffs.rules import FitRule
 
 MONEY_PLACES: Final = 18
@@ -131,6 +132,7 @@ def bill(
     *,
     fit: FitRule = "allocated",
     free_tier: bool = False,
+    of: Facts | None = None,
 ) -> list[Line]:
     """Price an invocation table.
 
@@ -145,6 +147,8 @@ def bill(
             ``paper``: as the cost paper's artifact did; see `uncia.tariffs.published`.
         free_tier: whether each tariff's free tier is taken off, once: as if the table were all that
             an account did in a month.
+        of: what is known of the columns; by default what the footers of the files tell, and
+            nothing of an expression.
 
     Returns:
         One line for each tariff and group, tariffs in the order given, groups sorted.
@@ -162,7 +166,7 @@ def bill(
         from uncia.backends import connect
 
         with connect() as own:
-            return bill(table, tariffs, group_by, own, fit=fit, free_tier=free_tier)
+            return bill(table, tariffs, group_by, own, fit=fit, free_tier=free_tier, of=of)
     from uncia.tariffs.equation import query
     from uncia.tariffs.facts import facts
     from uncia.tariffs.rules import ALLOCATIONS, PEAK_REASONS, fitted
@@ -171,7 +175,7 @@ def bill(
     if not chosen:
         raise UnciaError("no tariff was named")
     rows_of, chosen, rules = fitted(backend.table(table), chosen, fit, backend)
-    known = facts(table)
+    known = facts(table) if of is None else of
     if fit == "used-peak":  # its allocations are not those of the files
         known = {name: fact for name, fact in known.items() if name not in ALLOCATIONS}
     expression, plans = query(rows_of, chosen, group_by, known, wide_sums=_is_wide(rows_of))

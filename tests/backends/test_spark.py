@@ -85,9 +85,9 @@ def test_every_tariff_bills_alike_on_both(
 
 
 def sane(row: dict[str, Any]) -> bool:
-    from uncia.tariffs.cells import _BELIEVED
+    from uncia.tariffs.cells import BELIEVED
 
-    return all(row[name] is None or 0 <= row[name] <= most for name, most in _BELIEVED.items())
+    return all(row[name] is None or 0 <= row[name] <= most for name, most in BELIEVED.items())
 
 
 def test_all_rows_at_once_and_rows_in_memory(

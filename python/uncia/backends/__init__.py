@@ -53,6 +53,13 @@ class Backend(Protocol):
             UnciaError: it cannot be computed: memory or disk ran out, or a sum is beyond 38 digits.
         """
 
+    def hold(self, expression: ir.Table) -> ir.Table:
+        """The answer as a table that the engine keeps until it is closed, for several questions.
+
+        Raises:
+            UnciaError: as `collect`.
+        """
+
     def write(
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()
     ) -> None:

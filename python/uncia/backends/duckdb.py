@@ -134,6 +134,11 @@ class DuckDB:
         with self._told():
             return expression.to_pyarrow()
 
+    def hold(self, expression: ir.Table) -> ir.Table:
+        """See `Backend.hold`."""
+        with self._told():
+            return expression.cache()
+
     def write(
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()
     ) -> None:

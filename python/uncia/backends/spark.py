@@ -247,6 +247,11 @@ class Spark:
         with told(self._machine):
             return expression.__pyarrow_result__(self._frame(expression).toArrow())
 
+    def hold(self, expression: ir.Table) -> ir.Table:
+        """See `Backend.hold`."""
+        with told(self._machine):
+            return expression.cache()
+
     def _frame(self, expression: ir.Table) -> Any:
         self._ibis._run_pre_execute_hooks(expression)
         return self._session.sql(self._ibis.compile(expression))

@@ -194,7 +194,7 @@ def analysed(
         if _count(spans.filter(spans["name"].cast("string").isin(starts.DEPLOYMENT)), backend):
             pairs = starts.from_deployment(spans, known), starts.requests(table, by_run=False)
             said = "the spans: deployment of code and dependencies, as published"
-    served = starts.hold(starts.matched(*pairs, match), backend)
+    served = backend.hold(starts.matched(*pairs, match))
     notes = [f"Cold starts are those of {said}."]
     facts = _facts(served, match, backend)
     amounts = starts.resources(served)
@@ -214,8 +214,8 @@ def analysed(
                 " with the first request that the instance served."
             )
             if match != "ordered":
-                served = starts.hold(starts.matched(found, ran, "ordered"), backend)
-            waited = starts.hold(starts.waiting(table, served, by_run), backend)
+                served = backend.hold(starts.matched(found, ran, "ordered"))
+            waited = backend.hold(starts.waiting(table, served, by_run))
         bills = _bills(table, waited, chosen, backend)
         records = [
             dict.fromkeys(COLUMNS)

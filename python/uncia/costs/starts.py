@@ -7,7 +7,7 @@ then began ``initialization`` before the handler did.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import ibis
 from ibis.expr import types as ir
@@ -15,9 +15,6 @@ from ibis.expr import types as ir
 from uncia.errors import UnciaError
 from uncia.tariffs.cells import MAX_CPU, MAX_MEMORY, MAX_TIME
 from uncia.tariffs.exact import integer, product
-
-if TYPE_CHECKING:
-    from uncia.backends import Backend
 
 Match = Literal["ordered", "paper"]
 
@@ -210,21 +207,6 @@ def waited(table: ir.Table) -> ir.Table:
     if "initialization" not in table.columns:
         return table.limit(0)
     return table.filter(table["initialization"].cast("int64").notnull())
-
-
-def hold(expression: ir.Table, backend: Backend) -> ir.Table:
-    """An expression computed once and kept by the engine, for several answers.
-
-    Raises:
-        UnciaError: it cannot be computed.
-    """
-    try:
-        return expression.cache()
-    except Exception as error:
-        raise UnciaError(
-            f"{backend.name} cannot compute this: {error}",
-            "If the memory does not suffice, give more with --memory-limit.",
-        ) from error
 
 
 def _ordered(starts: ir.Table, ran: ir.Table) -> ir.Table:

@@ -221,14 +221,23 @@ def expand(paths: Iterable[Path | str], suffixes: tuple[str, ...] = SUFFIXES) ->
             found.append(path)
         else:
             raise UnciaError(f"{path} does not exist")
-    if not found:
+    return once(found)
+
+
+def once(files: list[Path]) -> list[Path]:
+    """The files, of which there is one at least, and none twice.
+
+    Raises:
+        UnciaError: there is none, or one is named twice.
+    """
+    if not files:
         raise UnciaError("no file of a trace was named")
     seen: set[Path] = set()
-    for file in found:
+    for file in files:
         if file.resolve() in seen:
             raise UnciaError(f"{file} is named twice, so its rows would count twice")
         seen.add(file.resolve())
-    return found
+    return files
 
 
 def plural(count: int, noun: str) -> str:

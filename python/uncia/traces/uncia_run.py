@@ -22,7 +22,7 @@ import pyarrow.parquet
 from uncia import record
 from uncia.errors import UnciaError
 from uncia.record.schema import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
-from uncia.traces.base import Imported, Issues, Problem
+from uncia.traces.base import Imported, Issues, Problem, once
 from uncia.traces.output import BATCH_ROWS, Output, output
 
 NAME: Final = "uncia"
@@ -321,11 +321,4 @@ def _expand(paths: Iterable[Path | str]) -> list[Path]:
             found.append(path)
         else:
             raise UnciaError(f"{path} does not exist")
-    if not found:
-        raise UnciaError("no file of a trace was named")
-    seen: set[Path] = set()
-    for file in found:
-        if file.resolve() in seen:
-            raise UnciaError(f"{file} is named twice, so its rows would count twice")
-        seen.add(file.resolve())
-    return found
+    return once(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -19,6 +19,7 @@ from uncia.cli.cost.options import (
     Tables,
     TariffIds,
     emit,
+    fit_rule,
     one_or_many,
     plain,
     write_report,
@@ -27,7 +28,6 @@ from uncia.cli.cost.options import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from uncia.tariffs.compare import FitRule
 
 _ALL: Final[list[str]] = []
 _MOST_FUNCTIONS: Final = 20  # in the printed tables; JSON has all
@@ -106,7 +106,7 @@ def register(app: typer.Typer) -> None:
                 p95=p95,
                 functions=function or None,
                 tariffs=tariff or None,
-                fit=cast("FitRule", fit),
+                fit=fit_rule(fit),
                 confidence=confidence,
                 of=of.value,
                 present=present,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from uncia.cli.cost.options import (
     AsJson,
+    By,
     EngineName,
     Fit,
     Master,
@@ -37,14 +37,6 @@ _HEADINGS: Final = {
     "credit": "credit",
     "fee": "fee",
 }
-
-
-class By(StrEnum):
-    """What bills are made apart by."""
-
-    experiment = "experiment"
-    platform = "platform"
-    function = "function"
 
 
 def register(app: typer.Typer) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from uncia.cli.cost.options import (
     AsJson,
+    By,
     EngineName,
     Fit,
     Master,
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 _VCPU_S = 10**9
 _GB_S = 2**30 * 10**9
 _MILLION = 10**6
-
-
-class By(StrEnum):
-    """What is told apart."""
-
-    experiment = "experiment"
-    platform = "platform"
-    function = "function"
 
 
 def register(app: typer.Typer) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
@@ -70,6 +71,14 @@ ReportFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE.html", help="Also write a page with table and chart."),
 ]
+
+
+class By(StrEnum):
+    """What rows are told apart by."""
+
+    experiment = "experiment"
+    platform = "platform"
+    function = "function"
 
 
 def fit_rule(name: str) -> FitRule:

@@ -1,10 +1,11 @@
 """DuckDB, embedded in this process: the default."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 import ibis
@@ -21,6 +22,8 @@ from uncia.errors import UnciaError
 from uncia.units import MIB
 
 NAME: Final = "duckdb"
+
+_Answer = TypeVar("_Answer")
 
 _LEAST_MEMORY: Final = 64 * MIB
 
@@ -132,12 +135,12 @@ class DuckDB:
     def collect(self, expression: ir.Table) -> pa.Table:
         """See `Backend.collect`."""
         with self._told():
-            return expression.to_pyarrow()
+            return self._run(expression.to_pyarrow)
 
     def hold(self, expression: ir.Table) -> ir.Table:
         """See `Backend.hold`."""
         with self._told():
-            return expression.cache()
+            return self._run(expression.cache)
 
     def write(
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()
@@ -149,12 +152,26 @@ class DuckDB:
         if is_address(path):
             self._load_httpfs(path)
             with self._told():
-                expression.to_parquet(str(path).replace("s3a://", "s3://", 1), **options)
+                address = str(path).replace("s3a://", "s3://", 1)
+                self._run(lambda: expression.to_parquet(address, **options))
             return
         with appearing(Path(path), folder=bool(partition_by)) as partial, self._told():
-            expression.to_parquet(str(partial), **options)
+            self._run(lambda: expression.to_parquet(str(partial), **options))
             if partition_by:
                 no_empty_key(partial)
+
+    def _run(self, query: Callable[[], _Answer]) -> _Answer:
+        """Run a query in a thread of its own, so that a signal ends it at once.
+
+        While DuckDB computes it answers no signal, which may be for minutes.
+        """
+        with ThreadPoolExecutor(max_workers=1) as threads:
+            answer = threads.submit(query)
+            try:
+                return answer.result()
+            finally:
+                if not answer.done():
+                    self._connection.con.interrupt()
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -6,7 +6,9 @@ application. Heavy imports belong inside the functions, so that ``uncia --help``
 
 import importlib
 import pkgutil
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 import typer
@@ -16,6 +18,7 @@ from uncia import __version__
 from uncia.errors import UnciaError
 
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_EXIT_TERMINATED = 143  # 128 + SIGTERM
 
 
 def _version(value: bool) -> None:
@@ -50,8 +53,15 @@ def build() -> typer.Typer:
     return app
 
 
+def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
+    """Leave by an exception, so that what was opened is closed and removed."""
+    del signum, frame
+    raise SystemExit(_EXIT_TERMINATED)
+
+
 def main() -> NoReturn:
     """Run the command line; a mistake ends in a sentence on stderr and its exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         build()()
     except UnciaError as error:

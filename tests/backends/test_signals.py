@@ -1,0 +1,62 @@
+"""A signal ends a long query at once, and nothing is left of it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+QUERY = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from uncia.backends import connect
+
+with connect(temporary=Path(sys.argv[1])) as backend:
+    rows = backend.table(pa.table({"a": range(3_000_000)}))
+    pairs = rows.cross_join(rows.view().rename(b="a"))
+    print("computing", flush=True)
+    backend.collect(pairs.filter((pairs["a"] * 31 + pairs["b"]) % 7 == 3).count().as_table())
+"""
+
+COMMAND = """
+import os, signal, time
+import uncia.cli
+
+def command():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    finally:
+        print("closed")
+
+uncia.cli.build = lambda: command
+uncia.cli.main()
+"""
+
+
+def test_ctrl_c_ends_a_query_that_would_take_hours(tmp_path: Path) -> None:
+    query = subprocess.Popen(
+        [sys.executable, "-c", QUERY, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell may have told its background processes to ignore it, which is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert query.stdout is not None
+        assert query.stdout.readline() == "computing\n"
+        assert any(tmp_path.iterdir())
+        query.send_signal(signal.SIGINT)
+        _, errors = query.communicate(timeout=60)
+    finally:
+        query.kill()
+    assert "KeyboardInterrupt" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_ends_by_an_exception_when_it_is_terminated() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (143, "closed\n")

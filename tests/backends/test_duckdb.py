@@ -111,12 +111,12 @@ def test_a_damaged_file_is_named_when_it_is_opened_or_read(tmp_path: Path) -> No
             backend.collect(backend.table([good, bad]))
 
 
-def test_an_extension_that_cannot_be_had_is_named() -> None:
+def test_an_extension_that_cannot_be_had_is_named(tmp_path: Path) -> None:
     with connect() as backend:
         connection = backend._connection  # type: ignore[attr-defined]
         # Nothing installed here, and nothing to fetch it from.
-        connection.raw_sql("SET extension_directory = '/nonexistent'")
-        connection.raw_sql("SET custom_extension_repository = '/nonexistent'")
+        connection.raw_sql(f"SET extension_directory = '{tmp_path / 'extensions'}'")
+        connection.raw_sql(f"SET custom_extension_repository = '{tmp_path / 'none'}'")
         for address in ("s3://bucket/rows.parquet", "s3a://bucket/", "gs://bucket/*.parquet"):
             with pytest.raises(UnciaError, match="DuckDB's extension httpfs") as caught:
                 backend.table(address)

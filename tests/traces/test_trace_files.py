@@ -137,7 +137,7 @@ GOOD = b"app,func,end_timestamp,duration\na,f,2,1\na,g,5,1\n"
         GOOD + b"\n\n",
         b'"app","func","end_timestamp","duration"\n"a","f","2","1"\na,"g",5,1\n',
         b"duration,end_timestamp,func,app\n1,2,f,a\n1,5,g,a\n",
-        gzip.compress(GOOD[:40]) + gzip.compress(GOOD[40:]),
+        gzip.compress(GOOD[:40], mtime=0) + gzip.compress(GOOD[40:], mtime=0),
         GOOD.rstrip(b"\n"),
     ],
     ids=["bom", "crlf", "blank", "blank-end", "quoted", "order", "members", "no-newline"],
@@ -152,7 +152,7 @@ def test_harmless_differences_are_read(data: bytes, tmp_path: Path) -> None:
 
 
 def damaged(data: bytes) -> bytes:
-    packed = bytearray(gzip.compress(data))
+    packed = bytearray(gzip.compress(data, mtime=0))
     packed[-6] ^= 0xFF  # its checksum
     return bytes(packed)
 
@@ -169,8 +169,8 @@ def damaged(data: bytes) -> bytes:
         (b"a,b\n1,2\n", "is no file of the trace"),
         (GOOD.decode().encode("utf-16"), "UTF-16"),
         (b"\x00\x01\x02\xff\n", "not a CSV file"),
-        (gzip.compress(GOOD)[:-4], "cut off: .* after 2 whole rows"),
-        (gzip.compress(GOOD)[:30], "cut off"),
+        (gzip.compress(GOOD, mtime=0)[:-4], "cut off: .* after 2 whole rows"),
+        (gzip.compress(GOOD, mtime=0)[:30], "cut off"),
         (damaged(GOOD), "damaged"),
         (b"\x1f\x8b\x08\x00nonsense", "damaged|cut off"),
         (lzma.compress(GOOD), "compressed with xz"),
@@ -424,7 +424,7 @@ def test_a_mutated_file_is_imported_or_refused_whole(
     files = samples(folder / "in")
     file = files[kind]
     data = file.read_bytes()
-    file.write_bytes(mutated(gzip.compress(data) if packed else data, seed))
+    file.write_bytes(mutated(gzip.compress(data, mtime=0) if packed else data, seed))
     trace = traces.find(kind.split("-")[0])
     mine = [file, *([files["huawei2025"]] if kind == "huawei2025-cold" else [])]
     with pytest.MonkeyPatch.context() as patch:

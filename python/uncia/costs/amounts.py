@@ -7,15 +7,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-MONEY_PLACES: Final = 18
-"""Decimals of an amount of money, as in the bill table."""
+from uncia.tariffs.money import MONEY_PLACES
+from uncia.tariffs.money import scaled as scaled_money
 
 _ULP: Final = 10**MONEY_PLACES
-
-
-def usd(value: Fraction) -> Decimal:
-    """Dollars with `MONEY_PLACES` decimals, rounded half to even."""
-    return _decimal(round(value * _ULP))
 
 
 def usd_parts(parts: Mapping[str, Fraction]) -> tuple[dict[str, Decimal], Decimal]:
@@ -34,10 +29,4 @@ def usd_parts(parts: Mapping[str, Fraction]) -> tuple[dict[str, Decimal], Decima
     if scaled:
         largest = max(parts, key=lambda name: abs(parts[name]))
         scaled[largest] += total - sum(scaled.values())
-    return {name: _decimal(value) for name, value in scaled.items()}, _decimal(total)
-
-
-def _decimal(scaled: int) -> Decimal:
-    # From digits: Decimal's arithmetic would round to the context's 28.
-    digits = tuple(int(digit) for digit in str(abs(scaled)))
-    return Decimal((int(scaled < 0), digits, -MONEY_PLACES))
+    return {name: scaled_money(value) for name, value in scaled.items()}, scaled_money(total)

@@ -9,11 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.costs.amounts import usd
 from uncia.costs.instances import amount_of, exceeds, missing, no_price
 from uncia.costs.instances import resolve as resolve_instances
 from uncia.errors import UnciaError
 from uncia.tariffs import Line, Tariff, bill, catalogue
+from uncia.tariffs.money import money
 from uncia.units import NS_PER_H, NS_PER_S
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _pair(
     needed = {"cpu": workload.cpu, "memory": workload.memory}
     per_request = None if line.exact_cost is None else line.exact_cost / line.rows
     if per_request is not None:
-        record["usd_per_request"] = usd(per_request)
+        record["usd_per_request"] = money(per_request)
     notes = [no_price(tariff) or missing(tariff, needed, size)]
     if notes == [None]:
         per_hour = sum(
@@ -191,7 +191,7 @@ def _pair(
             ),
             Fraction(0),
         )
-        record["usd_per_hour"] = usd(per_hour)
+        record["usd_per_hour"] = money(per_hour)
         if per_request:
             rate = per_hour / _SECONDS_PER_HOUR / per_request
             within = capacity is None or rate <= capacity

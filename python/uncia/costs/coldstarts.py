@@ -16,9 +16,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from uncia.costs.amounts import usd
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, bill, catalogue
+from uncia.tariffs.money import money
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def _bills(
             record["waited_rows"] = turned.rows
             if turned.exact_cost is not None and ran.exact_cost is not None and line.exact_cost:
                 added = turned.exact_cost - ran.exact_cost
-                record["initialization_usd"] = usd(added)
+                record["initialization_usd"] = money(added)
                 record["initialization_share"] = float(added / (line.exact_cost + added))
         records.append(record)
     return records

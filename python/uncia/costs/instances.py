@@ -13,9 +13,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.costs.amounts import usd
+from uncia.costs.sizes import Size, billed_amount
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, find, get, ids
+from uncia.tariffs.money import money
 from uncia.units import NS_PER_H
 
 if TYPE_CHECKING:
@@ -246,9 +247,9 @@ def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> 
     record |= {
         "instance_ns": Decimal(lived),
         "billed_ns": Decimal(sum(int(cell[f"{prefix}time"]) for cell in kept)),
-        "rounding_usd": usd(cost - plain),
-        "cost_usd": usd(cost),
-        "usd_per_instance_hour": usd(cost * NS_PER_H / lived) if lived else None,
+        "rounding_usd": money(cost - plain),
+        "cost_usd": money(cost),
+        "usd_per_instance_hour": money(cost * NS_PER_H / lived) if lived else None,
     }
     names = (
         ("cpu", "billable_micro_vcpu_ns"),
@@ -263,15 +264,7 @@ def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> 
 
 def amount_of(charge: Charge, size: Mapping[str, int | None]) -> int:
     """What a charge multiplies the time with: micro-vCPU, bytes, or one instance."""
-    if charge.resource == "instance":
-        return 1
-    if charge.resource == "storage":
-        return charge.limit("amount") or 0
-    amount = size[charge.resource] or 0
-    step, least, most = (charge.limit(name) for name in ("granularity", "minimum", "maximum"))
-    amount = amount if step is None else -(-amount // step) * step
-    amount = amount if least is None else max(amount, least)
-    return amount if most is None else min(amount, most)
+    return billed_amount(charge, Size(size["cpu"], size["memory"])) or 0
 
 
 def exceeds(needed: Mapping[str, Any], size: Mapping[str, int | None]) -> bool:

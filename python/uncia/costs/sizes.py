@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
 from uncia.errors import UnciaError
 from uncia.tariffs.model import Charge, Tariff
+from uncia.tariffs.money import MONEY_PLACES, money
 from uncia.units import NS_PER_S, UnitError, format_cpu, format_size, parse_cpu, parse_size
 
 if TYPE_CHECKING:
     from uncia.backends import Backend
-
-PLACES: Final = 18
-"""Decimals of a price or amount; public prices have at most ten."""
 
 
 class Size(NamedTuple):
@@ -150,17 +148,9 @@ def price_per_second(tariff: Tariff, size: Size, resource: str | None = None) ->
     return total
 
 
-def decimal(value: Fraction | int | None, places: int = PLACES) -> Decimal | None:
-    """A number to so many decimals, half to even; built from digits, as Decimal arithmetic rounds.
-
-    >>> decimal(Fraction(1, 3), 4), decimal(Fraction(5, 2))
-    (Decimal('0.3333'), Decimal('2.500000000000000000'))
-    """
-    if value is None:
-        return None
-    scaled = round(Fraction(value) * 10**places)
-    digits = tuple(int(digit) for digit in str(abs(scaled)))
-    return Decimal((int(scaled < 0), digits, -places))
+def decimal(value: Fraction | int | None, places: int = MONEY_PLACES) -> Decimal | None:
+    """A number as `uncia.tariffs.money.money` rounds it; None stays None."""
+    return None if value is None else money(value, places)
 
 
 def known_tariffs(names: Sequence[str] | None, which: Literal["request", "all"]) -> list[Tariff]:

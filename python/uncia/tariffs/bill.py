@@ -14,6 +14,7 @@ import pyarrow as pa
 from uncia.errors import UnciaError
 from uncia.tariffs import catalogue
 from uncia.tariffs.model import Tariff
+from uncia.tariffs.money import money
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from uncia.tariffs.equation import Plan
     from uncia.tariffs.facts import Facts
     from uncia.tariffs.rules import FitRule
-
-MONEY_PLACES: Final = 18
-"""Decimals of an amount of money: prices have at most ten, and the rest is rounded half to even."""
 
 _VCPU_SECOND: Final = MICRO_PER_VCPU * NS_PER_S
 _GB_SECOND: Final = GIB * NS_PER_S
@@ -324,13 +322,6 @@ def _is_wide(table: ir.Table) -> bool:
 def _counts(row: Mapping[str, Any], prefix: str, reasons: Mapping[int, str]) -> dict[str, int]:
     found = {reason: int(row[f"{prefix}{code}"] or 0) for code, reason in reasons.items()}
     return {reason: count for reason, count in found.items() if count}
-
-
-def money(value: Fraction) -> decimal.Decimal:
-    """An amount to 18 decimals, half to even; built from digits, as Decimal arithmetic rounds."""
-    scaled = round(value * 10**MONEY_PLACES)
-    digits = tuple(int(digit) for digit in str(abs(scaled)))
-    return decimal.Decimal((int(scaled < 0), digits, -MONEY_PLACES))
 
 
 def _over(value: int | None, unit: int) -> Fraction | None:

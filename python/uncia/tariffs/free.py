@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from uncia.errors import UnciaError
 from uncia.tariffs.model import Tariff
+from uncia.tariffs.money import money
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ def taken_off(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Line]:
     Raises:
         UnciaError: as `credit`.
     """
-    from uncia.tariffs.bill import money
-
     found = []
     for line, tariff in zip(lines, tariffs, strict=True):
         if line.exact_cost is None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import ibis
 from ibis.expr import types as ir
 
+from uncia.costs import sizes
 from uncia.costs.advice.bills import Price
 from uncia.costs.advice.gather import Study
 from uncia.costs.advice.rows import KEYS, Configuration, configuration
@@ -220,8 +221,11 @@ def _instances(
     offers = []
     for other in _by_time(tariff.provider):
         size = _instance(found, other, allocation(one))
-        if size is not None:
-            offers.append((other, size, _per_ns(other, size)))
+        if size is None:
+            continue
+        price = sizes.price_per_second(other, sizes.Size(size.cpu, size.memory))
+        if price is not None:  # without a price it is no offer, and not one for nothing
+            offers.append((other, size, price / NS_PER_S))
     return offers
 
 
@@ -248,20 +252,6 @@ def _instance(found: Study, tariff: Tariff, wanted: Size) -> Size | None:
         cpu = wanted.cpu is None or (size.cpu is not None and size.cpu >= wanted.cpu)
         found.instances[key] = size if memory and cpu else None
     return found.instances[key]
-
-
-def _per_ns(tariff: Tariff, size: Size) -> Fraction:
-    """What an instance costs, USD per ns."""
-    total = Fraction(0)
-    for charge in tariff.charges:
-        amount: int | None = {
-            "cpu": size.cpu,
-            "memory": size.memory,
-            "storage": charge.limit("amount") if charge.resource == "storage" else None,
-            "instance": 1,
-        }[charge.resource]
-        total += (charge.unit_price or 0) * (amount or 0)
-    return total
 
 
 def _chains(found: Study) -> list[Hint]:

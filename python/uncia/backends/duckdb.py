@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,6 +24,8 @@ from uncia.units import MIB
 NAME: Final = "duckdb"
 
 _Answer = TypeVar("_Answer")
+
+_PATIENCE: Final = 0.05  # s between one interrupt and the next
 
 _LEAST_MEMORY: Final = 64 * MIB
 
@@ -170,8 +172,10 @@ class DuckDB:
             try:
                 return answer.result()
             finally:
-                if not answer.done():
+                # Before the query has begun an interrupt is forgotten, so it is said until heard.
+                while not answer.done():
                     self._connection.con.interrupt()
+                    wait([answer], timeout=_PATIENCE)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

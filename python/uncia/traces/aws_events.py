@@ -36,6 +36,7 @@ _GROUP: Final = ("logGroupName", "logGroup", "@log", "@logGroup")
 _LAMBDA_GROUP: Final = re.compile(r"(?:^|[:/])aws/lambda/([!-~]{1,512})$")
 _ISO: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _LOG_STREAM: Final = r"\d{4}/\d\d/\d\d/\S*\[[^\]\s]*\][0-9a-f]{32}"
+_END: Final[list[str]] = []
 _LINE: Final = re.compile(
     rf"(?:(?P<before>{_LOG_STREAM})\s+)?(?:(?P<time>{_ISO})\s+)?(?:(?P<after>{_LOG_STREAM})\s+)?"
     r"(?P<message>.*)"
@@ -138,10 +139,15 @@ class _Reader:
         """A CSV file with a header; cells may hold line breaks."""
         csv.field_size_limit(MAX_RECORD_CHARS)
         rows = csv.reader(_whole_lines(text))
-        names = [name.strip() for name in next(rows)]
+        names = [name.strip() for name in _next(rows) or ()]
+        if not names:
+            self._bad(1, "", "", "a header of CSV", "")
+            return
         line = rows.line_num + 1
-        for row in rows:
-            if row and len(row) != len(names):
+        while (row := _next(rows)) is not _END:
+            if row is None:
+                self._bad(line, "", "", "a row of CSV: it has a line break or NUL within", "")
+            elif row and len(row) != len(names):
                 expected = f"a row of {len(names)} cells"
                 self._bad(line, "", ",".join(row), expected, ",".join(row))
             elif row:
@@ -282,3 +288,11 @@ def _time(record: dict[str, Any]) -> int | None:
 def _whole_lines(text: Text) -> Iterator[str]:
     while (line := text.readline()) is not None:
         yield line + "\n"
+
+
+def _next(rows: Iterator[list[str]]) -> list[str] | None:
+    """The next row, None if it is no CSV, and `_END` after the last."""
+    try:
+        return next(rows, _END)
+    except csv.Error:
+        return None

@@ -18,6 +18,23 @@ with connect(temporary=Path(sys.argv[1])) as backend:
     backend.collect(pairs.filter((pairs["a"] * 31 + pairs["b"]) % 7 == 3).count().as_table())
 """
 
+EARLY = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from uncia.backends import connect
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with connect(temporary=Path(sys.argv[1])) as backend:
+    def query():
+        time.sleep(1)  # as a query is still being made
+        pairs = "range(3000000) a(x), range(3000000) b(y)"
+        raw = f"SELECT count(*) FROM {pairs} WHERE (x * 31 + y) % 7 = 3"
+        return backend._connection.con.execute(raw).fetchall()
+
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    backend._run(query)
+"""
+
 COMMAND = """
 import os, signal, time
 import uncia.cli
@@ -52,6 +69,13 @@ def test_ctrl_c_ends_a_query_that_would_take_hours(tmp_path: Path) -> None:
     finally:
         query.kill()
     assert "KeyboardInterrupt" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_before_the_query_has_begun_is_not_forgotten(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", EARLY, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "KeyboardInterrupt" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -525,3 +525,13 @@ def test_any_damage_is_an_error_or_counted(
         assert not (folder / "out").exists()
     else:
         assert done.rows["invocations"] >= 1
+
+
+def test_a_row_that_is_no_csv_is_counted(tmp_path: Path) -> None:
+    one = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 155, 128, 1, init=7)
+    source = write(tmp_path, "csv", as_events([one]))
+    content = source.read_bytes()
+    source.write_bytes(content + b'2025-05-12 00:00:00.000,"a"\rb\n')
+    done = aws_logs.convert([source], tmp_path / "row", strict=False)
+    assert done.rows["invocations"] == 1
+    assert sum(done.rejected.values()) == 1

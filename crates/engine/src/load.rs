@@ -1,6 +1,5 @@
 //! `uncia-engine load`: the load generator.
 
-use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,16 +8,14 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use uncia_load::{Config, Event, LoadError, Signal, Stop};
 
+use crate::config;
 use crate::output::{self, BAD_INPUT, FAILED};
 
 /// Runs the configuration in a file, or on standard input (`-`).
 pub fn run(config: &Path) -> ExitCode {
-    let json = match read(config) {
+    let json = match config::read(config) {
         Ok(json) => json,
-        Err(error) => {
-            let message = format!("cannot read the configuration {}: {error}", config.display());
-            return output::fail(&message, BAD_INPUT);
-        }
+        Err(message) => return output::fail(&message, BAD_INPUT),
     };
     let config = match Config::from_json(&json).map_err(LoadError::from) {
         Ok(config) => config,
@@ -42,15 +39,6 @@ pub fn run(config: &Path) -> ExitCode {
             output::fail(&error.to_string(), code)
         }
     }
-}
-
-fn read(path: &Path) -> std::io::Result<String> {
-    if path == Path::new("-") {
-        let mut json = String::new();
-        std::io::stdin().read_to_string(&mut json)?;
-        return Ok(json);
-    }
-    std::fs::read_to_string(path)
 }
 
 /// Passes SIGINT and SIGTERM on to the run, for as long as the process lives.

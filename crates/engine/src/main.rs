@@ -3,6 +3,8 @@
 //! Configuration goes in as JSON, tables come out as Arrow IPC, progress as JSON lines on stderr.
 //! SIGINT and SIGTERM end every subcommand cleanly.
 
+mod config;
+mod cpu;
 mod load;
 mod output;
 #[cfg(target_os = "linux")]
@@ -34,6 +36,9 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// CPU bandwidth control: simulate it, and more.
+    #[command(subcommand)]
+    Cpu(cpu::Command),
     /// Turn Arrow IPC streams that a crash left into Parquet files beside them.
     Recover {
         #[arg(required = true, value_name = "FILE.arrows")]
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load { config } => load::run(&config),
+        Command::Cpu(command) => cpu::run(&command),
         Command::Recover { streams } => recover::run(&streams),
         Command::Schema => output::print(&uncia_record::schema_json()),
         #[cfg(target_os = "linux")]

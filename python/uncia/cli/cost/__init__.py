@@ -1,20 +1,10 @@
-"""``uncia cost``: a module an analysis, found by its place; each defines ``register(app)``."""
-
-import importlib
-import pkgutil
+"""``uncia cost``: a module a command, found by its place; each defines ``register(app)``."""
 
 import typer
+
+from uncia.cli import groups
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this package to ``app`` as ``uncia cost``."""
-    cost = typer.Typer(
-        help="What a workload costs elsewhere, why, and what to change.",
-        no_args_is_help=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.add_typer(cost, name="cost")
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        if hasattr(module, "register"):
-            module.register(cost)
+    groups.add(app, __name__, __path__, "What a workload costs elsewhere, why, and what to change.")

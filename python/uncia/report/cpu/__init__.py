@@ -1,0 +1,1 @@
+"""Charts and sections of the analyses of CPU bandwidth control."""

@@ -7,6 +7,7 @@
 
 pub mod closed_form;
 mod control;
+pub mod sim;
 
 pub use control::{Control, ControlError, MAX_PERIOD, MICRO_PER_VCPU, MIN_PERIOD, MIN_QUOTA};
 

@@ -1,6 +1,7 @@
 //! `uncia-engine cpu`: CPU bandwidth control.
 
 mod duration;
+mod simulate;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +12,8 @@ use clap::{Args, Subcommand};
 pub enum Command {
     /// How long tasks take by the closed form; prints JSON.
     Duration(Configured),
+    /// Simulate groups with a quota; writes tables.
+    Simulate(Configured),
 }
 
 #[derive(Args)]
@@ -23,5 +26,6 @@ pub struct Configured {
 pub fn run(command: &Command) -> ExitCode {
     match command {
         Command::Duration(Configured { config }) => duration::run(config),
+        Command::Simulate(Configured { config }) => simulate::run(config),
     }
 }

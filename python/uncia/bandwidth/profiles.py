@@ -1,0 +1,238 @@
+"""Profiles of CPU bandwidth control: when a busy loop saw the clock jump, and by how much.
+
+Algorithm 1 of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26, section 4.3) reads
+the monotonic clock in a loop and notes every jump of at least 0.5 ms: ``(time, gap)``, where
+``time`` is when the jump was seen, that is, the end of the gap.
+
+Read are the published files (JSON, also gzipped) and the folders of Uncia's runs, in which a jump
+is a span ``throttle`` and the stretch that was watched a span ``probe``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.bandwidth import profile_json, profile_units
+from uncia.bandwidth.profile_units import Unit
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+THROTTLE: Final = "throttle"
+PROBE: Final = "probe"
+
+_LISTED: Final = 8  # names that an error lists
+
+
+@dataclass(frozen=True)
+class ProbeRun:
+    """One run of the probe.
+
+    Attributes:
+        start_ns: when it began, on the clock of the events; None when not known.
+        duration_ns: how long it took: by the probe itself in Uncia's runs; in the published files
+            as the caller measured it, so with the request around it. None when not known.
+        events: ``(time, gap)`` in ns, in order, ``time`` being the end of the gap.
+    """
+
+    start_ns: int | None
+    duration_ns: int | None
+    events: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Runs of the probe under one setting.
+
+    Attributes:
+        runs: those that succeeded; one without a throttle is as good as any.
+        source: where they were read, for people.
+        unit: what the file's times were in; None when no run has an event.
+        notes: what a reader should know: how the unit was found, what failed.
+        name: which profile of its source, if that holds several.
+    """
+
+    runs: list[ProbeRun]
+    source: str
+    unit: Unit | None
+    notes: list[str] = field(default_factory=list)
+    name: str | None = None
+
+    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Interval, throttle and CPU time of every event but the first of each run, in ns.
+
+        Returns:
+            Three arrays of the same length: from the event before to this one; the gap; and what
+            lies between the gaps, which is the CPU time obtained before the throttle. All are
+            empty when no run has two events.
+        """
+        import numpy as np
+
+        intervals, throttles = [], []
+        for run in self.runs:
+            if len(run.events) > 1:
+                events = np.asarray(run.events, dtype=np.int64)
+                intervals.append(np.diff(events[:, 0]))
+                throttles.append(events[1:, 1])
+        if not intervals:
+            none = np.zeros(0, dtype=np.int64)
+            return none, none.copy(), none.copy()
+        interval, throttle = np.concatenate(intervals), np.concatenate(throttles)
+        return interval, throttle, interval - throttle
+
+    @property
+    def events(self) -> int:
+        """Jumps in all runs together."""
+        return sum(len(run.events) for run in self.runs)
+
+
+def read(path: Path | str, *, unit: Unit | None = None, name: str | None = None) -> Profile:
+    """Read one profile.
+
+    Args:
+        path: a published file (``.json``, ``.json.gz``) or the folder of a run. ``RUN:NAME`` means
+            the profile NAME of a run that holds several, as ``name`` does.
+        unit: what the times of a file are in; by default it is found from what the file says.
+        name: which profile of a run that holds several.
+
+    Raises:
+        UnciaError: nothing is there, it is no profile, it is damaged, its unit cannot be told, no
+            run succeeded, or there are several profiles and no name.
+    """
+    path, name = _split(Path(path), name)
+    profiles = read_all(path, unit=unit)
+    if name is not None:
+        for profile in profiles:
+            if profile.name == name:
+                return profile
+        raise UnciaError(f"{path} has no profile {name!r}", hint=_names(profiles))
+    if len(profiles) > 1:
+        raise UnciaError(
+            f"{path} holds {len(profiles)} profiles",
+            hint=f"Say which one, as in {path}:{profiles[0].name}. {_names(profiles)}",
+        )
+    return profiles[0]
+
+
+def read_all(path: Path | str, *, unit: Unit | None = None) -> list[Profile]:
+    """Read every profile of a source: one of a file, one per experiment and size of a run.
+
+    Raises:
+        UnciaError: as :func:`read`, but for several profiles.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if unit not in (None, "ns"):
+            raise UnciaError(f"{path} is the folder of a run, whose times are in ns, not {unit}")
+        from uncia.bandwidth import profile_runs
+
+        return profile_runs.read(path)
+    return [_read_file(path, unit)]
+
+
+def _read_file(path: Path, unit: Unit | None) -> Profile:
+    document = profile_json.load(path)
+    found = document.runs
+    if not found:
+        raise UnciaError(
+            f"{path}: none of the {len(document.failed)} invocations succeeded; "
+            f"the first failure: {document.failed[0]}"
+        )
+    notes = []
+    if document.failed:
+        notes.append(
+            f"{len(document.failed)} of {len(document.failed) + len(found)} invocations failed and "
+            f"are left out; the first failure: {document.failed[0]}"
+        )
+    decided, said = profile_units.decide(path, found, unit)
+    notes += said
+    empty = sum(not run.events for run in found)
+    if empty:
+        notes.append(f"{empty} of {len(found)} runs saw no throttle")
+    factor = 1 if decided is None else profile_units.NS[decided]
+    runs = [
+        ProbeRun(
+            start_ns=run.t0_ns(decided),
+            duration_ns=None if run.duration_s is None else round(run.duration_s * 1e9),
+            events=_events(path, run, factor),
+        )
+        for run in found
+    ]
+    return Profile(runs=runs, source=str(path), unit=decided, notes=notes)
+
+
+def _events(path: Path, run: profile_json.RawRun, factor: int) -> list[tuple[int, int]]:
+    """The events in ns, sorted and apart from each other.
+
+    :raises UnciaError: they are not.
+    """
+    events: list[tuple[int, int]] = []
+    before: int | None = None
+    for index, (time, gap) in enumerate(run.events):
+        end, length = round(time * factor), round(gap * factor)
+        if before is not None and end < before:
+            raise UnciaError(
+                f"{path}: run {run.index}, event {index}: its time {time:g} is before that of the "
+                "event before it, so the events are not sorted"
+            )
+        if before is not None and end - length < before:
+            raise UnciaError(
+                f"{path}: run {run.index}, event {index}: its gap of {gap:g} begins before the gap "
+                "before it ended, so the two overlap",
+                hint="Times and gaps must be in one unit, and a time is the end of its gap.",
+            )
+        events.append((end, length))
+        before = end
+    return events
+
+
+def _split(path: Path, name: str | None) -> tuple[Path, str | None]:
+    """``RUN:NAME`` as folder and name."""
+    if name is not None or path.exists():
+        return path, name
+    folder, colon, last = str(path).rpartition(":")
+    return (Path(folder), last) if colon and Path(folder).is_dir() else (path, None)
+
+
+def _names(profiles: Sequence[Profile]) -> str:
+    names = [str(profile.name) for profile in profiles]
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"It holds: {', '.join(names[:_LISTED])}{more}."
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """What a profile holds, in numbers: runs, events, and quantiles in ns (None without events)."""
+    interval, throttle, cpu = profile.arrays()
+    total = int(interval.sum())
+    return {
+        "source": profile.source,
+        "name": profile.name,
+        "unit": profile.unit,
+        "runs": len(profile.runs),
+        "events": profile.events,
+        "interval_ns": _quantiles(interval),
+        "throttle_ns": _quantiles(throttle),
+        "cpu_ns": _quantiles(cpu),
+        "share": float(cpu.sum()) / total if total > 0 else None,
+        "notes": profile.notes,
+    }
+
+
+def _quantiles(values: NDArray[np.int64]) -> dict[str, float] | None:
+    import numpy as np
+
+    if len(values) == 0:
+        return None
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    return {
+        "mean": float(values.mean()),
+        "p5": float(low),
+        "p50": float(middle),
+        "p95": float(high),
+        "max": float(values.max()),
+    }

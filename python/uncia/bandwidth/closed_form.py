@@ -1,0 +1,305 @@
+"""How long a task takes under a quota that is enforced to the nanosecond.
+
+Equation (2) of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26, section 4.2), its
+sweeps (Figure 11), and what comes of it if the CPU time varies and a task begins at any time. The
+arithmetic is Rust's (``crates/bandwidth``, ``closed_form`` and ``expected``), in whole numbers;
+here are the sizes, and what is derived from the answers. Kernels account at ticks and let a task
+run past its quota, which this does not know: that is the simulator's part.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal, TypeAlias
+
+from uncia import engine
+from uncia.bandwidth.cpu_time import CpuTime, constant
+from uncia.errors import UnciaError
+from uncia.units import MICRO_PER_VCPU, NS_PER_MS, NS_PER_S, format_duration
+
+FIGURE_11: Final = 51_800_000
+"""ns of CPU time, the mean of the Huawei trace's requests, that Figure 11 is drawn for."""
+
+FIGURE_11_PERIODS: Final = tuple(ms * NS_PER_MS for ms in (5, 10, 20, 40, 80, 100))
+
+_BAD_INPUT: Final = 2
+
+MIN_PERIOD: Final = NS_PER_MS
+MAX_PERIOD: Final = NS_PER_S
+MIN_QUOTA: Final = NS_PER_MS
+"""What the kernel takes (kernel/sched/core.c: min_cfs_quota_period, max_cfs_quota_period)."""
+
+Phase: TypeAlias = int | Literal["random"]
+"""ns after a period began at which a task begins (0: with it), or anywhere within it."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What is known of a provider: the period (cost paper, Table 3) and how it sells CPU.
+
+    Attributes:
+        period_ns: of its bandwidth control.
+        whole_mb: the memory with which a whole vCPU comes; None where the vCPU is set itself.
+        least: the smallest size, in MB or micro-vCPU.
+        step: between sizes, in MB or micro-vCPU.
+    """
+
+    period_ns: int
+    whole_mb: int | None
+    least: int
+    step: int
+
+
+PLATFORMS: Final = {
+    "aws": Platform(20 * NS_PER_MS, 1769, 128, 1),
+    "gcp": Platform(100 * NS_PER_MS, None, 80_000, 10_000),
+    "ibm": Platform(10 * NS_PER_MS, None, 125_000, 125_000),
+}
+
+
+@dataclass(frozen=True)
+class Control:
+    """A quota in a period, and the size that it comes from.
+
+    Attributes:
+        micro_vcpu: the share that was asked for; None if a quota or a memory size was.
+        memory_mb: the memory size, likewise.
+    """
+
+    period_ns: int
+    quota_ns: int
+    micro_vcpu: int | None = None
+    memory_mb: int | None = None
+
+    @property
+    def share(self) -> Fraction:
+        """Quota over period: the vCPU that one pays for."""
+        return Fraction(self.quota_ns, self.period_ns)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What becomes of a task under a control, exactly.
+
+    Attributes:
+        sum_ns: of the durations of all cases (values of the CPU time, phases).
+        cases: how many these are; the mean is their quotient.
+        quantiles_ns: by share.
+        cpu_ns: mean CPU time.
+    """
+
+    control: Control
+    sum_ns: int
+    cases: int
+    quantiles_ns: dict[Fraction, int]
+    cpu_ns: Fraction
+
+    @property
+    def mean_ns(self) -> Fraction:
+        """The mean duration."""
+        return Fraction(self.sum_ns, self.cases)
+
+    @property
+    def reciprocal_ns(self) -> Fraction:
+        """What the share alone says: CPU time over share."""
+        return self.cpu_ns / self.control.share
+
+    @property
+    def factor(self) -> Fraction | None:
+        """How many times the CPU that was paid for was obtained; None if nothing was needed."""
+        return self.reciprocal_ns / self.mean_ns if self.sum_ns else None
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A quota at which a task becomes faster at once.
+
+    Attributes:
+        periods: how many it needs from here on, if it begins with one.
+        quota_ns: the least quota with which it does.
+        below_ns, at_ns: the duration with a quota 1 ns less, and with this one.
+        mean_below_ns, mean_at_ns: the same for a task that begins anywhere. The fall is
+            smaller, (P - Q)^2 / P instead of P - Q, half of that if it ends in one period: the
+            rest of it is a slope.
+    """
+
+    period_ns: int
+    periods: int
+    quota_ns: int
+    below_ns: int
+    at_ns: int
+    mean_below_ns: Fraction
+    mean_at_ns: Fraction
+
+    @property
+    def micro_vcpu(self) -> int:
+        """The least share in micro-vCPU with this quota."""
+        return -(-self.quota_ns * MICRO_PER_VCPU // self.period_ns)
+
+    def memory_mb(self, whole_mb: int) -> int:
+        """The least memory size with this quota, where a whole vCPU comes with `whole_mb`."""
+        return -(-self.quota_ns * whole_mb // self.period_ns)
+
+
+def control_of_share(period_ns: int, micro_vcpu: int) -> Control:
+    """The control for a share of one vCPU, the quota rounded down to ns.
+
+    Raises:
+        UnciaError: there is no such control.
+    """
+    quota = period_ns * micro_vcpu // MICRO_PER_VCPU
+    return _checked(Control(period_ns, quota, micro_vcpu=micro_vcpu))
+
+
+def control_of_memory(period_ns: int, memory_mb: int, whole_mb: int) -> Control:
+    """The control for a memory size, the quota rounded down to ns; a whole vCPU at most, which is
+    all that one thread can use.
+
+    Raises:
+        UnciaError: there is no such control.
+    """
+    quota = min(period_ns, period_ns * memory_mb // whole_mb)
+    return _checked(Control(period_ns, quota, memory_mb=memory_mb))
+
+
+def control_of_quota(period_ns: int, quota_ns: int) -> Control:
+    """The control with this quota.
+
+    Raises:
+        UnciaError: there is no such control.
+    """
+    return _checked(Control(period_ns, quota_ns))
+
+
+def sweep(
+    controls: Sequence[Control],
+    cpu: CpuTime,
+    phase: Phase = 0,
+    quantiles: Sequence[Fraction] = (),
+) -> list[Expected]:
+    """Expected durations, one for each control, exactly.
+
+    Args:
+        controls: as the functions above make them.
+        cpu: how much CPU time is needed.
+        phase: where in a period the task begins; ``"random"``: anywhere, each ns as likely.
+        quantiles: shares (0 to 1, at most 6 decimals) of which the quantiles are wanted.
+
+    Raises:
+        UnciaError: the phase is not within a period, or a sum is beyond 128 bits.
+    """
+    answers = _ask(
+        {
+            "sweep": {
+                "controls": [[one.period_ns, one.quota_ns] for one in controls],
+                "cpu_ns": [list(point) for point in cpu.points],
+                "phase_ns": None if phase == "random" else phase,
+                "quantiles": [[share.numerator, share.denominator] for share in quantiles],
+            }
+        }
+    )
+    mean = cpu.mean
+    return [
+        Expected(
+            control,
+            int(answer["sum_ns"]),
+            int(answer["cases"]),
+            dict(zip(quantiles, map(int, answer["quantiles_ns"]), strict=True)),
+            mean,
+        )
+        for control, answer in zip(controls, answers, strict=True)
+    ]
+
+
+def duration(period_ns: int, quota_ns: int, cpu_ns: int) -> int:
+    """Equation (2): ns that a task takes which begins with a period.
+
+    Raises:
+        UnciaError: there is no such control.
+    """
+    return sweep([control_of_quota(period_ns, quota_ns)], constant(cpu_ns))[0].sum_ns
+
+
+def jumps(
+    period_ns: int,
+    cpu_ns: Sequence[int],
+    least_ns: int,
+    largest_ns: int,
+    most: int = 1_000,
+) -> list[list[Jump]]:
+    """For each CPU time the quotas from `least_ns` to `largest_ns` at which the task becomes faster
+    at once, from the largest down: T/n, rounded up.
+
+    Raises:
+        UnciaError: the period is none that the kernel takes.
+    """
+    answers = _ask(
+        {
+            "jumps": {
+                "period_ns": period_ns,
+                "cpu_ns": list(cpu_ns),
+                "least_ns": least_ns,
+                "largest_ns": largest_ns,
+                "most": most,
+            }
+        }
+    )
+    return [
+        [
+            Jump(
+                period_ns,
+                one["periods"],
+                one["quota_ns"],
+                int(one["below_ns"]),
+                int(one["at_ns"]),
+                Fraction(int(one["mean_below_sum_ns"]), period_ns),
+                Fraction(int(one["mean_at_sum_ns"]), period_ns),
+            )
+            for one in answer
+        ]
+        for answer in answers
+    ]
+
+
+def _checked(control: Control) -> Control:
+    """The control, if the kernel's bounds and one thread allow it.
+
+    A quota below the kernel's smallest is let pass: formulas are of use there, and so are models of
+    providers.
+    """
+    period, quota = control.period_ns, control.quota_ns
+    words = format_duration(period)
+    if not MIN_PERIOD <= period <= MAX_PERIOD:
+        raise UnciaError(
+            f"a period of {words} is beyond what the kernel takes", "It takes 1ms to 1s."
+        )
+    if quota <= 0:
+        raise UnciaError(f"in a period of {words} the quota is less than 1 ns: nothing would run")
+    if quota > period:
+        raise UnciaError(
+            f"a quota of {format_duration(quota)} in a period of {words} is above one vCPU, which a"
+            " single thread cannot use",
+            "Take a quota of at most the period, or at most 1 vCPU.",
+        )
+    return control
+
+
+def _ask(question: dict[str, Any]) -> list[Any]:
+    done = subprocess.run(
+        [str(engine.binary()), "cpu", "duration", "--config", "-"],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        found: list[Any] = json.loads(done.stdout)
+        return found
+    message = f"{engine.NAME} cpu duration ended with exit code {done.returncode}"
+    for line in done.stderr.splitlines():
+        message = json.loads(line)["message"] if line.startswith("{") else line
+    raise UnciaError(message, exit_code=_BAD_INPUT if done.returncode == _BAD_INPUT else 1)

@@ -1,0 +1,350 @@
+"""``uncia cpu duration``: the closed form over quotas, periods and CPU times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    from uncia.bandwidth.closed_form import Control, Expected, Jump, Phase, Platform
+    from uncia.bandwidth.cpu_time import CpuTime
+
+_SHOWN_JUMPS: Final = 12
+_DEFAULT_SHARES: Final = "0.05..1/0.05"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``duration`` to ``app``."""
+
+    @app.command()
+    def duration(
+        cpu_time: str = typer.Option(
+            "51.8ms",
+            "--cpu-time",
+            metavar="TIME|LIST|FILE",
+            help="CPU time: 51.8ms; 10ms,20ms*3 (values, weights); p5=14.9ms,p50=17.3ms,p95=18.1ms;"
+            " or a file with a value, or a value, a comma and a weight, on each line.",
+        ),
+        period: str = typer.Option(
+            None,
+            metavar="LIST",
+            help="Periods: 20ms,100ms or 5ms..20ms/5ms. Default: the platform's, else those of the"
+            " cost paper's Figure 11.",
+        ),
+        vcpu: str = typer.Option(
+            None,
+            metavar="RANGE",
+            help=f"Shares of a CPU: 0.05..1/0.01 or 0.25,0.5. Default: {_DEFAULT_SHARES}.",
+        ),
+        quota: str = typer.Option(None, metavar="LIST", help="Quotas: 1.45ms,5ms or a range."),
+        memory: str = typer.Option(
+            None, metavar="RANGE", help="Memory sizes in MB: 128..1769/64; needs --like."
+        ),
+        like: str = typer.Option(None, metavar="aws|gcp|ibm", help="Period and sizes as there."),
+        phase: str = typer.Option(
+            "start",
+            metavar="start|random|TIME",
+            help="Where in a period the task begins: with it, anywhere, or so long after.",
+        ),
+        as_json: bool = typer.Option(False, "--json", help="Print JSON, exact numbers as text."),
+        report: Path = typer.Option(
+            None, metavar="FILE.html", help="Also write a page with tables and chart (Figure 11)."
+        ),
+    ) -> None:
+        """How long a task takes under a quota, if it were enforced to the nanosecond.
+
+        Equation (2) of the cost paper, exactly; with a distribution of CPU time, or begun at any
+        time, the mean and quantiles of the duration. Also the sizes at which it jumps.
+        """
+        from fractions import Fraction
+
+        from uncia.bandwidth import closed_form
+        from uncia.bandwidth.cpu_time import parse
+
+        cpu = parse(cpu_time)
+        platform = _platform(like)
+        where = _phase(phase)
+        periods = _periods(period, platform)
+        controls = _controls(periods, platform, vcpu=vcpu, quota=quota, memory=memory)
+        spread = where == "random" or len(cpu.points) > 1
+        shares = [Fraction(1, 2), Fraction(95, 100)] if spread else []
+        rows = closed_form.sweep(controls, cpu, where, shares)
+        jumps = _jumps(controls, cpu)
+        whole = platform.whole_mb if platform and memory else None
+        if report is not None:
+            _write(report, rows, jumps, cpu, where, whole)
+        notes = _notes(controls, cpu)
+        if as_json:
+            typer.echo(json.dumps(_json(rows, jumps, cpu, where, whole), indent=2))
+            for note in notes:
+                typer.echo(f"note: {note}", err=True)
+        else:
+            _print(rows, jumps, whole, notes)
+
+
+def _platform(like: str | None) -> Platform | None:
+    from uncia.bandwidth.closed_form import PLATFORMS
+
+    if like is not None and like not in PLATFORMS:
+        raise UnciaError(f"--like: {like!r} is none of {', '.join(PLATFORMS)}")
+    return None if like is None else PLATFORMS[like]
+
+
+def _phase(text: str) -> Phase:
+    from uncia.units import UnitError, parse_duration
+
+    if text == "random":
+        return "random"
+    if text in ("start", "0"):
+        return 0
+    try:
+        return parse_duration(text)
+    except UnitError as error:
+        raise UnciaError(
+            f"--phase: {error}", "Write start, random, or a time such as 2ms."
+        ) from error
+
+
+def _periods(text: str | None, platform: Platform | None) -> Sequence[int]:
+    from uncia.bandwidth import closed_form, sizes
+
+    if text is not None:
+        return sizes.durations(text, "--period")
+    return closed_form.FIGURE_11_PERIODS if platform is None else [platform.period_ns]
+
+
+def _controls(
+    periods: Sequence[int],
+    platform: Platform | None,
+    *,
+    vcpu: str | None,
+    quota: str | None,
+    memory: str | None,
+) -> list[Control]:
+    """Every size in every period, ordered by period."""
+    from uncia.bandwidth import closed_form, sizes
+
+    given = [
+        name
+        for name, text in (("--vcpu", vcpu), ("--quota", quota), ("--memory", memory))
+        if text is not None
+    ]
+    if len(given) > 1:
+        raise UnciaError(f"{' and '.join(given)} both say the size", "Give one of them.")
+    if quota is not None:
+        quotas = sizes.durations(quota, "--quota")
+        return [closed_form.control_of_quota(own, one) for own in periods for one in quotas]
+    if memory is not None:
+        if platform is None or platform.whole_mb is None:
+            raise UnciaError(
+                "--memory: how much CPU comes with memory is not known"
+                if platform is None
+                else "--memory: there CPU does not come with memory",
+                "Name a platform where it does (--like aws), or give --vcpu.",
+            )
+        chosen = sizes.memory(memory)
+        return [
+            closed_form.control_of_memory(own, one, platform.whole_mb)
+            for own in periods
+            for one in chosen
+        ]
+    shares = sizes.vcpu(vcpu or _DEFAULT_SHARES)
+    return [closed_form.control_of_share(own, one) for own in periods for one in shares]
+
+
+def _jumps(controls: Sequence[Control], cpu: CpuTime) -> list[Jump]:
+    """Of the median CPU time, within the quotas of each period."""
+    from fractions import Fraction
+
+    from uncia.bandwidth.closed_form import jumps
+
+    found = []
+    median = cpu.quantile(Fraction(1, 2))
+    for period in dict.fromkeys(control.period_ns for control in controls):
+        quotas = [control.quota_ns for control in controls if control.period_ns == period]
+        found += jumps(period, [median], min(quotas), max(quotas))[0]
+    return found
+
+
+def _notes(controls: Sequence[Control], cpu: CpuTime) -> list[str]:
+    from uncia.bandwidth.closed_form import MIN_QUOTA
+
+    notes = [
+        "Quotas are taken as enforced to the nanosecond. Kernels account at ticks, and let a task"
+        " run past its quota."
+    ]
+    refused = sum(control.quota_ns < MIN_QUOTA for control in controls)
+    if refused:
+        notes.append(
+            f"{refused} of {len(controls)} quotas are below 1 ms, which a kernel refuses (EINVAL)."
+        )
+    if len(cpu.points) > 1:
+        notes.append("The jumps are those of the median CPU time; each other value has its own.")
+    return notes
+
+
+def _json(
+    rows: Sequence[Expected],
+    jumps: Sequence[Jump],
+    cpu: CpuTime,
+    phase: Phase,
+    whole_mb: int | None,
+) -> dict[str, Any]:
+    from uncia.bandwidth.sizes import vcpu_text
+    from uncia.units import NS_PER_MS
+
+    def size(row: Expected) -> dict[str, Any]:
+        control = row.control
+        return {
+            "period_ns": str(control.period_ns),
+            "quota_ns": str(control.quota_ns),
+            "vcpu": None if control.micro_vcpu is None else vcpu_text(control.micro_vcpu),
+            "memory_mb": control.memory_mb,
+            "share": float(control.share),
+        }
+
+    return {
+        "cpu_time": {
+            "sum_ns": str(cpu.mean.numerator * (cpu.weight // cpu.mean.denominator)),
+            "weight": str(cpu.weight),
+            "mean_ms": float(cpu.mean / NS_PER_MS),
+        },
+        "phase": "random" if phase == "random" else "start" if phase == 0 else f"{phase}ns",
+        "durations": [
+            {
+                **size(row),
+                "sum_ns": str(row.sum_ns),
+                "cases": str(row.cases),
+                "mean_ms": float(row.mean_ns / NS_PER_MS),
+                **{
+                    f"p{float(share * 100):g}_ns": str(value)
+                    for share, value in row.quantiles_ns.items()
+                },
+                "reciprocal_ms": float(row.reciprocal_ns / NS_PER_MS),
+                "over_allocation": None if row.factor is None else float(row.factor),
+            }
+            for row in rows
+        ],
+        "jumps": [
+            {
+                "period_ns": str(jump.period_ns),
+                "periods": jump.periods,
+                "quota_ns": str(jump.quota_ns),
+                "vcpu": vcpu_text(jump.micro_vcpu),
+                "memory_mb": None if whole_mb is None else jump.memory_mb(whole_mb),
+                "below_ns": str(jump.below_ns),
+                "at_ns": str(jump.at_ns),
+                "mean_below_ms": float(jump.mean_below_ns / NS_PER_MS),
+                "mean_at_ms": float(jump.mean_at_ns / NS_PER_MS),
+            }
+            for jump in jumps
+        ],
+    }
+
+
+def _print(
+    rows: Sequence[Expected], jumps: Sequence[Jump], whole_mb: int | None, notes: Sequence[str]
+) -> None:
+    import pandas as pd
+
+    from uncia.bandwidth.sizes import vcpu_text
+    from uncia.cli.cost.options import emit
+    from uncia.report.cpu.duration import size_words
+    from uncia.units import NS_PER_MS, format_duration
+
+    def ms(value: Any) -> float:
+        return float(value / NS_PER_MS)
+
+    emit(
+        pd.DataFrame(
+            [
+                {
+                    "period": format_duration(row.control.period_ns),
+                    "size": size_words(row.control),
+                    "quota, ms": ms(row.control.quota_ns),
+                    "duration, ms": ms(row.mean_ns),
+                    **{
+                        f"p{float(share * 100):g}, ms": ms(value)
+                        for share, value in row.quantiles_ns.items()
+                    },
+                    "reciprocal, ms": ms(row.reciprocal_ns),
+                    "over-allocation": None if row.factor is None else float(row.factor),
+                }
+                for row in rows
+            ],
+            dtype=object,
+        ),
+        as_json=False,
+    )
+    if not jumps:
+        typer.echo("No jump lies between these quotas.")
+    else:
+        typer.echo("Jumps: the smallest quotas with which so many periods suffice")
+        shown = [
+            jump
+            for period in dict.fromkeys(jump.period_ns for jump in jumps)
+            for jump in [one for one in jumps if one.period_ns == period][:_SHOWN_JUMPS]
+        ]
+        size = "MB" if whole_mb else "vCPU"
+        emit(
+            pd.DataFrame(
+                [
+                    {
+                        "period": format_duration(jump.period_ns),
+                        "periods": jump.periods,
+                        "quota, ms": ms(jump.quota_ns),
+                        size: jump.memory_mb(whole_mb) if whole_mb else vcpu_text(jump.micro_vcpu),
+                        "just below, ms": ms(jump.below_ns),
+                        "at it, ms": ms(jump.at_ns),
+                        "mean fall at any phase, ms": ms(jump.mean_below_ns - jump.mean_at_ns),
+                    }
+                    for jump in shown
+                ],
+                dtype=object,
+            ),
+            as_json=False,
+        )
+        if len(shown) < len(jumps):
+            typer.echo(f"{len(jumps) - len(shown)} more jumps at smaller quotas: see --json.")
+    for note in notes:
+        typer.echo(note)
+
+
+def _write(
+    path: Path,
+    rows: Sequence[Expected],
+    jumps: Sequence[Jump],
+    cpu: CpuTime,
+    phase: Phase,
+    whole_mb: int | None,
+) -> None:
+    from uncia import __version__
+    from uncia.report import page
+    from uncia.report.cpu.duration import section
+
+    if path.suffix != ".html":
+        raise UnciaError(
+            f"{path} is not named *.html, but a report is an HTML page", f"Name it {path}.html."
+        )
+    page.write(
+        page.Page(
+            title="Duration under a quota",
+            kicker="Uncia CPU bandwidth control",
+            verdict="",
+            good=True,
+            facts=[("CPU time", cpu.words), ("Sizes", f"{len(rows):,}")],
+            warnings=[],
+            sections=[section(rows, jumps, cpu, phase, whole_mb)],
+            summary="How long a task takes at each size by the closed form (Equation 2), and where"
+            " it becomes faster at once.",
+            footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
+        ),
+        path,
+    )
+    typer.echo(f"{path}", err=True)

@@ -10,8 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from uncia.bandwidth.sizes import ms_text
 from uncia.errors import UnciaError
-from uncia.units import UnitError, format_duration, parse_duration
+from uncia.units import UnitError, parse_duration
 
 PIECES: Final = 1_000
 """A distribution that is known by quantiles is cut into so many parts of equal probability."""
@@ -59,7 +60,7 @@ class CpuTime:
 
 def constant(ns: int) -> CpuTime:
     """Always the same."""
-    return _of([(ns, 1)], format_duration(ns))
+    return _of([(ns, 1)], ms_text(ns))
 
 
 def samples(values: Iterable[int]) -> CpuTime:
@@ -104,7 +105,7 @@ def quantiles(points: Sequence[tuple[Fraction, int]]) -> CpuTime:
                 f"the CPU time's p{float(high * 100):g} is below its p{float(low * 100):g}"
             )
     values = [_between(known, Fraction(2 * piece + 1, 2 * PIECES)) for piece in range(PIECES)]
-    words = ", ".join(f"p{float(share * 100):g} {format_duration(value)}" for share, value in known)
+    words = ", ".join(f"p{float(share * 100):g} {ms_text(value)}" for share, value in known)
     return _of([(value, 1) for value in values], words)
 
 
@@ -124,7 +125,7 @@ def parse(text: str, option: str = "--cpu-time") -> CpuTime:
         points = [_point(part) for part in parts]
     except UnitError as error:
         raise UnciaError(f"{option}: {error}", _FORMS) from error
-    return _of(points, format_duration(points[0][0]) if len(points) == 1 else text)
+    return _of(points, ms_text(points[0][0]) if len(points) == 1 else text)
 
 
 def _of(points: Iterable[tuple[int, int]], words: str) -> CpuTime:

@@ -89,6 +89,12 @@ def vcpu_text(micro: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def ms_text(ns: int) -> str:
+    """A duration as exact decimal text in ms: ``51_800_000`` -> ``51.8 ms``."""
+    text = format(Decimal(ns).scaleb(-6), "f")
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
+
+
 def _has_unit(part: str) -> bool:
     return _PLAIN.fullmatch(part) is None
 

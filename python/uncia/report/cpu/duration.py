@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import groupby
 from typing import Any, Final
 
 import altair as alt
@@ -18,7 +17,7 @@ from uncia.bandwidth.closed_form import (
     jumps,
     sweep,
 )
-from uncia.bandwidth.cpu_time import CpuTime, constant
+from uncia.bandwidth.cpu_time import CpuTime
 from uncia.bandwidth.sizes import vcpu_text
 from uncia.report import charts, numbers, theme
 from uncia.report.charts import MAX_POINTS, Spec
@@ -28,6 +27,9 @@ from uncia.units import NS_PER_MS, format_duration
 
 RECIPROCAL: Final = "reciprocal"
 """Name of the curve that the share alone would give."""
+
+_LINEAR: Final = 40
+"""Points between jumps where the curve is linear: for the pointer and the logarithmic axis."""
 
 
 def section(
@@ -49,7 +51,7 @@ def section(
     blocks: list[Block] = [
         Chart(
             "durations",
-            figure(rows, axis="memory, MB" if whole_mb else "vCPU (quota / period)"),
+            figure(cpu, phase, _ranges(rows), whole_mb),
             "Expected duration by size, one curve a period, and the reciprocal",
             f"Duration of a task that needs {cpu.words} of CPU time",
         ),
@@ -72,58 +74,53 @@ def phase_words(phase: Phase) -> str:
     return "with a period" if phase == 0 else f"{format_duration(phase)} after a period began"
 
 
-def figure(rows: Sequence[Expected], axis: str = "vCPU (quota / period)") -> Spec:
+def figure(
+    cpu: CpuTime,
+    phase: Phase,
+    ranges: Mapping[int, tuple[int, int]],
+    whole_mb: int | None = None,
+) -> Spec:
     """Expected durations over sizes, a curve a period; the reciprocal dashed beside them.
 
-    Args:
-        rows: ordered by period, then size; of more than 2,000 every second (third, ...) is drawn.
-        axis: title of the horizontal axis, which is memory if the first row has any.
-    """
-    every = -(-len(rows) // MAX_POINTS)
-    points = [
-        {
-            "period": format_duration(row.control.period_ns),
-            "size": _size(row.control),
-            "value": float(row.mean_ns / NS_PER_MS),
-            "factor": None if row.factor is None else float(row.factor),
-        }
-        for _, own in groupby(rows, key=lambda row: row.control.period_ns)
-        for row in list(own)[::every]
-    ]
-    first = [row for row in rows if row.control.period_ns == rows[0].control.period_ns][::every]
-    ideal = [
-        {"size": _size(row.control), "value": float(row.reciprocal_ns / NS_PER_MS)} for row in first
-    ]
-    return curves(points, ideal, axis)
-
-
-def figure_11(cpu_ns: int, periods: Sequence[int], least: Fraction) -> Spec:
-    """Figure 11 of the cost paper, exactly: between two jumps the duration is linear in the quota.
+    Figure 11 of the cost paper, if a constant CPU time begins with a period. Such a curve is exact:
+    between two jumps the duration is linear in the quota. Others have a point on either side of
+    each jump of the median CPU time, and points between, evenly.
 
     Args:
-        cpu_ns: of the task, ns; it begins with a period.
-        periods: ns, one curve each.
-        least: the smallest share that is drawn.
+        cpu: the CPU time.
+        phase: where the task begins.
+        ranges: period to the least and the largest quota, all in ns.
+        whole_mb: draw over memory, a whole vCPU coming with so much.
     """
+    median = cpu.quantile(Fraction(1, 2))
+    unit = whole_mb or 1
     points = []
-    for period in periods:
-        quotas = {int(least * period), period}
-        for jump in jumps(period, [cpu_ns], int(least * period), period)[0]:
-            quotas |= {jump.quota_ns - 1, jump.quota_ns}
+    for period, (least, largest) in ranges.items():
+        steps = jumps(period, [median], least, largest)[0]
+        even = MAX_POINTS // len(ranges) - 2 * len(steps) - 2
+        if phase == 0 and len(cpu.points) == 1:
+            even = min(even, _LINEAR)
+        quotas = {least, largest}
+        quotas |= {quota for step in steps for quota in (step.quota_ns - 1, step.quota_ns)}
+        quotas |= {least + (largest - least) * place // max(even, 1) for place in range(even)}
         controls = [control_of_quota(period, quota) for quota in sorted(quotas)]
         points += [
             {
                 "period": format_duration(period),
-                "size": float(row.control.share),
+                "size": float(row.control.share * unit),
                 "value": float(row.mean_ns / NS_PER_MS),
                 "factor": None if row.factor is None else float(row.factor),
             }
-            for row in sweep(controls, constant(cpu_ns))
+            for row in sweep(controls, cpu, phase)
         ]
-    low = float(least)
-    shares = [low * (1 / low) ** (step / 100) for step in range(101)]
-    ideal = [{"size": share, "value": cpu_ns / share / NS_PER_MS} for share in shares]
-    return curves(points, ideal, "vCPU (quota / period)")
+    low, high = (
+        float(choose(Fraction(quota, period) for period, pair in ranges.items() for quota in pair))
+        for choose in (min, max)
+    )
+    shares = [low * (high / low) ** (step / 100) for step in range(101)]
+    mean = float(cpu.mean / NS_PER_MS)
+    ideal = [{"size": share * unit, "value": mean / share} for share in shares]
+    return curves(points, ideal, "memory, MB" if whole_mb else "vCPU (quota / period)")
 
 
 def curves(
@@ -185,8 +182,13 @@ def size_words(control: Control) -> str:
     return format_duration(control.quota_ns)
 
 
-def _size(control: Control) -> float:
-    return float(control.share) if control.memory_mb is None else control.memory_mb
+def _ranges(rows: Sequence[Expected]) -> dict[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        quota = row.control.quota_ns
+        least, largest = found.get(row.control.period_ns, (quota, quota))
+        found[row.control.period_ns] = (min(least, quota), max(largest, quota))
+    return found
 
 
 def _durations(rows: Sequence[Expected]) -> Table:

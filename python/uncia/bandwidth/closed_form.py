@@ -224,6 +224,27 @@ def duration(period_ns: int, quota_ns: int, cpu_ns: int) -> int:
     return sweep([control_of_quota(period_ns, quota_ns)], constant(cpu_ns))[0].sum_ns
 
 
+def timeline(control: Control, cpu_ns: int, phase: int = 0) -> list[tuple[int, int]]:
+    """When a task runs under a control: (from, to) in ns after it began, one pair a period.
+
+    It ends when the last of them does, which is what :func:`sweep` computes without them.
+
+    Args:
+        control: the quota and the period.
+        cpu_ns: what the task needs.
+        phase: ns after a period began at which the task begins.
+    """
+    runs: list[tuple[int, int]] = []
+    start, room = 0, min(control.quota_ns, control.period_ns - phase)
+    boundary = control.period_ns - phase
+    while cpu_ns > 0:
+        run = min(cpu_ns, room)
+        runs.append((start, start + run))
+        cpu_ns -= run
+        start, room, boundary = boundary, control.quota_ns, boundary + control.period_ns
+    return runs
+
+
 def jumps(
     period_ns: int,
     cpu_ns: Sequence[int],

@@ -22,7 +22,7 @@ mod tests {
 
     #[test]
     fn the_longest_idle_goes() {
-        let idle = |instance, since| Idle { instance: InstanceId(instance), since, frozen: false };
+        let idle = |instance, since| Idle { instance: InstanceId(instance), since, paused: None };
         let mut all = [idle(1, 30), idle(2, 10), idle(3, 20)].into_iter();
         assert_eq!(LeastRecentlyUsed.victim(&mut all), Some(InstanceId(2)));
         assert_eq!(LeastRecentlyUsed.victim(&mut [].into_iter()), None);

@@ -1,4 +1,4 @@
-//! When to start, reuse, freeze and remove instances, and whom to turn away: decisions without I/O
+//! When to start, reuse, pause and remove instances, and whom to turn away: decisions without I/O
 //! and without a clock.
 //!
 //! A [`Scheduler`] is told what happened ([`Event`]) and when, and says what to do ([`Decision`]).
@@ -44,10 +44,21 @@ pub struct InstanceId(pub u64);
 pub struct FunctionSettings {
     /// How long an instance may idle before it is removed.
     pub keep_alive: Nanos,
-    /// How long an instance may idle before it is frozen.
+    /// How long an instance may idle before it is paused.
     pub pause_after: Nanos,
+    /// How it is paused then; None lets it run as usual for as long as it is kept.
+    pub pause: Option<Pause>,
     /// Requests of this function that may be in flight at once; 0 turns every request away.
     pub max_instances: u32,
+}
+
+/// How an instance that idles is kept from working at its owner's or the platform's expense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pause {
+    /// Nothing of it runs.
+    Freeze,
+    /// It runs on with next to no CPU.
+    ScaleDown,
 }
 
 /// An instance that serves nothing.
@@ -55,7 +66,8 @@ pub struct FunctionSettings {
 pub struct Idle {
     pub instance: InstanceId,
     pub since: Nanos,
-    pub frozen: bool,
+    /// What was done to it, if anything.
+    pub paused: Option<Pause>,
 }
 
 /// What happened.
@@ -120,13 +132,13 @@ pub enum StopReason {
 pub enum Decision {
     /// Start an instance; report [`Event::InstanceReady`] or [`Event::InstanceFailed`].
     Start { instance: InstanceId, function: FunctionId },
-    /// Give the request to the instance, thawed first if need be; report
+    /// Give the request to the instance, after undoing this pause; report
     /// [`Event::InvocationDone`] or [`Event::Undelivered`].
-    Assign { request: RequestId, instance: InstanceId, thaw: bool },
+    Assign { request: RequestId, instance: InstanceId, resume: Option<Pause> },
     /// Turn the request away.
     Reject { request: RequestId, reason: Rejection },
-    /// Freeze the instance, which is idle. Nothing is reported.
-    Freeze { instance: InstanceId },
+    /// Pause the instance, which is idle. Nothing is reported.
+    Pause { instance: InstanceId, how: Pause },
     /// Stop the instance, which is idle; report [`Event::InstanceGone`].
     Stop { instance: InstanceId, reason: StopReason },
     /// Send [`Event::Wake`] at this time. Replaces the time of the last such decision.

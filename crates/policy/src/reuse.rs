@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn the_last_used_serves() {
-        let idle = |instance, since| Idle { instance: InstanceId(instance), since, frozen: false };
+        let idle = |instance, since| Idle { instance: InstanceId(instance), since, paused: None };
         assert_eq!(MostRecentlyUsed.choose(&[idle(5, 1), idle(4, 2), idle(9, 3)]), 2);
     }
 }

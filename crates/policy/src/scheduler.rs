@@ -6,7 +6,7 @@ use crate::timers::{Timer, Timers};
 use crate::{
     Admission, Binding, ConcurrencyLimits, Decision, Demand, EarlyBinding, Event, Eviction,
     FixedKeepAlive, FunctionId, FunctionSettings, Idle, InstanceId, LeastRecentlyUsed, Load,
-    MostRecentlyUsed, Nanos, OnePerRequest, Rejection, RequestId, Retention, Reuse, Scaling,
+    MostRecentlyUsed, Nanos, OnePerRequest, Pause, Rejection, RequestId, Retention, Reuse, Scaling,
     StopReason,
 };
 
@@ -169,7 +169,8 @@ impl Scheduler {
         }
         for function in self.functions.values() {
             counts.waiting += function.waiting.len();
-            counts.frozen += function.idle.iter().filter(|idle| idle.frozen).count();
+            counts.frozen +=
+                function.idle.iter().filter(|idle| idle.paused == Some(Pause::Freeze)).count();
         }
         counts
     }
@@ -235,7 +236,7 @@ impl Scheduler {
         let function = instance.function;
         instance.state = State::Busy;
         if let Some(request) = self.take_own(function, id) {
-            out.push(Decision::Assign { request, instance: id, thaw: false });
+            out.push(Decision::Assign { request, instance: id, resume: None });
         } else {
             self.free(id, out);
         }
@@ -318,7 +319,7 @@ impl Scheduler {
             out.push(Decision::Assign {
                 request: waiting.request,
                 instance: idle.instance,
-                thaw: idle.frozen,
+                resume: idle.paused,
             });
         }
         self.start_missing(id, out);
@@ -397,7 +398,7 @@ impl Scheduler {
         }
         instance.state = State::Idle;
         let function = instance.function;
-        let idle = Idle { instance: id, since: self.now, frozen: false };
+        let idle = Idle { instance: id, since: self.now, paused: None };
         if let Some(known) = self.functions.get_mut(&function) {
             known.idle.push(idle);
         }
@@ -410,10 +411,10 @@ impl Scheduler {
     fn plan(&mut self, function: FunctionId, idle: Idle) {
         let Some(known) = self.functions.get(&function) else { return };
         let schedule = self.policies.retention.schedule(idle.since, &known.settings);
-        if idle.frozen || schedule.freeze_at >= schedule.stop_at {
-            self.timers.set(idle.instance, schedule.stop_at, Timer::Stop);
-        } else {
-            self.timers.set(idle.instance, schedule.freeze_at, Timer::Freeze);
+        let pause = schedule.pause.filter(|(at, _)| *at < schedule.stop_at);
+        match pause.filter(|_| idle.paused.is_none()) {
+            Some((at, _)) => self.timers.set(idle.instance, at, Timer::Pause),
+            None => self.timers.set(idle.instance, schedule.stop_at, Timer::Stop),
         }
     }
 
@@ -423,15 +424,18 @@ impl Scheduler {
                 continue;
             };
             match timer {
-                Timer::Freeze => {
+                Timer::Pause => {
                     let Some(known) = self.functions.get_mut(&function) else { continue };
                     let Some(idle) = known.idle.iter_mut().find(|idle| idle.instance == id) else {
                         continue;
                     };
-                    idle.frozen = true;
+                    let schedule = self.policies.retention.schedule(idle.since, &known.settings);
+                    idle.paused = schedule.pause.map(|(_, how)| how);
                     let idle = *idle;
                     self.plan(function, idle);
-                    out.push(Decision::Freeze { instance: id });
+                    if let Some(how) = idle.paused {
+                        out.push(Decision::Pause { instance: id, how });
+                    }
                 }
                 Timer::Stop => {
                     self.unlist(id);

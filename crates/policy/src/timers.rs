@@ -7,7 +7,7 @@ use crate::{InstanceId, Nanos};
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    Freeze,
+    Pause,
     Stop,
 }
 
@@ -69,15 +69,15 @@ mod tests {
     fn one_timer_an_instance_and_one_wake_up() {
         let mut timers = Timers::default();
         let (a, b) = (InstanceId(1), InstanceId(2));
-        timers.set(a, 10, Timer::Freeze);
+        timers.set(a, 10, Timer::Pause);
         assert_eq!(timers.arm(0), Some(10));
         timers.set(a, 20, Timer::Stop);
-        timers.set(b, 15, Timer::Freeze);
+        timers.set(b, 15, Timer::Pause);
         assert_eq!(timers.arm(1), None, "the wake-up at 10 is early enough");
         assert_eq!(timers.len(), 2);
         assert_eq!(timers.due(10), None);
         assert_eq!(timers.arm(10), Some(15));
-        assert_eq!(timers.due(30), Some((b, Timer::Freeze)));
+        assert_eq!(timers.due(30), Some((b, Timer::Pause)));
         assert_eq!(timers.due(30), Some((a, Timer::Stop)));
         assert_eq!((timers.due(30), timers.arm(30), timers.len()), (None, None, 0));
     }

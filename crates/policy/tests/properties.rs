@@ -5,14 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use uncia_policy::{
-    Decision, Event, FunctionId, FunctionSettings, InstanceId, LateBinding, Nanos, Policies,
+    Decision, Event, FunctionId, FunctionSettings, InstanceId, LateBinding, Nanos, Pause, Policies,
     Rejection, RequestId, Scheduler,
 };
 
 const WORKER_LIMIT: u32 = 6;
 const FUNCTIONS: u64 = 3;
-const SETTINGS: FunctionSettings =
-    FunctionSettings { keep_alive: 1_000, pause_after: 50, max_instances: 4 };
+const SETTINGS: FunctionSettings = FunctionSettings {
+    keep_alive: 1_000,
+    pause_after: 50,
+    pause: Some(Pause::Freeze),
+    max_instances: 4,
+};
+
+/// How each function's instances spend their keep-alive.
+fn pause(function: FunctionId) -> Option<Pause> {
+    [Some(Pause::Freeze), Some(Pause::ScaleDown), None][function.0 as usize]
+}
 
 /// What a driver may do next; numbers choose among what is possible.
 #[derive(Debug, Clone)]
@@ -45,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Starting,
-    Idle { frozen: bool, since: Nanos },
+    Idle { paused: Option<Pause>, since: Nanos },
     Busy(RequestId),
     Stopping,
 }
@@ -76,7 +85,8 @@ impl Driver {
             answered: BTreeSet::new(),
         };
         for function in (0..FUNCTIONS).map(FunctionId) {
-            driver.tell(Event::FunctionConfigured { function, settings: SETTINGS });
+            let settings = FunctionSettings { pause: pause(function), ..SETTINGS };
+            driver.tell(Event::FunctionConfigured { function, settings });
         }
         driver
     }
@@ -106,17 +116,17 @@ impl Driver {
                 let old = self.instances.insert(instance, (function, State::Starting));
                 assert_eq!(old, None, "an instance's name is used once");
             }
-            Decision::Assign { request, instance, thaw } => {
+            Decision::Assign { request, instance, resume } => {
                 let function = self.waiting.remove(&request).expect("a request that waits");
                 let (of, state) = self.instances.get_mut(&instance).expect("a live instance");
                 assert_eq!(*of, function, "an instance serves its own function");
                 match *state {
-                    State::Idle { frozen, since } => {
-                        assert_eq!(frozen, thaw, "what is frozen is thawed first");
+                    State::Idle { paused, since } => {
+                        assert_eq!(paused, resume, "what is paused is resumed first");
                         assert!(self.now < since + SETTINGS.keep_alive, "kept too long");
                     }
                     // It has just become ready, or free.
-                    State::Starting | State::Busy(_) => assert!(!thaw),
+                    State::Starting | State::Busy(_) => assert_eq!(resume, None),
                     State::Stopping => panic!("{instance:?} is being stopped"),
                 }
                 *state = State::Busy(request);
@@ -133,10 +143,15 @@ impl Driver {
                     assert_eq!(mine.count() + waiting.count(), SETTINGS.max_instances as usize);
                 }
             }
-            Decision::Freeze { instance } => {
-                match &mut self.instances.get_mut(&instance).unwrap().1 {
-                    State::Idle { frozen, .. } => assert!(!std::mem::replace(frozen, true)),
-                    other => panic!("{other:?} is not to be frozen"),
+            Decision::Pause { instance, how } => {
+                let (function, state) = self.instances.get_mut(&instance).unwrap();
+                assert_eq!(Some(how), pause(*function), "as its function has it");
+                match state {
+                    State::Idle { paused, since } => {
+                        assert_eq!(paused.replace(how), None, "paused once");
+                        assert!(self.now >= *since + SETTINGS.pause_after, "paused too early");
+                    }
+                    other => panic!("{other:?} is not to be paused"),
                 }
             }
             Decision::Stop { instance, .. } => {
@@ -168,7 +183,7 @@ impl Driver {
     fn settle(&mut self, instance: InstanceId) {
         // What it did not decide otherwise is idle now.
         if let Some((_, state)) = self.instances.get_mut(&instance) {
-            *state = State::Idle { frozen: false, since: self.now };
+            *state = State::Idle { paused: None, since: self.now };
         }
     }
 
@@ -278,12 +293,12 @@ proptest! {
 }
 
 /// One instance serves a request at 0, and idles from then on.
-fn idle_instance() -> (Scheduler, Vec<Decision>) {
+fn idle_instance(settings: FunctionSettings) -> (Scheduler, Vec<Decision>) {
     let mut scheduler = Scheduler::new(Policies::default(), WORKER_LIMIT);
     let (function, request, instance) = (FunctionId(0), RequestId(0), InstanceId(1));
     let mut out = Vec::new();
     for event in [
-        Event::FunctionConfigured { function, settings: SETTINGS },
+        Event::FunctionConfigured { function, settings },
         Event::Arrival { request, function },
         Event::InstanceReady { instance },
         Event::InvocationDone { instance, survives: true },
@@ -295,14 +310,14 @@ fn idle_instance() -> (Scheduler, Vec<Decision>) {
 
 #[test]
 fn an_idle_instance_is_frozen_and_removed_to_the_nanosecond() {
-    let (mut scheduler, decisions) = idle_instance();
+    let (mut scheduler, decisions) = idle_instance(SETTINGS);
     assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.pause_after)));
     let mut out = Vec::new();
     scheduler.on_event(SETTINGS.pause_after - 1, &Event::Wake, &mut out);
-    assert!(!out.iter().any(|d| matches!(d, Decision::Freeze { .. })), "{out:?}");
+    assert!(!out.iter().any(|d| matches!(d, Decision::Pause { .. })), "{out:?}");
     out.clear();
     scheduler.on_event(SETTINGS.pause_after, &Event::Wake, &mut out);
-    assert_eq!(out[0], Decision::Freeze { instance: InstanceId(1) });
+    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how: Pause::Freeze });
     assert_eq!(out[1], Decision::WakeAt(SETTINGS.keep_alive));
     out.clear();
     scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
@@ -310,8 +325,37 @@ fn an_idle_instance_is_frozen_and_removed_to_the_nanosecond() {
 }
 
 #[test]
+fn what_runs_as_usual_is_never_paused() {
+    let settings = FunctionSettings { pause: None, ..SETTINGS };
+    let (mut scheduler, decisions) = idle_instance(settings);
+    assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.keep_alive)));
+    let mut out = Vec::new();
+    scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
+    assert!(matches!(out[..], [Decision::Stop { .. }]), "{out:?}");
+}
+
+#[test]
+fn a_change_of_settings_reaches_what_idles() {
+    let function = FunctionId(0);
+    let (mut scheduler, _) = idle_instance(FunctionSettings { pause: None, ..SETTINGS });
+    let settings = FunctionSettings { pause: Some(Pause::ScaleDown), ..SETTINGS };
+    let mut out = Vec::new();
+    scheduler.on_event(60, &Event::FunctionConfigured { function, settings }, &mut out);
+    let how = Pause::ScaleDown;
+    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how });
+    // Once paused it stays so until it is used, whatever the settings say by then.
+    out.clear();
+    scheduler.on_event(70, &Event::FunctionConfigured { function, settings: SETTINGS }, &mut out);
+    let event = Event::Arrival { request: RequestId(1), function };
+    scheduler.on_event(80, &event, &mut out);
+    let assign =
+        Decision::Assign { request: RequestId(1), instance: InstanceId(1), resume: Some(how) };
+    assert_eq!(out, [assign]);
+}
+
+#[test]
 fn an_arrival_at_the_end_of_the_keep_alive_finds_no_instance() {
-    let (mut scheduler, _) = idle_instance();
+    let (mut scheduler, _) = idle_instance(SETTINGS);
     let mut out = Vec::new();
     let event = Event::Arrival { request: RequestId(1), function: FunctionId(0) };
     scheduler.on_event(SETTINGS.keep_alive, &event, &mut out);

@@ -44,11 +44,19 @@ def test_what_is_left_out_is_the_platform_s_choice() -> None:
 
 def test_the_rest_travels_as_tags() -> None:
     wanted = spec(
-        keep_alive=5 * NS_PER_S, pause_after=0, network="host", max_instances=7, cpu=500_000
+        keep_alive=5 * NS_PER_S,
+        pause_after=0,
+        keep_alive_cpu="scale-down",
+        period=100 * NS_PER_MS,
+        network="host",
+        max_instances=7,
+        cpu=500_000,
     )
     assert tags(wanted) == {
         "uncia:keep-alive-ms": "5000",
         "uncia:pause-after-ms": "0",
+        "uncia:keep-alive-cpu": "scale-down",
+        "uncia:period-us": "100000",
         "uncia:network": "host",
         "uncia:max-instances": "7",
         "uncia:cpu-micro": "500000",
@@ -61,6 +69,7 @@ def test_the_rest_travels_as_tags() -> None:
         ({"memory": 128 * MIB + 1}, "not a whole number of MB"),
         ({"timeout": 1500 * NS_PER_MS}, "timeout 1500ms is not a whole number of seconds"),
         ({"keep_alive": 1}, "1ns is not a whole number of milliseconds"),
+        ({"period": 1500}, "1500ns is not a whole number of microseconds"),
         ({"package": None}, "no package"),
     ],
 )

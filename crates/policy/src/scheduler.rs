@@ -41,6 +41,7 @@ pub struct Counts {
     pub busy: usize,
     pub idle: usize,
     pub frozen: usize,
+    pub scaled_down: usize,
     pub stopping: usize,
     pub waiting: usize,
 }
@@ -169,8 +170,12 @@ impl Scheduler {
         }
         for function in self.functions.values() {
             counts.waiting += function.waiting.len();
-            counts.frozen +=
-                function.idle.iter().filter(|idle| idle.paused == Some(Pause::Freeze)).count();
+            let paused = |how| {
+                let idle = function.idle.iter();
+                idle.filter(move |idle| idle.paused == Some(how)).count()
+            };
+            counts.frozen += paused(Pause::Freeze);
+            counts.scaled_down += paused(Pause::ScaleDown);
         }
         counts
     }

@@ -240,6 +240,7 @@ table! {
         allocated_memory: Int64 [null "when not known"] "bytes", "memory allocated";
         invocations: Int64 [null "when not known"] "count", "invocations that it served";
         idle: Intervals [null "when not known"] "ns", "intervals in which it served nothing";
+        idle_cpu: Int64 [null "when not measured"] "ns", "CPU time that it used while it served nothing, which nobody was billed for";
     }
 }
 

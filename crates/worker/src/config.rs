@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use uncia_policy::Pause;
 
 use crate::instance::Network;
 
@@ -18,8 +19,10 @@ pub struct Config {
     pub period_us: u64,
     /// An instance that idles this long is removed.
     pub keep_alive_ms: u64,
-    /// An instance that idles this long is frozen.
+    /// An instance that idles this long is paused, as `keep_alive_cpu` says.
     pub pause_after_ms: u64,
+    /// What an instance may do while it is kept alive.
+    pub keep_alive_cpu: KeepAliveCpu,
     /// Requests in flight at once, and instances; more are turned away with 429.
     pub max_instances: u32,
     /// Whether the CPU quota holds during initialization too.
@@ -53,6 +56,7 @@ impl Default for Config {
             period_us: 20_000,
             keep_alive_ms: 300_000,
             pause_after_ms: 50,
+            keep_alive_cpu: KeepAliveCpu::Freeze,
             max_instances: 100,
             init_throttled: false,
             binding: BindingName::Early,
@@ -75,6 +79,29 @@ impl Default for Config {
 pub struct Runtimes {
     pub python: Option<PathBuf>,
     pub node: Option<PathBuf>,
+}
+
+/// What an idle instance may do from `pause_after_ms` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeepAliveCpu {
+    /// Nothing, as on Lambda.
+    Freeze,
+    /// It has 0.01 vCPU.
+    ScaleDown,
+    /// What it always may.
+    Run,
+}
+
+impl KeepAliveCpu {
+    /// As the policies know it.
+    pub fn pause(self) -> Option<Pause> {
+        match self {
+            Self::Freeze => Some(Pause::Freeze),
+            Self::ScaleDown => Some(Pause::ScaleDown),
+            Self::Run => None,
+        }
+    }
 }
 
 /// When a request is tied to the instance that serves it.
@@ -180,5 +207,19 @@ mod tests {
         assert!(error.contains("`period_us`") && error.contains("1000"), "{error}");
         assert!(Config::parse(r#"{"max_instances": 0}"#).is_err());
         assert!(Config::parse(r#"{"default_network": "internet"}"#).is_err());
+        let error = Config::parse(r#"{"keep_alive_cpu": "stop"}"#).unwrap_err().to_string();
+        assert!(error.contains("`scale-down`"), "{error}");
+    }
+
+    #[test]
+    fn keep_alive_by_name() {
+        let pause = |name: &str| {
+            let text = format!(r#"{{"keep_alive_cpu": "{name}"}}"#);
+            Config::parse(&text).unwrap().keep_alive_cpu.pause()
+        };
+        assert_eq!(pause("freeze"), Some(Pause::Freeze));
+        assert_eq!(pause("scale-down"), Some(Pause::ScaleDown));
+        assert_eq!(pause("run"), None);
+        assert_eq!(Config::default().keep_alive_cpu, KeepAliveCpu::Freeze);
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uncia_policy::{FunctionId, FunctionSettings};
 
-use crate::config::{Config, check_period};
+use crate::config::{Config, KeepAliveCpu, check_period};
 use crate::instance::{Network, Runtime};
 use crate::store::Code;
 
@@ -89,6 +90,7 @@ impl Function {
         FunctionSettings {
             keep_alive: ms(self.overrides.keep_alive_ms.unwrap_or(config.keep_alive_ms)),
             pause_after: ms(self.overrides.pause_after_ms.unwrap_or(config.pause_after_ms)),
+            pause: self.overrides.keep_alive_cpu.unwrap_or(config.keep_alive_cpu).pause(),
             max_instances: limits.into_iter().flatten().min().unwrap_or(config.max_instances),
         }
     }
@@ -130,6 +132,7 @@ pub fn runtime_of(identifier: &str) -> Option<Runtime> {
 pub struct Overrides {
     pub keep_alive_ms: Option<u64>,
     pub pause_after_ms: Option<u64>,
+    pub keep_alive_cpu: Option<KeepAliveCpu>,
     pub network: Option<Network>,
     pub max_instances: Option<u32>,
     pub init_throttled: Option<bool>,
@@ -140,9 +143,10 @@ pub struct Overrides {
 /// Prefix of the tags that are settings.
 pub const TAG_PREFIX: &str = "uncia:";
 
-const TAGS: [&str; 7] = [
+const TAGS: [&str; 8] = [
     "keep-alive-ms",
     "pause-after-ms",
+    "keep-alive-cpu",
     "network",
     "max-instances",
     "init-throttled",
@@ -151,13 +155,13 @@ const TAGS: [&str; 7] = [
 ];
 
 impl Overrides {
-    /// Reads the settings among the tags; the error is a sentence.
+    /// Reads the settings among the tags, where `_` is as good as `-`; the error is a sentence.
     pub fn parse(tags: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut overrides = Self::default();
         for (tag, value) in tags {
             let Some(key) = tag.strip_prefix(TAG_PREFIX) else { continue };
             overrides
-                .set(key, value)
+                .set(&key.replace('_', "-"), value)
                 .map_err(|rule| format!("The tag {tag} must be {rule}, not \"{value}\"."))?;
         }
         Ok(overrides)
@@ -167,6 +171,9 @@ impl Overrides {
         match key {
             "keep-alive-ms" => self.keep_alive_ms = Some(number(value)?),
             "pause-after-ms" => self.pause_after_ms = Some(number(value)?),
+            "keep-alive-cpu" => {
+                self.keep_alive_cpu = Some(word(value, "freeze, scale-down or run")?);
+            }
             "max-instances" => {
                 let limit = u32::try_from(number(value)?).unwrap_or(u32::MAX);
                 self.max_instances = Some(limit);
@@ -201,6 +208,11 @@ impl Overrides {
     }
 }
 
+/// A word of an enumeration, written as in the configuration.
+fn word<T: DeserializeOwned>(text: &str, known: &str) -> Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|_| known.to_owned())
+}
+
 fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "a whole number".to_owned())
 }
@@ -218,6 +230,9 @@ mod tests {
         assert_eq!(parse("uncia:keep-alive-ms", "250").unwrap().keep_alive_ms, Some(250));
         assert_eq!(parse("uncia:network", "host").unwrap().network, Some(Network::Host));
         assert_eq!(parse("uncia:init-throttled", "true").unwrap().init_throttled, Some(true));
+        let run = Some(KeepAliveCpu::Run);
+        assert_eq!(parse("uncia:keep-alive-cpu", "run").unwrap().keep_alive_cpu, run);
+        assert_eq!(parse("uncia:keep_alive_cpu", "run").unwrap().keep_alive_cpu, run);
         assert_eq!(parse("team", "blue").unwrap(), Overrides::default());
     }
 
@@ -229,6 +244,7 @@ mod tests {
             ("uncia:period-us", "5", "1000"),
             ("uncia:network", "internet", "platform"),
             ("uncia:cpu-micro", "0", "at least 1"),
+            ("uncia:keep_alive_cpu", "stop", "scale-down"),
         ] {
             let message = parse(tag, value).unwrap_err();
             assert!(message.contains(word) && message.contains(tag), "{message}");

@@ -32,7 +32,12 @@ def register(app: typer.Typer) -> None:
             None, help="How long an idle instance lives, e.g. 5min.", show_default=False
         ),
         pause_after: str | None = typer.Option(
-            None, help="An idle instance is frozen after this time, e.g. 50ms.", show_default=False
+            None, help="An idle instance is paused after this time, e.g. 50ms.", show_default=False
+        ),
+        keep_alive_cpu: str | None = typer.Option(
+            None,
+            help="How it is paused: freeze, scale-down (to 0.01 vCPU), or run (not at all).",
+            show_default=False,
         ),
         max_instances: int | None = typer.Option(
             None, min=1, help="Beyond this many at once: HTTP 429.", show_default=False
@@ -57,6 +62,7 @@ def register(app: typer.Typer) -> None:
         options = _options(
             keep_alive=keep_alive,
             pause_after=pause_after,
+            keep_alive_cpu=keep_alive_cpu,
             max_instances=max_instances,
             period=period,
             init_throttled=True if init_throttled else None,

@@ -256,6 +256,8 @@ class _Execution:
                 network=function.network,
                 keep_alive=function.keep_alive,
                 pause_after=function.pause_after,
+                keep_alive_cpu=function.keep_alive_cpu,
+                period=function.period,
                 max_instances=function.max_instances,
                 method=method,
                 headers=function.headers,

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union
 
 from pydantic import Field
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from uncia.platforms.journal import Journal, Resource
+
+
+# What an idle instance may do from ``pause_after`` on.
+KeepAliveCpu = Literal["freeze", "scale-down", "run"]
 
 
 class PlatformForm(Form):
@@ -64,6 +68,8 @@ class FunctionSpec:
     network: str | None = None
     keep_alive: int | None = None
     pause_after: int | None = None
+    keep_alive_cpu: KeepAliveCpu | None = None
+    period: int | None = None
     max_instances: int | None = None
     url: str | None = None
     method: str = "POST"

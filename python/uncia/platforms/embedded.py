@@ -30,6 +30,7 @@ from uncia.platforms import (
     Context,
     Deployment,
     FunctionSpec,
+    KeepAliveCpu,
     PlatformForm,
     Response,
     Target,
@@ -60,7 +61,10 @@ class Options(PlatformForm):
 
     kind: Literal["embedded"]
     keep_alive: Duration | None = Field(None, description="An idle instance lives this long (5min)")
-    pause_after: Duration | None = Field(None, description="Idle instances are frozen after (50ms)")
+    pause_after: Duration | None = Field(None, description="Idle instances are paused after (50ms)")
+    keep_alive_cpu: KeepAliveCpu | None = Field(
+        None, description="How they are paused: freeze, scale-down or run (freeze)"
+    )
     max_instances: int | None = Field(None, ge=1, description="On the whole platform (100)")
     period: Duration | None = Field(None, gt=0, description="Period of the CPU quota (20ms)")
     init_throttled: bool | None = Field(None, description="Initialization under the quota (false)")
@@ -82,6 +86,7 @@ class Options(PlatformForm):
             "pause_after_ms": _whole(self.pause_after, NS_PER_MS, "pause_after", "millisecond"),
             "init_timeout_ms": _whole(self.init_timeout, NS_PER_MS, "init_timeout", "millisecond"),
             "stop_grace_ms": _whole(self.stop_grace, NS_PER_MS, "stop_grace", "millisecond"),
+            "keep_alive_cpu": self.keep_alive_cpu,
             "period_us": _whole(self.period, NS_PER_US, "period", "microsecond"),
             "max_instances": self.max_instances,
             "init_throttled": self.init_throttled,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import Deployment, FunctionSpec, Response, Target
 from uncia.platforms.journal import Journal, Resource
-from uncia.units import MIB, NS_PER_MS, NS_PER_S, format_duration, format_size
+from uncia.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_duration, format_size
 
 SETTINGS: Final = frozenset(
     {
@@ -29,6 +29,8 @@ SETTINGS: Final = frozenset(
         "network",
         "keep_alive",
         "pause_after",
+        "keep_alive_cpu",
+        "period",
         "max_instances",
         "filler",
         "replicas",
@@ -189,25 +191,26 @@ def tags(function: FunctionSpec) -> dict[str, str]:
     """What Lambda's API cannot say, as ``uncia:<key>``.
 
     Raises:
-        UnciaError: a time is no whole number of milliseconds.
+        UnciaError: a time is finer than the platform's unit for it.
     """
     found: dict[str, str] = {}
-    for key, nanoseconds in (
-        ("keep-alive-ms", function.keep_alive),
-        ("pause-after-ms", function.pause_after),
+    for key, nanoseconds, unit, name in (
+        ("keep-alive-ms", function.keep_alive, NS_PER_MS, "milliseconds"),
+        ("pause-after-ms", function.pause_after, NS_PER_MS, "milliseconds"),
+        ("period-us", function.period, NS_PER_US, "microseconds"),
     ):
         if nanoseconds is None:
             continue
-        if nanoseconds % NS_PER_MS:
+        if nanoseconds % unit:
             raise UnciaError(
-                f"{function.name}: {format_duration(nanoseconds)} is not a whole number of"
-                " milliseconds"
+                f"{function.name}: {format_duration(nanoseconds)} is not a whole number of {name}"
             )
-        found[f"uncia:{key}"] = str(nanoseconds // NS_PER_MS)
+        found[f"uncia:{key}"] = str(nanoseconds // unit)
     for key, value in (
         ("network", function.network),
         ("max-instances", function.max_instances),
         ("cpu-micro", function.cpu),
+        ("keep-alive-cpu", function.keep_alive_cpu),
     ):
         if value is not None:
             found[f"uncia:{key}"] = str(value)

@@ -83,6 +83,7 @@ fn health(api: &Api) -> Answer {
             "busy": counts.busy,
             "idle": counts.idle,
             "frozen": counts.frozen,
+            "scaled_down": counts.scaled_down,
             "stopping": counts.stopping,
         },
         "waiting": counts.waiting,

@@ -1,10 +1,11 @@
 //! The task of an instance: from its start to its end, one order after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
-use uncia_policy::{Event, InstanceId, Rejection, RequestId, StopReason};
+use uncia_policy::{Event, InstanceId, Pause, Rejection, RequestId, StopReason};
 use uncia_record::{Instance as InstanceRow, Span};
 
 use super::row::{self, Running};
@@ -17,8 +18,11 @@ use crate::meterlog::Recorded;
 
 /// What an instance is to do.
 pub enum Order {
-    Serve { request: RequestId, thaw: bool },
-    Freeze,
+    /// After undoing the pause, if it is paused.
+    Serve {
+        request: RequestId,
+    },
+    Pause(Pause),
     Stop(StopReason),
 }
 
@@ -77,7 +81,7 @@ impl Dispatcher {
             pids_max: self.config.pids_max,
             network: overrides.network.unwrap_or(self.config.default_network.into()),
             init_throttled: overrides.init_throttled.unwrap_or(self.config.init_throttled),
-            init_timeout: std::time::Duration::from_millis(self.config.init_timeout_ms),
+            init_timeout: Duration::from_millis(self.config.init_timeout_ms),
         }
     }
 
@@ -105,7 +109,7 @@ impl Dispatcher {
             },
             idle_since: Some(birth.ready),
             birth,
-            frozen: false,
+            paused: None,
         };
         self.log.instance(life.row.clone());
         {
@@ -118,15 +122,19 @@ impl Dispatcher {
             tokio::select! {
                 biased;
                 order = ordered.recv() => match order {
-                    Some(Order::Serve { request, thaw }) => {
-                        let gone = self.serve(id, &instance, &mut life, request, thaw).await;
+                    Some(Order::Serve { request }) => {
+                        let gone = self.serve(id, &instance, &mut life, request).await;
                         if let Some(reason) = gone {
                             break reason;
                         }
                     }
-                    Some(Order::Freeze) => {
-                        // Where instances can't be frozen they idle on, and are warm.
-                        life.frozen = instance.freeze().await.is_ok();
+                    Some(Order::Pause(how)) => {
+                        let paused = match how {
+                            Pause::Freeze => instance.freeze().await,
+                            Pause::ScaleDown => instance.scale_down(),
+                        };
+                        // Where that can't be done they idle on, and are warm.
+                        life.paused = paused.is_ok().then_some(how);
                     }
                     Some(Order::Stop(reason)) => {
                         instance.stop(self.config.stop_grace()).await;
@@ -137,7 +145,7 @@ impl Dispatcher {
                 _ = instance.exited() => break "exit",
             }
         };
-        life.end(reason);
+        life.end(reason, &instance);
         self.log.instance(life.row);
         {
             let mut books = self.books();
@@ -162,18 +170,25 @@ impl Dispatcher {
         instance: &Instance,
         life: &mut Life,
         request: RequestId,
-        thaw: bool,
     ) -> Option<&'static str> {
         let pending = self.books().pending.remove(&request)?;
         let first = life.row.invocations == Some(0);
-        let thaw_began = clock::unix_ns();
-        let thaw = std::mem::take(&mut life.frozen) && thaw;
-        if thaw {
+        let resume_began = clock::unix_ns();
+        let resumed = life.paused.take();
+        match resumed {
             // If it can't be thawed it does not answer in time, which is an answer.
-            let _ = instance.thaw().await;
+            Some(Pause::Freeze) => drop(instance.thaw().await),
+            Some(Pause::ScaleDown) if instance.scale_up().is_err() => {
+                // It is gone, or would be given less than is paid for.
+                instance.stop(Duration::ZERO).await;
+                self.books().pending.insert(request, pending);
+                self.happened(Event::Undelivered { request, instance: id });
+                return Some("exit");
+            }
+            Some(Pause::ScaleDown) | None => {}
         }
-        life.busy_from(thaw_began);
-        let thawed = clock::unix_ns();
+        life.busy_from(resume_began);
+        let resume_ended = clock::unix_ns();
         let submission = &pending.submission;
         let reply = instance
             .invoke(Request {
@@ -188,12 +203,12 @@ impl Dispatcher {
             self.happened(Event::Undelivered { request, instance: id });
             return Some("exit");
         }
-        life.served(&reply);
+        life.served(&reply, instance);
         let survives = reply.outcome.instance_survives();
         let running = Running {
             birth: &life.birth,
             first,
-            thawed: thaw.then_some((thaw_began, thawed)),
+            resumed: resumed.map(|how| (how, resume_began, resume_ended)),
             reply: &reply,
         };
         let recorded = row::of_reply(&pending, &running);
@@ -252,7 +267,7 @@ struct Life {
     row: InstanceRow,
     /// Since when it serves nothing.
     idle_since: Option<i64>,
-    frozen: bool,
+    paused: Option<Pause>,
 }
 
 impl Life {
@@ -262,12 +277,14 @@ impl Life {
         }
     }
 
-    fn served(&mut self, reply: &Reply) {
+    fn served(&mut self, reply: &Reply, instance: &Instance) {
+        self.row.idle_cpu = instance.idle_cpu();
         *self.row.invocations.get_or_insert(0) += 1;
         self.idle_since = Some(reply.ended);
     }
 
-    fn end(&mut self, reason: &'static str) {
+    fn end(&mut self, reason: &'static str, instance: &Instance) {
+        self.row.idle_cpu = instance.idle_cpu();
         let now = clock::unix_ns();
         self.busy_from(now);
         self.row.ended = Some(now);

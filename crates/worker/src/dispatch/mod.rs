@@ -242,8 +242,9 @@ impl Dispatcher {
                     tokio::spawn(self.clone().report(Event::InstanceFailed { instance }));
                 }
             }
-            Decision::Assign { request, instance, thaw } => {
-                self.order(books, instance, Order::Serve { request, thaw });
+            // How it is paused, its own task knows best.
+            Decision::Assign { request, instance, resume: _ } => {
+                self.order(books, instance, Order::Serve { request });
             }
             Decision::Reject { request, reason } => {
                 if let Some(pending) = books.pending.remove(&request) {
@@ -254,7 +255,7 @@ impl Dispatcher {
                     tokio::spawn(self.clone().turn_away(pending, reason, failure));
                 }
             }
-            Decision::Freeze { instance } => self.order(books, instance, Order::Freeze),
+            Decision::Pause { instance, how } => self.order(books, instance, Order::Pause(how)),
             Decision::Stop { instance, reason } => {
                 self.order(books, instance, Order::Stop(reason));
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uncia_policy::Rejection;
+use uncia_policy::{Pause, Rejection};
 use uncia_record::{Invocation, Span};
 
 use super::{Birth, Failure, Pending};
@@ -17,8 +17,8 @@ pub struct Running<'a> {
     pub birth: &'a Birth,
     /// Whether the instance had served nothing before.
     pub first: bool,
-    /// When it was thawed for this.
-    pub thawed: Option<(i64, i64)>,
+    /// Which pause was undone for this, from when to when.
+    pub resumed: Option<(Pause, i64, i64)>,
     pub reply: &'a Reply,
 }
 
@@ -47,7 +47,7 @@ fn base(pending: &Pending) -> Invocation {
 
 /// The row of a request that an instance served.
 pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
-    let Running { birth, first, thawed, reply } = *running;
+    let Running { birth, first, resumed, reply } = *running;
     // The start was this request's own if it waited for it; an instance that was started for
     // another request is warm for this one.
     let cold = first && pending.accepted <= birth.began;
@@ -73,10 +73,13 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
         }
     };
     let mut spans = if cold { birth.spans.clone() } else { Vec::new() };
-    if let Some((start, end)) = thawed {
+    if let Some((how, start, end)) = resumed {
         spans.push(Span {
             instance: Some(birth.name.clone()),
-            name: Arc::from("thaw"),
+            name: Arc::from(match how {
+                Pause::Freeze => "thaw",
+                Pause::ScaleDown => "scale_up",
+            }),
             start,
             end,
             clock: Arc::from("platform"),
@@ -96,10 +99,10 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
         },
         outcome: Arc::from(outcome),
         error,
-        start: Some(Arc::from(match (cold, thawed) {
+        start: Some(Arc::from(match (cold, resumed) {
             (true, _) => "cold",
-            (false, Some(_)) => "thawed",
-            (false, None) => "warm",
+            (false, Some((Pause::Freeze, ..))) => "thawed",
+            (false, _) => "warm",
         })),
         instance: Some(birth.name.clone()),
         shared: Some(false),

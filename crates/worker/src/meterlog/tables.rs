@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span};
 
 /// Version of the tables, in `PRAGMA user_version`.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// What the column `platform` of every row says.
 pub const PLATFORM: &str = "embedded";
@@ -33,7 +33,8 @@ pub const TABLES: &str = "
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         function TEXT NOT NULL, instance TEXT NOT NULL UNIQUE,
         started INTEGER NOT NULL, initialized INTEGER, ended INTEGER, end_reason TEXT,
-        allocated_cpu INTEGER, allocated_memory INTEGER, invocations INTEGER, idle BLOB
+        allocated_cpu INTEGER, allocated_memory INTEGER, invocations INTEGER, idle BLOB,
+        idle_cpu INTEGER
     ) STRICT;
     CREATE TABLE events (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -41,7 +42,15 @@ pub const TABLES: &str = "
         attempt INTEGER NOT NULL, payload BLOB NOT NULL, client_context TEXT,
         accepted INTEGER NOT NULL
     ) STRICT;
-    PRAGMA user_version = 1;
+    PRAGMA user_version = 2;
+";
+
+/// What version 2 has more than version 1.
+pub const FROM_1: &str = "
+    BEGIN;
+    ALTER TABLE instances ADD COLUMN idle_cpu INTEGER;
+    PRAGMA user_version = 2;
+    COMMIT;
 ";
 
 const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, parent, \
@@ -49,7 +58,7 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
-    allocated_cpu, allocated_memory, invocations, idle";
+    allocated_cpu, allocated_memory, invocations, idle, idle_cpu";
 
 /// Opens the database such that readers do not block the writer.
 ///
@@ -180,7 +189,7 @@ pub fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
 pub fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<usize> {
     let sql = format!(
         "INSERT OR REPLACE INTO instances ({INSTANCE_COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
     );
     connection.prepare_cached(&sql)?.execute(params![
         &*row.function,
@@ -193,6 +202,7 @@ pub fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result
         row.allocated_memory,
         row.invocations,
         row.idle.as_deref().map(pack),
+        row.idle_cpu,
     ])
 }
 
@@ -219,6 +229,7 @@ pub fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         allocated_memory: row.get("allocated_memory")?,
         invocations: row.get("invocations")?,
         idle: row.get::<_, Option<Vec<u8>>>("idle")?.as_deref().map(unpack),
+        idle_cpu: row.get("idle_cpu")?,
     })
 }
 

@@ -76,6 +76,7 @@ impl MeterLog {
             connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(database)?;
         match version {
             0 => connection.execute_batch(tables::TABLES).map_err(database)?,
+            1 => connection.execute_batch(tables::FROM_1).map_err(database)?,
             tables::VERSION => {}
             found => return Err(LogError::Version { path, found }),
         }

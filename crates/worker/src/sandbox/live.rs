@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::cgroup::Group;
+use super::cgroup::{Group, Limits};
 use super::log::Log;
 use super::meter::{Meter, Sampler};
 use super::runtime_api::{AnswerKind, Api};
@@ -47,6 +47,7 @@ pub struct Inner {
     pub meter: Arc<Meter>,
     pub log: Arc<Log>,
     pub group: Option<Group>,
+    pub limits: Limits,
     pub sampler: Sampler,
     /// The first process in the worker's numbering. Only for looking: it may be another's number
     /// once the instance has ended.
@@ -285,6 +286,28 @@ impl Instance {
     pub async fn thaw(&self) -> io::Result<()> {
         let group = self.inner.group.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         group.thaw().map_err(io::Error::other)
+    }
+
+    /// Leaves it 0.01 vCPU, until [`Self::scale_up`].
+    pub fn scale_down(&self) -> io::Result<()> {
+        self.set_limits(&self.inner.limits.scaled_down())
+    }
+
+    /// Gives it back its whole CPU quota, the first period's anew: what was overdrawn before is
+    /// forgiven, as the kernel does whenever a quota is set.
+    pub fn scale_up(&self) -> io::Result<()> {
+        self.set_limits(&self.inner.limits)
+    }
+
+    fn set_limits(&self, limits: &Limits) -> io::Result<()> {
+        let group = self.inner.group.as_ref().filter(|group| group.has_quota());
+        let group = group.ok_or(io::ErrorKind::Unsupported)?;
+        group.set_quota(limits).map_err(io::Error::other)
+    }
+
+    /// CPU time in ns that it has used while it served nothing, up to its last request or its end.
+    pub fn idle_cpu(&self) -> Option<i64> {
+        self.inner.meter.idle_cpu()
     }
 
     /// SIGTERM, then after `grace` SIGKILL; when this returns, no process, control group, mount or

@@ -37,6 +37,30 @@ struct State {
     memory: MemoryAverage,
     /// Where the counters stood at the end of the instance, whose control groups are gone.
     last: Option<Readings>,
+    idle: IdleCpu,
+}
+
+/// CPU time used outside of invocations.
+#[derive(Debug, Default)]
+struct IdleCpu {
+    /// Where the account stood when the instance began to idle; None while it serves.
+    since: Option<i64>,
+    /// Used in earlier idle times; None if it is not measured.
+    ns: Option<i64>,
+}
+
+impl IdleCpu {
+    fn begin(&mut self, cpu: Option<Cpu>) {
+        self.since = cpu.map(|cpu| cpu.total);
+        // What was not measured once is not known as a whole.
+        self.ns = self.ns.filter(|_| self.since.is_some());
+    }
+
+    fn end(&mut self, cpu: Option<Cpu>) {
+        let Some(since) = self.since.take() else { return };
+        let used = cpu.map(|cpu| (cpu.total - since).max(0));
+        self.ns = self.ns.zip(used).map(|(before, used)| before + used);
+    }
 }
 
 /// Where the counters stand.
@@ -56,12 +80,25 @@ impl Meter {
             before: Readings::default(),
             memory: MemoryAverage::default(),
             last: None,
+            idle: IdleCpu { since: None, ns: Some(0) },
         };
         Self { counters, state: Mutex::new(state), running: AtomicBool::new(false) }
     }
 
     pub fn set_runtime(&self, pid: libc::pid_t) {
         self.lock().runtime = Some(pid);
+    }
+
+    /// The instance is ready, and idles from now on.
+    pub fn ready(&self) {
+        let mut state = self.lock();
+        let cpu = self.read(&state).cpu;
+        state.idle.begin(cpu);
+    }
+
+    /// CPU time that the instance used in the idle times that are over; None if it is not measured.
+    pub fn idle_cpu(&self) -> Option<i64> {
+        self.lock().idle.ns
     }
 
     /// Notes where the counters stand.
@@ -71,7 +108,9 @@ impl Meter {
             counters.reset_peak();
         }
         state.memory = MemoryAverage::default();
-        state.before = self.read(&state);
+        let before = self.read(&state);
+        state.before = before;
+        state.idle.end(before.cpu);
         if let Some(bytes) = state.before.memory {
             state.memory.add(Instant::now(), bytes);
         }
@@ -99,6 +138,7 @@ impl Meter {
         if let Some(bytes) = after.memory {
             state.memory.add(Instant::now(), bytes);
         }
+        state.idle.begin(after.cpu);
         usage.memory_avg = state.memory.average();
         usage.memory_peak = after.peak.max(state.memory.peak());
         usage
@@ -113,6 +153,7 @@ impl Meter {
         let mut last = self.read(&state);
         // The memory of a process that has ended is no longer in use, but it was until just now.
         last.memory = None;
+        state.idle.end(last.cpu);
         state.last = Some(last);
     }
 
@@ -132,13 +173,17 @@ impl Meter {
             settle(pid);
         }
         match &self.counters {
-            Source::Groups(counters) => Readings {
-                cpu: counters.cpu(),
-                throttling: counters.throttling(),
-                memory: counters.memory(),
-                peak: counters.peak(),
-                oom_kills: counters.oom_kills(),
-            },
+            Source::Groups(counters) => {
+                let others = counters.processes();
+                others.into_iter().filter(|pid| Some(*pid) != state.runtime).for_each(settle);
+                Readings {
+                    cpu: counters.cpu(),
+                    throttling: counters.throttling(),
+                    memory: counters.memory(),
+                    peak: counters.peak(),
+                    oom_kills: counters.oom_kills(),
+                }
+            }
             Source::Process => {
                 Readings { cpu: state.runtime.and_then(process_cpu), ..Readings::default() }
             }
@@ -369,6 +414,26 @@ mod tests {
         assert_eq!(split(before, Cpu { total: 1_400, ..before }), (300, 100));
         assert_eq!(split(before, Cpu { total: 2_000, user: 300, system: 200 }), (0, 1_000));
         assert_eq!(split(Cpu::default(), Cpu { total: 70, user: 0, system: 0 }), (70, 0));
+    }
+
+    #[test]
+    fn idle_cpu_is_what_lies_between_invocations() {
+        let cpu = |total| Some(Cpu { total, user: 0, system: 0 });
+        let mut idle = IdleCpu { since: None, ns: Some(0) };
+        idle.begin(cpu(100));
+        idle.end(cpu(130));
+        // An invocation used 50.
+        idle.begin(cpu(180));
+        idle.end(cpu(181));
+        assert_eq!(idle.ns, Some(31));
+        idle.end(cpu(500));
+        assert_eq!(idle.ns, Some(31), "it did not idle");
+        idle.begin(cpu(600));
+        idle.end(None);
+        assert_eq!(idle.ns, None, "a part that is not known");
+        idle.begin(cpu(700));
+        idle.end(cpu(800));
+        assert_eq!(idle.ns, None);
     }
 
     #[test]

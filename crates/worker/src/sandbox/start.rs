@@ -107,7 +107,8 @@ impl Host {
         let grouped = unix_ns();
         phases.push(Phase { name: "cgroup", start: began, end: grouped });
 
-        let Launched { inner, mut reports, initialized } = self.launch(spec, root, group).await?;
+        let Launched { inner, mut reports, initialized } =
+            self.launch(spec, root, group, limits).await?;
         let guard = Guard::new(&inner);
         let result = async {
             let executed = self.built(spec, &inner, &mut reports, grouped, phases).await?;
@@ -124,6 +125,7 @@ impl Host {
         match result {
             Ok(()) => {
                 guard.release();
+                inner.meter.ready();
                 Ok(Instance::new(inner))
             }
             Err(error) => {
@@ -160,6 +162,7 @@ impl Host {
         spec: &InstanceSpec,
         root: &Root,
         group: Option<Group>,
+        limits: Limits,
     ) -> Result<Launched, StartError> {
         let (control, theirs) = wire::pair().map_err(sandbox)?;
         let (read, output) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(sandbox)?;
@@ -207,6 +210,7 @@ impl Host {
             meter,
             log: Arc::new(Log::new(read).map_err(sandbox)?),
             group,
+            limits,
             sampler: self.sampler.clone(),
             pid,
             pidfd: readable(child.into_pidfd()).map_err(sandbox)?,

@@ -5,6 +5,7 @@ mod errors;
 mod fixture;
 mod hostile;
 mod isolation;
+mod keep_alive;
 mod lifecycle;
 mod metering;
 mod provided;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     tests.extend(isolation::tests());
     tests.extend(metering::tests());
     tests.extend(lifecycle::tests());
+    tests.extend(keep_alive::tests());
     tests.extend(provided::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::files::{keyed, pread};
@@ -40,6 +40,11 @@ pub struct Counters {
     memory: Option<File>,
     peak: Option<File>,
     events: Option<File>,
+    /// How many threads there are.
+    tasks: Option<File>,
+    /// Whose processes are counted. Version 1 makes this list when the file is opened, so it does not
+    /// stay open.
+    members: Option<PathBuf>,
     /// Whether the kernel lets the peak be reset; version 2 does since Linux 6.12.
     peak_resets: AtomicBool,
 }
@@ -51,7 +56,8 @@ impl Counters {
             let path = folder(controller)?.join(file);
             File::options().read(true).write(true).open(&path).or_else(|_| File::open(path)).ok()
         };
-        use Controller::{Cpu, CpuAccounting, Memory};
+        let members = |controller| Some(folder(controller)?.join("cgroup.procs"));
+        use Controller::{Cpu, CpuAccounting, Memory, Pids};
         match version {
             Version::V1 => Self {
                 version,
@@ -62,6 +68,8 @@ impl Counters {
                 memory: open(Memory, "memory.usage_in_bytes"),
                 peak: open_both(Memory, "memory.max_usage_in_bytes"),
                 events: open(Memory, "memory.oom_control"),
+                tasks: open(Pids, "pids.current"),
+                members: members(CpuAccounting),
                 peak_resets: AtomicBool::new(true),
             },
             Version::V2 => Self {
@@ -73,6 +81,8 @@ impl Counters {
                 memory: open(Memory, "memory.current"),
                 peak: open_both(Memory, "memory.peak"),
                 events: open(Memory, "memory.events"),
+                tasks: open(Pids, "pids.current"),
+                members: members(CpuAccounting),
                 peak_resets: AtomicBool::new(true),
             },
         }
@@ -131,6 +141,22 @@ impl Counters {
         }
     }
 
+    /// How many threads the group has.
+    pub fn threads(&self) -> Option<i64> {
+        pread(self.tasks.as_ref()?, |text| text.trim().parse().ok())
+    }
+
+    /// The processes of the group, in the worker's numbering. Empty where a look at the number of
+    /// threads, which is cheaper, says that there is one at most.
+    pub fn processes(&self) -> Vec<i32> {
+        if self.threads().is_some_and(|threads| threads <= 1) {
+            return Vec::new();
+        }
+        let text = self.members.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        let numbers = text.as_deref().unwrap_or_default().lines();
+        numbers.filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
+    }
+
     /// How many processes of the group the kernel has killed for lack of memory.
     pub fn oom_kills(&self) -> Option<i64> {
         pread(self.events.as_ref()?, |text| keyed(text, "oom_kill"))
@@ -163,6 +189,8 @@ mod tests {
                 ("memory.usage_in_bytes", "4096\n"),
                 ("memory.max_usage_in_bytes", "8192\n"),
                 ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+                ("pids.current", "3\n"),
+                ("cgroup.procs", "71\n9\n"),
             ],
         );
         let cpu = Cpu { total: 123_456_789, user: 100_000_000, system: 20_000_000 };
@@ -170,6 +198,7 @@ mod tests {
         assert_eq!(counters.throttling(), Some(Throttling { count: 4, ns: 5000 }));
         assert_eq!((counters.memory(), counters.peak()), (Some(4096), Some(8192)));
         assert_eq!(counters.oom_kills(), Some(2));
+        assert_eq!((counters.threads(), counters.processes()), (Some(3), vec![71, 9]));
     }
 
     #[test]
@@ -205,5 +234,6 @@ mod tests {
             "no cpu controller, so nothing is throttled or counted"
         );
         assert_eq!((bare.memory(), bare.peak(), bare.oom_kills()), (None, None, None));
+        assert_eq!((bare.threads(), bare.processes()), (None, vec![]));
     }
 }

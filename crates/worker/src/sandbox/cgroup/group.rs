@@ -15,6 +15,9 @@ const MIN_QUOTA_US: u64 = 1_000;
 /// The periods that the kernel takes, in microseconds.
 pub const PERIODS_US: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
 
+/// What an instance keeps whose CPU is scaled down.
+const SCALED_DOWN_MICRO: u64 = 10_000;
+
 /// How long freezing may take. A process in the middle of vfork or of a slow disk access holds it up.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -37,6 +40,16 @@ impl Limits {
     pub fn quota_us(&self) -> u64 {
         let quota = u128::from(self.period_us) * u128::from(self.cpu_micro) / 1_000_000;
         u64::try_from(quota).unwrap_or(u64::MAX).max(MIN_QUOTA_US)
+    }
+
+    /// The limits in keep-alive with the CPU scaled down: 0.01 vCPU, or all if it has less. Its
+    /// period is at least so long (100 ms, but for shares below 0.01) that the kernel's smallest
+    /// quota is not more than that share.
+    pub fn scaled_down(&self) -> Self {
+        let cpu_micro = self.cpu_micro.clamp(1, SCALED_DOWN_MICRO);
+        let long_enough = (MIN_QUOTA_US * 1_000_000).div_ceil(cpu_micro);
+        let period_us = self.period_us.max(long_enough).min(*PERIODS_US.end());
+        Self { cpu_micro, period_us, ..*self }
     }
 }
 
@@ -108,6 +121,11 @@ impl Group {
             }
             Version::V2 => write(&folder.join("cpu.max"), &format!("{quota} {period}")),
         }
+    }
+
+    /// Whether there is a CPU quota to set.
+    pub fn has_quota(&self) -> bool {
+        self.folder(Controller::Cpu).is_some()
     }
 
     /// The files that a process writes "0" to, to be in these groups.
@@ -290,6 +308,18 @@ mod tests {
             Group::create(&layout, "a", &Limits { period_us: 999, ..limits() }).unwrap_err();
         assert!(error.to_string().contains("999 us"));
         assert!(!top.path().join("a").exists());
+    }
+
+    #[test]
+    fn scaled_down_is_a_hundredth_that_the_kernel_takes() {
+        let scaled = |cpu_micro, period_us| {
+            let limits = Limits { cpu_micro, period_us, ..limits() }.scaled_down();
+            (limits.quota_us(), limits.period_us)
+        };
+        assert_eq!(scaled(72_357, 20_000), (1_000, 100_000));
+        assert_eq!(scaled(1_000_000, 500_000), (5_000, 500_000));
+        assert_eq!(scaled(5_000, 20_000), (1_000, 200_000), "it gets no more than it had");
+        assert_eq!(scaled(1, 20_000), (1_000, 1_000_000), "as little as the kernel can do");
     }
 
     proptest! {

@@ -1,0 +1,107 @@
+"""What a function gets done in its keep-alive, and that nobody is billed for it."""
+
+import json
+import sqlite3
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Platform, Serve
+from .test_serving import log, wait_for
+
+NS_PER_MS = 1_000_000
+REST_S = 2.0
+
+# Counts in the background from the first event on.
+BACKGROUND = """
+import threading
+count = 0
+def work():
+    global count
+    while True:
+        count += 1
+def handler(event, context):
+    if event == 'begin':
+        threading.Thread(target=work, daemon=True).start()
+    return count
+"""
+
+
+def paused(platform: Platform, kind: str) -> bool:
+    with urllib.request.urlopen(f"http://{platform.address}/uncia/v1/health") as answer:
+        found: int = json.load(answer)["instances"][kind]
+    return found == 1
+
+
+def rest(platform: Platform, behaviour: str) -> dict[str, Any]:
+    """Let a function work in its keep-alive; the row of the request after that, and its life."""
+    platform.create(
+        "f", BACKGROUND, MemorySize=1769, Tags={"uncia:keep_alive_cpu": behaviour}, Timeout=60
+    )
+    platform.invoke("f", "begin")
+    kinds = {"freeze": "frozen", "scale-down": "scaled_down"}
+    if behaviour in kinds:
+        wait_for(lambda: paused(platform, kinds[behaviour]))
+    time.sleep(REST_S)
+    _, done = platform.invoke("f", "look")
+    _, after = platform.invoke("f", "look")
+    rows = log(platform)
+    spans = [span["name"] for span in log(platform, "spans") if span["invocation"]]
+    return {
+        "row": rows[1],
+        "done": done,
+        "after": after,
+        "spans": spans,
+        "instance": log(platform, "instances")[0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "start", "span"),
+    [("freeze", "thawed", "thaw"), ("scale-down", "warm", "scale_up"), ("run", "warm", None)],
+)
+def test_each_behaviour(serve: Serve, behaviour: str, start: str, span: str | None) -> None:
+    found = rest(serve({"pause_after_ms": 0}), behaviour)
+    assert found["row"]["start"] == start
+    assert [name for name in found["spans"] if name in ("thaw", "scale_up")][:1] == (
+        [span] if span else []
+    )
+    idle = found["instance"]["idle_cpu"]
+    assert idle > 0
+    # Of the seconds at rest: nothing, a hundredth, or as much as the machine had to give.
+    if behaviour == "run":
+        assert idle > 200 * NS_PER_MS
+        assert found["done"] > 0
+    else:
+        assert idle < 150 * NS_PER_MS
+    row = found["row"]
+    assert row["cpu_user"] + row["cpu_system"] < 200 * NS_PER_MS + row["execution"]
+    assert row["billed"] < row["execution"] + NS_PER_MS
+
+
+def test_the_platform_s_default_and_a_wrong_word(serve: Serve) -> None:
+    platform = serve({"pause_after_ms": 0, "keep_alive_cpu": "scale-down"})
+    platform.create("f")
+    platform.invoke("f")
+    wait_for(lambda: paused(platform, "scaled_down"))
+    assert platform.headers("f")["x-uncia-start"] == "warm"
+    with pytest.raises(platform.client.exceptions.InvalidParameterValueException) as told:
+        platform.create("g", Tags={"uncia:keep_alive_cpu": "sleep"})
+    assert "freeze, scale-down or run" in str(told.value)
+
+
+def test_a_log_of_an_earlier_version_is_read_on(serve: Serve, tmp_path: Path) -> None:
+    first = serve()
+    first.create("f")
+    first.invoke("f")
+    assert first.stop() == 0
+    with sqlite3.connect(tmp_path / "state" / "meter.sqlite") as database:
+        database.execute("ALTER TABLE instances DROP COLUMN idle_cpu")
+        database.execute("PRAGMA user_version = 1")
+    second = serve()
+    second.invoke("f")
+    assert len(log(second)) == 2
+    assert [row["idle_cpu"] is None for row in log(second, "instances")] == [True, False]

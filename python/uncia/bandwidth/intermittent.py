@@ -1,0 +1,346 @@
+"""A long task against the same task in bursts: what each is billed, and which fee makes them equal.
+
+Section 4.3 of "Demystifying Serverless Costs on Public Platforms" (EuroSys'26): a burst of CPU time
+within the quota runs at the full speed of a CPU, so a task in bursts has less wall-clock time that
+is billed, and more invocations that cost a fee. All figures are of measured rows; amounts are exact
+fractions until they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.errors import UnciaError
+from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LONG: Final = "long"
+BURSTS: Final = "bursts"
+TARIFFS: Final = ("aws-lambda-x86", "sim", "slim", "spfu")
+"""Lambda's, which the published experiment was billed by, and those of no platform that have prices."""
+
+_GB_S: Final = GIB * NS_PER_S
+_VCPU_S: Final = MICRO_PER_VCPU * NS_PER_S
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: once as a whole, or in bursts that go on from one another.
+
+    Attributes:
+        way: ``long`` or ``bursts``.
+        number: from 0, within its way; tasks of one number were sent one after the other.
+        rows: its rows of the invocation table, in order.
+        problem: why it is not in the figures; None where it is.
+    """
+
+    way: str
+    number: int
+    rows: Sequence[Mapping[str, Any]]
+    problem: str | None
+
+    @property
+    def name(self) -> str:
+        """Names it among all tasks of the run."""
+        return f"{self.way} {self.number}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a tariff charges for a task, apart from the fees what its resources cost.
+
+    Attributes:
+        invocations: rows that are billed.
+        resources_usd: the bill without invocation fees.
+        fee_usd: the fee of one invocation.
+        gb_s: billable memory; None where the tariff does not bill it.
+        vcpu_s: billable CPU; likewise.
+    """
+
+    invocations: int
+    resources_usd: Fraction
+    fee_usd: Fraction
+    gb_s: Fraction | None
+    vcpu_s: Fraction | None
+
+    @property
+    def usd(self) -> Fraction:
+        """The bill."""
+        return self.resources_usd + self.invocations * self.fee_usd
+
+
+def stage(number: int, of: int) -> str:
+    """The stage of a burst in the invocation table: ``3/40``, from 1."""
+    return f"{number + 1}/{of}"
+
+
+def tasks(rows: pa.Table) -> list[Task]:
+    """The tasks of a run, from its rows.
+
+    A row of ``long`` is a task. A row of ``bursts`` without a parent begins one, and goes on with
+    the row that names it as its parent; how many there should be is in ``stage``.
+
+    Raises:
+        UnciaError: the rows are not of this experiment.
+    """
+    names = rows.column("experiment").to_pylist()
+    ways: dict[str, list[Mapping[str, Any]]] = {LONG: [], BURSTS: []}
+    for name, row in zip(names, rows.to_pylist(), strict=True):
+        if name in ways:
+            ways[name].append(row)
+    if not ways[LONG] or not ways[BURSTS]:
+        raise UnciaError(
+            f"the run has no rows of the experiments {LONG} and {BURSTS}",
+            hint="Such a run is made by: uncia cpu intermittent --out DIR",
+        )
+    found = [
+        Task(LONG, number, [row], _problem([row], 1)) for number, row in enumerate(ways[LONG])
+    ]
+    next_of = {row["parent"]: row for row in ways[BURSTS] if row["parent"] is not None}
+    heads = [row for row in ways[BURSTS] if row["parent"] is None]
+    for number, head in enumerate(heads):
+        if head["stage"] is None:
+            raise UnciaError(
+                f"the rows of {BURSTS} do not say which burst of a task they are",
+                hint="Such a run is made by: uncia cpu intermittent --out DIR",
+            )
+        chain = [head]
+        while (following := next_of.get(chain[-1]["invocation"])) is not None:
+            chain.append(following)
+        of = int(str(head["stage"]).rpartition("/")[2])
+        found.append(Task(BURSTS, number, chain, _problem(chain, of)))
+    return found
+
+
+def _problem(rows: Sequence[Mapping[str, Any]], of: int) -> str | None:
+    for row in rows:
+        if row["outcome"] != "ok":
+            return f"{row['invocation']}: {row['outcome']} ({row['error']})"
+        if row["execution"] is None or row["start"] not in ("warm", "thawed"):
+            return f"{row['invocation']}: start {row['start'] or 'not known'}, not warm"
+    if len(rows) != of:
+        return f"{rows[-1]['invocation']}: the task ended after {len(rows)} of {of} bursts"
+    return None
+
+
+def pairs(found: Sequence[Task]) -> list[tuple[Task, Task]]:
+    """The numbers of which both ways came to their end: (as a whole, in bursts)."""
+    whole = {task.number: task for task in found if task.way == LONG and task.problem is None}
+    return [
+        (whole[task.number], task)
+        for task in found
+        if task.way == BURSTS and task.problem is None and task.number in whole
+    ]
+
+
+def costs(
+    rows: pa.Table, found: Sequence[Task], tariffs: Sequence[str] | None = None
+) -> dict[str, dict[str, Cost]]:
+    """What each tariff charges for each task: tariff id -> task name -> cost.
+
+    Args:
+        rows: the run's invocation table.
+        found: tasks of it.
+        tariffs: ids or files; by default `TARIFFS`.
+
+    Raises:
+        UnciaError: a tariff cannot be read, or cannot price all rows of a task.
+    """
+    import pyarrow as pa
+
+    from uncia.tariffs import bill, catalogue
+
+    chosen = catalogue.resolve(list(tariffs or TARIFFS))
+    fees = {tariff.id: Fraction(tariff.fee.price or 0) for tariff in chosen}
+    of = {row["invocation"]: task.name for task in found for row in task.rows}
+    label = [of.get(invocation) for invocation in rows.column("invocation").to_pylist()]
+    marked = rows.append_column("task", pa.array(label, pa.utf8()))
+    marked = marked.filter(marked.column("task").is_valid())
+    sizes = {task.name: len(task.rows) for task in found}
+    charged: dict[str, dict[str, Cost]] = {tariff.id: {} for tariff in chosen}
+    for line in bill(marked, chosen, ["task"]):
+        name = str(line.group["task"])
+        if line.rows != sizes[name] or line.exact_cost is None:
+            reasons = ", ".join([*line.not_billable, *line.unpriced]) or "not priced"
+            raise UnciaError(f"{line.tariff} cannot price every request of the task: {reasons}")
+        fee = fees[line.tariff]
+        charged[line.tariff][name] = Cost(
+            line.rows,
+            line.exact_cost - fee * line.rows,
+            fee,
+            _per(line.billable_byte_ns, _GB_S),
+            _per(line.billable_micro_vcpu_ns, _VCPU_S),
+        )
+    return charged
+
+
+def _per(value: int | None, unit: int) -> Fraction | None:
+    return None if not value else Fraction(value, unit)
+
+
+@dataclass(frozen=True)
+class Way:
+    """The average task of one way."""
+
+    invocations: Fraction
+    resources_usd: Fraction
+    fees_usd: Fraction
+    gb_s: Fraction | None
+    vcpu_s: Fraction | None
+
+    @property
+    def usd(self) -> Fraction:
+        """The bill."""
+        return self.resources_usd + self.fees_usd
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both ways under one tariff, averages over the same tasks.
+
+    Attributes:
+        tariff: its id.
+        tasks: how many pairs of tasks.
+        fee_usd: the tariff's fee for an invocation.
+        long: as one invocation.
+        bursts: in bursts.
+        pays_below_usd: the fee for an invocation below which bursts are cheaper; below zero:
+            never.
+        pays_below_interval: 95 % of a bootstrap over the pairs; None for a single pair.
+        bill_interval: the same of `bill_added`; likewise, and where the bill is zero.
+    """
+
+    tariff: str
+    tasks: int
+    fee_usd: Fraction
+    long: Way
+    bursts: Way
+    pays_below_usd: Fraction
+    pays_below_interval: tuple[float, float] | None
+    bill_interval: tuple[float, float] | None
+
+    @property
+    def gb_s_saved(self) -> Fraction | None:
+        """Share of the billable GB-seconds that bursts do without."""
+        return saved(self.long.gb_s, self.bursts.gb_s)
+
+    @property
+    def vcpu_s_saved(self) -> Fraction | None:
+        """Share of the billable vCPU-seconds that bursts do without."""
+        return saved(self.long.vcpu_s, self.bursts.vcpu_s)
+
+    @property
+    def resources_saved(self) -> Fraction | None:
+        """Share of the bill without fees that bursts do without."""
+        return saved(self.long.resources_usd, self.bursts.resources_usd)
+
+    @property
+    def bill_added(self) -> Fraction | None:
+        """By which share the bill with fees is higher in bursts; below zero: lower."""
+        share = saved(self.long.usd, self.bursts.usd)
+        return None if share is None else -share
+
+
+def saved(before: Fraction | None, after: Fraction | None) -> Fraction | None:
+    """``1 - after / before``; None where either is not known or ``before`` is not above zero."""
+    if before is None or after is None or before <= 0:
+        return None
+    return 1 - after / before
+
+
+def break_even_fee(long: Fraction, bursts: Fraction, count: Fraction) -> Fraction:
+    """The fee f for which ``long + f = bursts + count * f``.
+
+    Args:
+        long: the bill of the task as one invocation, without fee.
+        bursts: the bill of the task in bursts, without fees.
+        count: how many bursts that are.
+
+    Raises:
+        ValueError: a task in one burst has no such fee.
+    """
+    if count <= 1:
+        raise ValueError("a task in bursts has more than one")
+    return (long - bursts) / (count - 1)
+
+
+def compare(charged: Mapping[str, Cost], of: Sequence[tuple[Task, Task]], tariff: str) -> Comparison:
+    """Both ways under a tariff.
+
+    Args:
+        charged: the tariff's costs by task name.
+        of: the pairs to compare.
+        tariff: its id.
+
+    Raises:
+        UnciaError: there is no pair, or a task is in one burst only.
+    """
+    if not of:
+        raise UnciaError("no task came to its end both as a whole and in bursts")
+    whole = [charged[long.name] for long, _ in of]
+    parts = [charged[bursts.name] for _, bursts in of]
+    long, bursts = _average(whole), _average(parts)
+    if bursts.invocations <= 1:
+        raise UnciaError(
+            "the task fits into one burst, so there is nothing to cut",
+            hint="Give it more --cpu-time, or more --bursts.",
+        )
+    fees, bills = _resampled(whole, parts, tariff)
+    return Comparison(
+        tariff,
+        len(of),
+        whole[0].fee_usd,
+        long,
+        bursts,
+        break_even_fee(long.resources_usd, bursts.resources_usd, bursts.invocations),
+        fees,
+        bills,
+    )
+
+
+def _average(found: Sequence[Cost]) -> Way:
+    count = len(found)
+
+    def mean(values: Sequence[Fraction | None]) -> Fraction | None:
+        known = [value for value in values if value is not None]
+        return None if len(known) < count else sum(known, Fraction(0)) / count
+
+    return Way(
+        Fraction(sum(cost.invocations for cost in found), count),
+        sum((cost.resources_usd for cost in found), Fraction(0)) / count,
+        sum((cost.invocations * cost.fee_usd for cost in found), Fraction(0)) / count,
+        mean([cost.gb_s for cost in found]),
+        mean([cost.vcpu_s for cost in found]),
+    )
+
+
+def _resampled(
+    whole: Sequence[Cost], parts: Sequence[Cost], tariff: str
+) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    """Bootstrap intervals of the break-even fee and of the change of the bill, pairs drawn."""
+    import numpy as np
+
+    from uncia.stats import bootstrap
+
+    count = len(whole)
+    if count < 2:
+        return None, None
+    rng = bootstrap.generator(bootstrap.SEED, "intermittent", tariff)
+    draws = rng.integers(0, count, (bootstrap.RESAMPLES, count))
+
+    def means(values: Sequence[Fraction | int]) -> Any:
+        return np.array([float(value) for value in values])[draws].mean(axis=1)
+
+    before = means([cost.resources_usd for cost in whole])
+    after = means([cost.resources_usd for cost in parts])
+    invocations = means([cost.invocations for cost in parts])
+    fees = bootstrap.interval((before - after) / (invocations - 1))
+    if not all(cost.usd > 0 for cost in whole):
+        return fees, None
+    ratio = means([cost.usd for cost in parts]) / means([cost.usd for cost in whole])
+    return fees, bootstrap.interval(ratio - 1)

@@ -1,0 +1,346 @@
+"""The period: a throttle ends when the period timer refills the quota, so all ends lie on one grid.
+
+The kernel's timer (``sched_cfs_period_timer``) fires at multiples of the period from some offset, and
+only a refill lets a throttled queue run again (``distribute_cfs_runtime``). With debts a queue may sit
+out several refills: intervals between ends are then multiples of the period. Gaps of another cause
+(preemption, steal) end anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from uncia.bandwidth.infer.trace import MS, Floats, Mask, Run, Trace
+
+# What the kernel accepts: min_cfs_quota_period and max_cfs_quota_period of kernel/sched/core.c.
+SHORTEST: Final = 1 * MS
+LONGEST: Final = 1000 * MS
+
+_TOLERANCES: Final = tuple(MS * ms for ms in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0))
+_ROOM: Final = 6  # a grid's tolerance is at most this part of it
+_PEAKS: Final = 14  # how many frequent intervals are taken for multiples of the period
+_BIN: Final = 0.05 * MS
+_SAMPLE: Final = 6000  # intervals that the search looks at
+_FINALISTS: Final = 40
+_FEWEST: Final = 3  # intervals on the grid
+_MOST_PARTS: Final = 12
+_LATTICE_COUNT: Final = 3
+_LATTICE_SHARE: Final = 0.01
+_PAIRS_SHARE: Final = 0.15
+_PAIRS_FIT: Final = 0.9
+_ROUND: Final = 3e-4  # clocks of guests differ from the host's by at most this
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grid of one run's ends.
+
+    Attributes:
+        phase: where it stands, ns in [0, period).
+        slot: the number of each end's slot, from the run's first.
+        residual: of each end from its slot, ns.
+        on: which ends lie on it.
+    """
+
+    phase: float
+    slot: Floats
+    residual: Floats
+    on: Mask
+
+
+@dataclass(frozen=True)
+class Period:
+    """What was found.
+
+    Attributes:
+        ns: the period.
+        nominal: the same as a whole number of milliseconds or microseconds, ns, where it is one as
+            far as clocks can tell.
+        tolerance: how far ends lie from the grid at most, ns.
+        on_grid: share of intervals that are multiples of the period.
+        intervals: how many intervals there are.
+        confidence: that it is right to 2 %.
+        notes: sentences.
+    """
+
+    ns: float
+    nominal: float
+    tolerance: float
+    on_grid: float
+    intervals: int
+    confidence: float
+    notes: list[str] = field(default_factory=list)
+
+
+def find(trace: Trace, share: float) -> Period | None:
+    """The period, or None where ends lie on no grid.
+
+    Args:
+        trace: the profile.
+        share: CPU time obtained over wall-clock time, for what divisors of the period would look like.
+    """
+    intervals = _sample(trace)
+    if len(intervals) < _FEWEST:
+        return None
+    best = _search(intervals)
+    if best is None:
+        return None
+    ns, tolerance, on_grid, gain = best
+    notes: list[str] = []
+    parts = _parts_of_intervals(intervals, ns, tolerance)
+    parts *= _parts_of_runs(trace, ns / parts, min(tolerance, ns / parts / _ROOM))
+    if parts > 1:
+        ns /= parts
+        tolerance = min(tolerance, ns / _ROOM)
+        on_grid = _on_grid(intervals, ns, tolerance)
+    ns = _refined(trace, ns, tolerance)
+    confidence = _confidence(on_grid, len(intervals), gain)
+    hidden = _hidden_divisors(trace, ns, tolerance, share)
+    if hidden and not _runs_agree(trace, ns, tolerance):
+        names = ", ".join(f"{ns / part / MS:g}" for part in hidden[:3])
+        notes.append(f"Every interval is a multiple of {ns / MS:.4g} ms, but {names} ms would show the same.")
+        confidence = min(confidence, 0.6)
+    return Period(ns, nominal(ns), tolerance, on_grid, len(intervals), confidence, notes)
+
+
+def nominal(ns: float) -> float:
+    """A period as it was set: whole milliseconds if clocks can be that far apart, else microseconds."""
+    whole = round(ns / MS) * MS
+    if whole > 0 and abs(ns - whole) <= _ROUND * whole:
+        return whole
+    return round(ns / 1e3) * 1e3
+
+
+def grid(run: Run, period: float, tolerance: float) -> Grid:
+    """The grid of a run's ends: its phase is where most of them stand."""
+    phase = _mode(run.end % period, period, 2 * tolerance)
+    slot = np.round((run.end - phase) / period)
+    residual = run.end - phase - slot * period
+    return Grid(phase, slot - slot[0], residual, np.abs(residual) <= tolerance)
+
+
+def _sample(trace: Trace) -> Floats:
+    found = [run.interval for run in trace.runs if len(run.end) > 1]
+    if not found:
+        return np.empty(0)
+    total = sum(len(one) for one in found)
+    if total > _SAMPLE:  # every run gives its share, in one piece
+        found = [one[: max(3, math.ceil(len(one) * _SAMPLE / total))] for one in found]
+    intervals = np.concatenate(found)
+    return intervals[intervals >= SHORTEST / 2]
+
+
+def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
+    """The best period, its tolerance, the share on its grid, and the gain in all (nats)."""
+    candidates = _candidates(intervals)
+    if not len(candidates):
+        return None
+    rough = np.array([_score(intervals, one)[0] for one in candidates])
+    finalists = candidates[np.argsort(rough)[::-1][:_FINALISTS]]
+    best: tuple[float, float, float, float] | None = None
+    for one in finalists:
+        period = one
+        for _ in range(2):
+            _, tolerance, _ = _score(intervals, period)
+            count = np.round(intervals / period)
+            on = (np.abs(intervals - count * period) <= tolerance) & (count > 0)
+            if on.any():
+                period = float((intervals[on] * count[on]).sum() / (count[on] ** 2).sum())
+        gain, tolerance, on_grid = _score(intervals, period)
+        if best is None or gain > best[3]:
+            best = (period, tolerance, on_grid, gain)
+    if best is None:
+        return None
+    period, tolerance, on_grid, gain = best
+    total = gain * len(intervals)
+    # What a search over so many candidates finds by chance alone.
+    if total < math.log(len(candidates) * len(_TOLERANCES)) + 2:
+        return None
+    if on_grid * len(intervals) < _FEWEST or not SHORTEST * 0.9 <= period <= LONGEST * 1.1:
+        return None
+    return period, tolerance, on_grid, total
+
+
+def _candidates(intervals: Floats) -> Floats:
+    """Frequent intervals, each divided by 1, 2, 3...: one of them is the period."""
+    shown = intervals[intervals <= LONGEST * 1.05]
+    if not len(shown):
+        return np.empty(0)
+    index = np.round(shown / _BIN).astype(np.int64)
+    counts = np.bincount(index)
+    smooth = np.convolve(counts, np.ones(7), mode="same")
+    found: list[float] = []
+    for _ in range(_PEAKS):
+        peak = int(np.argmax(smooth))
+        if smooth[peak] <= 0:
+            break
+        near = shown[np.abs(index - peak) <= 4]
+        if len(near):
+            found.append(float(np.median(near)))
+        smooth[max(0, peak - 6) : peak + 7] = 0
+    every = [
+        value / k
+        for value in found
+        for k in range(1, int(value / (SHORTEST * 0.95)) + 1)
+        if value / k <= LONGEST * 1.05
+    ]
+    every.sort()
+    kept: list[float] = []
+    for one in every:
+        if not kept or one - kept[-1] > 2e-4 * one:
+            kept.append(one)
+    return np.array(kept)
+
+
+def _score(intervals: Floats, period: float) -> tuple[float, float, float]:
+    """How far beyond chance intervals are multiples of a period: gain (nats each), tolerance, share.
+
+    The gain is the divergence of the share that lies within the tolerance from the share that would if
+    ends stood anywhere. A divisor of the true period has the same share and a larger chance.
+    """
+    count = np.round(intervals / period)
+    residual = np.where(count > 0, np.abs(intervals - count * period), period / 2)
+    best = (0.0, _TOLERANCES[0], 0.0)
+    for tolerance in _TOLERANCES:
+        if tolerance > period / _ROOM:
+            break
+        chance = 2 * tolerance / period
+        share = float((residual <= tolerance).mean())
+        if share <= chance:
+            continue
+        gain = share * math.log(share / chance)
+        if share < 1:
+            gain += (1 - share) * math.log((1 - share) / (1 - chance))
+        if gain > best[0]:
+            best = (gain, tolerance, share)
+    return best
+
+
+def _on_grid(intervals: Floats, period: float, tolerance: float) -> float:
+    count = np.round(intervals / period)
+    return float(((np.abs(intervals - count * period) <= tolerance) & (count > 0)).mean())
+
+
+def _parts_of_intervals(intervals: Floats, period: float, tolerance: float) -> int:
+    """How many true periods there are in one, by the intervals that are no multiples of it.
+
+    If the true period is a part of it, these lie at whole parts; gaps of another cause lie anywhere.
+    """
+    residual = (intervals / period) % 1.0
+    width = tolerance / period
+    off = residual[np.minimum(residual, 1 - residual) > width]
+    off = off[intervals[np.minimum(residual, 1 - residual) > width] > SHORTEST]
+    if len(off) < _LATTICE_COUNT:
+        return 1
+    best, most = 1, 0.0
+    for parts in range(2, _MOST_PARTS + 1):
+        if period / parts < SHORTEST * 0.95 or tolerance > period / parts / _ROOM:
+            break
+        scaled = off * parts
+        hits = int((np.abs(scaled - np.round(scaled)) <= width * parts).sum())
+        chance = min(1.0, 2 * width * parts)
+        expected = len(off) * chance
+        excess = hits - expected - 5 * math.sqrt(expected * (1 - chance) + 1)
+        enough = hits >= max(_LATTICE_COUNT, _LATTICE_SHARE * len(intervals), 0.6 * len(off))
+        # More parts always hit as much: they must hit clearly more.
+        if enough and excess > 0 and hits > most * 1.2:
+            best, most = parts, hits
+    return best
+
+
+def _parts_of_runs(trace: Trace, period: float, tolerance: float) -> int:
+    """How many true periods there are in one, by runs on one clock whose grids are apart.
+
+    Runs begin at random. If a run only ever shows every second refill, then of two runs on one clock
+    about half show the even ones and half the odd ones.
+    """
+    phases = np.array([grid(run, period, tolerance).phase for run in trace.runs if len(run.end) > 2])
+    if len(phases) < 3:  # noqa: PLR2004
+        return 1
+    apart = (np.diff(phases) / period) % 1.0
+    width = 2 * tolerance / period
+    zero = np.minimum(apart, 1 - apart) <= width
+    if (~zero).mean() < _PAIRS_SHARE or (~zero).sum() < 2:  # noqa: PLR2004
+        return 1
+    for parts in range(2, _MOST_PARTS + 1):
+        if period / parts < SHORTEST * 0.95 or width * parts > 1 / 3:
+            break
+        scaled = apart * parts
+        fits = np.abs(scaled - np.round(scaled)) <= width * parts
+        chance = min(1.0, 2 * width * parts)
+        if fits.mean() >= _PAIRS_FIT and (~zero).sum() * -math.log(chance) > 7:  # noqa: PLR2004
+            return parts
+    return 1
+
+
+def _runs_agree(trace: Trace, period: float, tolerance: float) -> bool:
+    """Whether runs that follow each other stand on one grid: chance would spread them over parts."""
+    phases = np.array([grid(run, period, tolerance).phase for run in trace.runs if len(run.end) > 2])
+    if len(phases) < 4:  # noqa: PLR2004
+        return False
+    apart = (np.diff(phases) / period) % 1.0
+    same = np.minimum(apart, 1 - apart) <= 2 * tolerance / period
+    return bool(same.mean() >= 0.8)  # noqa: PLR2004
+
+
+def _refined(trace: Trace, period: float, tolerance: float) -> float:
+    """The period by the slope of ends over slots, the median of runs."""
+    slopes: list[float] = []
+    weights: list[float] = []
+    for run in trace.runs:
+        if len(run.end) < 4:  # noqa: PLR2004
+            continue
+        interval = run.interval
+        count = np.round(interval / period)
+        good = (np.abs(interval - count * period) <= tolerance) & (count > 0)
+        if good.sum() < 3:  # noqa: PLR2004
+            continue
+        # Within stretches of good intervals ends telescope: the sum is exact but for two ends.
+        slopes.append(float(interval[good].sum() / count[good].sum()))
+        weights.append(float(count[good].sum()))
+    if not slopes:
+        return period
+    order = np.argsort(slopes)
+    heavy = np.cumsum(np.array(weights)[order])
+    return float(np.array(slopes)[order][int(np.searchsorted(heavy, heavy[-1] / 2))])
+
+
+def _hidden_divisors(trace: Trace, period: float, tolerance: float, share: float) -> list[int]:
+    """Parts of the period that would show nothing else.
+
+    With a period P/m and so a quota Q/m a queue that has just got its refill runs at most until the
+    quota, what is refilled meanwhile and one tick are gone. Longer runs exclude it.
+    """
+    cpu = [run.cpu for run in trace.runs if len(run.end) > 1]
+    counts = [np.round(run.interval / period) for run in trace.runs if len(run.end) > 1]
+    if not cpu or np.concatenate(counts).max(initial=0) > 1 or share >= 1:
+        return []
+    longest = float(np.percentile(np.concatenate(cpu), 90))
+    hidden = []
+    for parts in range(2, 5):
+        if period / parts < SHORTEST:
+            break
+        most = (share * period / parts + 4 * MS) / (1 - share)
+        if longest <= most + tolerance:
+            hidden.append(parts)
+    return hidden
+
+
+def _confidence(on_grid: float, intervals: int, gain: float) -> float:
+    """That the period is right to 2 %: from how many intervals lie on its grid, and by how much."""
+    seen = 1 - math.exp(-on_grid * intervals / 12)
+    clear = 1 - math.exp(-gain / 12)
+    return round(min(0.99, seen * clear * (0.7 + 0.3 * on_grid)), 3)
+
+
+def _mode(phases: Floats, period: float, width: float) -> float:
+    """Where on a circle most phases stand: the middle of the fullest window."""
+    ordered = np.sort(phases)
+    wrapped = np.concatenate((ordered, ordered + period))
+    last = np.searchsorted(wrapped, ordered + width, side="right")
+    first = int(np.argmax(last - np.arange(len(ordered))))
+    return float(np.median(wrapped[first : last[first]])) % period

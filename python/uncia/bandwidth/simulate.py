@@ -40,6 +40,10 @@ class Task(Form):
     cpu_ns: list[Ns]
     gap_ns: tuple[Ns, Ns] | None = None
     """Bounds of the sleep, drawn evenly; unless given, 3 to 4 periods."""
+    sleeps_ns: list[Ns] = Field(default_factory=list)
+    """Instead of bounds, sleeps of which one is drawn before each task."""
+    before_ns: list[Ns] = Field(default_factory=list)
+    """CPU time that is used after the wake-up and before the task counts as begun, in turn."""
     fresh: bool = False
     """Each task in a group of its own, without debts and with a timer of its own."""
     threshold_ns: Ns = 0

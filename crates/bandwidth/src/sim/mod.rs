@@ -55,22 +55,15 @@ pub fn simulate(setting: &Setting, seed: u64) -> Result<Outcome, SettingError> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut outcome = Outcome::default();
     match &setting.work {
-        Work::Task { cpu_ns, gap_ns, fresh, threshold_ns } => {
-            let [least, most] = gap_ns.unwrap_or([3 * setting.period_ns, 4 * setting.period_ns]);
+        Work::Task { fresh, threshold_ns, .. } => {
             let mut tasks = Vec::new();
             for number in 0..setting.runs {
-                let index = usize::try_from(number % cpu_ns.len() as u64).unwrap_or(0);
-                let sleep = random.random_range(least..=most);
-                tasks.push(Task { sleep: signed(sleep), cpu: signed(cpu_ns[index]) });
-                if *fresh {
-                    let alone = std::mem::take(&mut tasks);
-                    let program = Program::Tasks { tasks: alone, next: 0 };
+                tasks.push(task(setting, number, &mut random));
+                if *fresh || number + 1 == setting.runs {
+                    let program =
+                        Program::Tasks { tasks: std::mem::take(&mut tasks), next: 0, rest: None };
                     run(setting, vec![program], *threshold_ns, &mut random, &mut outcome);
                 }
-            }
-            if !tasks.is_empty() {
-                let program = Program::Tasks { tasks, next: 0 };
-                run(setting, vec![program], *threshold_ns, &mut random, &mut outcome);
             }
         }
         Work::Probe { duration_ns, threshold_ns, threads } => {
@@ -88,6 +81,24 @@ pub fn simulate(setting: &Setting, seed: u64) -> Result<Outcome, SettingError> {
         }
     }
     Ok(outcome)
+}
+
+/// The task of this number, its sleep drawn.
+fn task(setting: &Setting, number: u64, random: &mut ChaCha8Rng) -> Task {
+    let Work::Task { cpu_ns, gap_ns, sleeps_ns, before_ns, .. } = &setting.work else {
+        unreachable!("only tasks have numbers")
+    };
+    let in_turn = |times: &[Nanos]| match times.len() as u64 {
+        0 => 0,
+        len => times[usize::try_from(number % len).unwrap_or(0)],
+    };
+    let sleep = if sleeps_ns.is_empty() {
+        let [least, most] = gap_ns.unwrap_or([3 * setting.period_ns, 4 * setting.period_ns]);
+        random.random_range(least..=most)
+    } else {
+        sleeps_ns[random.random_range(0..sleeps_ns.len())]
+    };
+    Task { sleep: signed(sleep), before: signed(in_turn(before_ns)), cpu: signed(in_turn(cpu_ns)) }
 }
 
 fn signed(time: Nanos) -> i64 {

@@ -98,6 +98,12 @@ pub enum Work {
         cpu_ns: Vec<Nanos>,
         /// Bounds of the sleep before each, drawn evenly; unless given, 3 to 4 periods.
         gap_ns: Option<[Nanos; 2]>,
+        /// Instead of bounds, sleeps of which one is drawn before each.
+        #[serde(default)]
+        sleeps_ns: Vec<Nanos>,
+        /// CPU time that each uses after it has woken and before it counts as begun (in turn).
+        #[serde(default)]
+        before_ns: Vec<Nanos>,
         /// Each task in a group of its own, without debts and with a timer of its own.
         #[serde(default)]
         fresh: bool,
@@ -260,13 +266,14 @@ impl Work {
                 }
                 short("a duration", *duration_ns)
             }
-            Self::Task { cpu_ns, gap_ns, .. } => {
+            Self::Task { cpu_ns, gap_ns, sleeps_ns, before_ns, .. } => {
                 if cpu_ns.is_empty() {
                     return Err(SettingError::Nothing("tasks"));
                 }
-                for &cpu in cpu_ns {
-                    short("a task", cpu)?;
+                for &time in cpu_ns.iter().chain(before_ns) {
+                    short("a task", time)?;
                 }
+                sleeps_ns.iter().try_for_each(|&sleep| short("a sleep", sleep))?;
                 if let Some([least, most]) = *gap_ns {
                     if least > most {
                         return Err(SettingError::Gap(least, most));
@@ -327,8 +334,14 @@ mod tests {
         assert!(wrong(|s| s.timer = Timer::Offset(20_000_000)).contains("offset"));
         assert!(wrong(|s| s.neighbours = vec![vec![Step::RunNs(0)]]).contains("takes time"));
         assert!(
-            wrong(|s| s.work =
-                Work::Task { cpu_ns: vec![], gap_ns: None, fresh: false, threshold_ns: 0 })
+            wrong(|s| s.work = Work::Task {
+                cpu_ns: vec![],
+                gap_ns: None,
+                sleeps_ns: vec![],
+                before_ns: vec![],
+                fresh: false,
+                threshold_ns: 0
+            })
             .contains("no tasks")
         );
     }

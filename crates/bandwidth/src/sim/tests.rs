@@ -12,7 +12,14 @@ fn probe(period: u64, quota: u64, seconds: u64) -> Setting {
 }
 
 fn tasks(period: u64, quota: u64, cpu: u64, runs: u64) -> Setting {
-    let work = Work::Task { cpu_ns: vec![cpu], gap_ns: None, fresh: true, threshold_ns: 0 };
+    let work = Work::Task {
+        cpu_ns: vec![cpu],
+        gap_ns: None,
+        sleeps_ns: vec![],
+        before_ns: vec![],
+        fresh: true,
+        threshold_ns: 0,
+    };
     Setting { runs, ..Setting::new(period, Some(quota), work) }
 }
 
@@ -146,9 +153,42 @@ fn burst_lets_a_task_go_on() {
         |setting: &Setting| seen(setting).iter().map(|one| one.end - one.start).sum::<i64>() / 50;
     // A new group begins with its quota alone, as in the kernel: its first refill adds the burst.
     assert!(mean(&setting) <= mean(&tasks(20 * MS, 10 * MS, 19 * MS, 50)));
-    let same = Work::Task { cpu_ns: vec![19 * MS], gap_ns: None, fresh: false, threshold_ns: 0 };
+    let same = Work::Task {
+        cpu_ns: vec![19 * MS],
+        gap_ns: None,
+        sleeps_ns: vec![],
+        before_ns: vec![],
+        fresh: false,
+        threshold_ns: 0,
+    };
     let reused = Setting { work: same, ..setting };
     assert!(mean(&reused) < 21_000_000, "{}", mean(&reused));
+}
+
+#[test]
+fn what_is_used_before_a_task_is_missing_to_it() {
+    // 6 ms of 8 are gone in 100: of 3 ms of work after that, 1 to 2 wait for the next period.
+    let setting = |before_ns| Setting {
+        runs: 200,
+        hz: 10_000,
+        slice_ns: 1_000,
+        ..Setting::new(
+            100 * MS,
+            Some(8 * MS),
+            Work::Task {
+                cpu_ns: vec![3 * MS],
+                gap_ns: None,
+                sleeps_ns: vec![350 * MS, 333 * MS, 317 * MS],
+                before_ns,
+                fresh: true,
+                threshold_ns: 0,
+            },
+        )
+    };
+    let waited = |seen: &[Seen]| seen.iter().filter(|one| one.end - one.start > 4_000_000).count();
+    let (without, with) = (seen(&setting(vec![])), seen(&setting(vec![6 * MS])));
+    assert!(with.iter().all(|one| one.cpu == 3_000_000), "what comes before is not counted");
+    assert!(waited(&without) < 10 && waited(&with) > 150, "{} {}", waited(&without), waited(&with));
 }
 
 fn any_setting() -> impl Strategy<Value = Setting> {

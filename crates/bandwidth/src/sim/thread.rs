@@ -10,16 +10,17 @@ pub const FOREVER: i64 = i64::MAX / 4;
 pub enum Program {
     /// Runs until the clock says so.
     Until(i64),
-    /// Sleeps and computes in turn.
-    Tasks { tasks: Vec<Task>, next: usize },
+    /// Sleeps and computes in turn; `rest` is what it computes after what comes before.
+    Tasks { tasks: Vec<Task>, next: usize, rest: Option<i64> },
     /// Repeats its steps until the clock says so.
     Pattern { steps: Vec<Step>, next: usize, end: i64 },
 }
 
-/// A task, and the sleep before it, in ns.
+/// A task, the sleep before it, and what is used between the two, in ns.
 #[derive(Debug, Clone, Copy)]
 pub struct Task {
     pub sleep: i64,
+    pub before: i64,
     pub cpu: i64,
 }
 
@@ -100,9 +101,13 @@ impl Thread {
         self.state = State::Runnable;
         self.waits = Some(now);
         if self.now.is_none() {
-            self.now = Some(Seen { start: now, ..Seen::default() });
-            self.before = counters;
+            self.open(now, counters);
         }
+    }
+
+    fn open(&mut self, now: i64, counters: Counters) {
+        self.now = Some(Seen { start: now, ..Seen::default() });
+        self.before = counters;
     }
 
     /// It begins to run.
@@ -126,17 +131,23 @@ impl Thread {
                     self.state = State::Done;
                     return false;
                 }
-                Program::Tasks { tasks, next } => {
+                Program::Tasks { tasks, next, rest } => {
+                    if let Some(cpu) = rest.take() {
+                        self.left = cpu;
+                        self.open(now, counters);
+                        return true;
+                    }
                     let after = tasks.get(*next).copied();
                     *next += 1;
-                    if self.now.is_some() {
-                        self.finish(now, counters);
+                    if let Some(Task { before: 1.., cpu, .. }) = after {
+                        *rest = Some(cpu);
                     }
+                    self.finish(now, counters);
                     let Some(task) = after else {
                         self.state = State::Done;
                         return false;
                     };
-                    self.left = task.cpu;
+                    self.left = if task.before > 0 { task.before } else { task.cpu };
                     self.sleep(now + task.sleep);
                     return false;
                 }

@@ -1,0 +1,62 @@
+"""``uncia cpu explain``: the chapter on CPU bandwidth control, with charts that can be set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from uncia.errors import UnciaError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``explain`` to ``app``."""
+
+    @app.command()
+    def explain(
+        out: Path = typer.Option(
+            None, "--out", metavar="FILE.html", help="Write the chapter as a page of its own."
+        ),
+        markdown: Path = typer.Option(
+            None, metavar="FILE.md", help="Write it as Markdown, with a picture a chart."
+        ),
+        images: Path = typer.Option(
+            None, metavar="FOLDER", help="Where the pictures go. Default: images, beside the file."
+        ),
+    ) -> None:
+        """From one tick to the bill: what a quota of CPU time does, with charts that can be set.
+
+        Every chart is computed by Uncia's own models when the chapter is written.
+        """
+        if out is None and markdown is None:
+            raise UnciaError("nothing is to be written", "Give --out FILE.html.")
+        if out is not None and out.suffix != ".html":
+            raise UnciaError(
+                f"{out} is not named *.html, but the chapter is an HTML page", f"Name it {out}.html."
+            )
+        if images is not None and markdown is None:
+            raise UnciaError("--images is for --markdown", "Give --markdown FILE.md too.")
+        from uncia.report.cpu import explain as chapter
+
+        if out is not None:
+            typer.echo(chapter.html(out))
+        if markdown is not None:
+            _markdown(markdown, images or markdown.parent / "images")
+
+
+def _markdown(path: Path, images: Path) -> None:
+    import os
+
+    from uncia.report.cpu import explain as chapter
+
+    try:
+        images.mkdir(parents=True, exist_ok=True)
+        for name, content in chapter.pictures():
+            (images / name).write_bytes(content)
+        relative = os.path.relpath(images, path.parent)
+        path.write_text(chapter.markdown(Path(relative).as_posix()), encoding="utf-8")
+    except OSError as error:
+        raise UnciaError(
+            f"cannot write {error.filename}: {error.strerror or error}", exit_code=1
+        ) from error
+    typer.echo(path)

@@ -1,0 +1,322 @@
+"""The chapter on CPU bandwidth control, as a page with charts that can be set, and as Markdown.
+
+Both are written from the same words and charts, so that neither can fall behind the models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from uncia.bandwidth import closed_form
+from uncia.bandwidth.cpu_time import constant
+from uncia.report import page
+from uncia.report.cpu import explain_bills as bills
+from uncia.report.cpu import explain_charts as drawn
+from uncia.report.cpu import explain_text as text
+from uncia.report.cpu import explain_ticks as ticks
+from uncia.report.cpu.duration import figure
+from uncia.report.page import Chart, Table
+from uncia.units import MICRO_PER_VCPU, NS_PER_MS
+
+Block: TypeAlias = str | Chart | Table
+
+IMAGE_WIDTH: Final = 760
+"""Pixels of a picture; in a page a chart is as wide as its place."""
+
+_MARKED: Final = re.compile(r"`([^`]*)`|\*([^*]*)\*")
+_QUARTER: Final = MICRO_PER_VCPU // 4
+_LAMBDA_TARIFF: Final = "aws-lambda-x86"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the chapter: paragraphs in Markdown, charts and tables, in order."""
+
+    name: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@cache
+def parts() -> tuple[Part, ...]:
+    """The chapter. Everything in it is computed anew."""
+    numbers = _numbers()
+
+    def said(paragraphs: Sequence[str]) -> list[Block]:
+        return [paragraph.format(**numbers) for paragraph in paragraphs]
+
+    return (
+        Part(
+            "quota",
+            "A quota in a period",
+            [
+                *said(text.QUOTA),
+                Chart(
+                    "quota",
+                    drawn.quota(),
+                    "When a task of 20 ms runs, for a share, a period and a phase",
+                    "A task that needs 20 ms of CPU time",
+                ),
+                *said(text.EQUATION),
+            ],
+        ),
+        Part(
+            "ticks",
+            "What a tick does",
+            [
+                *said(text.TICKS),
+                Chart(
+                    "ticks",
+                    ticks.balance(),
+                    "When a task runs, and how much runtime it has left, over time",
+                    "Runs, refills and debt of a task that never sleeps (period 20 ms)",
+                ),
+                *said(text.TICKS_AFTER),
+            ],
+        ),
+        Part(
+            "kernels",
+            "CFS, EEVDF, and tasks that are stopped one by one",
+            [
+                *said(text.KERNELS),
+                Table(
+                    ("<Linux", "<what changed", "<functions and files"),
+                    list(text.KERNEL_ROWS),
+                    "Functions of kernel/sched/fair.c and files of the control group.",
+                    "Versions",
+                    fold=False,
+                ),
+                *said(text.KERNELS_AFTER),
+                Chart(
+                    "offsets",
+                    ticks.offsets(),
+                    "Distribution of the CPU time obtained in a run, with and without a random offset",
+                    "CPU time obtained between two throttles, 1.447 ms in 20 ms",
+                ),
+            ],
+        ),
+        Part(
+            "steps",
+            "Why more memory helps in steps",
+            [
+                *said(text.STEPS),
+                Chart(
+                    "steps",
+                    drawn.steps(),
+                    "Duration over memory: Equation (2), the mean over phases, and the reciprocal",
+                    "AWS Lambda: duration over memory",
+                ),
+                *said(text.STEPS_AFTER),
+                Chart(
+                    "periods",
+                    figure(
+                        constant(closed_form.FIGURE_11),
+                        0,
+                        {
+                            period: (period // 20, period)
+                            for period in closed_form.FIGURE_11_PERIODS
+                        },
+                    ),
+                    "Duration over the share for six periods, and the reciprocal",
+                    "A task that needs 51.8 ms, in periods of 5 to 100 ms (Figure 11)",
+                ),
+            ],
+        ),
+        Part(
+            "profiles",
+            "What a profile shows",
+            [*said(text.PROFILES[:1]), *ticks.profiles(), *said(text.PROFILES[1:])],
+        ),
+        Part(
+            "bill",
+            "From time to money",
+            [
+                *said(text.BILLS),
+                Chart(
+                    "bill",
+                    drawn.bill(),
+                    "Cost of a million requests over memory",
+                    "AWS Lambda: what a million requests cost, fee and rounding included",
+                ),
+                *said(text.BURSTS),
+                _bursts(),
+                Chart(
+                    "bursts",
+                    drawn.bursts(),
+                    "The fee below which bursts are cheaper, by share, and the fee",
+                    "The fee below which bursts would be cheaper (line), and the fee (dashed)",
+                ),
+                *said(text.BURSTS_AFTER),
+            ],
+        ),
+        Part(
+            "exact",
+            "Could it be exact?",
+            [
+                *said(text.EXACT[:1]),
+                Chart(
+                    "overrun",
+                    ticks.overrun(),
+                    "CPU time obtained in a run over the quota, by tick rate and quota",
+                    "How far a run exceeds its quota",
+                ),
+                *said(text.EXACT[1:]),
+            ],
+        ),
+        Part("sources", "What is known from where", said(text.SOURCES)),
+    )
+
+
+def html(path: Path) -> Path:
+    """Write the chapter as a page of its own.
+
+    Raises:
+        UnciaError: it cannot be written.
+    """
+    from uncia import __version__
+
+    return page.write(
+        page.Page(
+            title=text.TITLE,
+            kicker="Uncia explains",
+            verdict="",
+            good=True,
+            facts=[],
+            warnings=[],
+            summary=text.SUMMARY,
+            sections=[
+                page.Section(part.name, part.title, [_in_page(block) for block in part.blocks])
+                for part in parts()
+            ],
+            footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
+        ),
+        path,
+    )
+
+
+def markdown(images: str) -> str:
+    """The chapter as Markdown.
+
+    Args:
+        images: where the pictures are, relative to the file.
+    """
+    lines = [
+        f"# {text.TITLE}",
+        "*Written by `uncia cpu explain --markdown`; do not edit.*",
+        text.SUMMARY,
+        "The pictures here show one setting each. The chapter with charts that can be set is a page"
+        " of its own, which needs no network:",
+        "```\nuncia cpu explain --out cpu.html\n```",
+    ]
+    for part in parts():
+        lines.append(f"## {part.title}")
+        for block in part.blocks:
+            if isinstance(block, str):
+                lines.append(block)
+            elif isinstance(block, Chart):
+                lines.append(f"![{block.label}]({images}/{picture(block)})\n\n*{block.title}.*")
+            else:
+                lines += ["\n".join(_rows(block)), block.trace]
+    return "\n\n".join(lines) + "\n"
+
+
+def pictures() -> Iterator[tuple[str, bytes]]:
+    """Each chart as an SVG picture on white, as it is before anything is chosen: name, content."""
+    import vl_convert
+
+    from uncia.report import theme
+
+    config = {**theme.config("light"), "background": "#ffffff"}
+    for part in parts():
+        for block in part.blocks:
+            if isinstance(block, Chart):
+                spec: dict[str, Any] = {
+                    **block.spec,
+                    "width": IMAGE_WIDTH,
+                    "autosize": "pad",
+                    "config": config,
+                    "padding": 12,
+                }
+                yield picture(block), vl_convert.vegalite_to_svg(spec).encode()
+
+
+def picture(chart: Chart) -> str:
+    """The name of a chart's picture."""
+    return f"cpu-{chart.name}.svg"
+
+
+def _in_page(block: Block) -> page.Block:
+    if not isinstance(block, str):
+        return block
+    return page.Note(_MARKED.sub(lambda found: found[1] or found[2], block))
+
+
+def _rows(table: Table) -> Iterator[str]:
+    yield "| " + " | ".join(head.removeprefix("<") for head in table.head) + " |"
+    yield "|" + "|".join("---" if head.startswith("<") else "---:" for head in table.head) + "|"
+    for row in table.rows:
+        cells = [cell if isinstance(cell, str) else cell.text for cell in row]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _numbers() -> dict[str, str]:
+    """What the words say that is computed."""
+    period, whole = drawn.LAMBDA.period_ns, drawn.WHOLE_MB
+    found = closed_form.jumps(period, [drawn.PYAES], 1, period, most=5)[0]
+    sizes = range(drawn.LAMBDA.least, whole + 1)
+    controls = [closed_form.control_of_memory(period, size, whole) for size in sizes]
+    rows = closed_form.sweep(controls, constant(drawn.PYAES))
+    costs = {
+        size: bills.memory_bill(_LAMBDA_TARIFF, size, row.mean_ns)
+        for size, row in zip(sizes, rows, strict=True)
+    }
+    cheapest = min(sizes, key=lambda size: costs[size])
+    plain = bills.memory_bill(
+        _LAMBDA_TARIFF, cheapest, rows[cheapest - drawn.LAMBDA.least].reciprocal_ns
+    )
+    burst = bills.fee_that_pays(_LAMBDA_TARIFF, "aws", _QUARTER)
+    assert burst is not None, "2 s do not fit one quota"
+    return {
+        "pyaes": f"{drawn.PYAES / NS_PER_MS:.2f}",
+        "jumps": ", ".join(f"{jump.memory_mb(whole):,}" for jump in found),
+        "cheapest": f"{cheapest:,}",
+        "cheapest_saving": _percent(1 - costs[cheapest] / plain),
+        "step_difference": _percent(1 - costs[cheapest] / costs[cheapest - 1]),
+        "burst_saved": _percent(burst.saved),
+        "burst_fee": f"{float(burst.fee * 10**6):.3f}",
+    }
+
+
+def _bursts() -> Table:
+    rows = []
+    for tariff, platform in bills.BURST_TARIFFS.items():
+        burst = bills.fee_that_pays(tariff, platform, _QUARTER)
+        assert burst is not None, "2 s do not fit one quota"
+        fee = float(burst.fee * 10**6)
+        rows.append(
+            [
+                tariff,
+                f"{burst.count:,}",
+                _percent(burst.saved),
+                f"{fee:.3f}" if burst.fee > 0 else "none would",
+                f"{float(drawn.found_fee(tariff) * 10**6):.3f}",
+            ]
+        )
+    return Table(
+        ("<tariff", "bursts", "billed time saved", "pays below a fee of", "fee"),
+        rows,
+        "A task of 2 s of CPU time at 0.25 vCPU by Equation (2); fees in USD a million. Starts and the"
+        " passing on of state are not counted.",
+        "Bursts",
+        fold=False,
+    )
+
+
+def _percent(share: Fraction) -> str:
+    return f"{float(share * 100):.1f} %"

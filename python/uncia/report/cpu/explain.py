@@ -163,8 +163,8 @@ def parts() -> tuple[Part, ...]:
                 Chart(
                     "overrun",
                     ticks.overrun(),
-                    "CPU time obtained in a run over the quota, by tick rate and quota",
-                    "How far a run exceeds its quota",
+                    "The longest run by quota and tick rate",
+                    "How much longer than its quota a run may be",
                 ),
                 *said(text.EXACT[1:]),
             ],

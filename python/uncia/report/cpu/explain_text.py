@@ -193,10 +193,10 @@ BURSTS_AFTER: Final = (
 EXACT: Final = (
     "It could be. A timer that is set to when the quota will be used up (*event-driven"
     " enforcement*, as the cost paper proposes) stops a task on time, at the cost of an"
-    " interrupt for each run. The chart shows how much of the overrun is due to the tick: the"
-    " CPU time obtained in a run, by tick rate, over the quota. Uncia's embedded platform can"
-    " enforce by such timers (`enforcement: event-driven`), so that both can be measured on the"
-    " same functions.",
+    " interrupt for each run. The chart shows what the tick adds: the longest run at each"
+    " quota. It is up to a tick longer than the quota, which over many periods is paid back,"
+    " but which a task shorter than that keeps. Uncia's embedded platform can enforce by such"
+    " timers (`enforcement: event-driven`), so that both can be measured on the same functions.",
     "Exact enforcement does not remove the steps: they come from the period, and so does the"
     " burst of full speed for a task shorter than its quota. Only a shorter period, or a bill"
     " by CPU time, does that.",

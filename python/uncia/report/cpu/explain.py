@@ -5,6 +5,7 @@ Both are written from the same words and charts, so that neither can fall behind
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from typing import Any, Final, TypeAlias
 
 from uncia.bandwidth import closed_form
 from uncia.bandwidth.cpu_time import constant
+from uncia.errors import UnciaError
 from uncia.report import page
 from uncia.report.cpu import explain_bills as bills
 from uncia.report.cpu import explain_charts as drawn
 from uncia.report.cpu import explain_text as text
 from uncia.report.cpu import explain_ticks as ticks
 from uncia.report.cpu.duration import figure
-from uncia.report.page import Chart, Table
+from uncia.report.page import Cell, Chart, Table
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS
 
 Block: TypeAlias = str | Chart | Table
@@ -30,6 +32,27 @@ IMAGE_WIDTH: Final = 760
 """Pixels of a picture; in a page a chart is as wide as its place."""
 
 _MARKED: Final = re.compile(r"`([^`]*)`|\*([^*]*)\*")
+_TAGS: Final = {
+    "\ue000": "<code>",
+    "\ue001": "</code>",
+    "\ue002": "<em>",
+    "\ue003": "</em>",
+}
+"""Characters of no meaning that stand for tags until the page has escaped the words around them."""
+
+_STYLE: Final = (
+    "main p.note{font-size:1rem;line-height:1.6;color:var(--text);max-width:44rem}"
+    "main code{font-size:.92em;background:var(--faint);padding:.05em .3em;border-radius:4px;"
+    "overflow-wrap:anywhere}"
+    ".vega-bindings{display:flex;flex-wrap:wrap;gap:.4rem 1.6rem;font-size:.9rem;"
+    "color:var(--muted);padding:.2rem 0 .6rem}"
+    ".vega-bind{display:inline-flex;align-items:center;gap:.4rem}"
+    ".vega-bind label{display:inline-flex;align-items:center;gap:.4rem;flex-wrap:wrap}"
+    ".vega-bind select{font:inherit;max-width:100%;padding:.15rem .3rem;color:var(--text);"
+    "background:var(--panel);border:1px solid var(--line);border-radius:5px}"
+)
+"""What a page of prose needs beyond the style of reports: larger words, and settings in a row."""
+
 _QUARTER: Final = MICRO_PER_VCPU // 4
 _LAMBDA_TARIFF: Final = "aws-lambda-x86"
 
@@ -87,7 +110,10 @@ def parts() -> tuple[Part, ...]:
                 *said(text.KERNELS),
                 Table(
                     ("<Linux", "<what changed", "<functions and files"),
-                    list(text.KERNEL_ROWS),
+                    [
+                        [row[0], *(Cell(cell, mark="wrap") for cell in row[1:])]
+                        for row in text.KERNEL_ROWS
+                    ],
                     "Functions of kernel/sched/fair.c and files of the control group.",
                     "Versions",
                     fold=False,
@@ -181,7 +207,7 @@ def html(path: Path) -> Path:
     """
     from uncia import __version__
 
-    return page.write(
+    made = page.html(
         page.Page(
             title=text.TITLE,
             kicker="Uncia explains",
@@ -195,9 +221,20 @@ def html(path: Path) -> Path:
                 for part in parts()
             ],
             footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
-        ),
-        path,
+        )
     )
+    for mark, tag in _TAGS.items():
+        made = made.replace(mark, tag)
+    made = made.replace("</head>", f"<style>{_STYLE}</style>\n</head>", 1)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_text(made, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise UnciaError(f"cannot write {path}: {error.strerror or error}", exit_code=1) from error
+    return path
 
 
 def markdown(images: str) -> str:
@@ -254,7 +291,15 @@ def picture(chart: Chart) -> str:
 def _in_page(block: Block) -> page.Block:
     if not isinstance(block, str):
         return block
-    return page.Note(_MARKED.sub(lambda found: found[1] or found[2], block))
+    code, end_code, emphasis, end_emphasis = _TAGS
+    return page.Note(
+        _MARKED.sub(
+            lambda found: (
+                f"{code}{found[1]}{end_code}" if found[1] else f"{emphasis}{found[2]}{end_emphasis}"
+            ),
+            block,
+        )
+    )
 
 
 def _rows(table: Table) -> Iterator[str]:
@@ -290,6 +335,7 @@ def _numbers() -> dict[str, str]:
         "step_difference": _percent(1 - costs[cheapest] / costs[cheapest - 1]),
         "burst_saved": _percent(burst.saved),
         "burst_fee": f"{float(burst.fee * 10**6):.3f}",
+        "lambda_fee": f"{float(drawn.found_fee(_LAMBDA_TARIFF) * 10**6):.3f}",
     }
 
 

@@ -21,11 +21,11 @@ QUOTA: Final = (
     " Then it is *throttled*: nothing in it runs until a timer refills the quota at the next"
     " period.",
     "In the chart a task needs 20 ms of CPU time; dotted lines are refills. Three things are"
-    " worth trying. Raise the share: the last run is not followed by a wait, so the task is"
-    " done sooner than CPU time over share says. Choose the longest period: above 0.2 vCPU the"
-    " quota is more than the task needs, and a fraction of a CPU behaves like a whole one."
-    " Begin three quarters into a period: the task finds a whole quota, uses it, and is soon"
-    " given the next.",
+    " worth trying. Change the share: at any share the task is done before CPU time over share"
+    " says, since no wait follows its last run. Choose the longest period: from 0.2 vCPU on the"
+    " quota is all that the task needs, and a fraction of a CPU behaves like a whole one. Begin"
+    " three quarters into a period: the task finds a whole quota, uses it, and is soon given"
+    " the next.",
 )
 
 EQUATION: Final = (
@@ -95,7 +95,8 @@ KERNEL_ROWS: Final = (
     ),
     (
         "6.6 (2023)",
-        "EEVDF chooses among tasks instead of CFS. Accounting and throttling stay as they are",
+        "EEVDF chooses among tasks instead of CFS (the cost paper counts it from 6.8, which it"
+        " measured). Accounting and throttling stay as they are",
         "update_curr, entity_tick",
     ),
     (
@@ -108,13 +109,15 @@ KERNEL_ROWS: Final = (
 
 KERNELS_AFTER: Final = (
     "The cost paper compares Linux 6.2 (CFS) with 6.8 (EEVDF) at 250 Hz and finds less overrun"
-    " with EEVDF: 3.57 instead of 3.97 ms in each run. Our reading, which the source supports"
-    " but which nobody has proven, is that the scheduler is not what differs. Before 6.4 a"
-    " refill coincides with a tick, so that a run lasts a whole tick, 4 ms. Since then it lasts"
-    " from the refill to the next tick, which is anything between 0 and 4 ms, and the same for"
-    " a group's whole life. The chart shows both, as Uncia simulates them.",
-    "So one group of the same kernel may overrun by 2.5 ms in each run, and its neighbour by"
-    " 0.3. A measurement of one group says little about the next.",
+    " with EEVDF: 3.57 instead of 3.97 ms in a run. Our reading, which the source supports but"
+    " which is not proven, is that the scheduler is not what differs. Before 6.4 a refill"
+    " coincides with a tick, so that a run lasts a whole tick, 4 ms. Since then ticks fall"
+    " anywhere between two refills, though for one group always at the same place. A run lasts"
+    " from the refill to the first tick that finds the quota used up. The chart shows both, as"
+    " Uncia simulates them: one group, and 150 groups with an offset each.",
+    "So two groups with the same quota on the same kernel may have runs of 2.4 and of 4.3 ms. A"
+    " measurement of one says little about the other, except over a long time, when both get"
+    " their share.",
 )
 
 STEPS: Final = (
@@ -150,10 +153,11 @@ PROFILES: Final = (
     " cost paper; `uncia cpu profile`). Each jump is a throttle, and gives three numbers: its"
     " length, the time since the throttle before it ended, and their difference, the CPU time"
     " obtained between them.",
-    "The chart shows their distributions as simulated. A throttle ends with a refill, so that"
-    " the intervals are whole periods: that tells P. The CPU time obtained over the time that"
-    " passed is the share, which gives Q. And CPU time comes in whole ticks where refills and"
-    " ticks coincide, which tells the tick rate, unless the quota is a whole number of ticks."
+    "The charts show their distributions as simulated, for the periods and tick rates that the"
+    " cost paper found at three providers (Table 3). A throttle ends with a refill, so that the"
+    " intervals are whole periods: that tells P. The CPU time obtained over the time that"
+    " passed is the share, which gives Q. And where refills and ticks coincide, CPU time comes"
+    " in whole ticks, which tells the tick rate, unless the quota is a whole number of ticks."
     " `uncia cpu infer` weighs this, and says *cannot tell* where a profile does not hold it.",
     "Published profiles of AWS Lambda at 128 MB have 24.9 % of their throttles at 36 ms and"
     " 74.9 % at 56 ms, 3.93 ms of CPU time in each run, and a share of 0.0716 against the"
@@ -180,8 +184,9 @@ BURSTS: Final = (
     " not billed, but each is an invocation with a fee. The cost paper tried it on AWS Lambda:"
     " 66.7 % fewer GB-seconds, and a bill 76.7 % higher. The table prices a task of 2 s of CPU"
     " time: at 0.25 vCPU the bursts save {burst_saved} of the billed time on AWS Lambda, and"
-    " would pay if the fee were below {burst_fee} USD a million; it is 0.2. The others round up"
-    " to 100 ms, so that bursts save nothing. `uncia cpu intermittent` measures it.",
+    " would pay if the fee were below {burst_fee} USD a million; it is {lambda_fee}. The others"
+    " round up to 100 ms, so that bursts save nothing or are billed more. `uncia cpu"
+    " intermittent` measures it.",
 )
 
 BURSTS_AFTER: Final = (

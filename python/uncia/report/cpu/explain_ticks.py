@@ -143,7 +143,7 @@ def balance() -> Spec:
     for words, quota in _QUOTAS.items():
         for hz in RATES:
             for offset, part in _PARTS.items():
-                trace = aligned(quota, hz, part, _WINDOW)
+                trace = aligned(quota, hz, part, 2 * _WINDOW)
                 own = {"quota": words, "hz": hz, "offset": offset}
                 lines += [
                     {**own, "at": at / NS_PER_MS, "left": left / NS_PER_MS, "order": order}
@@ -151,9 +151,14 @@ def balance() -> Spec:
                     if at <= _WINDOW
                 ]
                 bars += [
-                    {**own, "from": a / NS_PER_MS, "to": b / NS_PER_MS, "ran": (b - a) / NS_PER_MS}
+                    {
+                        **own,
+                        "from": a / NS_PER_MS,
+                        "to": min(b, _WINDOW) / NS_PER_MS,
+                        "ran": (b - a) / NS_PER_MS,
+                    }
                     for a, b in trace.runs
-                    if b <= _WINDOW
+                    if a < _WINDOW
                 ]
     params = [
         alt.param(
@@ -200,7 +205,7 @@ def balance() -> Spec:
     left = alt.Y(
         "left:Q",
         title="runtime left, ms",
-        scale=alt.Scale(domain=[-10.5, 10.5], nice=False),
+        scale=alt.Scale(zero=True, nice=False, padding=26),
         axis=alt.Axis(tickCount=6),
     )
     debt = (
@@ -379,7 +384,12 @@ def _distribution(
     if condition is not None:
         chart = chart.transform_filter(condition)
     line = chart.mark_line(interpolate="step-after", strokeWidth=2).encode(
-        x=alt.X("value:Q", title=title, axis=alt.Axis(tickCount=10)),
+        x=alt.X(
+            "value:Q",
+            title=title,
+            scale=alt.Scale(zero=True, nice=False, padding=12),
+            axis=alt.Axis(tickCount=10),
+        ),
         y=alt.Y(
             "share:Q",
             title="share",

@@ -6,9 +6,12 @@
 //! decisions out and reports back. The scheduler keeps the books: which instance does what, who
 //! waits, which timer is next. The choices that one may want to make differently are small traits,
 //! one file each: [`Admission`], [`Scaling`], [`Binding`], [`Reuse`], [`Retention`], [`Eviction`].
+//!
+//! A [`Budget`] decides in the same manner when an instance has used its share of a CPU.
 
 mod admission;
 mod bind;
+mod budget;
 mod evict;
 mod keep_alive;
 mod reuse;
@@ -18,6 +21,7 @@ mod timers;
 
 pub use admission::{Admission, ConcurrencyLimits, Load};
 pub use bind::{Binding, EarlyBinding, LateBinding};
+pub use budget::{Budget, Verdict};
 pub use evict::{Eviction, LeastRecentlyUsed};
 pub use keep_alive::{FixedKeepAlive, Retention, Schedule};
 pub use reuse::{MostRecentlyUsed, Reuse};

@@ -98,9 +98,7 @@ def tasks(rows: pa.Table) -> list[Task]:
             f"the run has no rows of the experiments {LONG} and {BURSTS}",
             hint="Such a run is made by: uncia cpu intermittent --out DIR",
         )
-    found = [
-        Task(LONG, number, [row], _problem([row], 1)) for number, row in enumerate(ways[LONG])
-    ]
+    found = [Task(LONG, number, [row], _problem([row], 1)) for number, row in enumerate(ways[LONG])]
     next_of = {row["parent"]: row for row in ways[BURSTS] if row["parent"] is not None}
     heads = [row for row in ways[BURSTS] if row["parent"] is None]
     for number, head in enumerate(heads):
@@ -269,7 +267,9 @@ def break_even_fee(long: Fraction, bursts: Fraction, count: Fraction) -> Fractio
     return (long - bursts) / (count - 1)
 
 
-def compare(charged: Mapping[str, Cost], of: Sequence[tuple[Task, Task]], tariff: str) -> Comparison:
+def compare(
+    charged: Mapping[str, Cost], of: Sequence[tuple[Task, Task]], tariff: str
+) -> Comparison:
     """Both ways under a tariff.
 
     Args:

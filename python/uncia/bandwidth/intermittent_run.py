@@ -188,7 +188,9 @@ def calibrated(rows: pa.Table) -> tuple[float, float]:
         times = [
             user + system
             for user, system in zip(
-                own.column("cpu_user").to_pylist(), own.column("cpu_system").to_pylist(), strict=True
+                own.column("cpu_user").to_pylist(),
+                own.column("cpu_system").to_pylist(),
+                strict=True,
             )
             if user is not None and system is not None
         ]
@@ -259,7 +261,10 @@ class _Turns:
         )
         run.reporter.note(f"{measured} A task: {frames:,} frames, in {count:,} bursts.")
         changed = {}
-        for name, each, requests in ((LONG, frames, repeat), (BURSTS, max(self._cut.bursts), repeat * count)):
+        for name, each, requests in (
+            (LONG, frames, repeat),
+            (BURSTS, max(self._cut.bursts), repeat * count),
+        ):
             stream = replace(
                 told[name].streams[0],
                 arrivals=lab.Chain(requests=requests, gap_ns=period, longest_gap_ns=2 * period),

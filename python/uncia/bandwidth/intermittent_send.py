@@ -120,7 +120,9 @@ class Sender:
             timeout_ns: from the beginning of a request to the end of its answer, at each step.
         """
         address = urllib.parse.urlsplit(target.url)
-        self._path: Final = urllib.parse.urlunsplit(("", "", address.path or "/", address.query, ""))
+        self._path: Final = urllib.parse.urlunsplit(
+            ("", "", address.path or "/", address.query, "")
+        )
         self._host: Final = str(address.hostname)
         self._port: Final = address.port
         self._headers: Final = {"content-type": "application/json", **target.headers}
@@ -198,9 +200,7 @@ class Sender:
         connection = self._connection
         row["connection_reused"] = connection is not None
         if connection is None:
-            connection = http.client.HTTPConnection(
-                self._host, self._port, timeout=self._timeout_s
-            )
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
             self._connection = connection
             connection.connect()
             row["connected"] = self._clock.now()

@@ -253,7 +253,14 @@ def _machine(measured: dict[str, dict[str, float | None]]) -> Table:
         return numbers.ABSENT if value is None else numbers.figure(value * 1e3, 4)
 
     return Table(
-        ("<way", "billed time, ms", "CPU time, ms", "throttled, ms", "requests held back", "from first to last, ms"),
+        (
+            "<way",
+            "billed time, ms",
+            "CPU time, ms",
+            "throttled, ms",
+            "requests held back",
+            "from first to last, ms",
+        ),
         [
             [
                 _WAYS[way],

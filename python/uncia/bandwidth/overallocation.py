@@ -1,0 +1,430 @@
+"""Durations by memory size against models of bandwidth control, and what was had for the money.
+
+Figure 10 of "Demystifying Serverless Costs on Public Platforms" (EuroSys'26, section 4.1), from rows
+of one function at many sizes. Every model knows only the rows at a whole vCPU or more; the others
+are what it is judged by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.errors import UnciaError
+from uncia.units import MICRO_PER_VCPU, MIB, NS_PER_US, parse_duration
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Array = np.ndarray[Any, np.dtype[np.int64]]
+
+KERNEL: Final = "kernel"
+EVENT_DRIVEN: Final = "event-driven"
+
+RECIPROCAL: Final = "reciprocal"
+EQUATION: Final = "Equation (2)"
+SIMULATED: Final = "simulated kernel"
+
+PERIOD: Final = "20ms"
+_EEVDF_FROM: Final = (6, 6)
+_TASK_THROTTLING_FROM: Final = (6, 18)
+_SIMULATED_RUNS: Final = 400
+_SEED: Final = 20250515
+
+
+@dataclass(frozen=True)
+class Size:
+    """The rows of one size.
+
+    Attributes:
+        enforcement: who holds the function to its quota: ``kernel`` or ``event-driven``.
+        memory: bytes.
+        cpu_micro: allocated CPU, millionths of a vCPU.
+        durations: execution of each row, ns, ascending.
+        cpu: CPU time of each row, ns, in the order of the rows; None where it was not measured.
+        throttled: rows during which the kernel held it back; None where it was not measured.
+        overallocation: CPU time used over CPU time allocated (allocation x execution), sums over
+            the rows; above 1: more than was paid for.
+    """
+
+    enforcement: str
+    memory: int
+    cpu_micro: int
+    durations: Array
+    cpu: Array | None
+    throttled: int | None
+    overallocation: float | None
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return len(self.durations)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has a vCPU or more."""
+        return self.cpu_micro >= MICRO_PER_VCPU
+
+    @property
+    def mean_ns(self) -> float:
+        """Average execution."""
+        return float(self.durations.mean())
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel that a simulation stands for.
+
+    Attributes:
+        period_ns: of the quota.
+        hz: ticks a second.
+        scheduler: ``cfs`` or ``eevdf``.
+        throttling: ``group`` or ``task``.
+        timer: ``absolute`` or ``random``: where in time the period timer stands.
+    """
+
+    period_ns: int
+    hz: int
+    scheduler: str
+    throttling: str
+    timer: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """Sizes and what models make of them.
+
+    Attributes:
+        folder: the run.
+        function: what ran.
+        kernel: the kernel that was simulated.
+        sizes: ascending, kernel first.
+        full: by enforcement, what models start from.
+        models: by enforcement and model, the duration at each of its sizes, ns.
+        left_out: rows that are not in the figures, by reason.
+    """
+
+    folder: Path
+    function: str
+    kernel: Kernel
+    sizes: Sequence[Size]
+    full: Mapping[str, Full]
+    models: Mapping[str, Mapping[str, Sequence[float]]]
+    left_out: Mapping[str, int]
+
+    def of(self, enforcement: str) -> list[Size]:
+        """The sizes under one enforcement."""
+        return [size for size in self.sizes if size.enforcement == enforcement]
+
+    def errors(self, enforcement: str) -> dict[str, float]:
+        """Mean absolute error of each model, over the sizes below a vCPU, as a share."""
+        sizes = self.of(enforcement)
+        return {
+            name: error(
+                [size.mean_ns for size in sizes if not size.whole],
+                [told for told, size in zip(values, sizes, strict=True) if not size.whole],
+            )
+            for name, values in self.models[enforcement].items()
+        }
+
+    def enforcements(self) -> list[str]:
+        """Which there are."""
+        return list(dict.fromkeys(size.enforcement for size in self.sizes))
+
+
+def error(measured: Sequence[float], told: Sequence[float]) -> float:
+    """Mean absolute percentage error as a share: the mean of ``|told - measured| / measured``.
+
+    Raises:
+        ValueError: there is nothing to compare, or a measured value is not above zero.
+    """
+    if not measured or len(measured) != len(told):
+        raise ValueError("measured and told values go in pairs, at least one")
+    if min(measured) <= 0:
+        raise ValueError("a measured value is above zero")
+    return sum(
+        abs(guess - value) / value for value, guess in zip(measured, told, strict=True)
+    ) / len(measured)
+
+
+def overallocation(cpu_ns: int, execution_ns: int, cpu_micro: int) -> float | None:
+    """CPU time used over the CPU time that was allocated; None where nothing was allocated."""
+    allocated = execution_ns * cpu_micro
+    return None if allocated <= 0 else cpu_ns * MICRO_PER_VCPU / allocated
+
+
+def quota_ns(cpu_micro: int, period_ns: int) -> int:
+    """The quota that the embedded platform sets: the share of the period in whole microseconds."""
+    return period_ns // NS_PER_US * cpu_micro // MICRO_PER_VCPU * NS_PER_US
+
+
+def sizes(rows: pa.Table, run: Mapping[str, Any]) -> tuple[list[Size], dict[str, int]]:
+    """The rows by enforcement and size, and how many are left out and why.
+
+    Left out are warm-ups, rows that did not end ok, cold starts, and rows without execution time.
+
+    Args:
+        rows: a run's invocation table.
+        run: its ``run.yaml``.
+
+    Raises:
+        UnciaError: rows are of several functions, or none can be used.
+    """
+    import numpy as np
+
+    enforced = _enforcement(run)
+    warmups = {
+        name for name, one in run.get("experiments", {}).items() if one.get("warmup_of") is not None
+    }
+    groups: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
+    left_out: dict[str, int] = {}
+    functions: set[str] = set()
+    for row in rows.to_pylist():
+        if row["experiment"] in warmups:
+            continue
+        reason = _unusable(row)
+        if reason is not None:
+            left_out[reason] = left_out.get(reason, 0) + 1
+            continue
+        functions.add(row["function"])
+        key = enforced.get(row["experiment"], KERNEL), row["allocated_memory"], row["allocated_cpu"]
+        groups.setdefault(key, []).append(row)
+    if len(functions) > 1:
+        raise UnciaError(f"the rows are of several functions: {', '.join(sorted(functions))}")
+    if not groups:
+        raise UnciaError(
+            "no row can be used"
+            + "".join(f"; {count} {reason}" for reason, count in left_out.items()),
+            exit_code=1,
+        )
+    found = []
+    order = sorted(groups, key=lambda key: (key[0] != KERNEL, key[0], key[1]))
+    for enforcement, memory, cpu_micro in order:
+        own = groups[enforcement, memory, cpu_micro]
+        durations = np.array([row["execution"] for row in own], dtype=np.int64)
+        used = [_cpu(row) for row in own]
+        known = None if None in used else np.array(used, dtype=np.int64)
+        held = [row["throttled_count"] for row in own]
+        found.append(
+            Size(
+                enforcement,
+                memory,
+                cpu_micro,
+                np.sort(durations),
+                known,
+                None if None in held else sum(count > 0 for count in held),
+                None
+                if known is None
+                else overallocation(int(known.sum()), int(durations.sum()), cpu_micro),
+            )
+        )
+    return found, left_out
+
+
+def _unusable(row: Mapping[str, Any]) -> str | None:
+    if row["outcome"] != "ok":
+        return str(row["outcome"])
+    if row["execution"] is None or row["allocated_cpu"] is None or row["allocated_memory"] is None:
+        return "execution or allocation not known"
+    if row["start"] not in ("warm", "thawed"):
+        return f"start {row['start'] or 'not known'}"
+    return None
+
+
+def _cpu(row: Mapping[str, Any]) -> int | None:
+    if row["cpu_user"] is None or row["cpu_system"] is None:
+        return None
+    return int(row["cpu_user"]) + int(row["cpu_system"])
+
+
+def _enforcement(run: Mapping[str, Any]) -> dict[str, str]:
+    """How each experiment of a run is held to its quota."""
+    overall = str(run.get("platform", {}).get("enforcement") or KERNEL)
+    found = {}
+    for name, one in run.get("experiments", {}).items():
+        streams = one.get("streams") or [{}]
+        found[name] = str(streams[0].get("settings", {}).get("enforcement") or overall)
+    return found
+
+
+def kernel_of(run: Mapping[str, Any], hz: int) -> Kernel:
+    """What is simulated for a run: its platform's period, its kernel's scheduler.
+
+    The tick rate is in no file of a run: 250 Hz is what most distributions and clouds have.
+
+    Args:
+        run: its ``run.yaml``.
+        hz: ticks a second.
+    """
+    version = re.search(r"(\d+)\.(\d+)", str(run.get("versions", {}).get("kernel", "")))
+    release = (int(version[1]), int(version[2])) if version else _TASK_THROTTLING_FROM
+    period = run.get("platform", {}).get("period") or PERIOD
+    return Kernel(
+        period_ns=parse_duration(period),
+        hz=hz,
+        scheduler="eevdf" if release >= _EEVDF_FROM else "cfs",
+        throttling="task" if release >= _TASK_THROTTLING_FROM else "group",
+        timer="random" if release >= (6, 4) else "absolute",
+    )
+
+
+def read(folder: Path, hz: int = 250) -> Result:
+    """What a run says, and what the models say.
+
+    Args:
+        folder: the run; of one function, at sizes of which at least one has a whole vCPU.
+        hz: ticks a second of the kernel that is simulated.
+
+    Raises:
+        UnciaError: it is no such run.
+    """
+    from uncia import record
+    from uncia.experiment.folder import read_run
+
+    rows = record.read(folder)
+    run = read_run(folder)
+    found, left_out = sizes(rows, run)
+    kernel = kernel_of(run, hz)
+    known: dict[str, Full] = {}
+    models: dict[str, dict[str, list[float]]] = {}
+    for enforcement in dict.fromkeys(size.enforcement for size in found):
+        own = [size for size in found if size.enforcement == enforcement]
+        whole = [size for size in own if size.whole]
+        if not whole or len(whole) == len(own):
+            raise UnciaError(
+                f"{folder}: models start from the rows at a whole vCPU (1769MB) and are judged by"
+                f" those below; there are {len(whole)} sizes of the one and"
+                f" {len(own) - len(whole)} of the other kind"
+            )
+        known[enforcement] = full(whole)
+        models[enforcement] = _models(own, known[enforcement], kernel)
+    names = rows.column("function").unique().to_pylist()
+    return Result(folder, str(names[0]), kernel, found, known, models, left_out)
+
+
+@dataclass(frozen=True)
+class Full:
+    """What models know: the rows at a whole vCPU.
+
+    Attributes:
+        cpu: CPU times, ns; where they were not measured, the executions.
+        beyond_ns: what the execution took beyond its CPU time, on average (the event and the answer
+            on their way); no quota makes it longer, so every model adds it.
+    """
+
+    cpu: Array
+    beyond_ns: float
+
+    @property
+    def mean_ns(self) -> float:
+        """CPU time, on average."""
+        return float(self.cpu.mean())
+
+
+def full(whole: Sequence[Size]) -> Full:
+    """The rows at a whole vCPU or more, all sizes together."""
+    import numpy as np
+
+    durations = np.concatenate([size.durations for size in whole])
+    known = [size.cpu for size in whole if size.cpu is not None]
+    if len(known) < len(whole):
+        return Full(durations, 0.0)
+    cpu = np.concatenate(known)
+    return Full(cpu, max(0.0, float(durations.mean() - cpu.mean())))
+
+
+def _models(own: Sequence[Size], known: Full, kernel: Kernel) -> dict[str, list[float]]:
+    """The duration at each size by each model, ns."""
+    from uncia.bandwidth.engine import ask
+
+    limits = [quota_ns(size.cpu_micro, kernel.period_ns) for size in own]
+    need, beyond = known.mean_ns, known.beyond_ns
+    tasks = [
+        {"period_ns": kernel.period_ns, "quota_ns": limit, "cpu_ns": round(need)}
+        for limit, size in zip(limits, own, strict=True)
+        if not size.whole
+    ]
+    exact = iter(ask("duration", {"tasks": tasks}))
+    shares = [min(1.0, size.cpu_micro / MICRO_PER_VCPU) for size in own]
+    return {
+        RECIPROCAL: [need / share + beyond for share in shares],
+        EQUATION: [beyond + (need if size.whole else float(next(exact)["ns"])) for size in own],
+        SIMULATED: _simulated(own, known, limits, kernel),
+    }
+
+
+def _simulated(
+    own: Sequence[Size], known: Full, limits: Sequence[int], kernel: Kernel
+) -> list[float]:
+    """Mean durations of tasks with the CPU times of a whole vCPU in the simulated kernel."""
+    from uncia.bandwidth.simulate import Setting, Task, simulate
+
+    held = [number for number, size in enumerate(own) if not size.whole]
+    work = Task(cpu_ns=[int(value) for value in known.cpu])
+    settings = [
+        Setting.model_validate(
+            {
+                "name": str(number),
+                "period_ns": kernel.period_ns,
+                "quota_ns": limits[number],
+                "hz": kernel.hz,
+                "scheduler": kernel.scheduler,
+                "throttling": kernel.throttling,
+                "timer": kernel.timer,
+                "runs": max(_SIMULATED_RUNS, len(known.cpu)),
+                "work": work,
+            }
+        )
+        for number in held
+    ]
+    simulated = simulate(settings, seed=_SEED)
+    means = {number: float(simulated.durations(str(number)).mean()) for number in held}
+    return [known.beyond_ns + means.get(number, known.mean_ns) for number in range(len(own))]
+
+
+def as_data(result: Result) -> dict[str, Any]:
+    """The result for JSON."""
+    import numpy as np
+
+    entries = []
+    for enforcement in result.enforcements():
+        own = result.of(enforcement)
+        told = result.models[enforcement]
+        for number, size in enumerate(own):
+            p5, p50, p95 = (
+                float(value) for value in np.quantile(size.durations, [0.05, 0.5, 0.95])
+            )
+            entries.append(
+                {
+                    "enforcement": enforcement,
+                    "memory_mb": size.memory / MIB,
+                    "vcpu": size.cpu_micro / MICRO_PER_VCPU,
+                    "rows": size.rows,
+                    "mean_ms": size.mean_ns / 1e6,
+                    "p5_ms": p5 / 1e6,
+                    "p50_ms": p50 / 1e6,
+                    "p95_ms": p95 / 1e6,
+                    "cpu_ms": None if size.cpu is None else float(size.cpu.mean()) / 1e6,
+                    "throttled_share": None
+                    if size.throttled is None
+                    else size.throttled / size.rows,
+                    "overallocation": size.overallocation,
+                    "models_ms": {name: values[number] / 1e6 for name, values in told.items()},
+                }
+            )
+    return {
+        "run": str(result.folder),
+        "function": result.function,
+        "kernel": vars(result.kernel),
+        "full_vcpu": {
+            name: {"cpu_ms": known.mean_ns / 1e6, "beyond_ms": known.beyond_ns / 1e6}
+            for name, known in result.full.items()
+        },
+        "mape": {name: result.errors(name) for name in result.enforcements()},
+        "left_out": dict(result.left_out),
+        "sizes": entries,
+    }

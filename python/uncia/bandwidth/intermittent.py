@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LONG: Final = "long"
 BURSTS: Final = "bursts"
 TARIFFS: Final = ("aws-lambda-x86", "sim", "slim", "spfu")
-"""Lambda's, which the published experiment was billed by, and those of no platform that have prices."""
+"""Lambda's, which the published experiment was billed by, and those of no platform."""
 
 _GB_S: Final = GIB * NS_PER_S
 _VCPU_S: Final = MICRO_PER_VCPU * NS_PER_S

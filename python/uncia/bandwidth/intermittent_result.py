@@ -49,8 +49,8 @@ class Result:
     def measured(self) -> dict[str, dict[str, float | None]]:
         """What the kernel and the clocks say of both ways: means over the tasks of the pairs.
 
-        ``execution_s``, ``cpu_s``, ``throttled_s`` (None where not measured), ``elapsed_s`` from the
-        first request to the last answer, ``throttled_share`` of the requests that were held back.
+        ``execution_s``, ``cpu_s``, ``throttled_s`` (None where not measured), ``elapsed_s`` from
+        the first request to the last answer, ``throttled_share``: requests that were held back.
         """
         ways = {LONG: [one for one, _ in self.pairs], BURSTS: [one for _, one in self.pairs]}
         return {way: _measured(own) for way, own in ways.items()}
@@ -64,7 +64,8 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
         tariffs: ids or files; by default Lambda's and those of no platform.
 
     Raises:
-        UnciaError: it is no such run, no task came to its end both ways, or a tariff cannot price it.
+        UnciaError: it is no such run, no task came to its end both ways, or a tariff cannot
+            price it.
     """
     from uncia import record
 

@@ -308,7 +308,7 @@ class _Turns:
                 bench.note(f"    {number + 1} of {self._settings.repeat} tasks, each both ways")
 
     def _chain(self, sender: Sender, due: Any, last: Answer) -> Answer:
-        """One task in bursts; ends early when one fails, for then there is no state to go on from."""
+        """One task in bursts; ends when one fails, for then there is no state to go on from."""
         state: Mapping[str, Any] = {"next": 0, "digest": 0}
         parent: str | None = None
         count = len(self._cut.bursts)

@@ -1,8 +1,8 @@
 """Durations by memory size against models of bandwidth control, and what was had for the money.
 
-Figure 10 of "Demystifying Serverless Costs on Public Platforms" (EuroSys'26, section 4.1), from rows
-of one function at many sizes. Every model knows only the rows at a whole vCPU or more; the others
-are what it is judged by.
+Figure 10 of "Demystifying Serverless Costs on Public Platforms" (EuroSys'26, section 4.1), from
+rows of one function at many sizes. Every model knows only the rows at a whole vCPU or more; the
+others are what it is judged by.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.errors import UnciaError
-from uncia.units import MICRO_PER_VCPU, MIB, NS_PER_US, parse_duration
+from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_US, parse_duration
 
 if TYPE_CHECKING:
     import numpy as np

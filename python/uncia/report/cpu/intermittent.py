@@ -11,9 +11,9 @@ import altair as alt
 
 from uncia.bandwidth.intermittent import BURSTS, LONG, Comparison
 from uncia.report import numbers, theme
-from uncia.report.charts import MAX_POINTS, Spec
+from uncia.report.charts import MAX_POINTS
 from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Note, Page, Row, Section, Table, Tile
+from uncia.report.page import Block, Cell, Chart, Note, Page, Row, Section, Table, Tile
 
 if TYPE_CHECKING:
     from uncia.bandwidth.intermittent_result import Result
@@ -47,9 +47,9 @@ def page(result: Result) -> Page:
                 "ways",
                 "A task as one invocation and in bursts",
                 blocks,
-                "A burst of CPU time within the quota runs at a CPU's full speed, and between bursts"
-                " nothing is billed but the next invocation's fee. Both ways do the same work, which"
-                " is checked, on the same instance, in turns.",
+                "A burst of CPU time within the quota runs at a CPU's full speed, and between"
+                " bursts nothing is billed but the next invocation's fee. Both ways do the same"
+                " work, which is checked, on the same instance, in turns.",
             ),
             Section("machine", "What was measured", [_machine(measured), Note(_SAYS)]),
         ],
@@ -60,8 +60,8 @@ def page(result: Result) -> Page:
 
 
 _SAYS: Final = (
-    "Waits between bursts let the quota come back; they are the client's and not billed, but the task"
-    " takes as long as they do."
+    "Waits between bursts let the quota come back; they are the client's and not billed, but the"
+    " task takes as long as they do."
 )
 
 
@@ -168,8 +168,7 @@ def _bills(result: Result) -> Chart:
             color=_colour(names),
             opacity=alt.Opacity(
                 "kind:N",
-                title=None,
-                sort=["resources", "fees"],
+                legend=None,
                 scale=alt.Scale(domain=["resources", "fees"], range=[1, 0.45]),
             ),
             order=alt.Order("kind:N", sort="descending"),
@@ -195,52 +194,51 @@ def _bills(result: Result) -> Chart:
 
 
 def _table(result: Result) -> Table:
-    def interval(bounds: tuple[float, float] | None, factor: float) -> str:
-        if bounds is None:
-            return numbers.ABSENT
-        return numbers.span([one * factor for one in bounds])
-
     return Table(
         (
             "<tariff",
-            "GB-s, one invocation",
-            "GB-s, bursts",
+            "GB-s",
+            "in bursts",
             "saved",
             "fees, µUSD",
-            "fees in bursts, µUSD",
+            "in bursts ",
             "bill, µUSD",
-            "bill in bursts, µUSD",
+            "in bursts  ",
             "bill",
-            "95 %",
             "pays below, nUSD a request",
-            "95 % ",
-            "its fee, nUSD",
+            "its fee",
         ),
         [
             [
                 one.tariff,
                 numbers.figure(_float(one.long.gb_s), 4),
                 numbers.figure(_float(one.bursts.gb_s), 4),
-                numbers.percent(_float(one.gb_s_saved)),
+                numbers.change(None if one.gb_s_saved is None else 1 - float(one.gb_s_saved)),
                 numbers.figure(float(one.long.fees_usd) * 1e6),
                 numbers.figure(float(one.bursts.fees_usd) * 1e6),
                 numbers.figure(float(one.long.usd) * 1e6),
                 numbers.figure(float(one.bursts.usd) * 1e6),
-                _change(one.bill_added, 1),
-                "–"
-                if one.bill_interval is None
-                else " to ".join(numbers.change(1 + bound) for bound in one.bill_interval),
-                _nano(one.pays_below_usd),
-                interval(one.pays_below_interval, _NANO),
+                Cell(
+                    _change(one.bill_added, 1),
+                    " to ".join(numbers.change(1 + bound) for bound in one.bill_interval or ()),
+                ),
+                Cell(
+                    _nano(one.pays_below_usd),
+                    ""
+                    if one.pays_below_interval is None
+                    else numbers.span([bound * _NANO for bound in one.pays_below_interval]),
+                ),
                 _nano(one.fee_usd),
             ]
             for one in result.comparisons
         ],
         "Rows of the experiments long and bursts in invocations.parquet, billed by task"
-        " (allocation × billable time, as each tariff counts them): means over the tasks that came to"
-        " their end both ways. The fee below which bursts pay is (resources as one invocation -"
-        " resources in bursts) / (bursts - 1); below zero they never do. 95 %: bootstrap over tasks.",
+        " (allocation × billable time, as each tariff counts them): means over the tasks that came"
+        " to their end both ways. The fee below which bursts pay is (resources as one invocation"
+        " - resources in bursts) / (bursts - 1); below zero they never do. In small: 95 %"
+        " intervals, bootstrap over tasks.",
         "Billed and saved",
+        stacked=True,
     )
 
 
@@ -272,8 +270,8 @@ def _machine(measured: dict[str, dict[str, float | None]]) -> Table:
             ]
             for way, found in measured.items()
         ],
-        "Means over tasks: execution, cpu_user + cpu_system, throttled_time, throttled_count > 0, and"
-        " received - sent of invocations.parquet.",
+        "Means over tasks: execution, cpu_user + cpu_system, throttled_time, throttled_count > 0,"
+        " and received - sent of invocations.parquet.",
         "By the kernel and the clocks",
     )
 

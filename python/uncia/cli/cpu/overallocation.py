@@ -1,0 +1,139 @@
+"""``uncia cpu overallocation``: durations by memory size, measured and by models."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from uncia.cli.cost.options import AsJson
+from uncia.cli.cpu.intermittent import ended_early, failed, quantity
+
+if TYPE_CHECKING:
+    from uncia.bandwidth.overallocation import Result
+
+PAGE: Final = "overallocation.html"
+
+
+class Enforcement(StrEnum):
+    """Who holds functions to their quota."""
+
+    kernel = "kernel"
+    event_driven = "event-driven"
+    both = "both"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``overallocation`` to ``app``."""
+
+    @app.command()
+    def overallocation(
+        function: str = typer.Option("pyaes", help="Of the catalogue."),
+        memory: str = typer.Option(
+            "128..1769",
+            help="A range of MB (128..1769, 128..1769/50 for steps), or sizes, by comma.",
+        ),
+        sizes: int = typer.Option(40, min=2, help="Sizes in a range without steps."),
+        samples: int = typer.Option(100, min=1, help="Requests at each size."),
+        enforcement: Enforcement = typer.Option(
+            Enforcement.kernel, help="Who holds functions to their quota."
+        ),
+        period: str = typer.Option("20ms", help="Of the CPU quota."),
+        hz: int = typer.Option(
+            250, min=24, max=10_000, help="Ticks a second of this machine's kernel, for the model."
+        ),
+        run: Path | None = typer.Option(
+            None, help="Measure nothing: an earlier run's folder.", show_default=False
+        ),
+        out: Path | None = typer.Option(
+            None, help="The run's folder [default: results/NAME-TIME].", show_default=False
+        ),
+        overwrite: bool = typer.Option(
+            False, "--overwrite", help="Replace an earlier run in --out."
+        ),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        as_json: AsJson = False,
+    ) -> None:
+        """How long a function takes at each memory size, against what models say.
+
+        Requests go to the sizes in turn, one at a time. The models (reciprocal scaling, Equation
+        (2) and the simulated kernel) know the rows at a whole vCPU only. Also: the CPU time that a
+        function gets for the time that is paid. Exits 1 when a request failed.
+        """
+        from uncia.bandwidth import overallocation as lab
+        from uncia.report.cpu import overallocation as report
+
+        if run is not None:
+            from uncia.errors import UnciaError
+
+            if out is not None:
+                raise UnciaError("--run reads a run and --out makes one: give one of the two")
+            result = lab.read(run, hz)
+            report.write(result, run / PAGE)
+            show(result, as_json=as_json)
+            return
+        from uncia.bandwidth import overallocation_run as measuring
+        from uncia.experiment import progress
+
+        settings = measuring.Settings(
+            function=function,
+            memory_mb=measuring.sizes(memory, sizes),
+            samples=samples,
+            enforcement=[
+                one
+                for one in (lab.KERNEL, lab.EVENT_DRIVEN)
+                if enforcement in (Enforcement.both, one)
+            ],
+            period_ns=quantity("--period", period, "duration"),
+        )
+        reporter = progress.reporter(quiet=quiet)
+        try:
+            outcome = measuring.measure(settings, out=out, overwrite=overwrite, reporter=reporter)
+        finally:
+            reporter.close()
+        ended_early(outcome)
+        result = lab.read(outcome.folder, hz)
+        report.write(result, outcome.folder / PAGE)
+        show(result, as_json=as_json)
+        failed(outcome)
+
+
+def show(result: Result, *, as_json: bool) -> None:
+    """Print the result: JSON, or a table."""
+    from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED, as_data
+
+    data = as_data(result)
+    if as_json:
+        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+        return
+    import pandas as pd
+
+    from uncia.cli.cost.options import emit
+
+    rows: list[dict[str, Any]] = [
+        {**size, **size["models_ms"], "memory_mb": f"{size['memory_mb']:g}"}
+        for size in data["sizes"]
+    ]
+    emit(
+        pd.DataFrame(rows, dtype=object),
+        as_json=False,
+        columns={
+            "enforcement": "enforced by",
+            "memory_mb": "MB",
+            "rows": "requests",
+            "mean_ms": "mean, ms",
+            "cpu_ms": "CPU, ms",
+            RECIPROCAL: RECIPROCAL,
+            EQUATION: EQUATION,
+            SIMULATED: SIMULATED,
+            "overallocation": "used / paid for",
+        },
+        notes=[f"Left out: {count:,} rows ({why})." for why, count in result.left_out.items()],
+    )
+    for enforcement, errors in data["mape"].items():
+        words = ", ".join(f"{name} {share:.1%}" for name, share in errors.items())
+        typer.echo(f"Mean absolute error over sizes below a vCPU ({enforcement}): {words}")
+    typer.echo(f"Page: {result.folder / PAGE}")

@@ -243,7 +243,10 @@ class Sender:
 
 
 def outcome(
-    status: int, headers: Mapping[str, str], answered: Mapping[str, Any], content: bytes
+    status: int,
+    headers: Mapping[str, str] | http.client.HTTPMessage,
+    answered: Mapping[str, Any],
+    content: bytes,
 ) -> tuple[str, str | None]:
     """An answer's outcome and error, by the load generator's rules (docs/reference/load-config)."""
     said = headers.get("x-uncia-outcome")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import altair as alt
 
 from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED
-from uncia.report import numbers, theme
+from uncia.report import charts, numbers, theme
 from uncia.report.cost import marks
 from uncia.report.page import Block, Chart, Note, Page, Row, Section, Table, Tile
 from uncia.units import MIB
@@ -74,6 +74,15 @@ def _section(result: Result, enforcement: str) -> Section:
     )
 
 
+def _memory_axis() -> Any:
+    return alt.X(
+        "mb:Q",
+        title="memory, MB",
+        scale=alt.Scale(zero=False, nice=False),
+        axis=alt.Axis(tickCount=6, format=",~f"),
+    )
+
+
 def _figure(result: Result, enforcement: str) -> Chart:
     import numpy as np
 
@@ -97,13 +106,18 @@ def _figure(result: Result, enforcement: str) -> Chart:
             }
         )
     names = [_MEASURED, *_MODELS]
-    first, reciprocal, equation, simulated = theme.colours(4)
-    scale = alt.Scale(
-        domain=names, range=[first, theme.REFERENCE, equation, simulated or reciprocal]
-    )
+    first, _, equation, simulated = theme.colours(4)
+    scale = alt.Scale(domain=names, range=[first, theme.REFERENCE, equation, simulated])
     colour = alt.Color("model:N", title=None, sort=names, scale=scale)
-    x = alt.X("mb:Q", title="memory, MB", scale=alt.Scale(zero=False, nice=False))
-    y = alt.Y("ms:Q", title="duration, ms (logarithmic)", scale=alt.Scale(type="log"))
+    x = _memory_axis()
+    lowest = min(point["low"] for point in points) / 1.1
+    highest = max(*(point["high"] for point in points), *(line["ms"] for line in lines)) * 1.1
+    y = alt.Y(
+        "ms:Q",
+        title="duration, ms (logarithmic)",
+        scale=alt.Scale(type="log", domain=[lowest, highest], nice=False),
+        axis=alt.Axis(values=charts.log_ticks(lowest, highest), format=",~g"),
+    )
     drawn = (
         alt.Chart(marks.inline(lines))
         .mark_line(strokeWidth=1.8)
@@ -113,7 +127,8 @@ def _figure(result: Result, enforcement: str) -> Chart:
             color=colour,
             strokeDash=alt.StrokeDash(
                 "model:N",
-                legend=None,
+                title=None,
+                sort=names,
                 scale=alt.Scale(domain=names, range=[[1, 0], [5, 4], [1, 0], [1, 0]]),
             ),
             tooltip=[
@@ -157,7 +172,7 @@ def _shares(result: Result, enforcement: str) -> Chart:
         alt.Chart(marks.inline(rows))
         .mark_line(strokeWidth=1.6, point=True)
         .encode(
-            x=alt.X("mb:Q", title="memory, MB", scale=alt.Scale(zero=False, nice=False)),
+            x=_memory_axis(),
             y=alt.Y("share:Q", title="CPU time used / paid for", scale=alt.Scale(zero=False)),
             tooltip=[
                 alt.Tooltip("mb:Q", title="MB"),
@@ -192,7 +207,7 @@ def _off(result: Result, enforcement: str) -> Chart:
         alt.Chart(marks.inline(rows))
         .mark_line(strokeWidth=1.6, point={"size": 18})
         .encode(
-            x=alt.X("mb:Q", title="memory, MB", scale=alt.Scale(zero=False, nice=False)),
+            x=_memory_axis(),
             y=alt.Y("off:Q", title="model over measured", axis=alt.Axis(format="+%")),
             color=alt.Color(
                 "model:N",
@@ -261,7 +276,7 @@ def _compared(result: Result) -> Section:
         if size.overallocation is not None
     ]
     names = result.enforcements()
-    charts = []
+    drawn = []
     for name, field, title in (
         ("enforced-share", "share", "CPU time used / paid for"),
         ("enforced-duration", "ms", "duration, ms (logarithmic)"),
@@ -271,7 +286,7 @@ def _compared(result: Result) -> Section:
             alt.Chart(marks.inline(rows))
             .mark_line(strokeWidth=1.8, point={"size": 20})
             .encode(
-                x=alt.X("mb:Q", title="memory, MB", scale=alt.Scale(zero=False, nice=False)),
+                x=_memory_axis(),
                 y=alt.Y(f"{field}:Q", title=title, scale=scale),
                 color=alt.Color(
                     "who:N",
@@ -286,11 +301,11 @@ def _compared(result: Result) -> Section:
                 ],
             )
         )
-        charts.append(Chart(name, marks.finish(chart, 260, legend=names), title, title))
+        drawn.append(Chart(name, marks.finish(chart, 260, legend=names), title, title))
     return Section(
         "enforcement",
         "The kernel's enforcement and event-driven",
-        [Row(charts)],
+        [Row(drawn)],
         "The kernel accounts for CPU time at its ticks; timers that fire when the quota is used up"
         " do so at once.",
     )

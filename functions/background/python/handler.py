@@ -75,11 +75,15 @@ class Work:
 current = None
 
 
-@enveloped({"cpu": Parameter(1000, 0, 3_600_000, "ms", whole=False)})
-def handler(cpu):
+@enveloped(
+    {"cpu": Parameter(1000, 0, 3_600_000, "ms", whole=False), "wait": Parameter(0, 0, 1)}
+)
+def handler(cpu, wait):
     global current
     collected, valid = (None, True) if current is None else current.collect()
     current = Work(round(cpu * 1_000_000)) if cpu else None
     if current is not None:
+        if wait:
+            current.thread.join()
         current.answered()
     return {"started": current is not None, "collected": collected}, valid

@@ -25,7 +25,7 @@ from uncia.experiment.folder import RunFolder
 from uncia.experiment.interrupt import Interruption
 from uncia.experiment.join import join
 from uncia.experiment.noise import NoiseWatch
-from uncia.experiment.plan import ExperimentPlan, Plan, StreamPlan, plan
+from uncia.experiment.plan import WARMUP_SUFFIX, ExperimentPlan, Plan, StreamPlan, plan
 from uncia.experiment.progress import Reporter, sends
 from uncia.experiment.runner import Outcome, _Execution, new_run_id
 from uncia.experiment.sources import Sources
@@ -205,6 +205,13 @@ def planned(document: Mapping[str, Any], name: str) -> tuple[Plan, Sources]:
     read = yamlio.load(text, name)
     sources = Sources(read, Path.cwd())
     return plan(model.check(read), sources), sources
+
+
+def warmups(made: Plan) -> list[ExperimentPlan]:
+    """The experiments of a plan as warm-ups of those of their names that drivers send."""
+    return [
+        replace(one, name=one.name + WARMUP_SUFFIX, warmup_of=one.name) for one in made.experiments
+    ]
 
 
 def chain_plan(

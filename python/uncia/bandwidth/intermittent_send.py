@@ -37,12 +37,14 @@ class Answer:
         outcome: as in the invocation table.
         body: the answer's JSON object; empty if there was none.
         received_ns: when it ended, since the run's epoch.
+        instance: the instance that served it, by the platform; None where it does not say.
     """
 
     invocation: str
     outcome: str
     body: Mapping[str, Any]
     received_ns: int
+    instance: str | None
 
 
 class Clock:
@@ -186,7 +188,8 @@ class Sender:
         except KeyboardInterrupt:
             self.close()
             raise
-        return Answer(invocation, row["outcome"], answered, row.get("received") or clock.now())
+        ended = row.get("received") or clock.now()
+        return Answer(invocation, row["outcome"], answered, ended, row.get("instance"))
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -214,6 +217,7 @@ class Sender:
         row["response_bytes"] = len(content)
         row["status"] = response.status
         row["request_id"] = response.getheader("x-amzn-requestid")
+        row["instance"] = response.getheader("x-uncia-instance")
         answered = _object(content)
         row["outcome"], row["error"] = outcome(response.status, response.headers, answered, content)
         self._handler_span(row, answered)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from uncia.bandwidth import intermittent_lab as lab
 from uncia.bandwidth.overallocation import EVENT_DRIVEN, KERNEL
 from uncia.errors import UnciaError
-from uncia.experiment.plan import WARMUP_SUFFIX, ExperimentPlan
+from uncia.experiment.plan import ExperimentPlan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.units import MIB, UnitError, format_duration, parse_size
@@ -26,6 +26,7 @@ FULL_MB: Final = 1769
 
 LEAST_MB: Final = 128
 _SEED: Final = 20250515
+_WHOLE_VISITS: Final = 4
 _RANGE: Final = re.compile(r"(\d+)\.\.(\d+)(?:/(\d+))?")
 
 
@@ -148,9 +149,7 @@ def measure(
         UnciaError: the settings are not right, or the folder cannot be written.
     """
     made, sources = lab.planned(document(settings), "overallocation")
-    first = [
-        replace(one, name=one.name + WARMUP_SUFFIX, warmup_of=one.name) for one in made.experiments
-    ]
+    first = lab.warmups(made)
     arrivals = lab.Chain(requests=settings.samples, gap_ns=0, longest_gap_ns=settings.period_ns)
     chains = [
         lab.chain_plan(
@@ -186,12 +185,19 @@ class _Turns:
     def nothing(self, bench: lab.Bench, experiment: ExperimentPlan) -> None:
         """Its requests were sent with those of the first size."""
 
-    def all(self, bench: lab.Bench, experiment: ExperimentPlan) -> None:
-        """Each round visits every size once, in a new order."""
+    def all(self, bench: lab.Bench, plan: ExperimentPlan) -> None:
+        """Each round visits every size, in a new order."""
         rng = random.Random(bench.seed)
         senders = {name: bench.sender(name) for name in self._names}
-        event = experiment.streams[0].event
-        order = list(self._names)
+        event = plan.streams[0].event
+        # Every model rests on the rows at a whole vCPU.
+        whole = {
+            experiment(size, who)
+            for size in self._settings.memory_mb
+            if size >= FULL_MB
+            for who in self._settings.enforcement
+        }
+        order = [name for name in self._names for _ in range(_WHOLE_VISITS if name in whole else 1)]
         for number in range(self._settings.samples):
             rng.shuffle(order)
             for name in order:

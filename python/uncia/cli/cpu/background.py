@@ -1,0 +1,149 @@
+"""``uncia cpu background``: what a function gets done in its keep-alive, which nobody bills."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from uncia.cli.cost.options import AsJson, TariffIds
+from uncia.cli.cpu.intermittent import ended_early, failed, quantity
+
+if TYPE_CHECKING:
+    from uncia.bandwidth.background import Result
+
+PAGE: Final = "background.html"
+
+
+class KeepAliveCpu(StrEnum):
+    """What the platform does with an instance that idles."""
+
+    freeze = "freeze"
+    scale_down = "scale-down"
+    run = "run"
+    all = "all"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``background`` to ``app``."""
+
+    @app.command()
+    def background(
+        behaviour: KeepAliveCpu = typer.Option(
+            KeepAliveCpu.all, help="What the platform does with an instance that idles."
+        ),
+        memory: str = typer.Option("512MB", help="Of the function; CPU is in proportion."),
+        idle: str = typer.Option(
+            "5s", help="From the answer that began the work to the request that collects it."
+        ),
+        repeat: int = typer.Option(5, min=1, help="Rounds of each behaviour."),
+        pause_after: str | None = typer.Option(
+            None, help="When an instance counts as idle [default: 50ms].", show_default=False
+        ),
+        tariff: TariffIds = [],  # noqa: B006
+        run: Path | None = typer.Option(
+            None, help="Measure nothing: an earlier run's folder.", show_default=False
+        ),
+        out: Path | None = typer.Option(
+            None, help="The run's folder [default: results/NAME-TIME].", show_default=False
+        ),
+        overwrite: bool = typer.Option(
+            False, "--overwrite", help="Replace an earlier run in --out."
+        ),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        as_json: AsJson = False,
+    ) -> None:
+        """What a function gets done in its keep-alive, unbilled, under each behaviour.
+
+        A request begins work in a thread that goes on after the answer; another collects it. Tells
+        the CPU time that was had in between, and what the same work would have cost within a
+        request. Exits 1 when a request failed.
+        """
+        from uncia.bandwidth import background as lab
+        from uncia.report.cpu import background as report
+
+        if run is not None:
+            from uncia.errors import UnciaError
+
+            if out is not None:
+                raise UnciaError("--run reads a run and --out makes one: give one of the two")
+            result = lab.read(run, tariff or None)
+            report.write(result, run / PAGE)
+            show(result, as_json=as_json)
+            return
+        from uncia.bandwidth.background_run import Settings, measure
+        from uncia.experiment import progress
+
+        settings = Settings(
+            behaviours=lab.BEHAVIOURS if behaviour is KeepAliveCpu.all else [behaviour.value],
+            memory=quantity("--memory", memory, "size"),
+            idle_ns=quantity("--idle", idle, "duration"),
+            repeat=repeat,
+            pause_after_ns=None
+            if pause_after is None
+            else quantity("--pause-after", pause_after, "duration"),
+        )
+        reporter = progress.reporter(quiet=quiet)
+        try:
+            outcome = measure(settings, out=out, overwrite=overwrite, reporter=reporter)
+        finally:
+            reporter.close()
+        ended_early(outcome)
+        result = lab.read(outcome.folder, tariff or None)
+        report.write(result, outcome.folder / PAGE)
+        show(result, as_json=as_json)
+        failed(outcome)
+
+
+def show(result: Result, *, as_json: bool) -> None:
+    """Print the result: JSON, or a table."""
+    from uncia.bandwidth.background import as_data
+
+    data = as_data(result)
+    if as_json:
+        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+        return
+    import pandas as pd
+
+    from uncia.cli.cost.options import emit
+    from uncia.report import numbers
+
+    rows: list[dict[str, Any]] = [
+        {
+            "behaviour": one["keep_alive_cpu"],
+            "rounds": one["rounds"],
+            "idle": one["idle_s"],
+            "cpu": one["unbilled_cpu_s"],
+            "vcpu": one["unbilled_vcpu"],
+            "interval": numbers.span(one["unbilled_vcpu_interval"]),
+            "allocation": f"{one['share_of_allocation']:.1%}",
+            "tariff": price["tariff"],
+            "requests": price["requests_usd"] * 1e6,
+            "work": price["work_billed_usd"] * 1e6,
+            "saved": "-" if price["saved"] is None else f"{price['saved']:.1%}",
+        }
+        for one in data["behaviours"]
+        for price in one["tariffs"]
+    ]
+    emit(
+        pd.DataFrame(rows, dtype=object),
+        as_json=False,
+        columns={
+            "behaviour": "keep-alive",
+            "rounds": "rounds",
+            "idle": "idle, s",
+            "cpu": "CPU unbilled, s",
+            "vcpu": "vCPU",
+            "interval": "95 %",
+            "allocation": "of its share",
+            "tariff": "tariff",
+            "requests": "billed, uUSD",
+            "work": "in a request, uUSD",
+            "saved": "saved",
+        },
+        notes=result.problems,
+    )
+    typer.echo(f"Page: {result.folder / PAGE}")

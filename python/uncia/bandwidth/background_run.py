@@ -157,9 +157,10 @@ def _keep(bench: lab.Bench, answer: Answer) -> None:
     if not isinstance(told, dict):
         return
     names = ("answer_ns", "answer_cpu_ns", "collect_ns", "cpu_ns")
-    begin, begin_cpu, end, end_cpu = (told.get(name) for name in names)
-    if not all(isinstance(value, int) for value in (begin, begin_cpu, end, end_cpu)):
+    values = [value for name in names if isinstance(value := told.get(name), int)]
+    if len(values) < len(names):
         return
+    begin, begin_cpu, end, end_cpu = values
     epoch = bench.clock.epoch_unix_ns
     bench.rows.spans.append(
         {

@@ -37,7 +37,7 @@ class Settings:
     Attributes:
         function: of the catalogue.
         memory_mb: the sizes, ascending, the last at a whole vCPU or more.
-        samples: requests at each size.
+        samples: requests at each size below a whole vCPU; four times as many at one.
         enforcement: each of ``kernel`` and ``event-driven`` that is to be measured.
         period_ns: of the quota.
     """

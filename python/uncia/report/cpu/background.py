@@ -27,7 +27,9 @@ def page(result: Result) -> Page:
         _measured(result),
         Note(
             "An instance counts as idle some time after its last answer (pause_after); until then"
-            " it runs as before, whatever the behaviour."
+            " it runs as before, whatever the behaviour. The function's window begins when its"
+            " handler ends; until the answer is with the platform (well below a millisecond) CPU"
+            " time is still the request's."
         ),
         _priced(result),
     ]

@@ -32,6 +32,8 @@ _LATTICE_COUNT: Final = 3
 _LATTICE_SHARE: Final = 0.01
 _PAIRS_SHARE: Final = 0.15
 _PAIRS_FIT: Final = 0.9
+_LATE: Final = 0.1 * MS  # an end after its refill
+_BY_CHANCE: Final = 0.04
 _ROUND: Final = 3e-4  # clocks of guests differ from the host's by at most this
 
 
@@ -41,12 +43,14 @@ class Grid:
 
     Attributes:
         phase: where it stands, ns in [0, period).
+        origin: the instant of the first end's slot, ns.
         slot: the number of each end's slot, from the run's first.
         residual: of each end from its slot, ns.
         on: which ends lie on it.
     """
 
     phase: float
+    origin: float
     slot: Floats
     residual: Floats
     on: Mask
@@ -91,12 +95,12 @@ def find(trace: Trace, share: float) -> Period | None:
         return None
     ns, tolerance, on_grid, gain = best
     notes: list[str] = []
-    parts = _parts_of_intervals(intervals, ns, tolerance)
-    parts *= _parts_of_runs(trace, ns / parts, min(tolerance, ns / parts / _ROOM))
-    if parts > 1:
-        ns /= parts
-        tolerance = min(tolerance, ns / _ROOM)
-        on_grid = _on_grid(intervals, ns, tolerance)
+    for parts_of in (_parts_of_intervals, _parts_of_runs, _parts_from_zero):
+        parts = parts_of(trace, intervals, ns, tolerance)
+        if parts > 1:
+            ns /= parts
+            tolerance = min(tolerance, ns / _ROOM)
+            on_grid = _on_grid(intervals, ns, tolerance)
     ns = _refined(trace, ns, tolerance)
     confidence = _confidence(on_grid, len(intervals), gain)
     hidden = _hidden_divisors(trace, ns, tolerance, share)
@@ -120,7 +124,7 @@ def grid(run: Run, period: float, tolerance: float) -> Grid:
     phase = _mode(run.end % period, period, 2 * tolerance)
     slot = np.round((run.end - phase) / period)
     residual = run.end - phase - slot * period
-    return Grid(phase, slot - slot[0], residual, np.abs(residual) <= tolerance)
+    return Grid(phase, phase + float(slot[0]) * period, slot - slot[0], residual, np.abs(residual) <= tolerance)
 
 
 def _sample(trace: Trace) -> Floats:
@@ -225,24 +229,26 @@ def _on_grid(intervals: Floats, period: float, tolerance: float) -> float:
     return float(((np.abs(intervals - count * period) <= tolerance) & (count > 0)).mean())
 
 
-def _parts_of_intervals(intervals: Floats, period: float, tolerance: float) -> int:
+def _parts_of_intervals(
+    trace: Trace, intervals: Floats, period: float, tolerance: float
+) -> int:
     """How many true periods there are in one, by the intervals that are no multiples of it.
 
     If the true period is a part of it, these lie at whole parts; gaps of another cause lie anywhere.
     """
-    residual = (intervals / period) % 1.0
-    width = tolerance / period
-    off = residual[np.minimum(residual, 1 - residual) > width]
-    off = off[intervals[np.minimum(residual, 1 - residual) > width] > SHORTEST]
+    residual = intervals - np.round(intervals / period) * period
+    near = np.abs(residual)[np.abs(residual) < 4 * tolerance]
+    width = min(max(tolerance, 6 * float(np.median(near))) if len(near) else tolerance, period / 24)
+    off = (residual / period)[(np.abs(residual) > width) & (intervals > SHORTEST)]
     if len(off) < _LATTICE_COUNT:
         return 1
     best, most = 1, 0.0
     for parts in range(2, _MOST_PARTS + 1):
-        if period / parts < SHORTEST * 0.95 or tolerance > period / parts / _ROOM:
+        if period / parts < SHORTEST * 0.95 or width > period / parts / _ROOM:
             break
         scaled = off * parts
-        hits = int((np.abs(scaled - np.round(scaled)) <= width * parts).sum())
-        chance = min(1.0, 2 * width * parts)
+        hits = int((np.abs(scaled - np.round(scaled)) <= width / period * parts).sum())
+        chance = min(1.0, 2 * width / period * parts)
         expected = len(off) * chance
         excess = hits - expected - 5 * math.sqrt(expected * (1 - chance) + 1)
         enough = hits >= max(_LATTICE_COUNT, _LATTICE_SHARE * len(intervals), 0.6 * len(off))
@@ -252,17 +258,27 @@ def _parts_of_intervals(intervals: Floats, period: float, tolerance: float) -> i
     return best
 
 
-def _parts_of_runs(trace: Trace, period: float, tolerance: float) -> int:
+def _run_phases(trace: Trace, period: float, tolerance: float) -> Floats:
+    """Where each run's grid stands on its clock, as a part of the period as it was set.
+
+    Over the time a clock has run, a period that is off by a millionth stands anywhere.
+    """
+    length = nominal(period)
+    runs = [run for run in trace.runs if len(run.end) > 2]  # noqa: PLR2004
+    return np.array([grid(run, length, tolerance).phase / length for run in runs])
+
+
+def _parts_of_runs(trace: Trace, intervals: Floats, period: float, tolerance: float) -> int:
     """How many true periods there are in one, by runs on one clock whose grids are apart.
 
     Runs begin at random. If a run only ever shows every second refill, then of two runs on one clock
     about half show the even ones and half the odd ones.
     """
-    phases = np.array([grid(run, period, tolerance).phase for run in trace.runs if len(run.end) > 2])
+    phases = _run_phases(trace, period, tolerance)
     if len(phases) < 3:  # noqa: PLR2004
         return 1
-    apart = (np.diff(phases) / period) % 1.0
-    width = 2 * tolerance / period
+    apart = np.diff(phases) % 1.0
+    width = max(2 * tolerance, 0.04 * MS) / period
     zero = np.minimum(apart, 1 - apart) <= width
     if (~zero).mean() < _PAIRS_SHARE or (~zero).sum() < 2:  # noqa: PLR2004
         return 1
@@ -277,12 +293,34 @@ def _parts_of_runs(trace: Trace, period: float, tolerance: float) -> int:
     return 1
 
 
+def _parts_from_zero(trace: Trace, intervals: Floats, period: float, tolerance: float) -> int:
+    """How many true periods there are in one, by where grids stand from the clock's zero.
+
+    Ticks may lock a queue to every fourth refill, in all runs. On a grid that begins at zero, as older
+    kernels' does, it then stands at a whole part of the period; a grid with an offset would by chance.
+    """
+    phases = _run_phases(trace, period, tolerance)
+    if not len(phases):
+        return 1
+    late = _LATE / period
+    if ((phases < late) | (phases > 1 - late / 5)).mean() > 1 - _PAIRS_SHARE:
+        return 1
+    for parts in range(2, _MOST_PARTS + 1):
+        if period / parts < SHORTEST * 0.95 or late * parts > _BY_CHANCE:
+            break
+        apart = (phases * parts) % 1.0
+        fits = (apart <= late * parts) | (apart >= 1 - late * parts / 5)
+        if fits.mean() >= _PAIRS_FIT:
+            return parts
+    return 1
+
+
 def _runs_agree(trace: Trace, period: float, tolerance: float) -> bool:
     """Whether runs that follow each other stand on one grid: chance would spread them over parts."""
-    phases = np.array([grid(run, period, tolerance).phase for run in trace.runs if len(run.end) > 2])
+    phases = _run_phases(trace, period, tolerance)
     if len(phases) < 4:  # noqa: PLR2004
         return False
-    apart = (np.diff(phases) / period) % 1.0
+    apart = np.diff(phases) % 1.0
     same = np.minimum(apart, 1 - apart) <= 2 * tolerance / period
     return bool(same.mean() >= 0.8)  # noqa: PLR2004
 

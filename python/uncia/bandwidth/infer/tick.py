@@ -76,7 +76,7 @@ class Tick:
 
 def find(trace: Trace, period: Period, share: float) -> Tick:
     """The tick rate, or None with the reason."""
-    begins = _Begins.of(trace, period)
+    begins = Begins.of(trace, period)
     if begins.count < _FEWEST:
         return Tick(None, [], None, None, "", ["Too few throttles to tell the tick rate."])
     by, finest = _finest(begins)
@@ -84,7 +84,7 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
         return Tick(
             None, [], None, None, by, ["Throttles begin on no grid of ticks: no tick rate is told."]
         )
-    every = [_comb(begins.times[by], hz) for hz in TICKS]
+    every = [comb_of(begins.times[by], hz) for hz in TICKS]
     fitting = [comb for comb in every if comb.hz == finest.hz or _fits(comb, finest)]
     notes: list[str] = []
     # Ticks are whole multiples of 1/HZ of the kernel's own clock: if one of the grids is, it is that.
@@ -115,7 +115,7 @@ def is_absolute(comb: Comb) -> bool:
 
 
 @dataclass(frozen=True)
-class _Begins:
+class Begins:
     """Begins of throttles, in the three ways that clocks and delays leave their traces in.
 
     ``begin``: as seen; exact where the clock is the kernel's own.
@@ -124,13 +124,13 @@ class _Begins:
     """
 
     times: dict[str, list[Floats]]
-    runs: list[tuple[Run, Mask, Floats]]
+    runs: list[tuple[Run, Mask, Floats, float]]
     count: int
 
     @classmethod
-    def of(cls, trace: Trace, period: Period) -> _Begins:
+    def of(cls, trace: Trace, period: Period) -> Begins:
         times: dict[str, list[Floats]] = {"begin": [], "gap": [], "smoothed": []}
-        runs: list[tuple[Run, Mask, Floats]] = []
+        runs: list[tuple[Run, Mask, Floats, float]] = []
         count = 0
         for run in trace.runs:
             if len(run.end) < 3:  # noqa: PLR2004
@@ -143,7 +143,7 @@ class _Begins:
             times["begin"].append(run.begin[on])
             times["smoothed"].append(run.begin[on] - late)
             times["gap"].append(lattice.slot[on] * period.nominal - run.gap[on])
-            runs.append((run, on, lattice.slot))
+            runs.append((run, on, lattice.slot, lattice.origin))
             count += int(on.sum())
         return cls(times, runs, count)
 
@@ -159,7 +159,7 @@ def _smooth(values: Floats) -> Floats:
     return smoothed
 
 
-def _comb(times: list[Floats], hz: int, parts: int = 1) -> Comb:
+def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
     """The comb of a rate over runs, each with a phase of its own."""
     tick = TICKS[hz] / parts
     power, total, phases = 0.0, 0, []
@@ -185,7 +185,7 @@ def _comb(times: list[Floats], hz: int, parts: int = 1) -> Comb:
     return Comb(hz, length, excess, np.array(phases), np.concatenate(residuals))
 
 
-def _finest(begins: _Begins) -> tuple[str, Comb | None]:
+def _finest(begins: Begins) -> tuple[str, Comb | None]:
     """The finest grid with power, and the times that show it best.
 
     Power at 1 ms is of ticks of 1, 4 or 10 ms; at a third of 10/3 ms it is of 300 Hz. What only piles up
@@ -194,11 +194,11 @@ def _finest(begins: _Begins) -> tuple[str, Comb | None]:
     best: tuple[str, Comb, float] | None = None
     for by, times in begins.times.items():
         for hz, parts in ((1000, 1), (300, 3)):
-            fine = _comb(times, hz, parts)
+            fine = comb_of(times, hz, parts)
             if fine.excess < _SIGNIFICANT:
                 continue
             if best is None or fine.length > best[2] + 0.02:  # noqa: PLR2004
-                best = (by, _comb(times, hz) if parts > 1 else fine, fine.length)
+                best = (by, comb_of(times, hz) if parts > 1 else fine, fine.length)
     if best is None:
         return "", None
     return best[0], best[1]
@@ -231,7 +231,7 @@ class _Overruns:
     excess: Floats
 
 
-def _overruns(begins: _Begins, period: Period, share: float) -> _Overruns:
+def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
     """Three bounds on the tick.
 
     When a throttle begins, the quota's balance is between zero and minus one tick; when it ends,
@@ -241,7 +241,7 @@ def _overruns(begins: _Begins, period: Period, share: float) -> _Overruns:
     """
     quota = share * period.ns
     change, debt, excess = [], [], []
-    for run, on, slot in begins.runs:
+    for run, on, slot, _ in begins.runs:
         used = np.concatenate(([0.0], np.cumsum(run.cpu)))[on]
         last = slot[on]
         cpu = np.diff(used)

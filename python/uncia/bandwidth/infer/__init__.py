@@ -1,0 +1,122 @@
+"""Period, quota, tick rate and scheduler of a CPU bandwidth control, from a profile of it alone.
+
+A profile is what Algorithm 1 of the cost paper sees from within: when gaps in its own progress ended and
+how long they were. See docs/reference/cpu-inference.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.bandwidth.infer import period as periods
+from uncia.bandwidth.infer import quota as quotas
+from uncia.bandwidth.infer import scheduler as schedulers
+from uncia.bandwidth.infer import tick as ticks
+from uncia.bandwidth.infer import trace as traces
+
+if TYPE_CHECKING:
+    from uncia.bandwidth.profiles import Profile
+
+_US: Final = 1e3
+_UNSURE: Final = 0.5  # what is less sure than this is not told
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What a profile tells.
+
+    Attributes:
+        period_us: of the bandwidth control, or None.
+        quota_us: CPU time obtained in the long run, a period, or None.
+        hz: the tick rate of the kernel that throttles, or None.
+        scheduler: ``cfs``, ``eevdf`` or None.
+        confidence: of each of the four, 0 to 1, None for what is not told.
+        share: CPU time obtained over wall-clock time; None without two gaps in a run.
+        runs: of the profile.
+        gaps: in all of them.
+        on_grid: share of intervals between gaps that are multiples of the period, or None.
+        notes: what was seen, and why something is not told.
+    """
+
+    period_us: float | None
+    quota_us: float | None
+    hz: int | None
+    scheduler: schedulers.Name | None
+    confidence: dict[str, float | None]
+    share: float | None
+    runs: int
+    gaps: int
+    on_grid: float | None
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON holds it."""
+        return {
+            "period_us": self.period_us,
+            "quota_us": self.quota_us,
+            "hz": self.hz,
+            "scheduler": self.scheduler,
+            "confidence": self.confidence,
+            "share": self.share,
+            "runs": self.runs,
+            "gaps": self.gaps,
+            "on_grid": self.on_grid,
+            "notes": self.notes,
+        }
+
+
+def infer(profile: Profile) -> Inferred:
+    """What a profile tells."""
+    return infer_trace(traces.from_profile(profile))
+
+
+def infer_trace(trace: traces.Trace) -> Inferred:
+    """What a trace tells: see `Inferred`."""
+    share = quotas.find(trace)
+    if share is None:
+        return _nothing(trace, _why_none(trace))
+    period = periods.find(trace, share.value)
+    if period is None:
+        found = _nothing(trace, ["Gaps end on no grid: nothing tells of a period."])
+        return Inferred(**{**vars(found), "share": share.value})
+    notes = list(period.notes)
+    tick = ticks.find(trace, period, share.value)
+    scheduler = schedulers.find(trace, period, tick)
+    told = period.confidence >= _UNSURE
+    if not told:
+        notes.append("Too few throttles, or too few of them on one grid, to tell the period.")
+    notes += tick.notes + scheduler.notes
+    quota = share.value * period.nominal
+    return Inferred(
+        period_us=period.nominal / _US if told else None,
+        quota_us=round(quota / _US, 3) if told else None,
+        hz=tick.hz if told else None,
+        scheduler=scheduler.name if told else None,
+        confidence={
+            "period_us": period.confidence if told else None,
+            "quota_us": round(period.confidence * share.confidence, 3) if told else None,
+            "hz": tick.confidence if told else None,
+            "scheduler": scheduler.confidence if told else None,
+        },
+        share=share.value,
+        runs=trace.given,
+        gaps=trace.events,
+        on_grid=period.on_grid,
+        notes=notes,
+    )
+
+
+def _nothing(trace: traces.Trace, notes: list[str]) -> Inferred:
+    empty: dict[str, float | None] = dict.fromkeys(("period_us", "quota_us", "hz", "scheduler"))
+    return Inferred(
+        None, None, None, None, empty, None, trace.given, trace.events, None, notes
+    )
+
+
+def _why_none(trace: traces.Trace) -> list[str]:
+    if not trace.events:
+        return [
+            "The profile has no gap: its CPU time is not limited, or the quota is at least the period."
+        ]
+    return ["No run has two gaps: nothing tells of an interval."]

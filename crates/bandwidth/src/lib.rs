@@ -6,9 +6,13 @@
 //! at ticks, so that reality differs in the task's favour. [`expected`] is the closed form of a CPU
 //! time that varies, begun at any time.
 
+#[cfg(target_os = "linux")]
+pub mod cgroup;
 pub mod closed_form;
 mod control;
 pub mod expected;
+#[cfg(target_os = "linux")]
+pub mod probe;
 pub mod sim;
 
 pub use control::{Control, ControlError, MAX_PERIOD, MICRO_PER_VCPU, MIN_PERIOD, MIN_QUOTA};

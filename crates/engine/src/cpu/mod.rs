@@ -1,6 +1,8 @@
 //! `uncia-engine cpu`: CPU bandwidth control.
 
 mod duration;
+#[cfg(target_os = "linux")]
+mod profile;
 mod simulate;
 
 use std::path::PathBuf;
@@ -14,6 +16,13 @@ pub enum Command {
     Duration(Configured),
     /// Simulate groups with a quota; writes tables.
     Simulate(Configured),
+    /// Throttles as a process sees them, in a control group of its own; writes tables.
+    #[cfg(target_os = "linux")]
+    Profile(Configured),
+    /// The process that sees them: orders on standard input, answers on standard output.
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Probe,
 }
 
 #[derive(Args)]
@@ -27,5 +36,9 @@ pub fn run(command: &Command) -> ExitCode {
     match command {
         Command::Duration(Configured { config }) => duration::run(config),
         Command::Simulate(Configured { config }) => simulate::run(config),
+        #[cfg(target_os = "linux")]
+        Command::Profile(Configured { config }) => profile::run(config),
+        #[cfg(target_os = "linux")]
+        Command::Probe => profile::probe(),
     }
 }

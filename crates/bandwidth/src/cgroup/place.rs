@@ -1,0 +1,208 @@
+//! Where a group can be made.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+use super::{CgroupError, Version};
+
+/// The groups that a group can be made in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub version: Version,
+    /// Where the controller `cpu` is.
+    pub cpu: PathBuf,
+    /// Where CPU time is accounted; version 1: the tree of `cpuacct`, if there is one.
+    pub accounting: Option<PathBuf>,
+    /// The top of the tree of `cpu`, as it is mounted.
+    pub top: PathBuf,
+}
+
+/// A mounted tree of control groups.
+#[derive(Debug)]
+struct Tree {
+    version: Version,
+    controllers: Vec<String>,
+    /// The group that is at the mount point; not "/" inside a container without a namespace.
+    root: PathBuf,
+    mount: PathBuf,
+}
+
+impl Place {
+    /// Finds where this process may make groups: below its own, so that whatever limits it limits
+    /// them too; on version 2 below the nearest group above that can pass `cpu` on, for a group
+    /// with processes cannot.
+    ///
+    /// `unified`: version 2 even if version 1 has the controller.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn find(unified: bool) -> Result<Self, CgroupError> {
+        let read = |path: &str| {
+            fs::read_to_string(path).map_err(|error| CgroupError::Read(path.into(), error))
+        };
+        Self::among(&trees(&read("/proc/self/mountinfo")?), &read("/proc/self/cgroup")?, unified)
+    }
+
+    fn among(trees: &[Tree], own: &str, unified: bool) -> Result<Self, CgroupError> {
+        let classic = |name: &str| {
+            trees.iter().find(|tree| {
+                tree.version == Version::V1 && tree.controllers.iter().any(|it| it == name)
+            })
+        };
+        if let (false, Some(tree)) = (unified, classic("cpu")) {
+            let cpu = own_folder(tree, own);
+            if !writable(&cpu) {
+                return Err(CgroupError::NotWritable(cpu));
+            }
+            let accounting =
+                classic("cpuacct").map(|tree| own_folder(tree, own)).filter(|it| writable(it));
+            return Ok(Self { version: Version::V1, cpu, accounting, top: tree.mount.clone() });
+        }
+        let tree =
+            trees.iter().find(|tree| tree.version == Version::V2).ok_or(CgroupError::None)?;
+        Self::delegated(&tree.mount, &own_folder(tree, own))
+    }
+
+    /// The nearest group, from `own` upwards, whose children have the controller.
+    fn delegated(top: &Path, own: &Path) -> Result<Self, CgroupError> {
+        let above = || own.ancestors().take_while(|folder| folder.starts_with(top));
+        let place = above().filter(|folder| writable(folder)).find(|folder| passes_cpu_on(folder));
+        match place {
+            Some(folder) => Ok(Self {
+                version: Version::V2,
+                cpu: folder.to_owned(),
+                accounting: Some(folder.to_owned()),
+                top: top.to_owned(),
+            }),
+            None if above().any(writable) => Err(CgroupError::NotDelegated(own.to_owned())),
+            None => Err(CgroupError::NotWritable(own.to_owned())),
+        }
+    }
+}
+
+/// Whether children of a group have the controller `cpu`, after switching it on if need be.
+fn passes_cpu_on(folder: &Path) -> bool {
+    let path = folder.join("cgroup.subtree_control");
+    let on = |text: String| text.split_whitespace().any(|word| word == "cpu");
+    // A group with processes of its own cannot, unless it is the root: the kernel says EBUSY.
+    fs::read_to_string(&path).is_ok_and(on) || fs::write(&path, "+cpu").is_ok()
+}
+
+/// Whether groups can be made in a group and processes moved into them.
+fn writable(folder: &Path) -> bool {
+    access(folder, AccessFlags::W_OK).is_ok()
+        && access(&folder.join("cgroup.procs"), AccessFlags::W_OK).is_ok()
+}
+
+/// The folder of the group that this process is in, or the top of what can be seen.
+fn own_folder(tree: &Tree, own: &str) -> PathBuf {
+    let path = own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let here = match tree.version {
+            Version::V1 => controllers.split(',').any(|name| {
+                !name.is_empty() && tree.controllers.iter().any(|controller| controller == name)
+            }),
+            Version::V2 => controllers.is_empty(),
+        };
+        here.then(|| PathBuf::from(path))
+    });
+    path.as_deref()
+        .and_then(|path| path.strip_prefix(&tree.root).ok())
+        .map(|below| tree.mount.join(below))
+        .filter(|folder| folder.is_dir())
+        .unwrap_or_else(|| tree.mount.clone())
+}
+
+/// Reads `/proc/self/mountinfo`: "id parent dev root mountpoint options [tags] - type source super".
+fn trees(mounts: &str) -> Vec<Tree> {
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let mut kind = kind.split(' ');
+            let version = match kind.next()? {
+                "cgroup" => Version::V1,
+                "cgroup2" => Version::V2,
+                _ => return None,
+            };
+            let controllers = kind.nth(1)?.split(',').map(str::to_owned).collect();
+            let mut fields = mount.split(' ').skip(3);
+            let (root, mount) = (fields.next()?, fields.next()?);
+            Some(Tree { version, controllers, root: root.into(), mount: mount.into() })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(folder: &Path, subtree: &str) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("cgroup.procs"), "").unwrap();
+        fs::write(folder.join("cgroup.subtree_control"), subtree).unwrap();
+    }
+
+    #[test]
+    fn version_1_is_preferred_and_its_own_group_is_taken() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        group(&at("cpu/service/x"), "");
+        group(&at("cpuacct"), "");
+        let mounts = format!(
+            "1 0 0:1 / {cpu} rw - cgroup cgroup rw,cpu\n2 0 0:2 / {acct} rw - cgroup cgroup \
+             rw,cpuacct\n3 0 0:3 / {both} rw - cgroup2 cgroup rw\n4 0 0:4 / / rw - ext4 /dev/x rw\n",
+            cpu = at("cpu").display(),
+            acct = at("cpuacct").display(),
+            both = at("unified").display(),
+        );
+        let own = "4:cpu:/service/x\n3:cpuacct:/\n1:name=systemd:/y\n0::/\n";
+        let place = Place::among(&trees(&mounts), own, false).unwrap();
+        assert_eq!(place.version, Version::V1);
+        assert_eq!(place.cpu, at("cpu/service/x"));
+        assert_eq!(place.accounting, Some(at("cpuacct")));
+        let none = Place::among(&trees(&mounts), own, true).unwrap_err();
+        assert!(matches!(none, CgroupError::NotWritable(_)), "{none}");
+    }
+
+    #[test]
+    fn version_2_takes_the_nearest_group_that_passes_the_controller_on() {
+        let top = tempfile::tempdir().unwrap();
+        group(top.path(), "cpu memory");
+        group(&top.path().join("a"), "memory cpu");
+        group(&top.path().join("a/b"), "");
+        // A group that refuses to pass it on: its file cannot be written.
+        fs::remove_file(top.path().join("a/b/cgroup.subtree_control")).unwrap();
+        fs::create_dir(top.path().join("a/b/cgroup.subtree_control")).unwrap();
+        let place = Place::delegated(top.path(), &top.path().join("a/b")).unwrap();
+        assert_eq!((place.version, place.cpu), (Version::V2, top.path().join("a")));
+    }
+
+    #[test]
+    fn a_controller_that_nobody_passes_on_is_told() {
+        let top = tempfile::tempdir().unwrap();
+        fs::write(top.path().join("cgroup.procs"), "").unwrap();
+        fs::create_dir(top.path().join("cgroup.subtree_control")).unwrap();
+        let error = Place::delegated(top.path(), top.path()).unwrap_err().to_string();
+        assert!(error.contains("not delegated") && error.contains("Delegate=yes"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_without_control_groups_is_told() {
+        let error = Place::among(&[], "", false).unwrap_err();
+        assert!(matches!(error, CgroupError::None));
+    }
+
+    #[test]
+    fn inside_a_container_the_mount_is_a_group_below_the_root() {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir(top.path().join("inner")).unwrap();
+        let line = format!("1 0 0:1 /docker/x {} rw - cgroup2 none rw\n", top.path().display());
+        let trees = trees(&line);
+        assert_eq!(own_folder(&trees[0], "0::/docker/x/inner\n"), top.path().join("inner"));
+        assert_eq!(own_folder(&trees[0], "0::/elsewhere\n"), top.path());
+    }
+}

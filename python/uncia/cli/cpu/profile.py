@@ -1,0 +1,206 @@
+"""``uncia cpu profile``: throttles as a process sees them, on this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    from uncia import engine
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``profile`` to ``app``."""
+
+    @app.command()
+    def profile(
+        period: str = typer.Option("20ms", metavar="TIME", help="Period: 1ms to 1s."),
+        quota: str = typer.Option(None, metavar="TIME", help="CPU time in each: 1.45ms."),
+        vcpu: str = typer.Option(None, metavar="SHARE", help="Instead of the quota: 0.0725."),
+        burst: str = typer.Option("0ms", metavar="TIME", help="Quota that may be saved up."),
+        duration: str = typer.Option(
+            None, metavar="TIME", help="How long each run watches [default: 10s]."
+        ),
+        cpu_time: str = typer.Option(
+            None,
+            "--cpu-time",
+            metavar="LIST",
+            help="Run tasks of these CPU times instead: 5ms,10ms or 5ms..50ms/5ms.",
+        ),
+        repeat: int = typer.Option(1, min=1, help="How many runs; of tasks, of each."),
+        threshold: str = typer.Option(
+            "500us", metavar="TIME", help="Smaller jumps of the clock are no throttles."
+        ),
+        cpu: int = typer.Option(None, min=0, help="Stay on this CPU."),
+        seed: int = typer.Option(0, min=0, help="Of the random phases at which runs begin."),
+        baseline: str = typer.Option(
+            "1s", metavar="TIME", help="Watch so long without a quota first; 0ms: not at all."
+        ),
+        out: Path = typer.Option(
+            None,
+            metavar="FOLDER",
+            help="The run's folder [default: results/cpu-profile-TIME].",
+            show_default=False,
+        ),
+        overwrite: bool = typer.Option(False, "--overwrite", help="Replace an earlier run there."),
+        cgroup2: bool = typer.Option(
+            False, "--cgroup2", help="Version 2 of control groups, even beside version 1."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    ) -> None:
+        """Watch throttles from the inside: a busy loop in a control group with a quota.
+
+        Each run begins at a random phase of the period. Written are throttles, CPU times and the
+        kernel's own counts, with a report; Ctrl-C keeps the runs made so far.
+        """
+        from uncia.bandwidth.profile import Settings, measure
+        from uncia.experiment.interrupt import Interruption
+
+        period_ns = _time(period, "--period")
+        settings = Settings(
+            period_ns=period_ns,
+            quota_ns=_quota(period_ns, quota, vcpu),
+            burst_ns=_time(burst, "--burst"),
+            duration_ns=_duration(duration, cpu_time),
+            task_cpu_ns=_cpu_times(cpu_time),
+            repeat=repeat,
+            threshold_ns=_time(threshold, "--threshold"),
+            cpu=cpu,
+            seed=seed,
+            baseline_ns=_time(baseline, "--baseline"),
+            unified=cgroup2,
+        )
+        if out is None:
+            out = Path("results") / time.strftime("cpu-profile-%Y%m%d-%H%M%S", time.gmtime())
+        interruption = Interruption()
+        with interruption.listening():
+            try:
+                with _progress(quiet=quiet or as_json) as on_event:
+                    measured = measure(settings, out, overwrite=overwrite, on_event=on_event)
+            except KeyboardInterrupt:
+                raise typer.Exit(interruption.exit_code) from None
+        if as_json:
+            typer.echo(json.dumps(measured.summary, indent=2))
+        else:
+            _print(measured.summary)
+            typer.echo(f"{measured.folder / 'report.html'}")
+        if measured.interrupted:
+            raise typer.Exit(interruption.exit_code)
+
+
+def _time(text: str, option: str) -> int:
+    from uncia.units import UnitError, parse_duration
+
+    try:
+        return parse_duration(text)
+    except UnitError as error:
+        raise UnciaError(f"{option}: {error}") from error
+
+
+def _quota(period_ns: int, quota: str | None, vcpu: str | None) -> int:
+    """The quota in ns; of a share, rounded down to the kernel's microseconds."""
+    from uncia.units import MICRO_PER_VCPU, UnitError, parse_cpu
+
+    if (quota is None) == (vcpu is None):
+        raise UnciaError("give either --quota or --vcpu", hint="For example --quota 1.45ms.")
+    if quota is not None:
+        return _time(quota, "--quota")
+    try:
+        share = parse_cpu(f"{vcpu}vCPU" if vcpu and vcpu[-1].isdigit() else vcpu)
+    except UnitError as error:
+        raise UnciaError(f"--vcpu: {error}") from error
+    return period_ns * share // MICRO_PER_VCPU // 1_000 * 1_000
+
+
+def _duration(duration: str | None, cpu_time: str | None) -> int | None:
+    if cpu_time is None:
+        return _time(duration or "10s", "--duration")
+    if duration is not None:
+        raise UnciaError("--duration and --cpu-time exclude each other")
+    return None
+
+
+def _cpu_times(text: str | None) -> list[int] | None:
+    from uncia.bandwidth import sizes
+
+    return None if text is None else sizes.durations(text, "--cpu-time")
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[engine.Event], None] | None]:
+    """A bar on standard error, if somebody looks at it."""
+    if quiet:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("without a quota", total=None)
+
+        def show(event: engine.Event) -> None:
+            if event.get("event") == "baseline":
+                bar.update(task, description="watching")
+            elif event.get("event") in ("progress", "done"):
+                seen = f"{event['throttles']:,} throttles"
+                bar.update(
+                    task, total=event["runs"], completed=event["completed"], description=seen
+                )
+
+        yield show
+
+
+def _print(summary: dict[str, Any]) -> None:
+    """What a profile shows, in a few lines."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    share, allowed = summary["used_share"], summary["quota_share"]
+    console.print(f"{summary['runs']:,} runs, {summary['events']:,} throttles", end="")
+    if share is not None and allowed is not None:
+        console.print(f"; {share:.2%} of a vCPU obtained, {allowed:.2%} allowed", end="")
+    console.print()
+    table = Table(box=None, pad_edge=False)
+    for heading in ("ms", "mean", "5 %", "50 %", "95 %", "most"):
+        table.add_column(heading, justify="left" if heading == "ms" else "right")
+    for name in ("interval", "throttle", "cpu"):
+        if found := summary[f"{name}_ns"]:
+            cells = (f"{found[it] / 1e6:,.3f}" for it in ("mean", "p5", "p50", "p95", "max"))
+            table.add_row(name, *cells)
+    if table.row_count:
+        console.print(table)
+    for task in summary.get("tasks", ()):
+        console.print(
+            f"task of {task['cpu_ns'] / 1e6:g} ms: mean {task['mean_ns'] / 1e6:.3f} ms, "
+            f"95 % {task['p95_ns'] / 1e6:.3f} ms ({task['runs']} times)"
+        )
+    kernel, noise = summary["kernel"], summary["noise"]
+    if kernel["nr_throttled"] is not None:
+        console.print(
+            f"the kernel counted nr_throttled {kernel['nr_throttled']:,} "
+            f"({_number(noise['refills'])} refills lie in the gaps) and "
+            f"{kernel['throttled_ns'] / 1e6:,.1f} ms throttled "
+            f"({summary['gap_ns'] / 1e6:,.1f} ms in gaps)"
+        )
+    console.print(
+        f"probably no throttles: {_number(noise['without_refill'])} gaps without a refill; "
+        f"{_number(noise['expected_false'])} expected by the baseline"
+    )
+    for note in summary["notes"]:
+        console.print(f"note: {note}", markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:,.3g}" if isinstance(value, float) else f"{value:,}"

@@ -233,11 +233,12 @@ def _end_failed(folder: RunFolder, description: dict[str, Any], error: UnciaErro
     """Keep what was measured before the failure, or else no folder at all."""
     if any(folder.path.glob("*.arrows")):
         record.recover_folder(folder.path)
-    tables = [folder.path / f"{name}.parquet" for name in record.TABLES]
-    if not any(path.exists() for path in tables):
-        (folder.path / folders.RUN).unlink(missing_ok=True)
-        if not any(folder.path.iterdir()):
-            folder.path.rmdir()
+    tables = [path for name in record.TABLES if (path := folder.path / f"{name}.parquet").exists()]
+    if not tables or record.read(folder.path).num_rows == 0:
+        # All that is here was made by this call.
+        for path in [*tables, folder.path / folders.RUN]:
+            path.unlink()
+        folder.path.rmdir()
         return
     folder.write_run({**description, "status": "failed", "failures": [error.message]})
 

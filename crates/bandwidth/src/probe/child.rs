@@ -122,9 +122,10 @@ fn begin(setup: &Setup) -> Result<(), String> {
     }
     if let Some(cpu) = setup.cpu {
         let mut set = CpuSet::new();
-        set.set(cpu)
-            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-            .map_err(|error| format!("cannot stay on CPU {cpu}: {error}"))?;
+        set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|error| {
+            let why = "there is no such CPU, or this process may not run on it";
+            format!("cannot stay on CPU {cpu}: {why} ({error})")
+        })?;
     }
     Ok(())
 }

@@ -24,6 +24,9 @@ use std::io;
 
 use crate::cgroup::CgroupError;
 
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+
 pub use config::Config;
 pub use profile::{Event, Stop, run};
 
@@ -46,6 +49,15 @@ pub enum ProbeError {
     Full(usize),
     #[error(transparent)]
     Record(#[from] uncia_record::RecordError),
+}
+
+/// Has this process told to end (SIGTERM) when the process that started it does: a profile that
+/// nobody waits for would go on for minutes.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn end_with_parent() -> io::Result<()> {
+    Ok(set_pdeathsig(Signal::SIGTERM)?)
 }
 
 impl ProbeError {

@@ -25,7 +25,8 @@ pub fn run(config: &Path) -> ExitCode {
         Err(message) => return output::fail(&message, BAD_INPUT),
     };
     let (stop, code) = (Arc::new(Stop::default()), Arc::new(AtomicU8::new(0)));
-    let command = listen(&stop, &code).and_then(|()| itself());
+    let command =
+        listen(&stop, &code).and_then(|()| probe::end_with_parent()).and_then(|()| itself());
     let mut command = match command {
         Ok(command) => command,
         Err(error) => return output::fail(&format!("cannot begin: {error}"), FAILED),

@@ -1,0 +1,196 @@
+"""Tables of measured durations by size: a CSV file, or the invocations of a run."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Final
+
+from uncia.bandwidth.presets import Preset
+from uncia.errors import UnciaError
+from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
+
+_QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_ms")
+_LEAST_MB: Final = 64
+_MOST_VCPU: Final = 64
+_COLUMNS: Final = (
+    "The columns are memory_mb or vcpu, mean_ms, and if known samples and p5_ms, p50_ms and so on."
+)
+_SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured at one size.
+
+    Attributes:
+        size: MB or micro-vCPU.
+        samples: invocations; None if that is not said.
+        mean_ns: mean of the reported durations.
+        quantiles: share and ns, ascending; empty if not known.
+    """
+
+    size: int
+    samples: int | None
+    mean_ns: float
+    quantiles: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Measured rows, ascending by size, and where they are from."""
+
+    path: Path
+    rows: tuple[Row, ...]
+
+
+def read(path: Path, preset: Preset) -> Table:
+    """A measured table: a CSV file, a run folder, or a file of invocations.
+
+    Raises:
+        UnciaError: it cannot be read, is no such table, or its sizes are not the platform's.
+    """
+    rows = _of_file(path, preset) if path.suffix == ".csv" else _of_run(path, preset)
+    rows.sort(key=lambda row: row.size)
+    return Table(path, tuple(rows))
+
+
+def _of_file(path: Path, preset: Preset) -> list[Row]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            names = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = names
+            key = _key(path, names, preset)
+            found = [_row(path, number, line, key) for number, line in enumerate(reader, 2)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UnciaError(f"cannot read {path}: {why}", _COLUMNS) from error
+    if not found:
+        raise UnciaError(f"{path} has no row", _COLUMNS)
+    seen: dict[int, int] = {}
+    for number, row in enumerate(found, 2):
+        if row.size in seen:
+            raise UnciaError(
+                f"{path}, line {number}: the size of line {seen[row.size]} stands here again",
+                "Give each size one row.",
+            )
+        seen[row.size] = number
+    return found
+
+
+def _key(path: Path, names: list[str], preset: Preset) -> str:
+    key, other = ("memory_mb", "vcpu") if preset.by_memory else ("vcpu", "memory_mb")
+    if key not in names:
+        if other in names:
+            raise UnciaError(
+                f"{path} has the column {other}, but {preset.title} is sized by {key}",
+                "Name the platform where the table was measured with --like.",
+            )
+        raise UnciaError(f"{path} has no column {key}; it has {', '.join(names) or 'none'}", _COLUMNS)
+    if "mean_ms" not in names:
+        near = [name for name in names if name.startswith("mean")]
+        hint = f"It has {near[0]}: give the mean in ms, as mean_ms." if near else _COLUMNS
+        raise UnciaError(f"{path} has no column mean_ms", hint)
+    return key
+
+
+def _row(path: Path, number: int, line: Mapping[str | Any, Any], key: str) -> Row:
+    where = f"{path}, line {number}"
+    if None in line or None in line.values():
+        raise UnciaError(f"{where} has more or fewer values than the header", _COLUMNS)
+    size = _size(where, key, line[key])
+    mean = _number(where, "mean_ms", line["mean_ms"])
+    samples = None
+    if (line.get("samples") or "").strip():
+        samples = int(_number(where, "samples", line["samples"]))
+    known = sorted(
+        (float(match[1]) / 100, _number(where, name, text))
+        for name, text in line.items()
+        if (match := _QUANTILE.fullmatch(name)) and text.strip()
+    )
+    for (low, below), (high, above) in zip(known, known[1:], strict=False):
+        if above < below:
+            raise UnciaError(
+                f"{where}: p{high * 100:g}_ms is {above:g}, below p{low * 100:g}_ms, {below:g}",
+                "Quantiles rise; check the columns.",
+            )
+    if known and not known[0][1] * 0.2 <= mean <= known[-1][1] * 20:
+        raise UnciaError(
+            f"{where}: mean_ms is {mean:g}, but the quantiles are from {known[0][1]:g} to"
+            f" {known[-1][1]:g}",
+            "Give all durations in ms.",
+        )
+    return Row(
+        size, samples, mean * NS_PER_MS, tuple((share, value * NS_PER_MS) for share, value in known)
+    )
+
+
+def _size(where: str, key: str, text: str) -> int:
+    value = _number(where, key, text)
+    if key == "memory_mb":
+        if value != int(value) or value < _LEAST_MB:
+            raise UnciaError(
+                f"{where}: memory_mb is {text.strip()}, which is no memory size in MB",
+                "Sizes are whole MB, from 128 on.",
+            )
+        return int(value)
+    if value > _MOST_VCPU:
+        raise UnciaError(
+            f"{where}: vcpu is {text.strip()}, more than {_MOST_VCPU}",
+            "Give the share of a CPU, such as 0.25; 250 mvCPU are 0.25 vCPU.",
+        )
+    return round(Decimal(text.strip()) * MICRO_PER_VCPU)
+
+
+def _number(where: str, key: str, text: str) -> float:
+    try:
+        value = float(Decimal(text.strip()))
+    except InvalidOperation:
+        value = math.nan
+    if not math.isfinite(value) or value <= 0:
+        raise UnciaError(
+            f"{where}: {key} is {text.strip()!r}, which is no number above 0",
+            "Give numbers without units; durations in ms.",
+        )
+    return value
+
+
+def _of_run(path: Path, preset: Preset) -> list[Row]:
+    """Executions of a run's invocations that ended ok, by allocation."""
+    import numpy as np
+
+    from uncia import record
+
+    rows = record.read(path)
+    column, unit = (
+        ("allocated_memory", MIB) if preset.by_memory else ("allocated_cpu", 1)
+    )
+    times: dict[int, list[int]] = {}
+    for size, execution, outcome in zip(
+        rows[column].to_pylist(),
+        rows["execution"].to_pylist(),
+        rows["outcome"].to_pylist(),
+        strict=True,
+    ):
+        if size is not None and execution is not None and outcome == "ok":
+            times.setdefault(round(size / unit), []).append(execution)
+    if not times:
+        raise UnciaError(
+            f"{path} has no invocation that ended ok and says its execution and {column}",
+            f"{preset.title} is sized by {column}; run the function on a platform that tells it.",
+        )
+    return [
+        Row(
+            size,
+            len(own),
+            float(np.mean(own)),
+            tuple(zip(_SHARES, map(float, np.quantile(own, _SHARES)), strict=True)),
+        )
+        for size, own in times.items()
+    ]

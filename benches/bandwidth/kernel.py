@@ -1,0 +1,193 @@
+"""The model against the kernel of this machine: settings drawn from a seed, measured and simulated.
+
+    .venv/bin/python benches/bandwidth/kernel.py [--settings 30] [--seed 1] [--json FILE]
+
+Each setting is measured in several control groups, because each has a period timer with an offset
+of its own: tasks that need a given CPU time and begin at random phases, then a probe. The simulator
+is given the setting and this kernel's version and tick rate, and nothing of what was measured.
+
+Printed are, for each setting, the mean duration with its standard error (over groups) and the
+model's, and the Wasserstein-1 distance of the throttles' intervals in parts of the period. Results
+go to the file one by one; a second run with the same file goes on where the first one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from uncia import engine
+from uncia.bandwidth import kernels
+from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
+
+MS = 1_000_000
+IDLE_PERIODS = 6
+MODEL_GROUPS = 40
+
+
+def draw(seed: int, count: int) -> list[dict[str, int]]:
+    """Settings in ns: periods of 5 to 100 ms, quotas of 1 ms to 1 vCPU, tasks of 1 to 500 ms."""
+    numbers = random.Random(seed)
+    settings = []
+    while len(settings) < count:
+        period = numbers.choice([5, 10, 20, 25, 40, 50, 80, 100]) * MS
+        share = numbers.uniform(0.05, 1.0)
+        quota = round(period * share / 1000) * 1000
+        cpu = round(MS * 500 ** numbers.random())
+        wall = cpu * period / quota
+        if quota >= MS and wall <= 1_200 * MS:
+            settings.append({"period": period, "quota": min(quota, period), "cpu": cpu})
+    return settings
+
+
+def measure(setting: dict[str, int], extra: dict[str, Any]) -> tuple[Any, Any]:
+    """Rows and spans of one control group."""
+    with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
+        config = {
+            "period_ns": setting["period"],
+            "quota_ns": setting["quota"],
+            "baseline_ns": 0,
+            "out": folder,
+            "run": "bench",
+            **extra,
+        }
+        engine.run(["cpu", "profile", "--config", "-"], config=config)
+        tables = [
+            pq.read_table(Path(folder) / f"{name}.parquet") for name in ("invocations", "spans")
+        ]
+    return tables[0], tables[1]
+
+
+def intervals(spans: Any) -> np.ndarray:
+    """Between the ends of successive throttles of a run, in ns."""
+    found: list[int] = []
+    before = None
+    for row in spans.sort_by([("invocation", "ascending"), ("end", "ascending")]).to_pylist():
+        if row["name"] != "throttle":
+            continue
+        if before is not None and before[0] == row["invocation"]:
+            found.append(row["end"] - before[1])
+        before = (row["invocation"], row["end"])
+    return np.asarray(found, dtype=float)
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float | None:
+    """Wasserstein-1, by quantiles; none where either saw too few throttles."""
+    if min(len(one), len(other)) < 10:
+        return None
+    at = (np.arange(2_000) + 0.5) / 2_000
+    return float(np.abs(np.quantile(one, at) - np.quantile(other, at)).mean())
+
+
+def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, Any]:
+    """One setting, measured and simulated."""
+    period, quota, cpu = setting["period"], setting["quota"], setting["cpu"]
+    idle = IDLE_PERIODS * period
+    wall = idle + 1.5 * period + cpu * period / quota
+    repeat = max(4, min(60, int(seconds * 1e9 / groups / wall)))
+    means, counts, throttles = [], 0, []
+    for group in range(groups):
+        rows, _ = measure(
+            setting,
+            {"task": {"cpu_ns": [cpu]}, "repeat": repeat, "idle_ns": idle, "seed": group},
+        )
+        durations = rows["execution"].to_numpy()
+        means.append(durations.mean() / MS)
+        counts += len(durations)
+    for group in range(3):
+        _, spans = measure(setting, {"duration_ns": 2_500 * MS, "repeat": 1, "seed": group})
+        throttles.append(intervals(spans))
+    kernel = kernels.here()
+    hz = kernels.tick_rate() or 250
+    made = {
+        "period_ns": period,
+        "quota_ns": quota,
+        "hz": hz,
+        "scheduler": kernel.scheduler,
+        "throttling": kernel.throttling,
+        "timer": kernel.timer,
+    }
+    work = Task(cpu_ns=[cpu], gap_ns=(idle, idle + period))
+    modelled = simulate([Setting(**made, runs=100, work=work)] * MODEL_GROUPS, seed=1)
+    probe = Setting(**made, runs=30, work=Probe(duration_ns=2_500 * MS))
+    mean, model = float(np.mean(means)), float(modelled.durations().mean() / MS)
+    return {
+        **setting,
+        "tasks": counts,
+        "measured_ms": mean,
+        "standard_error_ms": float(np.std(means, ddof=1) / len(means) ** 0.5),
+        "model_ms": model,
+        "error": model / mean - 1,
+        "w1_periods": _part(
+            distance(np.concatenate(throttles), intervals(simulate([probe], seed=2).spans)), period
+        ),
+    }
+
+
+def _part(value: float | None, whole: int) -> float | None:
+    return None if value is None else value / whole
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--settings", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--groups", type=int, default=8, help="control groups for each setting")
+    parser.add_argument("--seconds", type=float, default=24, help="for the tasks of a setting")
+    parser.add_argument("--most", type=int, help="stop after so many more settings")
+    parser.add_argument("--json", type=Path, help="results, one by one; gone on with if there")
+    given = parser.parse_args()
+    done: list[dict[str, Any]] = []
+    if given.json is not None and given.json.exists():
+        done = json.loads(given.json.read_text())
+    wanted = draw(given.seed, given.settings)[len(done) :]
+    for setting in wanted[: given.most]:
+        found = compare(setting, given.groups, given.seconds)
+        done.append(found)
+        if given.json is not None:
+            given.json.write_text(json.dumps(done, indent=1))
+        print(line(found), flush=True)
+    print(verdict(done))
+    return 0
+
+
+def line(found: dict[str, Any]) -> str:
+    far = found["w1_periods"]
+    return (
+        f"period {found['period'] / MS:5.1f} quota {found['quota'] / MS:6.3f} cpu"
+        f" {found['cpu'] / MS:7.3f} ms: measured {found['measured_ms']:8.3f} +-"
+        f" {found['standard_error_ms']:.3f}, model {found['model_ms']:8.3f} ms"
+        f" ({found['error']:+.1%}); W1 {'too few' if far is None else f'{far:.2%} of the period'}"
+    )
+
+
+def verdict(done: list[dict[str, Any]]) -> str:
+    errors = [abs(one["error"]) for one in done]
+    far = [one["w1_periods"] for one in done if one["w1_periods"] is not None]
+    within = sum(
+        abs(one["model_ms"] - one["measured_ms"])
+        <= max(0.03 * one["measured_ms"], 2 * one["standard_error_ms"])
+        for one in done
+    )
+    lines = [
+        f"{len(done)} settings: mean absolute error of the mean duration {np.mean(errors):.2%}"
+    ]
+    lines.append(f"within 3 % or two standard errors: {within}")
+    if far:
+        lines.append(
+            f"W1 of throttle intervals, {len(far)} settings: mean {np.mean(far):.2%} of the period,"
+            f" worst {max(far):.2%}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

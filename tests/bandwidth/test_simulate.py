@@ -1,0 +1,144 @@
+"""The simulator from Python and from the command line, with the real engine."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from uncia.bandwidth import kernels
+from uncia.bandwidth.simulate import Pattern, Probe, Setting, Task, simulate
+from uncia.cli import build
+from uncia.errors import UnciaError
+
+MS = 1_000_000
+
+
+def smallest_lambda(runs: int = 3) -> Setting:
+    return Setting(
+        name="128 MB",
+        period_ns=20 * MS,
+        quota_ns=1_447_000,
+        runs=runs,
+        work=Probe(duration_ns=10_000 * MS),
+    )
+
+
+def test_the_tables_tell_the_published_example() -> None:
+    found = simulate([smallest_lambda()], seed=3)
+    rows, spans = found.invocations.to_pylist(), found.spans.to_pylist()
+    assert [row["function"] for row in rows] == ["128 MB"] * 3
+    for row in rows:
+        own = [span for span in spans if span["invocation"] == row["invocation"]]
+        gaps = [span["end"] - span["start"] for span in own]
+        assert {gap // MS for gap in gaps[1:]} == {36, 56}
+        assert row["execution"] == row["ended"] - row["started"]
+        assert row["cpu_user"] + sum(gaps) == row["execution"]
+        assert row["allocated_cpu"] == 72_350
+        assert row["throttled_time"] == pytest.approx(sum(gaps), abs=56 * MS)
+        assert row["throttled_count"] > 450  # of the 500 periods of 10 s
+
+
+def test_the_seed_decides_and_settings_do_not_disturb_each_other() -> None:
+    one, two = smallest_lambda(), smallest_lambda(1)
+    assert simulate([one], seed=3).spans.equals(simulate([one], seed=3).spans)
+    assert not simulate([one], seed=3).spans.equals(simulate([one], seed=4).spans)
+    alone = simulate([one], seed=3).durations()
+    both = simulate([one, two], seed=3).invocations
+    assert both.num_rows == 4
+    assert np.array_equal(both["execution"].to_numpy()[:3], alone)
+
+
+def test_a_pattern_sleeps_and_runs() -> None:
+    work = Pattern(duration_ns=1_000 * MS, threads=[[{"run_ns": 1 * MS}, {"sleep_ns": 9 * MS}]])
+    found = simulate([Setting(period_ns=100 * MS, quota_ns=50 * MS, work=work)])
+    row = found.invocations.to_pylist()[0]
+    assert row["cpu_user"] == 100 * MS
+    assert row["throttled_count"] == 0
+
+
+def test_a_wrong_setting_is_named() -> None:
+    bad = smallest_lambda().model_copy(update={"period_ns": 5})
+    with pytest.raises(UnciaError, match=r"settings\[0\] \(128 MB\).*1 ms to 1 s"):
+        simulate([bad])
+
+
+@pytest.mark.parametrize(
+    ("version", "scheduler", "throttling", "timer"),
+    [
+        ("5.10.201-amd64", "cfs", "group", "absolute"),
+        ("6.2", "cfs", "group", "absolute"),
+        ("6.5.0", "cfs", "group", "random"),
+        ("6.8.0-1021-azure", "eevdf", "group", "random"),
+        ("6.18.44", "eevdf", "task", "random"),
+        ("7.0", "eevdf", "task", "random"),
+    ],
+)
+def test_kernels_differ_by_version(
+    version: str, scheduler: str, throttling: str, timer: str
+) -> None:
+    kernel = kernels.of_version(version)
+    assert (kernel.scheduler, kernel.throttling, kernel.timer) == (scheduler, throttling, timer)
+
+
+@pytest.mark.parametrize("version", ["4.19", "5.3", "linux", ""])
+def test_kernels_that_are_not_modelled_are_refused(version: str) -> None:
+    with pytest.raises(UnciaError):
+        kernels.of_version(version)
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(build(), ["cpu", "simulate", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_command_gives_durations_of_tasks() -> None:
+    given = ("--period", "20ms", "--quota", "10ms", "--cpu-time", "15ms", "--kernel", "6.2")
+    found = json.loads(run(*given, "--hz", "250", "--runs", "400", "--json"))
+    assert found["runs"] == 400
+    assert found["cpu_time_mean_ms"] == 15.0
+    assert 15.0 <= found["duration"]["p5_ms"] <= found["duration"]["mean_ms"] < 30
+    assert found["duration"]["standard_error_ms"] > 0
+    assert found["setting"]["scheduler"] == "cfs"
+    assert "duration, ms: mean" in run(*given, "--runs", "10")
+
+
+def test_the_command_gives_throttles_of_a_probe() -> None:
+    given = ("--period", "20ms", "--vcpu", "0.07235", "--duration", "5s", "--kernel", "6.2")
+    found = json.loads(run(*given, "--hz", "250", "--json"))
+    assert found["throttle"]["p5_ms"] == 36.0
+    assert found["throttle"]["p95_ms"] == 56.0
+    assert found["cpu"]["p50_ms"] == 4.0
+    whole = json.loads(run("--vcpu", "1", "--duration", "1s", "--kernel", "6.2", "--json"))
+    assert whole["throttle"] == {
+        "count": 0,
+        "mean_ms": None,
+        "p5_ms": None,
+        "p25_ms": None,
+        "p50_ms": None,
+        "p75_ms": None,
+        "p95_ms": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--quota", "5ms"), "either tasks or a probe"),
+        (("--cpu-time", "5ms"), "either a quota or a share"),
+        (("--quota", "5ms", "--vcpu", "1", "--cpu-time", "5ms"), "either a quota or a share"),
+        (("--quota", "5", "--cpu-time", "5ms"), "is not a duration"),
+        (("--quota", "5ms", "--cpu-time", "5ms", "--period", "2s"), "1 ms to 1 s"),
+        (("--quota", "5ms", "--cpu-time", "5ms", "--kernel", "4.4"), "not modelled"),
+        (("--quota", "5ms", "--cpu-time", "5ms", "--threads", "2"), "--threads"),
+        (("--quota", "5ms", "--cpu-time", "5ms", "--idle", "9ms..1ms"), "the longer"),
+        (("--quota", "5ms", "--cpu-time", "5ms", "--burst", "6ms"), "burst"),
+    ],
+)
+def test_what_makes_no_sense_is_told(arguments: tuple[str, ...], words: str) -> None:
+    done = CliRunner().invoke(build(), ["cpu", "simulate", *arguments])
+    assert done.exit_code != 0
+    assert words in str(done.exception) or words in done.output

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import runtime_api
 
 from uncia.functions import Function, package
 
@@ -57,6 +58,8 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
         if runtime == "python":
             # -S and -I: nothing of the surroundings may help, only what is in the package.
             command = [sys.executable, "-I", "-S", "-B", "-c", _PYTHON, packaged.handler]
+        elif runtime == "provided":
+            return runtime_api.serve(folder / packaged.handler, events)
         else:
             node = shutil.which("node")
             if node is None:

@@ -120,6 +120,7 @@ def enveloped(parameters=None):
             if parameters is not None:
                 result["parameters"] = values
             result["uncia"] = {
+                **result.get("uncia", {}),
                 "fresh": fresh,
                 "instance": _INSTANCE,
                 "handler_start_ns": start,

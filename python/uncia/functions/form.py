@@ -34,9 +34,13 @@ _ENVELOPE_TYPES: Final[dict[str, type]] = {
     "valid": bool,
 }
 
+BOOTSTRAP: Final = "bootstrap"
+"""The executable that a platform starts for a function with a runtime of its own."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _HANDLER: Final = re.compile(r"(?:[A-Za-z_][\w-]*[./])*[A-Za-z_][\w-]*\.[A-Za-z_]\w*")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SOURCE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.c")
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -69,6 +73,12 @@ def _check_requirement(text: str) -> str:
     return text
 
 
+def _check_source(text: str) -> str:
+    if _SOURCE.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a C file in the folder: write for example bootstrap.c")
+    return text
+
+
 Handler = Annotated[str, AfterValidator(_check_handler)]
 
 
@@ -88,16 +98,32 @@ class NodeRuntime(Form):
     handler: Handler = Field(description="module.export, called with (event, context)")
 
 
+class ProvidedRuntime(Form):
+    """The function with a runtime of its own, in its folder ``provided``: a ``bootstrap``."""
+
+    source: Annotated[str, AfterValidator(_check_source)] | None = Field(
+        None,
+        description="C file that the executable bootstrap is compiled from, statically; without"
+        " it, the folder holds the executable",
+    )
+
+    @property
+    def handler(self) -> str:
+        """What the platform is told; the executable is always called so."""
+        return BOOTSTRAP
+
+
 class Runtimes(Form):
     """The languages that the function exists in."""
 
     python: PythonRuntime | None = None
     node: NodeRuntime | None = None
+    provided: ProvidedRuntime | None = None
 
     @model_validator(mode="after")
     def _at_least_one(self) -> Self:
-        if self.python is None and self.node is None:
-            raise ValueError("a function has at least one runtime: python or node")
+        if self.python is None and self.node is None and self.provided is None:
+            raise ValueError("a function has at least one runtime: python, node or provided")
         return self
 
 
@@ -230,7 +256,7 @@ class Function(Form):
 
     @property
     def runtime_names(self) -> list[str]:
-        """The runtimes it exists in, ``python`` before ``node``."""
+        """The runtimes it exists in: ``python``, ``node``, ``provided``."""
         return [name for name in Runtimes.model_fields if getattr(self.runtimes, name) is not None]
 
     def preset(self, size: str) -> dict[str, Value]:

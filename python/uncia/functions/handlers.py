@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import stat
 from pathlib import Path
 
 from uncia.errors import UnciaError
@@ -15,10 +16,24 @@ def check_handler(runtime: str, handler: str, folder: Path) -> None:
     :raises UnciaError: its file is missing or not valid Python, or does not define it.
     """
     module, _, name = handler.rpartition(".")
-    if runtime == "python":
+    if runtime == "provided":
+        _check_executable(handler, folder)
+    elif runtime == "python":
         _check_python(handler, module, name, folder)
     else:
         _check_node(handler, module, name, folder)
+
+
+def _check_executable(handler: str, folder: Path) -> None:
+    path = folder / handler
+    if not path.is_file():
+        raise UnciaError(
+            f"there is no executable {path}",
+            hint="Put it there, or name the C file that it is compiled from: "
+            "runtimes.provided.source.",
+        )
+    if not path.stat().st_mode & stat.S_IXUSR:
+        raise UnciaError(f"{path} is not executable", hint=f"chmod +x {path}")
 
 
 def _check_python(handler: str, module: str, name: str, folder: Path) -> None:

@@ -21,7 +21,8 @@ from uncia.errors import UnciaError
 from uncia.functions import dependencies
 from uncia.functions.cache import cache_folder, made_once
 from uncia.functions.catalogue import load
-from uncia.functions.form import Function
+from uncia.functions.compiler import compile_c
+from uncia.functions.form import BOOTSTRAP, Function
 from uncia.functions.handlers import check_handler
 from uncia.paths import data
 from uncia.units import MIB
@@ -41,8 +42,8 @@ class Package:
 
     Attributes:
         function: the function's name.
-        runtime: ``python`` or ``node``.
-        handler: ``module.function`` in the zip.
+        runtime: ``python``, ``node`` or ``provided``.
+        handler: ``module.function`` in the zip; ``bootstrap`` for ``provided``.
         path: the file, to be read only.
         sha256: of the file, hexadecimal.
         size: of the file in bytes.
@@ -86,7 +87,7 @@ def package(
 
     Args:
         function: a name in the catalogue, a folder, or a loaded function.
-        runtime: ``python`` or ``node``; by default the function's first.
+        runtime: ``python``, ``node`` or ``provided``; by default the function's first.
         python_version: ``major.minor`` that its requirements are installed for; by default this
             interpreter's. Without meaning for a function that has none.
         architecture: ``x86_64`` or ``arm64``; by default this machine's.
@@ -94,7 +95,8 @@ def package(
 
     Raises:
         UnciaError: no such function or runtime, the handler is missing, a file is a link out of the
-            folder, requirements are not pinned or not to be had, or the cache cannot be written.
+            folder, requirements are not pinned or not to be had, there is no C compiler or it
+            failed, or the cache cannot be written.
     """
     if not isinstance(function, Function):
         function = load(function)
@@ -103,11 +105,17 @@ def package(
         raise UnciaError(f"a filler of {filler} bytes is impossible")
     folder = function.folder / runtime
     form = getattr(function.runtimes, runtime)
-    check_handler(runtime, form.handler, folder)
-    entries = {entry.name: entry for entry in _files(folder, folder)}
+    if runtime == "provided" and form.source is not None:
+        entries = {
+            BOOTSTRAP: _Entry(BOOTSTRAP, compile_c(folder / form.source, architecture), True)
+        }
+    else:
+        check_handler(runtime, form.handler, folder)
+        entries = {entry.name: entry for entry in _files(folder, folder)}
     shared = data("functions") / "_shared" / runtime
-    for entry in _files(shared, shared):
-        entries.setdefault(entry.name, entry)
+    if shared.is_dir():
+        for entry in _files(shared, shared):
+            entries.setdefault(entry.name, entry)
     identity = hashlib.sha256(f"{_LAYOUT} {zlib.ZLIB_RUNTIME_VERSION} {filler}\n".encode())
     if runtime == "python" and form.requirements:
         target = dependencies.Target.of(python_version, architecture)

@@ -38,7 +38,11 @@ SETTINGS: Final = frozenset(
 )
 
 # Lambda's identifiers for the languages of the catalogue, where a file names only the language.
-RUNTIMES: Final[Mapping[str, str]] = {"python": "python3.12", "node": "nodejs20.x"}
+RUNTIMES: Final[Mapping[str, str]] = {
+    "python": "python3.12",
+    "node": "nodejs20.x",
+    "provided": "provided.al2023",
+}
 
 # Creating a function is asynchronous in the API; on a cloud it takes seconds, here milliseconds.
 _ACTIVE_POLL_S: Final = 1

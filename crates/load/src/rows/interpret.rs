@@ -16,6 +16,8 @@ const TOO_MANY_REQUESTS: u16 = 429;
 const MAX_ERROR_CHARACTERS: usize = 500;
 /// No header that says something here has a longer name.
 const LONGEST_NAME: usize = 32;
+/// Names of spans are repeated in a dictionary, and are for reading.
+const MAX_SPAN_NAME: usize = 64;
 /// How AWS Lambda words a timeout, which it reports as an error of the function.
 const LAMBDA_TIMEOUT: &str = "Task timed out after";
 
@@ -28,6 +30,9 @@ struct Report {
     handler_end_ns: Option<i64>,
     /// Whether the function's own check of its output passed.
     valid: Option<bool>,
+    /// Further intervals that the function measured, in Unix time: a list of [name, start, end]. Of
+    /// another form, it is the function's own affair.
+    spans: Option<serde_json::Value>,
 }
 
 /// The keys of an answer that matter; a function's own are passed over without being kept.
@@ -91,15 +96,21 @@ pub fn text(of: &'static str) -> Text {
     TEXTS.iter().find(|known| ***known == *of).cloned().unwrap_or_else(|| of.into())
 }
 
-/// Fills the columns that depend on the answer; returns the span of the handler if the function
-/// reported one.
+/// What an answer says of its invocation besides the columns.
+#[derive(Debug, Default, PartialEq)]
+pub struct Reported {
+    pub handler: Option<Span>,
+    pub further: Vec<Span>,
+}
+
+/// Fills the columns that depend on the answer; returns the spans that the function reported.
 pub fn fill(
     row: &mut Invocation,
     completion: &Completion,
     head: &[u8],
     body: &[u8],
     epoch: Epoch,
-) -> Option<Span> {
+) -> Reported {
     let mut headers = Headers::default();
     if !head.is_empty() {
         http1::header(head, |name, value| headers.see(row, name, value, epoch));
@@ -112,23 +123,31 @@ pub fn fill(
     };
     row.outcome = text(outcome);
     row.error = error.map(|text| text.chars().take(MAX_ERROR_CHARACTERS).collect());
-    let report = answer.uncia?;
+    let Some(report) = answer.uncia else { return Reported::default() };
     if row.start.is_none() {
         row.start = report.fresh.map(|fresh| text(if fresh { "cold" } else { "warm" }));
     }
     if row.instance.is_none() {
         row.instance = report.instance.map(Text::from);
     }
-    let (start, end) = (report.handler_start_ns?, report.handler_end_ns?);
-    Some(Span {
-        run: row.run.clone(),
-        invocation: Some(row.invocation.clone()),
-        instance: row.instance.clone(),
-        name: "handler".into(),
-        start: start.checked_sub(epoch.unix_ns())?,
-        end: end.checked_sub(epoch.unix_ns())?,
-        clock: "function".into(),
-    })
+    let span = |name: &str, start: i64, end: i64| {
+        Some(Span {
+            run: row.run.clone(),
+            invocation: Some(row.invocation.clone()),
+            instance: row.instance.clone(),
+            name: name.into(),
+            start: start.checked_sub(epoch.unix_ns())?,
+            end: end.checked_sub(epoch.unix_ns())?,
+            clock: "function".into(),
+        })
+    };
+    let handler = report.handler_start_ns.zip(report.handler_end_ns);
+    let handler = handler.and_then(|(start, end)| span("handler", start, end));
+    let further: Vec<(String, i64, i64)> =
+        report.spans.and_then(|spans| serde_json::from_value(spans).ok()).unwrap_or_default();
+    let further = further.iter().filter(|(name, ..)| name.len() <= MAX_SPAN_NAME);
+    let further = further.filter_map(|(name, start, end)| span(name, *start, *end)).collect();
+    Reported { handler, further }
 }
 
 /// Headers that do not go straight into a column.
@@ -238,6 +257,11 @@ mod tests {
     use crate::rows::failure::Failure;
 
     fn answered(status: u16, head: &str, body: &str) -> (Invocation, Option<Span>) {
+        let (row, reported) = answered_in_full(status, head, body);
+        (row, reported.handler)
+    }
+
+    fn answered_in_full(status: u16, head: &str, body: &str) -> (Invocation, Reported) {
         let mut completion =
             Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, 0, 0);
         completion.status = Some(status);
@@ -248,8 +272,8 @@ mod tests {
             format!("HTTP/1.1 {status} X\r\n{head}\r\n\r\n")
         };
         let epoch = Epoch::from_unix_ns(1_000);
-        let span = fill(&mut row, &completion, head.as_bytes(), body.as_bytes(), epoch);
-        (row, span)
+        let reported = fill(&mut row, &completion, head.as_bytes(), body.as_bytes(), epoch);
+        (row, reported)
     }
 
     fn judged(status: u16, head: &str, body: &str) -> (String, Option<String>) {
@@ -331,6 +355,28 @@ mod tests {
             ("handler", 5, 9, "function")
         );
         assert_eq!(span.invocation.as_deref(), Some("i"));
+    }
+
+    #[test]
+    fn a_function_may_report_spans_of_its_own() {
+        let long = "x".repeat(65);
+        let body = format!(
+            r#"{{"uncia": {{"instance": "p-1", "handler_start_ns": 1005, "spans":
+            [["probe", 1006, 1009], ["throttle", 1007, 1008], ["{long}", 1, 2]]}}}}"#
+        );
+        let (_, reported) = answered_in_full(200, "", &body);
+        assert_eq!(reported.handler, None);
+        let found: Vec<_> =
+            reported.further.iter().map(|span| (&*span.name, span.start, span.end)).collect();
+        assert_eq!(found, [("probe", 6, 9), ("throttle", 7, 8)]);
+        let first = &reported.further[0];
+        assert_eq!((first.invocation.as_deref(), &*first.clock), (Some("i"), "function"));
+        assert_eq!(first.instance.as_deref(), Some("p-1"));
+        for other in ["5", "[[1, 2, 3]]", "[[\"a\", 1]]", "{}"] {
+            let body = format!(r#"{{"uncia": {{"fresh": true, "spans": {other}}}}}"#);
+            let (row, reported) = answered_in_full(200, "", &body);
+            assert_eq!((row.start.as_deref(), reported), (Some("cold"), Reported::default()));
+        }
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //! columns are set one by one, without a row in between. Every other becomes a whole row first,
 //! which the interpretation of the answer fills. Both ways give the same table.
 
-use uncia_record::{Epoch, Invocation, InvocationBuilder, Span, Text};
+use uncia_record::{Epoch, Invocation, InvocationBuilder, Text};
 
 use super::batch::Completion;
-use super::interpret;
+use super::interpret::{self, Reported};
 use crate::plan::Plan;
 
 /// What is alike in all rows of a stream.
@@ -105,7 +105,7 @@ impl<'a> RowMaker<'a> {
         completion: &Completion,
         head: &[u8],
         body: &[u8],
-    ) -> Option<Span> {
+    ) -> Reported {
         let entry = &completion.entry;
         *row = Invocation {
             invocation: self.plan.invocation(entry),

@@ -176,10 +176,14 @@ impl<'a> Recorder<'a> {
                 self.invocations.push_with(|to, row| maker.set_plain(to, row, completion))?;
                 self.observe(completion, "ok");
             } else {
-                let span = self.maker.fill(&mut row, completion, head, body);
+                let reported = self.maker.fill(&mut row, completion, head, body);
                 self.invocations.push_with(|to, _| row.set(to))?;
-                if let (Some(spans), Some(span)) = (&mut self.spans, span) {
-                    spans.push(&span)?;
+                if let Some(spans) = &mut self.spans {
+                    reported
+                        .handler
+                        .iter()
+                        .chain(&reported.further)
+                        .try_for_each(|span| spans.push(span))?;
                 }
                 self.observe(completion, &row.outcome);
             }

@@ -1,0 +1,76 @@
+"""Compiles a C file to a static executable: what a platform starts, whatever libraries it has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from uncia.errors import UnciaError
+from uncia.functions.cache import cache_folder, made_once
+from uncia.functions.dependencies import Target
+
+_OPTIONS: Final = ("-std=c11", "-O2", "-static", "-s")
+_LAST_LINES: Final = 8
+
+
+def compile_c(source: Path, architecture: str | None = None) -> Path:
+    """The executable of a C file, compiled now or before.
+
+    The compiler is ``$CC``, else ``cc``. For another architecture than this machine's, ``$CC`` must
+    name a compiler that makes its executables.
+
+    Args:
+        source: the file.
+        architecture: ``x86_64`` or ``arm64``; by default this machine's.
+
+    Returns:
+        A file of the cache, to be read only.
+
+    Raises:
+        UnciaError: the file is missing, there is no compiler for the architecture, or it failed.
+    """
+    target = Target.of(None, architecture).architecture
+    given = os.environ.get("CC", "")
+    if not given and target != Target.of(None, platform.machine()).architecture:
+        raise UnciaError(
+            f"{source} is to be compiled for {target}, and this machine is {platform.machine()}",
+            hint=f"Name a compiler for it, such as CC={target}-linux-gnu-gcc.",
+        )
+    compiler = shlex.split(given) or ["cc"]
+    if shutil.which(compiler[0]) is None:
+        raise UnciaError(
+            f"there is no C compiler {compiler[0]} to compile {source}",
+            hint="Install gcc and the C library's files for static programs, or set CC.",
+        )
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise UnciaError(f"{source} cannot be read: {error.strerror or error}") from error
+    version = _run([*compiler, "--version"], source).splitlines()[:1]
+    digest = hashlib.sha256(f"{target} {compiler} {version} {_OPTIONS}\n".encode() + content)
+    path = cache_folder("executables") / digest.hexdigest()[:32]
+
+    def make(partial: Path) -> None:
+        _run([*compiler, *_OPTIONS, "-o", str(partial), str(source)], source)
+
+    return made_once(path, make)
+
+
+def _run(command: list[str], source: Path) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode != 0:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise UnciaError(
+            f"compiling {source} failed:\n" + "\n".join(said[-_LAST_LINES:]),
+            hint="Static programs need the C library's static files (libc6-dev, glibc-static).",
+            exit_code=1,
+        )
+    return done.stdout

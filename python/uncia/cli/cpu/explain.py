@@ -50,6 +50,7 @@ def _markdown(path: Path, images: Path) -> None:
     from uncia.report.cpu import explain as chapter
 
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         images.mkdir(parents=True, exist_ok=True)
         for name, content in chapter.pictures():
             (images / name).write_bytes(content)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,9 @@ _STYLE: Final = (
     "background:var(--panel);border:1px solid var(--line);border-radius:5px}"
 )
 """What a page of prose needs beyond the style of reports: larger words, and settings in a row."""
+
+_WIDTH: Final = 110
+"""Columns of the Markdown file."""
 
 _QUARTER: Final = MICRO_PER_VCPU // 4
 _LAMBDA_TARIFF: Final = "aws-lambda-x86"
@@ -246,20 +250,22 @@ def markdown(images: str) -> str:
     lines = [
         f"# {text.TITLE}",
         "*Written by `uncia cpu explain --markdown`; do not edit.*",
-        text.SUMMARY,
-        "The pictures here show one setting each. The chapter with charts that can be set is a page"
-        " of its own, which needs no network:",
+        _wrapped(text.SUMMARY),
+        _wrapped(
+            "The pictures here show one setting each. The chapter with charts that can be set is a"
+            " page of its own, which needs no network:"
+        ),
         "```\nuncia cpu explain --out cpu.html\n```",
     ]
     for part in parts():
         lines.append(f"## {part.title}")
         for block in part.blocks:
             if isinstance(block, str):
-                lines.append(block)
+                lines.append(_wrapped(block))
             elif isinstance(block, Chart):
                 lines.append(f"![{block.label}]({images}/{picture(block)})\n\n*{block.title}.*")
             else:
-                lines += ["\n".join(_rows(block)), block.trace]
+                lines += ["\n".join(_rows(block)), _wrapped(block.trace)]
     return "\n\n".join(lines) + "\n"
 
 
@@ -288,17 +294,29 @@ def picture(chart: Chart) -> str:
     return f"cpu-{chart.name}.svg"
 
 
+def _wrapped(words: str) -> str:
+    return textwrap.fill(words, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
 def _in_page(block: Block) -> page.Block:
-    if not isinstance(block, str):
+    if isinstance(block, str):
+        return page.Note(_tagged(block))
+    if isinstance(block, Chart):
         return block
+    rows = [
+        [replace(cell, text=_tagged(cell.text)) if isinstance(cell, Cell) else cell for cell in row]
+        for row in block.rows
+    ]
+    return replace(block, rows=rows)
+
+
+def _tagged(words: str) -> str:
     code, end_code, emphasis, end_emphasis = _TAGS
-    return page.Note(
-        _MARKED.sub(
-            lambda found: (
-                f"{code}{found[1]}{end_code}" if found[1] else f"{emphasis}{found[2]}{end_emphasis}"
-            ),
-            block,
-        )
+    return _MARKED.sub(
+        lambda found: (
+            f"{code}{found[1]}{end_code}" if found[1] else f"{emphasis}{found[2]}{end_emphasis}"
+        ),
+        words,
     )
 
 
@@ -325,7 +343,7 @@ def _numbers() -> dict[str, str]:
     plain = bills.memory_bill(
         _LAMBDA_TARIFF, cheapest, rows[cheapest - drawn.LAMBDA.least].reciprocal_ns
     )
-    burst = bills.fee_that_pays(_LAMBDA_TARIFF, "aws", _QUARTER)
+    burst = bills.fees_that_pay(_LAMBDA_TARIFF, "aws", [_QUARTER])[0]
     assert burst is not None, "2 s do not fit one quota"
     return {
         "pyaes": f"{drawn.PYAES / NS_PER_MS:.2f}",
@@ -342,7 +360,7 @@ def _numbers() -> dict[str, str]:
 def _bursts() -> Table:
     rows = []
     for tariff, platform in bills.BURST_TARIFFS.items():
-        burst = bills.fee_that_pays(tariff, platform, _QUARTER)
+        burst = bills.fees_that_pay(tariff, platform, [_QUARTER])[0]
         assert burst is not None, "2 s do not fit one quota"
         fee = float(burst.fee * 10**6)
         rows.append(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from uncia.bandwidth import closed_form
-from uncia.bandwidth.closed_form import PLATFORMS, control_of_share
+from uncia.bandwidth.closed_form import PLATFORMS, control_of_share, sweep
+from uncia.bandwidth.cpu_time import constant
 from uncia.costs.sizes import Size, price_per_second
 from uncia.tariffs import catalogue
-from uncia.units import MIB, NS_PER_S
+from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_S
 
 BURST_TARIFFS: Final = {"aws-lambda-x86": "aws", "gcp-run-request": "gcp", "ibm-code-engine": "ibm"}
 """Tariffs whose platform's period is known, and the platform."""
@@ -18,7 +19,6 @@ BURST_TARIFFS: Final = {"aws-lambda-x86": "aws", "gcp-run-request": "gcp", "ibm-
 LONG_TASK: Final = 2 * NS_PER_S
 """CPU time of the task that is split."""
 
-_WHOLE_MB: Final = 1769
 _SMALL_MB: Final = 512
 
 
@@ -58,7 +58,7 @@ def memory_bill(tariff: str, memory_mb: int, duration_ns: Fraction | int) -> Fra
     return price * billed_ns(tariff, duration_ns) / NS_PER_S + Fraction(rules.fee.price or 0)
 
 
-def fee_that_pays(tariff: str, platform: str, micro_vcpu: int) -> Burst | None:
+def fees_that_pay(tariff: str, platform: str, shares: Sequence[int]) -> list[Burst | None]:
     """The fee below which `LONG_TASK` is cheaper in bursts of a quota each than as a whole.
 
     Each burst is a request of its own that begins with the whole quota, having waited for a period
@@ -67,22 +67,27 @@ def fee_that_pays(tariff: str, platform: str, micro_vcpu: int) -> Burst | None:
     Args:
         tariff: the tariff.
         platform: whose period counts.
-        micro_vcpu: the share; memory is what comes with it, or 512 MB where both can be set.
+        shares: micro-vCPU; memory is what comes with them, or 512 MB where both can be set.
 
     Returns:
-        None if one burst is enough.
+        For each share; None if one burst is enough.
     """
-    control = control_of_share(PLATFORMS[platform].period_ns, micro_vcpu)
-    count = -(-LONG_TASK // control.quota_ns)
-    if count < 2:
-        return None
-    whole = billed_ns(tariff, closed_form.duration(control.period_ns, control.quota_ns, LONG_TASK))
-    last = LONG_TASK - (count - 1) * control.quota_ns
-    split = (count - 1) * billed_ns(tariff, control.quota_ns) + billed_ns(tariff, last)
-    memory = _WHOLE_MB * micro_vcpu // 10**6 if PLATFORMS[platform].whole_mb else _SMALL_MB
-    price = price_per_second(catalogue.get(tariff), Size(micro_vcpu, memory * MIB))
-    if price is None:
-        raise ValueError(f"{tariff} has no price for {memory} MB")
-    return Burst(
-        price * (whole - split) / NS_PER_S / (count - 1), 1 - Fraction(split, whole), count
-    )
+    rules, sold = catalogue.get(tariff), PLATFORMS[platform]
+    controls = [control_of_share(sold.period_ns, share) for share in shares]
+    found: list[Burst | None] = []
+    for share, row in zip(shares, sweep(controls, constant(LONG_TASK)), strict=True):
+        quota = row.control.quota_ns
+        count = -(-LONG_TASK // quota)
+        if count == 1:
+            found.append(None)
+            continue
+        last = LONG_TASK - (count - 1) * quota
+        whole = billed_ns(tariff, row.mean_ns)
+        split = (count - 1) * billed_ns(tariff, quota) + billed_ns(tariff, last)
+        memory = _SMALL_MB if sold.whole_mb is None else sold.whole_mb * share // MICRO_PER_VCPU
+        price = price_per_second(rules, Size(share, memory * MIB))
+        if price is None:
+            raise ValueError(f"{tariff} has no price for {memory} MB")
+        fee = price * (whole - split) / NS_PER_S / (count - 1)
+        found.append(Burst(fee, 1 - Fraction(split, whole), count))
+    return found

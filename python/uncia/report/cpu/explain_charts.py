@@ -18,7 +18,7 @@ from uncia.bandwidth.cpu_time import constant
 from uncia.report import charts, theme
 from uncia.report.charts import Spec
 from uncia.report.cost.marks import finish, inline
-from uncia.report.cpu.explain_bills import BURST_TARIFFS, fee_that_pays, memory_bill
+from uncia.report.cpu.explain_bills import BURST_TARIFFS, fees_that_pay, memory_bill
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS
 
 TASK: Final = 20 * NS_PER_MS
@@ -112,17 +112,19 @@ def quota() -> Spec:
             ],
         )
     )
-    words = (
+    said: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("done after", "end", {"fontWeight": 600}),
+        ("by the share alone:", "reciprocal", {}),
+    )
+    words = [
         alt.Chart(inline(ends))
         .transform_filter(here)
-        .transform_calculate(
-            words="'done after ' + format(datum.end, '.1f') + ' ms; the share alone says '"
-            " + format(datum.reciprocal, '.1f') + ' ms'"
-        )
-        .mark_text(align="left", baseline="top", y=4, fontSize=13, fontWeight=600)
+        .transform_calculate(words=f"'{before} ' + format(datum.{field}, '.1f') + ' ms'")
+        .mark_text(align="left", baseline="top", y=4 + 17 * line, fontSize=13, **weight)
         .encode(x=alt.value(8), text="words:N")
-    )
-    return finish(alt.layer(refill, bar, words).add_params(*params), 130, labels=("task runs",))
+        for line, (before, field, weight) in enumerate(said)
+    ]
+    return finish(alt.layer(refill, bar, *words).add_params(*params), 150, labels=("task runs",))
 
 
 def steps() -> Spec:
@@ -192,9 +194,10 @@ def bursts() -> Spec:
     """The fee below which a task is cheaper in bursts that each fit the quota, and the fees."""
     rows: list[dict[str, Any]] = []
     fees: list[dict[str, Any]] = []
+    shares = range(6, 100)
     for name, platform in BURST_TARIFFS.items():
-        for share in range(6, 100):
-            found = fee_that_pays(name, platform, share * MICRO_PER_VCPU // 100)
+        micro = [share * MICRO_PER_VCPU // 100 for share in shares]
+        for share, found in zip(shares, fees_that_pay(name, platform, micro), strict=True):
             if found is not None:
                 rows.append(
                     {

@@ -56,8 +56,8 @@ TICKS: Final = (
 
 TICKS_AFTER: Final = (
     "More ticks a second make the overrun smaller, not the wait for the refill. And where the"
-    " quota is a whole number of ticks there is no debt at all: at 8 ms in 20 ms no profile can"
-    " tell 250 Hz from 1000 Hz.",
+    " quota is a whole number of ticks and refills are at ticks there is no debt at all: at 8"
+    " ms in 20 ms no profile can tell 250 Hz from 1000 Hz.",
     "On several CPUs there is a second lag. Each CPU takes runtime from the group's pool in"
     " slices of 5 ms (`assign_cfs_rq_runtime`, `sched_cfs_bandwidth_slice_us`) and pays from"
     " its own pocket. When its tasks sleep it gives back all but 1 ms"
@@ -74,47 +74,50 @@ KERNEL_ROWS: Final = (
     (
         "3.2 (2012)",
         "Quota and period for control groups",
-        "account_cfs_rq_runtime, throttle_cfs_rq, do_sched_cfs_period_timer,"
-        " distribute_cfs_runtime",
+        "`account_cfs_rq_runtime`, `throttle_cfs_rq`, `do_sched_cfs_period_timer`,"
+        " `distribute_cfs_runtime`",
     ),
     (
         "5.4 (2019)",
         "Runtime that a CPU has taken from the pool no longer expires with the period",
-        "__refill_cfs_bandwidth_runtime, assign_cfs_rq_runtime",
+        "`__refill_cfs_bandwidth_runtime`, `assign_cfs_rq_runtime`",
     ),
     (
         "5.14 (2021)",
         "What was not used may be kept for later, up to a burst",
-        "cpu.cfs_burst_us, cpu.max.burst",
+        "`cpu.cfs_burst_us`, `cpu.max.burst`",
     ),
     (
         "6.4 (2023)",
         "Each group's timer has a random offset. Before, all refilled at whole multiples of the"
         " period since boot, which are ticks as well",
-        "init_cfs_bandwidth, start_cfs_bandwidth",
+        "`init_cfs_bandwidth`, `start_cfs_bandwidth`",
     ),
     (
         "6.6 (2023)",
         "EEVDF chooses among tasks instead of CFS (the cost paper counts it from 6.8, which it"
         " measured). Accounting and throttling stay as they are",
-        "update_curr, entity_tick",
+        "`update_curr`, `entity_tick`",
     ),
     (
         "6.18 (2025)",
         "Tasks are stopped one by one, on their way back to user space, instead of the group's"
         " queue at once. In the kernel a task runs on, and the debt grows",
-        "throttle_cfs_rq_work, task_throttle_setup_work, tg_throttle_down, tg_unthrottle_up",
+        "`throttle_cfs_rq_work`, `task_throttle_setup_work`, `tg_throttle_down`,"
+        " `tg_unthrottle_up`",
     ),
 )
 
 KERNELS_AFTER: Final = (
     "The cost paper compares Linux 6.2 (CFS) with 6.8 (EEVDF) at 250 Hz and finds less overrun"
     " with EEVDF: 3.57 instead of 3.97 ms in a run. Our reading, which the source supports but"
-    " which is not proven, is that the scheduler is not what differs. Before 6.4 a refill"
-    " coincides with a tick, so that a run lasts a whole tick, 4 ms. Since then ticks fall"
-    " anywhere between two refills, though for one group always at the same place. A run lasts"
-    " from the refill to the first tick that finds the quota used up. The chart shows both, as"
-    " Uncia simulates them: one group, and 150 groups with an offset each.",
+    " which is not proven, is that the scheduler is not what differs. Before 6.4 a refill of a"
+    " period of whole ticks coincides with a tick, so that a run lasts a whole tick, 4 ms."
+    " Since then ticks fall anywhere between two refills, though for one group always at the"
+    " same place. A run lasts from the refill to the first tick that finds the quota used up."
+    " The chart shows both, as Uncia simulates them: one group, and 150 groups with an offset"
+    " each. With the same offset the simulator gives a lone task that stays in user space the"
+    " very same throttles under CFS and EEVDF, stopped by queue or by task.",
     "So two groups with the same quota on the same kernel may have runs of 2.4 and of 4.3 ms. A"
     " measurement of one says little about the other, except over a long time, when both get"
     " their share.",
@@ -167,7 +170,8 @@ PROFILES: Final = (
 BILLS: Final = (
     "Providers bill the time that passes, not the CPU time. So whatever shortens the time"
     " without more CPU being allocated comes off the bill. The chart prices the function of the"
-    " last section under AWS Lambda's tariff, with its fee and its rounding up to 1 ms.",
+    " last section under AWS Lambda's tariff, with its fee and its rounding up to 1 ms. Its"
+    " vertical axis does not begin at 0.",
     "By the reciprocal every size would cost the same: twice the memory for half the time. In"
     " fact the bill is a saw. Just above a step the same speed costs more with every megabyte;"
     " just at the next it falls. The cheapest size here is {cheapest} MB, {cheapest_saving}"

@@ -273,7 +273,7 @@ def profiles() -> list[Chart]:
                 period_ns=period,
                 quota_ns=quota,
                 hz=hz,
-                runs=20,
+                runs=8,
                 work=Probe(duration_ns=5 * NS_PER_S),
             )
             for name, (period, quota, hz) in _SOLD.items()
@@ -303,8 +303,11 @@ def profiles() -> list[Chart]:
 
 
 def overrun() -> Spec:
-    """The longest run by quota and tick rate: up to a tick longer than the quota."""
-    quotas = [step * NS_PER_MS // 4 for step in range(4, 77)]
+    """The longest run by quota and tick rate: up to a tick longer than the quota.
+
+    Quotas end where a run of the slowest ticks would reach the next refill, and go on with it.
+    """
+    quotas = [step * NS_PER_MS // 4 for step in range(4, 41)]
     found = traces(
         [
             Setting(
@@ -312,7 +315,7 @@ def overrun() -> Spec:
                 period_ns=PERIOD,
                 quota_ns=quota,
                 hz=hz,
-                work=Probe(duration_ns=3 * NS_PER_S),
+                work=Probe(duration_ns=2 * NS_PER_S),
             )
             for hz in RATES
             for quota in quotas

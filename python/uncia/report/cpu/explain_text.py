@@ -118,9 +118,11 @@ KERNELS_AFTER: Final = (
     " The chart shows both, as Uncia simulates them: one group, and 150 groups with an offset"
     " each. With the same offset the simulator gives a lone task that stays in user space the"
     " very same throttles under CFS and EEVDF, stopped by queue or by task.",
-    "So two groups with the same quota on the same kernel may have runs of 2.4 and of 4.3 ms. A"
-    " measurement of one says little about the other, except over a long time, when both get"
-    " their share.",
+    "That groups differ on one kernel was measured: `uncia cpu profile` in six groups one after"
+    " the other (Linux 6.18 at 250 Hz, a virtual machine of 2 CPUs, 4 s each) found median runs"
+    " of 1.02, 1.04, 1.31, 1.38, 1.48 and 3.64 ms under the same quota of 1.447 ms in 20 ms,"
+    " while all of them got a share between 0.070 and 0.072. So a profile of one group says"
+    " little about the runs of the next, and much about its share.",
 )
 
 STEPS: Final = (
@@ -220,6 +222,7 @@ SOURCES: Final = (
     " reciprocal and of Equation (2), and what intermittent execution gave are measurements of"
     " its authors, or computed from their published data.",
     "*Ours.* Everything in a chart is computed by Uncia's models when the page is written. What"
-    " the random offset of the timer explains is our reading. The closed form's means and"
-    " slopes are derived here and tested against counting every case.",
+    " the random offset of the timer explains about the published profiles is our reading; the"
+    " six groups were measured with Uncia's probe. The closed form's means and slopes are"
+    " derived here and tested against counting every case.",
 )

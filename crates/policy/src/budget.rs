@@ -100,6 +100,11 @@ impl Budget {
         *self = Self { held_count, held, ..Self::new(quota, period, now, used) };
     }
 
+    /// Whether it is held, as far as the last look says.
+    pub fn is_held(&self) -> bool {
+        self.held_since.is_some()
+    }
+
     /// In how many periods it was held until `now`, and for how many ns.
     pub fn held(&self, now: Nanos) -> (u64, Nanos) {
         let current = self.held_since.map_or(0, |since| now.saturating_sub(since));

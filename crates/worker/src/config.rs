@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use uncia_policy::Pause;
 
-use crate::instance::Network;
+use crate::instance::{Enforcement, Network};
 
 /// Shortest and longest period that the kernel's CPU bandwidth control takes.
 const PERIOD_US: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
@@ -17,6 +17,8 @@ const PERIOD_US: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
 pub struct Config {
     /// Period of the CPU quota, in microseconds; 20 ms as measured on Lambda.
     pub period_us: u64,
+    /// Who sees to it that instances get no more than their CPU quota.
+    pub enforcement: Enforcement,
     /// An instance that idles this long is removed.
     pub keep_alive_ms: u64,
     /// An instance that idles this long is paused, as `keep_alive_cpu` says.
@@ -54,6 +56,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             period_us: 20_000,
+            enforcement: Enforcement::Kernel,
             keep_alive_ms: 300_000,
             pause_after_ms: 50,
             keep_alive_cpu: KeepAliveCpu::Freeze,
@@ -209,6 +212,13 @@ mod tests {
         assert!(Config::parse(r#"{"default_network": "internet"}"#).is_err());
         let error = Config::parse(r#"{"keep_alive_cpu": "stop"}"#).unwrap_err().to_string();
         assert!(error.contains("`scale-down`"), "{error}");
+    }
+
+    #[test]
+    fn enforcement_by_name() {
+        let config = Config::parse(r#"{"enforcement": "event-driven"}"#).unwrap();
+        assert_eq!(config.enforcement, Enforcement::EventDriven);
+        assert_eq!(Config::default().enforcement, Enforcement::Kernel);
     }
 
     #[test]

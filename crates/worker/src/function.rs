@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use uncia_policy::{FunctionId, FunctionSettings};
 
 use crate::config::{Config, KeepAliveCpu, check_period};
-use crate::instance::{Network, Runtime};
+use crate::instance::{Enforcement, Network, Runtime};
 use crate::store::Code;
 
 /// Memory that comes with one vCPU on Lambda, in MB.
@@ -100,7 +100,8 @@ impl Function {
         let of = |function: &Self| {
             let overrides = &function.overrides;
             (
-                (overrides.network, overrides.init_throttled, overrides.period_us),
+                (overrides.network, overrides.init_throttled),
+                (overrides.period_us, overrides.enforcement),
                 (function.cpu_micro(), function.code.sha256().to_owned()),
             )
         };
@@ -138,12 +139,13 @@ pub struct Overrides {
     pub init_throttled: Option<bool>,
     pub cpu_micro: Option<u64>,
     pub period_us: Option<u64>,
+    pub enforcement: Option<Enforcement>,
 }
 
 /// Prefix of the tags that are settings.
 pub const TAG_PREFIX: &str = "uncia:";
 
-const TAGS: [&str; 8] = [
+const TAGS: [&str; 9] = [
     "keep-alive-ms",
     "pause-after-ms",
     "keep-alive-cpu",
@@ -152,6 +154,7 @@ const TAGS: [&str; 8] = [
     "init-throttled",
     "cpu-micro",
     "period-us",
+    "enforcement",
 ];
 
 impl Overrides {
@@ -187,6 +190,7 @@ impl Overrides {
                 check_period(period)?;
                 self.period_us = Some(period);
             }
+            "enforcement" => self.enforcement = Some(word(value, "kernel or event-driven")?),
             "init-throttled" => {
                 self.init_throttled = Some(match value {
                     "true" => true,
@@ -233,6 +237,8 @@ mod tests {
         let run = Some(KeepAliveCpu::Run);
         assert_eq!(parse("uncia:keep-alive-cpu", "run").unwrap().keep_alive_cpu, run);
         assert_eq!(parse("uncia:keep_alive_cpu", "run").unwrap().keep_alive_cpu, run);
+        let enforcement = parse("uncia:enforcement", "event-driven").unwrap().enforcement;
+        assert_eq!(enforcement, Some(Enforcement::EventDriven));
         assert_eq!(parse("team", "blue").unwrap(), Overrides::default());
     }
 
@@ -244,6 +250,7 @@ mod tests {
             ("uncia:period-us", "5", "1000"),
             ("uncia:network", "internet", "platform"),
             ("uncia:cpu-micro", "0", "at least 1"),
+            ("uncia:enforcement", "none", "event-driven"),
             ("uncia:keep_alive_cpu", "stop", "scale-down"),
         ] {
             let message = parse(tag, value).unwrap_err();

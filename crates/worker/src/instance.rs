@@ -11,10 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use serde::Deserialize;
 
 pub use crate::sandbox::{
-    Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Host, HostError, Instance,
-    Metering, Namespaces, Started, Tuning, enter_if_asked,
+    Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host, HostError,
+    Instance, Metering, Namespaces, Started, Tuning, enter_if_asked,
 };
 
 /// What runs the handler.
@@ -35,6 +36,17 @@ pub enum Network {
     Platform,
     /// The network of the host.
     Host,
+}
+
+/// Who sees to it that an instance gets no more than its CPU share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Enforcement {
+    /// The kernel's bandwidth control, which looks at ticks.
+    #[default]
+    Kernel,
+    /// The worker, which looks when the share may be used up.
+    EventDriven,
 }
 
 /// Serves the Invoke requests that instances with [`Network::Platform`] make.
@@ -80,6 +92,7 @@ pub struct InstanceSpec {
     pub ephemeral_bytes: u64,
     pub pids_max: u64,
     pub network: Network,
+    pub enforcement: Enforcement,
     /// Whether the CPU quota holds during initialization too.
     pub init_throttled: bool,
     pub init_timeout: Duration,

@@ -75,6 +75,7 @@ fn read(api: &Api, table: &str, query: &Query) -> Result<(Vec<u8>, i64), LogErro
 
 fn health(api: &Api) -> Answer {
     let counts = api.dispatcher.counts();
+    let enforcer = api.host.enforcer();
     let body = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "functions": api.registry.all().len(),
@@ -87,6 +88,11 @@ fn health(api: &Api) -> Answer {
             "stopping": counts.stopping,
         },
         "waiting": counts.waiting,
+        "enforcer": {
+            "cpu_ns": enforcer.cpu_ns,
+            "looks": enforcer.looks,
+            "realtime": enforcer.realtime,
+        },
         "capabilities": api.capabilities(),
         "warnings": api.capabilities().warnings,
     });

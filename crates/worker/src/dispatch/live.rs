@@ -80,6 +80,7 @@ impl Dispatcher {
             ephemeral_bytes: function.ephemeral_bytes(),
             pids_max: self.config.pids_max,
             network: overrides.network.unwrap_or(self.config.default_network.into()),
+            enforcement: overrides.enforcement.unwrap_or(self.config.enforcement),
             init_throttled: overrides.init_throttled.unwrap_or(self.config.init_throttled),
             init_timeout: Duration::from_millis(self.config.init_timeout_ms),
         }

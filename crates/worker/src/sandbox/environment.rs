@@ -115,6 +115,7 @@ mod tests {
             ephemeral_bytes: 512 * BYTES_PER_MIB,
             pids_max: 100,
             network: Network::Platform,
+            enforcement: crate::instance::Enforcement::Kernel,
             init_throttled: false,
             init_timeout: Duration::from_secs(10),
         }

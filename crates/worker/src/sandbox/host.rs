@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, discover, remove_tree};
+use super::enforcer::{Enforcer, EnforcerUse};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::rootfs::{self, Root, RootError};
@@ -52,6 +53,7 @@ pub struct Host {
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
     pub(super) sampler: Sampler,
+    pub(super) enforcer: Enforcer,
     pub(super) unique_users: bool,
     pub(super) next_user: AtomicU32,
     pub(super) instances: Mutex<HashMap<String, Arc<Inner>>>,
@@ -128,6 +130,7 @@ impl Host {
             chain: config.chain,
             spawner: Spawner::new(executable).map_err(HostError::Thread)?,
             sampler: Sampler::new().map_err(HostError::Thread)?,
+            enforcer: Enforcer::new().map_err(HostError::Thread)?,
             unique_users: capabilities.root && all_users_exist(),
             next_user: AtomicU32::new(std::process::id()),
             instances: Mutex::default(),
@@ -142,6 +145,11 @@ impl Host {
 
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    /// What event-driven enforcement has cost so far.
+    pub fn enforcer(&self) -> EnforcerUse {
+        self.enforcer.usage()
     }
 
     /// "3.11.7", "20.20.2"; `None` if this runtime is not on the host.
@@ -166,6 +174,7 @@ impl Host {
             }
         }
         self.sampler.end();
+        self.enforcer.end();
         if let Some(layout) = self.layout.clone() {
             let state = self.state.clone();
             let removed = tokio::task::spawn_blocking(move || {

@@ -12,7 +12,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::cgroup::{Group, Limits};
+use super::cgroup::{CgroupError, Group, Limits};
+use super::enforcer::Watched;
 use super::log::Log;
 use super::meter::{Meter, Sampler};
 use super::runtime_api::{AnswerKind, Api};
@@ -46,8 +47,10 @@ pub struct Inner {
     pub api: Arc<Api>,
     pub meter: Arc<Meter>,
     pub log: Arc<Log>,
-    pub group: Option<Group>,
+    pub group: Option<Arc<Group>>,
     pub limits: Limits,
+    /// Set where the worker enforces the CPU quota.
+    pub watched: Option<Arc<Watched>>,
     pub sampler: Sampler,
     /// The first process in the worker's numbering. Only for looking: it may be another's number
     /// once the instance has ended.
@@ -66,12 +69,25 @@ impl Inner {
     /// Ends every process of the instance. Returns before they have ended; see [`Self::gone`].
     pub fn kill(&self) {
         self.doomed.store(true, Ordering::SeqCst);
+        if let Some(watched) = &self.watched {
+            watched.end();
+        }
         if let Some(group) = &self.group {
             // A group that cannot be thawed is one that is gone.
-            let _ = group.thaw();
+            let _ = group.release();
         }
         // The process may have ended by itself.
         let _ = spawn::kill(self.pidfd.get_ref());
+    }
+
+    /// Has the CPU quota hold from now on.
+    pub fn limit(&self) -> Result<(), CgroupError> {
+        if let Some(watched) = &self.watched {
+            // What initialization has used is not charged.
+            watched.set(&self.limits);
+            return Ok(());
+        }
+        self.group.as_ref().map_or(Ok(()), |group| group.set_quota(&self.limits))
     }
 
     /// Waits until nothing of the instance is left.
@@ -117,13 +133,16 @@ impl Inner {
             server.abort();
         }
         self.api.close();
+        if let Some(watched) = &self.watched {
+            watched.end();
+        }
         self.meter.finish();
         let end = End::of(exit);
         let own = self.clone();
         // Waits for the kernel: not on a thread that others need.
         let cleared = tokio::task::spawn_blocking(move || {
             let reaped = spawn::reap(own.pidfd.get_ref()).map_err(io::Error::from);
-            let removed = own.group.as_ref().map_or(Ok(()), Group::remove);
+            let removed = own.group.as_ref().map_or(Ok(()), |group| group.remove());
             reaped.and(removed)
         });
         if let Ok(Err(error)) = cleared.await {
@@ -205,6 +224,9 @@ impl Instance {
         }
         let guard = Guard::new(inner);
         inner.log.begin();
+        if let Some(watched) = &inner.watched {
+            watched.begin();
+        }
         inner.meter.begin();
         inner.sampler.rouse();
         let called = unix_ns();
@@ -217,6 +239,9 @@ impl Instance {
         };
         let ended = ended.unwrap_or_else(unix_ns);
         let usage = inner.meter.end();
+        if let Some(watched) = &inner.watched {
+            watched.rest();
+        }
         let outcome = match waited {
             Waited::Answered(AnswerKind::Response(bytes)) => Outcome::Ok(bytes),
             Waited::Answered(AnswerKind::Error(bytes)) => Outcome::FunctionError(bytes),
@@ -277,14 +302,17 @@ impl Instance {
             return Err(io::Error::other("the instance is ending"));
         }
         group.freeze().await.map_err(io::Error::other)?;
-        if inner.doomed.load(Ordering::SeqCst) {
-            group.thaw().map_err(io::Error::other)?;
+        if let Some(watched) = &inner.watched {
+            watched.pause();
         }
         Ok(())
     }
 
     pub async fn thaw(&self) -> io::Result<()> {
         let group = self.inner.group.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        if let Some(watched) = &self.inner.watched {
+            watched.engage();
+        }
         group.thaw().map_err(io::Error::other)
     }
 
@@ -300,6 +328,10 @@ impl Instance {
     }
 
     fn set_limits(&self, limits: &Limits) -> io::Result<()> {
+        if let Some(watched) = &self.inner.watched {
+            watched.set(limits);
+            return Ok(());
+        }
         let group = self.inner.group.as_ref().filter(|group| group.has_quota());
         let group = group.ok_or(io::ErrorKind::Unsupported)?;
         group.set_quota(limits).map_err(io::Error::other)
@@ -318,7 +350,7 @@ impl Instance {
         if !grace.is_zero() && inner.ended.borrow().is_none() {
             if let Some(group) = &inner.group {
                 // A group that cannot be thawed is one that is gone.
-                let _ = group.thaw();
+                let _ = group.release();
             }
             // Failing means that the instance is ending.
             let _ = wire::send(inner.control.as_raw_fd(), &Order::Terminate, &[]);

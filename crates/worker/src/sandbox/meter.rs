@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cgroup::{Counters, Cpu, Throttling};
+use super::enforcer::Watched;
 use crate::instance::Usage;
 
 /// Between two looks at the memory of running invocations. A look costs 0.5 us an instance.
@@ -18,6 +19,8 @@ const SAMPLER_LINGER: Duration = Duration::from_secs(1);
 /// Measures the invocations of one instance.
 pub struct Meter {
     counters: Source,
+    /// Who counts the throttling, if not the kernel.
+    watched: Option<Arc<Watched>>,
     state: Mutex<State>,
     running: AtomicBool,
 }
@@ -74,7 +77,7 @@ struct Readings {
 }
 
 impl Meter {
-    pub fn new(counters: Source) -> Self {
+    pub fn new(counters: Source, watched: Option<Arc<Watched>>) -> Self {
         let state = State {
             runtime: None,
             before: Readings::default(),
@@ -82,7 +85,7 @@ impl Meter {
             last: None,
             idle: IdleCpu { since: None, ns: Some(0) },
         };
-        Self { counters, state: Mutex::new(state), running: AtomicBool::new(false) }
+        Self { counters, watched, state: Mutex::new(state), running: AtomicBool::new(false) }
     }
 
     pub fn set_runtime(&self, pid: libc::pid_t) {
@@ -178,7 +181,10 @@ impl Meter {
                 others.into_iter().filter(|pid| Some(*pid) != state.runtime).for_each(settle);
                 Readings {
                     cpu: counters.cpu(),
-                    throttling: counters.throttling(),
+                    throttling: match &self.watched {
+                        Some(watched) => Some(watched.throttling()),
+                        None => counters.throttling(),
+                    },
                     memory: counters.memory(),
                     peak: counters.peak(),
                     oom_kills: counters.oom_kills(),
@@ -452,7 +458,7 @@ mod tests {
         std::fs::write(folder.path().join("memory.current"), "1000\n").unwrap();
         let path = folder.path().to_owned();
         let counters = Counters::open(super::super::cgroup::Version::V2, |_| Some(path.as_path()));
-        let meter = Arc::new(Meter::new(Source::Groups(counters)));
+        let meter = Arc::new(Meter::new(Source::Groups(counters), None));
         let sampler = Sampler::new().unwrap();
         sampler.add(&meter);
         meter.begin();

@@ -15,6 +15,7 @@
 //! | [`rootfs`] | the roots, one for each runtime |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
+//! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
 //! | [`capabilities`] | what this machine offers |
 //! | [`sweep`] | what an earlier worker left |
@@ -22,6 +23,7 @@
 mod capabilities;
 mod cgroup;
 mod descriptor;
+mod enforcer;
 mod environment;
 mod host;
 mod http1;
@@ -29,6 +31,7 @@ mod init;
 mod live;
 mod log;
 mod meter;
+mod priority;
 mod rootfs;
 mod runtime_api;
 mod spawn;
@@ -39,6 +42,7 @@ mod wire;
 pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
 };
+pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::enter_if_asked;
 pub use live::Instance;

@@ -30,7 +30,9 @@ use super::spawn::Launch;
 use super::sweep;
 use super::wire::{self, Config, Report};
 use crate::clock::unix_ns;
-use crate::instance::{ChainService, InstanceSpec, Network, Phase, Runtime, StartError};
+use crate::instance::{
+    ChainService, Enforcement, InstanceSpec, Network, Phase, Runtime, StartError,
+};
 
 /// Users of instances: numbers that no account has, each instance another, so that what the kernel
 /// counts for each user (pending signals, pipe buffers, keys, watches) is nobody else's.
@@ -113,10 +115,8 @@ impl Host {
         let result = async {
             let executed = self.built(spec, &inner, &mut reports, grouped, phases).await?;
             self.initialized(spec, &inner, initialized, executed, phases).await?;
-            if !spec.init_throttled
-                && let Some(group) = &inner.group
-            {
-                group.set_quota(&limits).map_err(sandbox)?;
+            if !spec.init_throttled {
+                inner.limit().map_err(sandbox)?;
             }
             Ok(())
         }
@@ -140,18 +140,25 @@ impl Host {
         self: &Arc<Self>,
         spec: &InstanceSpec,
         limits: Limits,
-    ) -> Result<Option<Group>, StartError> {
+    ) -> Result<Option<Arc<Group>>, StartError> {
         if self.layout.is_none() {
+            if spec.enforcement == Enforcement::EventDriven {
+                return Err(sandbox(CgroupError::NotEnforceable));
+            }
             return Ok(None);
         }
-        let (host, id, throttled) = (self.clone(), spec.id.clone(), spec.init_throttled);
+        let (host, id) = (self.clone(), spec.id.clone());
+        let spec_enforced = spec.enforcement == Enforcement::EventDriven;
+        let by_kernel = spec.init_throttled && !spec_enforced;
         let made = tokio::task::spawn_blocking(move || {
             let Some(layout) = &host.layout else { return Ok(None) };
             let group = Group::create(layout, &id, &limits)?;
-            if throttled {
+            if by_kernel {
                 group.set_quota(&limits)?;
+            } else if spec_enforced && !group.can_be_held() {
+                return Err(CgroupError::NotEnforceable);
             }
-            Ok::<_, CgroupError>(Some(group))
+            Ok::<_, CgroupError>(Some(Arc::new(group)))
         });
         made.await.map_err(sandbox)?.map_err(sandbox)
     }
@@ -161,7 +168,7 @@ impl Host {
         self: &Arc<Self>,
         spec: &InstanceSpec,
         root: &Root,
-        group: Option<Group>,
+        group: Option<Arc<Group>>,
         limits: Limits,
     ) -> Result<Launched, StartError> {
         let (control, theirs) = wire::pair().map_err(sandbox)?;
@@ -179,7 +186,7 @@ impl Host {
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
-        let config = self.config(spec, root, group.as_ref(), &address, own_network);
+        let config = self.config(spec, root, group.as_deref(), &address, own_network);
         // It waits in the socket, so that the process finds it as soon as it runs.
         wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
             StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
@@ -202,7 +209,11 @@ impl Host {
             .map_err(|error| StartError::Sandbox(format!("cannot start a process: {error}")))?;
         let pid = child.pid;
         let source = group.as_ref().map_or(Source::Process, |it| Source::Groups(it.counters()));
-        let meter = Arc::new(Meter::new(source));
+        let watched = group
+            .as_ref()
+            .filter(|_| spec.enforcement == Enforcement::EventDriven)
+            .map(|group| self.enforcer.watch(group.clone(), &limits));
+        let meter = Arc::new(Meter::new(source, watched.clone()));
         self.sampler.add(&meter);
         let inner = Arc::new(Inner {
             id: spec.id.clone(),
@@ -211,6 +222,7 @@ impl Host {
             log: Arc::new(Log::new(read).map_err(sandbox)?),
             group,
             limits,
+            watched,
             sampler: self.sampler.clone(),
             pid,
             pidfd: readable(child.into_pidfd()).map_err(sandbox)?,
@@ -226,6 +238,9 @@ impl Host {
         let log = inner.log.clone();
         inner.serve(async move { log.follow().await });
         self.lock().insert(spec.id.clone(), inner.clone());
+        if let Some(watched) = inner.watched.as_ref().filter(|_| spec.init_throttled) {
+            watched.engage();
+        }
         if self.closed.load(Ordering::SeqCst) {
             inner.kill();
         }
@@ -422,7 +437,7 @@ fn check(spec: &InstanceSpec) -> Result<(), StartError> {
 /// The runtime's process in the worker's numbering: the only one of the group, or the only child of
 /// the first process.
 fn runtime_process(inner: &Inner) -> Option<i32> {
-    inner.group.as_ref().and_then(Group::leader).or_else(|| {
+    inner.group.as_ref().and_then(|group| group.leader()).or_else(|| {
         let pid = inner.pid;
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()

@@ -16,8 +16,8 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 use tempfile::TempDir;
 use uncia_worker::instance::{
-    Capabilities, ChainService, Host, HostConfig, Instance, InstanceSpec, Network, Outcome, Reply,
-    Request, Runtime, Started,
+    Capabilities, ChainService, Enforcement, Host, HostConfig, Instance, InstanceSpec, Network,
+    Outcome, Reply, Request, Runtime, Started,
 };
 
 pub const MIB: u64 = 1024 * 1024;
@@ -180,6 +180,7 @@ impl Function {
             ephemeral_bytes: 512 * MIB,
             pids_max: 64,
             network: Network::None,
+            enforcement: Enforcement::Kernel,
             init_throttled: false,
             init_timeout: PATIENCE,
         };

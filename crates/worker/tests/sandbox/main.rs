@@ -1,6 +1,7 @@
 //! What a sandbox promises, tested with real instances. A test that cannot hold on this machine says
 //! why it was not run.
 
+mod enforcement;
 mod errors;
 mod fixture;
 mod hostile;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     tests.extend(metering::tests());
     tests.extend(lifecycle::tests());
     tests.extend(keep_alive::tests());
+    tests.extend(enforcement::tests());
     tests.extend(provided::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();

@@ -28,6 +28,14 @@ pub struct Throttling {
     pub ns: i64,
 }
 
+/// The threads of a group that run or wait for a CPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Running {
+    pub threads: u32,
+    /// Where they are, each once.
+    pub cpus: Vec<usize>,
+}
+
 /// Open counters of one instance; those that the machine does not have are `None`.
 #[derive(Debug)]
 pub struct Counters {
@@ -45,6 +53,8 @@ pub struct Counters {
     /// Whose processes are counted. Version 1 makes this list when the file is opened, so it does not
     /// stay open.
     members: Option<PathBuf>,
+    /// Whose threads are counted; as above.
+    thread_list: Option<PathBuf>,
     /// Whether the kernel lets the peak be reset; version 2 does since Linux 6.12.
     peak_resets: AtomicBool,
 }
@@ -56,7 +66,7 @@ impl Counters {
             let path = folder(controller)?.join(file);
             File::options().read(true).write(true).open(&path).or_else(|_| File::open(path)).ok()
         };
-        let members = |controller| Some(folder(controller)?.join("cgroup.procs"));
+        let list = |controller, file: &str| Some(folder(controller)?.join(file));
         use Controller::{Cpu, CpuAccounting, Memory, Pids};
         match version {
             Version::V1 => Self {
@@ -69,7 +79,8 @@ impl Counters {
                 peak: open_both(Memory, "memory.max_usage_in_bytes"),
                 events: open(Memory, "memory.oom_control"),
                 tasks: open(Pids, "pids.current"),
-                members: members(CpuAccounting),
+                members: list(CpuAccounting, "cgroup.procs"),
+                thread_list: list(CpuAccounting, "tasks"),
                 peak_resets: AtomicBool::new(true),
             },
             Version::V2 => Self {
@@ -82,7 +93,8 @@ impl Counters {
                 peak: open_both(Memory, "memory.peak"),
                 events: open(Memory, "memory.events"),
                 tasks: open(Pids, "pids.current"),
-                members: members(CpuAccounting),
+                members: list(CpuAccounting, "cgroup.procs"),
+                thread_list: list(CpuAccounting, "cgroup.threads"),
                 peak_resets: AtomicBool::new(true),
             },
         }
@@ -157,10 +169,36 @@ impl Counters {
         numbers.filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
     }
 
+    /// Who runs now.
+    pub fn running(&self) -> Running {
+        let mut running = Running::default();
+        let list = self.thread_list.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        for thread in list.as_deref().unwrap_or_default().lines() {
+            // One that has ended meanwhile does not run.
+            let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+            let Some(cpu) = running_on(&stat) else { continue };
+            running.threads += 1;
+            if !running.cpus.contains(&cpu) {
+                running.cpus.push(cpu);
+            }
+        }
+        running
+    }
+
     /// How many processes of the group the kernel has killed for lack of memory.
     pub fn oom_kills(&self) -> Option<i64> {
         pread(self.events.as_ref()?, |text| keyed(text, "oom_kill"))
     }
+}
+
+/// The CPU of a thread that runs, from its `/proc/<thread>/stat`: the third field says whether it
+/// does, the 39th where. The name in parentheses may hold spaces.
+fn running_on(stat: &str) -> Option<usize> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    if fields.next()? != "R" {
+        return None;
+    }
+    fields.nth(35)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -199,6 +237,19 @@ mod tests {
         assert_eq!((counters.memory(), counters.peak()), (Some(4096), Some(8192)));
         assert_eq!(counters.oom_kills(), Some(2));
         assert_eq!((counters.threads(), counters.processes()), (Some(3), vec![71, 9]));
+    }
+
+    #[test]
+    fn who_runs_and_where() {
+        let rest = (4..=52).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(running_on(&format!("71 (a ) b) R {rest}")), Some(39));
+        assert_eq!(running_on(&format!("71 (name) S {rest}")), None);
+        assert_eq!(running_on(""), None);
+        // This thread does.
+        let own = format!("{}\n", nix::unistd::gettid());
+        let (_folder, counters) = counters(Version::V1, &[("tasks", &own)]);
+        let running = counters.running();
+        assert_eq!((running.threads, running.cpus.len()), (1, 1));
     }
 
     #[test]

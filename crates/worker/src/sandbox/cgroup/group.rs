@@ -4,9 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::files::{self, join_file, kill_all, read, remove, thaw_folder, write};
+use super::files::{self, join_file, kill_all, read, remove, write};
 use super::{CgroupError, Controller, Counters, Layout, Version};
 
 /// The kernel takes no smaller quota, in microseconds.
@@ -42,6 +43,16 @@ impl Limits {
         u64::try_from(quota).unwrap_or(u64::MAX).max(MIN_QUOTA_US)
     }
 
+    /// The CPU time of each period in ns, for those who are not bound by the kernel's smallest quota.
+    pub fn quota_ns(&self) -> u64 {
+        let quota = u128::from(self.period_us) * u128::from(self.cpu_micro) / 1_000;
+        u64::try_from(quota).unwrap_or(u64::MAX).max(1)
+    }
+
+    pub fn period_ns(&self) -> u64 {
+        self.period_us.saturating_mul(1_000)
+    }
+
     /// The limits in keep-alive with the CPU scaled down: 0.01 vCPU, or all if it has less. Its
     /// period is at least so long (100 ms, but for shares below 0.01) that the kernel's smallest
     /// quota is not more than that share.
@@ -61,6 +72,18 @@ pub struct Group {
     version: Version,
     folders: Vec<(Controller, PathBuf)>,
     removed: AtomicBool,
+    stopped: Mutex<Stopped>,
+}
+
+/// Why a group is frozen: it runs when there is no reason left.
+#[derive(Debug, Default)]
+struct Stopped {
+    /// It is paused in its keep-alive.
+    paused: bool,
+    /// It has used its CPU time of this period.
+    held: bool,
+    /// It is ending, and is never frozen again.
+    released: bool,
 }
 
 impl Drop for Group {
@@ -79,7 +102,12 @@ impl Group {
             return Err(CgroupError::Period(limits.period_us));
         }
         let folders = layout.parents.iter().map(|(it, parent)| (*it, parent.join(name))).collect();
-        let group = Self { version: layout.version, folders, removed: AtomicBool::new(false) };
+        let group = Self {
+            version: layout.version,
+            folders,
+            removed: AtomicBool::new(false),
+            stopped: Mutex::default(),
+        };
         // If this fails, what was made goes again.
         group.build(limits)?;
         Ok(group)
@@ -128,6 +156,11 @@ impl Group {
         self.folder(Controller::Cpu).is_some()
     }
 
+    /// Whether it can be stopped, and its CPU time be read.
+    pub fn can_be_held(&self) -> bool {
+        [Controller::Freezer, Controller::CpuAccounting].iter().all(|it| self.folder(*it).is_some())
+    }
+
     /// The files that a process writes "0" to, to be in these groups.
     pub fn join_files(&self) -> Vec<PathBuf> {
         self.unique().map(|folder| folder.join(join_file(self.version))).collect()
@@ -142,16 +175,23 @@ impl Group {
         })
     }
 
-    /// Stops every process of the group and waits until all have stopped.
+    /// Stops every process of the group and waits until all have stopped, until [`Self::thaw`].
     pub async fn freeze(&self) -> Result<(), CgroupError> {
         let folder = self.folder(Controller::Freezer).ok_or(CgroupError::NoFreezer)?;
-        match self.version {
-            Version::V1 => write(&folder.join("freezer.state"), "FROZEN")?,
-            Version::V2 => write(&folder.join("cgroup.freeze"), "1")?,
+        {
+            let mut stopped = self.stopped();
+            if stopped.released {
+                return Err(CgroupError::Ending);
+            }
+            stopped.paused = true;
+            self.write_freezer(true)?;
         }
         let deadline = tokio::time::Instant::now() + FREEZE_TIMEOUT;
         let mut looks = 0;
         while !self.is_frozen(folder)? {
+            if self.stopped().released {
+                return Err(CgroupError::Ending);
+            }
             if tokio::time::Instant::now() > deadline {
                 self.thaw()?;
                 return Err(CgroupError::Unfreezable(folder.clone()));
@@ -173,10 +213,52 @@ impl Group {
         })
     }
 
+    /// Undoes [`Self::freeze`]. What has no CPU time left is held on until it has.
     pub fn thaw(&self) -> Result<(), CgroupError> {
-        match self.thaw_file() {
-            Some((path, word)) => write(&path, &word),
-            None => Ok(()),
+        let mut stopped = self.stopped();
+        stopped.paused = false;
+        if stopped.held { Ok(()) } else { self.write_freezer(false) }
+    }
+
+    /// Stops the group because its CPU time is used up, until [`Self::let_go`]. Does not wait.
+    pub fn hold(&self) -> Result<(), CgroupError> {
+        let mut stopped = self.stopped();
+        if stopped.released || stopped.held {
+            return Ok(());
+        }
+        stopped.held = true;
+        if stopped.paused { Ok(()) } else { self.write_freezer(true) }
+    }
+
+    /// Undoes [`Self::hold`]. What is paused stays so.
+    pub fn let_go(&self) -> Result<(), CgroupError> {
+        let mut stopped = self.stopped();
+        if !std::mem::take(&mut stopped.held) || stopped.paused {
+            return Ok(());
+        }
+        self.write_freezer(false)
+    }
+
+    /// Lets it run whatever the reasons not to, and for good: it is about to end, and what is frozen
+    /// ends on no signal.
+    pub fn release(&self) -> Result<(), CgroupError> {
+        let mut stopped = self.stopped();
+        *stopped = Stopped { paused: false, held: false, released: true };
+        self.write_freezer(false)
+    }
+
+    fn stopped(&self) -> MutexGuard<'_, Stopped> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Only to be called under the lock, so that the last word is the right one.
+    fn write_freezer(&self, freeze: bool) -> Result<(), CgroupError> {
+        let Some(folder) = self.folder(Controller::Freezer) else { return Ok(()) };
+        match (self.version, freeze) {
+            (Version::V1, true) => write(&folder.join("freezer.state"), "FROZEN"),
+            (Version::V1, false) => write(&folder.join("freezer.state"), "THAWED"),
+            (Version::V2, true) => write(&folder.join("cgroup.freeze"), "1"),
+            (Version::V2, false) => write(&folder.join("cgroup.freeze"), "0"),
         }
     }
 
@@ -193,9 +275,8 @@ impl Group {
     pub fn remove(&self) -> io::Result<()> {
         let mut result = Ok(());
         self.removed.store(true, Ordering::Release);
-        if let Some(folder) = self.folder(Controller::Freezer) {
-            thaw_folder(folder);
-        }
+        // Failing means that the group is gone.
+        let _ = self.release();
         for folder in self.unique().filter(|folder| folder.exists()) {
             let removed = kill_all(folder).and_then(|()| remove(folder).map_err(io::Error::other));
             result = result.and(removed);
@@ -298,6 +379,29 @@ mod tests {
         let error = group.freeze().await.unwrap_err();
         assert!(matches!(error, CgroupError::Unfreezable(_)));
         assert_eq!(fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap(), "0");
+    }
+
+    #[tokio::test]
+    async fn a_group_runs_when_there_is_no_reason_left_not_to() {
+        let top = tempfile::tempdir().unwrap();
+        let group = Group::create(&layout(Version::V2, top.path()), "a", &limits()).unwrap();
+        fs::write(top.path().join("a/cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+        let frozen = || fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap() == "1";
+        group.hold().unwrap();
+        assert!(frozen());
+        group.freeze().await.unwrap();
+        group.let_go().unwrap();
+        assert!(frozen(), "it is paused");
+        group.hold().unwrap();
+        group.thaw().unwrap();
+        assert!(frozen(), "it is held");
+        group.let_go().unwrap();
+        assert!(!frozen());
+        group.hold().unwrap();
+        group.release().unwrap();
+        group.hold().unwrap();
+        assert!(!frozen(), "it is ending");
+        assert!(matches!(group.freeze().await, Err(CgroupError::Ending)));
     }
 
     #[test]

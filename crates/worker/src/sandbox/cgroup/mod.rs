@@ -11,7 +11,7 @@ mod group;
 use std::io;
 use std::path::PathBuf;
 
-pub use counters::{Counters, Cpu, Throttling};
+pub use counters::{Counters, Cpu, Running, Throttling};
 pub use discover::{Layout, discover};
 pub use files::{remove_tree, thaw_tree};
 pub use group::{Group, Limits, PERIODS_US};
@@ -68,6 +68,12 @@ pub enum CgroupError {
     Period(u64),
     #[error("the control group {0} has processes that do not freeze")]
     Unfreezable(PathBuf),
+    #[error(
+        "event-driven enforcement needs a freezer and CPU accounting, which this worker may not use"
+    )]
+    NotEnforceable,
+    #[error("the control group is being removed")]
+    Ending,
     #[error("this machine has no freezer that the worker may use")]
     NoFreezer,
 }

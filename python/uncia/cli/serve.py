@@ -45,6 +45,11 @@ def register(app: typer.Typer) -> None:
         period: str | None = typer.Option(
             None, help="Period of the CPU quota, e.g. 20ms.", show_default=False
         ),
+        enforcement: str | None = typer.Option(
+            None,
+            help="Who enforces the CPU quota: kernel, at its ticks, or event-driven.",
+            show_default=False,
+        ),
         init_throttled: bool = typer.Option(
             False, "--init-throttled", help="Initialization runs under the CPU quota too."
         ),
@@ -65,6 +70,7 @@ def register(app: typer.Typer) -> None:
             keep_alive_cpu=keep_alive_cpu,
             max_instances=max_instances,
             period=period,
+            enforcement=enforcement,
             init_throttled=True if init_throttled else None,
             network=network,
         )

@@ -17,7 +17,7 @@ from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.expect import Expect
 from uncia.forms import Form
-from uncia.platforms import KeepAliveCpu, PlatformOptions, adapter
+from uncia.platforms import Enforcement, KeepAliveCpu, PlatformOptions, adapter
 from uncia.units import NS_PER_S, Cpu, Duration, Size
 from uncia.workload.arrivals import Arrivals
 
@@ -82,6 +82,9 @@ class Settings(Form):
         None, description="How it is paused: freeze, scale-down (to 0.01 vCPU), or run (not at all)"
     )
     period: Duration | None = Field(None, gt=0, description="Period of the CPU quota")
+    enforcement: Enforcement | None = Field(
+        None, description="Who enforces the CPU quota: kernel or event-driven"
+    )
     max_instances: int | None = Field(None, ge=1, description="Beyond this many: throttled")
     filler: Size | None = Field(None, description="Random bytes added to the package")
     replicas: int = Field(1, ge=1, le=10_000, description="Identical functions, visited in turn")

@@ -258,6 +258,7 @@ class _Execution:
                 pause_after=function.pause_after,
                 keep_alive_cpu=function.keep_alive_cpu,
                 period=function.period,
+                enforcement=function.enforcement,
                 max_instances=function.max_instances,
                 method=method,
                 headers=function.headers,

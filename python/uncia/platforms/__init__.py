@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # What an idle instance may do from ``pause_after`` on.
 KeepAliveCpu = Literal["freeze", "scale-down", "run"]
 
+# Who sees to it that instances get no more than their CPU share.
+Enforcement = Literal["kernel", "event-driven"]
+
 
 class PlatformForm(Form):
     """The options of a platform; each kind adds its own."""
@@ -70,6 +73,7 @@ class FunctionSpec:
     pause_after: int | None = None
     keep_alive_cpu: KeepAliveCpu | None = None
     period: int | None = None
+    enforcement: Enforcement | None = None
     max_instances: int | None = None
     url: str | None = None
     method: str = "POST"

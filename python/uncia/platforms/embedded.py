@@ -29,6 +29,7 @@ from uncia.platforms import (
     Collected,
     Context,
     Deployment,
+    Enforcement,
     FunctionSpec,
     KeepAliveCpu,
     PlatformForm,
@@ -67,6 +68,9 @@ class Options(PlatformForm):
     )
     max_instances: int | None = Field(None, ge=1, description="On the whole platform (100)")
     period: Duration | None = Field(None, gt=0, description="Period of the CPU quota (20ms)")
+    enforcement: Enforcement | None = Field(
+        None, description="Who enforces the quota: kernel or event-driven (kernel)"
+    )
     init_throttled: bool | None = Field(None, description="Initialization under the quota (false)")
     network: Literal["none", "platform", "host"] | None = Field(
         None, description="What instances reach, where the function does not say (none)"
@@ -88,6 +92,7 @@ class Options(PlatformForm):
             "stop_grace_ms": _whole(self.stop_grace, NS_PER_MS, "stop_grace", "millisecond"),
             "keep_alive_cpu": self.keep_alive_cpu,
             "period_us": _whole(self.period, NS_PER_US, "period", "microsecond"),
+            "enforcement": self.enforcement,
             "max_instances": self.max_instances,
             "init_throttled": self.init_throttled,
             "default_network": self.network,

@@ -31,6 +31,7 @@ SETTINGS: Final = frozenset(
         "pause_after",
         "keep_alive_cpu",
         "period",
+        "enforcement",
         "max_instances",
         "filler",
         "replicas",
@@ -215,6 +216,7 @@ def tags(function: FunctionSpec) -> dict[str, str]:
         ("max-instances", function.max_instances),
         ("cpu-micro", function.cpu),
         ("keep-alive-cpu", function.keep_alive_cpu),
+        ("enforcement", function.enforcement),
     ):
         if value is not None:
             found[f"uncia:{key}"] = str(value)

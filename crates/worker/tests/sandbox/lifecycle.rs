@@ -9,7 +9,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use uncia_worker::instance::{Host, HostError, InstanceSpec, Metering, Tuning};
+use uncia_worker::instance::{Enforcement, Host, HostError, InstanceSpec, Metering, Tuning};
 
 use crate::fixture::{
     Function, Needs, answer, config, control_groups, processes, request, state, test,
@@ -195,8 +195,8 @@ async fn many() {
 /// Names the state folder to the worker that is going to be killed.
 const WORKER: &str = "UNCIA_TEST_WORKER";
 
-/// Plays a worker: starts one instance that is frozen and one that runs, says so, and waits.
-/// Both spin.
+/// Plays a worker: starts one instance that is frozen, one that runs, and one that it holds almost
+/// all of the time, says so, and waits. All of them spin.
 pub fn run_if_asked() -> Option<ExitCode> {
     let folder = std::env::var_os(WORKER)?;
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -207,6 +207,13 @@ pub fn run_if_asked() -> Option<ExitCode> {
         let name = |it| format!("{it}-{}", std::process::id());
         let frozen = host.start(spec(&name("frozen"))).await.result.expect("an instance");
         let spinning = host.start(spec(&name("spinning"))).await.result.expect("an instance");
+        let limited = InstanceSpec {
+            cpu_micro: 10_000,
+            enforcement: Enforcement::EventDriven,
+            ..spec(&name("held"))
+        };
+        let held = host.start(limited).await.result.expect("an instance");
+        held.invoke(request(r#""spin""#)).await;
         spinning.invoke(request(r#""spin""#)).await;
         frozen.invoke(request(r#""spin""#)).await;
         frozen.freeze().await.expect("frozen");
@@ -226,7 +233,7 @@ async fn swept() {
     let mut line = String::new();
     BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    let ids = ["frozen", "spinning"].map(|it| format!("{it}-{}", worker.id()));
+    let ids = ["frozen", "spinning", "held"].map(|it| format!("{it}-{}", worker.id()));
     assert!(ids.iter().all(|id| processes(id).len() == 2 && !control_groups(id).is_empty()));
     // The worst case: the first process of the frozen instance is killed too, so that nobody is left
     // to thaw it, and the worker has no chance to do anything about that.
@@ -235,8 +242,8 @@ async fn swept() {
     stop(processes(&ids[0])[0].try_into().unwrap(), Signal::SIGKILL);
     worker.kill().unwrap();
     worker.wait().unwrap();
-    // The other instance ends without anybody's help.
-    while !processes(&ids[1]).is_empty() {
+    // The other instances end without anybody's help.
+    while !processes(&ids[1]).is_empty() || !processes(&ids[2]).is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!control_groups(&ids[0]).is_empty());

@@ -1,17 +1,19 @@
 """Period, quota, tick rate and scheduler of a CPU bandwidth control, from a profile of it alone.
 
-A profile is what Algorithm 1 of the cost paper sees from within: when gaps in its own progress ended and
-how long they were. See docs/reference/cpu-inference.md.
+A profile is what Algorithm 1 of the cost paper sees from within: when gaps in its own progress
+ended and how long they were. See docs/reference/cpu-inference.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.bandwidth.infer import period as periods
 from uncia.bandwidth.infer import quota as quotas
 from uncia.bandwidth.infer import scheduler as schedulers
+from uncia.bandwidth.infer import settle as settling
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer import trace as traces
 
@@ -76,47 +78,48 @@ def infer_trace(trace: traces.Trace) -> Inferred:
     share = quotas.find(trace)
     if share is None:
         return _nothing(trace, _why_none(trace))
-    period = periods.find(trace, share.value)
+    period = periods.find(trace)
     if period is None:
         found = _nothing(trace, ["Gaps end on no grid: nothing tells of a period."])
-        return Inferred(**{**vars(found), "share": share.value})
-    notes = list(period.notes)
+        return replace(found, share=share.value)
+    if period.confidence < _UNSURE:
+        found = _nothing(trace, ["Too few throttles, or too few on one grid, to tell the period."])
+        return replace(found, share=share.value, on_grid=period.on_grid)
     tick = ticks.find(trace, period, share.value)
+    settled = settling.settle(trace, period, tick, share.value)
+    period, tick = settled.period, settled.tick
     scheduler = schedulers.find(trace, period, tick)
-    told = period.confidence >= _UNSURE
-    if not told:
-        notes.append("Too few throttles, or too few of them on one grid, to tell the period.")
-    notes += tick.notes + scheduler.notes
-    quota = share.value * period.nominal
+    low, high = settled.quota_range
+    width = math.hypot((high - low) / settled.quota / 2, quotas.WITHIN / 20)
     return Inferred(
-        period_us=period.nominal / _US if told else None,
-        quota_us=round(quota / _US, 3) if told else None,
-        hz=tick.hz if told else None,
-        scheduler=scheduler.name if told else None,
+        period_us=period.nominal / _US,
+        quota_us=round(settled.quota / _US, 3),
+        hz=tick.hz,
+        scheduler=scheduler.name,
         confidence={
-            "period_us": period.confidence if told else None,
-            "quota_us": round(period.confidence * share.confidence, 3) if told else None,
-            "hz": tick.confidence if told else None,
-            "scheduler": scheduler.confidence if told else None,
+            "period_us": period.confidence,
+            "quota_us": round(
+                period.confidence * share.confidence * min(1.0, quotas.WITHIN / width), 3
+            ),
+            "hz": tick.confidence,
+            "scheduler": scheduler.confidence,
         },
         share=share.value,
         runs=trace.given,
         gaps=trace.events,
         on_grid=period.on_grid,
-        notes=notes,
+        notes=[*settled.notes, *tick.notes, *scheduler.notes],
     )
 
 
 def _nothing(trace: traces.Trace, notes: list[str]) -> Inferred:
     empty: dict[str, float | None] = dict.fromkeys(("period_us", "quota_us", "hz", "scheduler"))
-    return Inferred(
-        None, None, None, None, empty, None, trace.given, trace.events, None, notes
-    )
+    return Inferred(None, None, None, None, empty, None, trace.given, trace.events, None, notes)
 
 
 def _why_none(trace: traces.Trace) -> list[str]:
     if not trace.events:
         return [
-            "The profile has no gap: its CPU time is not limited, or the quota is at least the period."
+            "The profile has no gap: CPU time is not limited, or the quota is at least the period."
         ]
     return ["No run has two gaps: nothing tells of an interval."]

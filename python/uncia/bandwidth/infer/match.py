@@ -1,9 +1,9 @@
 """What simulation says of settings that a profile alone leaves open.
 
-Three things cannot be read off directly: that a period is really a part of what is seen, because ticks
-lock the queue to every second refill; a tick rate, if throttles begin where several rates have ticks;
-and a quota of which some expires, because a queue that runs across a refill leaves some in the pool.
-Each is a setting whose throttles can be simulated and laid over the measured ones.
+Three things cannot be read off directly: that a period is really a part of what is seen, because
+ticks lock the queue to every second refill; a tick rate, if throttles begin where several rates
+have ticks; and a quota of which some expires, because a queue that runs across a refill leaves some
+in the pool. Each is a setting whose throttles can be simulated and laid over the measured ones.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer.period import SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Floats, Trace
 
-_RUNS: Final = 6
-_PERIODS: Final = 400
+_RUNS: Final = 5
+_PERIODS: Final = 200
 _STEPS: Final = 5  # towards the quota with the share that was obtained
 _CLOSE: Final = 0.002
+_STEP: Final = 0.01  # of the period, between quotas that are tried
 _QUANTILES: Final = np.linspace(0.0025, 0.9975, 200)
+_MOST: Final = 5000  # values whose quantiles are taken
 _RESUMED: Final = 30_000  # ns from a refill until the probe sees the clock again, on an idle CPU
 _GOLDEN: Final = 0.6180339887498949
-_MOST_PARTS: Final = 6
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,20 @@ class Matcher:
         self._period = period
         self._share = share
         begins = ticks.Begins.of(trace, period)
-        self._measured = _measured(begins)
+        self._measured = [_quantiles(one) for one in _measured(begins)]
         times = begins.times[tick.by]
-        phases = {hz: ticks.comb_of(times, hz).phase for hz in tick.possible}
+        combs = {hz: ticks.comb_of(times, hz) for hz in tick.possible}
+        # The last instant seen before a tick is a little early: what counts is which of a tick and a
+        # refill is first.
+        exact = absolute and tick.by == "begin"
+        phases = {
+            hz: np.zeros(len(comb.phase)) if exact and ticks.is_absolute(comb) else comb.phase
+            for hz, comb in combs.items()
+        }
         self._frames = []
         chosen = np.unique(np.linspace(0, len(begins.runs) - 1, _RUNS).round().astype(int))
-        for index in chosen if len(begins.runs) else []:
-            run, on, _, origin = begins.runs[index]
+        for index in chosen if begins.runs else ():
+            run, _on, _, origin = begins.runs[index]
             refills = 0.0 if tick.by == "gap" else origin - _RESUMED
             self._frames.append(
                 _Frame(
@@ -110,9 +118,26 @@ class Matcher:
         if simulated is None:
             return None
         distance = float(
-            np.mean([_distance(a, b) for a, b in zip(self._measured, simulated, strict=True)])
+            np.mean(
+                [
+                    np.abs(seen - _quantiles(one)).mean()
+                    for seen, one in zip(self._measured, simulated, strict=True)
+                ]
+            )
         )
         return Match(parts, hz, best, plain, distance)
+
+    def quotas(self, match: Match) -> tuple[float, float]:
+        """The least and the greatest quota that obtain the measured share in a setting, ns."""
+        low = high = match.quota
+        most = self._period.nominal / match.parts
+        step = _STEP * most
+        while high + step < most:
+            share = self._obtained(match.parts, match.hz, high + step)
+            if share is None or abs(share - self._share) > 2 * _CLOSE * self._share:
+                break
+            high += step
+        return low, high
 
     def _obtained(self, parts: int, hz: int, quota: float) -> float | None:
         simulated = self._simulated(parts, hz, quota)
@@ -121,9 +146,7 @@ class Matcher:
         interval, _, cpu = simulated
         return float(cpu.sum() / interval.sum())
 
-    def _simulated(
-        self, parts: int, hz: int, quota: float
-    ) -> tuple[Floats, Floats, Floats] | None:
+    def _simulated(self, parts: int, hz: int, quota: float) -> tuple[Floats, Floats, Floats] | None:
         period = round(self._period.nominal / parts)
         duration = int(min(max(_PERIODS * self._period.nominal, 1000 * MS), 10_000 * MS))
         found: list[tuple[Floats, Floats, Floats]] = []
@@ -138,7 +161,7 @@ class Matcher:
             # Runs begin anywhere in a few periods: they are spread evenly over them.
             start = frame.start + (number * _GOLDEN % 1.0) * 12 * self._period.nominal
             ends, gaps = model.simulate(setting, round(start), duration, _RESUMED)
-            if len(ends) > 2:  # noqa: PLR2004
+            if len(ends) > 2:
                 interval, gap = np.diff(np.array(ends)), np.array(gaps)[1:]
                 found.append((interval, gap, interval - gap))
         if not found:
@@ -157,9 +180,9 @@ def _measured(begins: ticks.Begins) -> tuple[Floats, Floats, Floats]:
     return interval, gap, cpu
 
 
-def _distance(one: Floats, other: Floats) -> float:
-    """Wasserstein-1 by quantiles, ns."""
-    if not len(one) or not len(other):
-        return math.inf
-    apart = np.quantile(one, _QUANTILES) - np.quantile(other, _QUANTILES)
-    return float(np.abs(apart).mean())
+def _quantiles(values: Floats) -> Floats:
+    """Quantiles, whose mean distance between two samples is their Wasserstein-1 distance."""
+    if len(values) > _MOST:
+        values = values[:: math.ceil(len(values) / _MOST)]
+    found: Floats = np.quantile(values, _QUANTILES)
+    return found

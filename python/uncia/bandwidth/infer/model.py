@@ -1,10 +1,11 @@
 """One CPU-bound thread under bandwidth control, for what-if questions during inference.
 
-The special case of `uncia.bandwidth.simulate` that a profile's probe is: one thread, alone on one CPU,
-charged at ticks only (``update_curr`` from ``task_tick_fair``). A queue takes up to a slice from the
-group's pool when its own runtime is used up (``assign_cfs_rq_runtime``), is throttled if the pool is
-empty, and is let go by the refill that makes its runtime positive (``distribute_cfs_runtime``). A
-refill never lifts the pool above the quota: what is left in it by then expires.
+The special case of `uncia.bandwidth.simulate` that a profile's probe is: one thread, alone on one
+CPU, charged at ticks only (``update_curr`` from ``task_tick_fair``). A queue takes up to a slice
+from the group's pool when its own runtime is used up (``assign_cfs_rq_runtime``), is throttled if
+the pool is empty, and is let go by the refill that makes its runtime positive
+(``distribute_cfs_runtime``). A refill never lifts the pool above the quota: what is left in it by
+then expires.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def simulate(
             pool -= taken
             own += taken
         if own <= 0:
-            # Refills until the runtime is positive; each finds the pool empty, and pays debts first.
+            # Refills until the runtime is positive; each finds the pool empty, and pays debts
+            # first.
             needed = 1 - own
             count = -(-needed // quota)
             pool = count * quota - needed

@@ -1,15 +1,15 @@
 """The period: a throttle ends when the period timer refills the quota, so all ends lie on one grid.
 
-The kernel's timer (``sched_cfs_period_timer``) fires at multiples of the period from some offset, and
-only a refill lets a throttled queue run again (``distribute_cfs_runtime``). With debts a queue may sit
-out several refills: intervals between ends are then multiples of the period. Gaps of another cause
-(preemption, steal) end anywhere.
+The kernel's timer (``sched_cfs_period_timer``) fires at multiples of the period from some offset,
+and only a refill lets a throttled queue run again (``distribute_cfs_runtime``). With debts a queue
+may sit out several refills: intervals between ends are then multiples of the period. Gaps of
+another cause (preemption, steal) end anywhere.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -28,6 +28,7 @@ _SAMPLE: Final = 6000  # intervals that the search looks at
 _FINALISTS: Final = 40
 _FEWEST: Final = 3  # intervals on the grid
 _MOST_PARTS: Final = 12
+_MOST_FROM_ZERO: Final = 6
 _LATTICE_COUNT: Final = 3
 _LATTICE_SHARE: Final = 0.01
 _PAIRS_SHARE: Final = 0.15
@@ -68,7 +69,6 @@ class Period:
         on_grid: share of intervals that are multiples of the period.
         intervals: how many intervals there are.
         confidence: that it is right to 2 %.
-        notes: sentences.
     """
 
     ns: float
@@ -77,16 +77,10 @@ class Period:
     on_grid: float
     intervals: int
     confidence: float
-    notes: list[str] = field(default_factory=list)
 
 
-def find(trace: Trace, share: float) -> Period | None:
-    """The period, or None where ends lie on no grid.
-
-    Args:
-        trace: the profile.
-        share: CPU time obtained over wall-clock time, for what divisors of the period would look like.
-    """
+def find(trace: Trace) -> Period | None:
+    """The period, or None where ends lie on no grid."""
     intervals = _sample(trace)
     if len(intervals) < _FEWEST:
         return None
@@ -94,8 +88,7 @@ def find(trace: Trace, share: float) -> Period | None:
     if best is None:
         return None
     ns, tolerance, on_grid, gain = best
-    notes: list[str] = []
-    for parts_of in (_parts_of_intervals, _parts_of_runs, _parts_from_zero):
+    for parts_of in (_parts_of_intervals, _parts_of_runs):
         parts = parts_of(trace, intervals, ns, tolerance)
         if parts > 1:
             ns /= parts
@@ -103,16 +96,18 @@ def find(trace: Trace, share: float) -> Period | None:
             on_grid = _on_grid(intervals, ns, tolerance)
     ns = _refined(trace, ns, tolerance)
     confidence = _confidence(on_grid, len(intervals), gain)
-    hidden = _hidden_divisors(trace, ns, tolerance, share)
-    if hidden and not _runs_agree(trace, ns, tolerance):
-        names = ", ".join(f"{ns / part / MS:g}" for part in hidden[:3])
-        notes.append(f"Every interval is a multiple of {ns / MS:.4g} ms, but {names} ms would show the same.")
-        confidence = min(confidence, 0.6)
-    return Period(ns, nominal(ns), tolerance, on_grid, len(intervals), confidence, notes)
+    return Period(ns, nominal(ns), tolerance, on_grid, len(intervals), confidence)
+
+
+def part_of(trace: Trace, period: Period, parts: int) -> Period:
+    """A whole part of a period that was found, as the period."""
+    ns = period.ns / parts
+    tolerance = min(period.tolerance, ns / _ROOM)
+    return replace(period, ns=ns, nominal=nominal(ns), tolerance=tolerance)
 
 
 def nominal(ns: float) -> float:
-    """A period as it was set: whole milliseconds if clocks can be that far apart, else microseconds."""
+    """A period as it was set: whole milliseconds if clocks may differ so much, or microseconds."""
     whole = round(ns / MS) * MS
     if whole > 0 and abs(ns - whole) <= _ROUND * whole:
         return whole
@@ -124,7 +119,8 @@ def grid(run: Run, period: float, tolerance: float) -> Grid:
     phase = _mode(run.end % period, period, 2 * tolerance)
     slot = np.round((run.end - phase) / period)
     residual = run.end - phase - slot * period
-    return Grid(phase, phase + float(slot[0]) * period, slot - slot[0], residual, np.abs(residual) <= tolerance)
+    origin = phase + float(slot[0]) * period
+    return Grid(phase, origin, slot - slot[0], residual, np.abs(residual) <= tolerance)
 
 
 def _sample(trace: Trace) -> Floats:
@@ -201,10 +197,11 @@ def _candidates(intervals: Floats) -> Floats:
 
 
 def _score(intervals: Floats, period: float) -> tuple[float, float, float]:
-    """How far beyond chance intervals are multiples of a period: gain (nats each), tolerance, share.
+    """How far beyond chance intervals are multiples of a period: gain (nats each), tolerance,
+    share.
 
-    The gain is the divergence of the share that lies within the tolerance from the share that would if
-    ends stood anywhere. A divisor of the true period has the same share and a larger chance.
+    The gain is the divergence of the share that lies within the tolerance from the share that would
+    if ends stood anywhere. A divisor of the true period has the same share and a larger chance.
     """
     count = np.round(intervals / period)
     residual = np.where(count > 0, np.abs(intervals - count * period), period / 2)
@@ -229,12 +226,11 @@ def _on_grid(intervals: Floats, period: float, tolerance: float) -> float:
     return float(((np.abs(intervals - count * period) <= tolerance) & (count > 0)).mean())
 
 
-def _parts_of_intervals(
-    trace: Trace, intervals: Floats, period: float, tolerance: float
-) -> int:
+def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, tolerance: float) -> int:
     """How many true periods there are in one, by the intervals that are no multiples of it.
 
-    If the true period is a part of it, these lie at whole parts; gaps of another cause lie anywhere.
+    If the true period is a part of it, these lie at whole parts; gaps of another cause lie
+    anywhere.
     """
     residual = intervals - np.round(intervals / period) * period
     near = np.abs(residual)[np.abs(residual) < 4 * tolerance]
@@ -264,23 +260,23 @@ def _run_phases(trace: Trace, period: float, tolerance: float) -> Floats:
     Over the time a clock has run, a period that is off by a millionth stands anywhere.
     """
     length = nominal(period)
-    runs = [run for run in trace.runs if len(run.end) > 2]  # noqa: PLR2004
+    runs = [run for run in trace.runs if len(run.end) > 2]
     return np.array([grid(run, length, tolerance).phase / length for run in runs])
 
 
-def _parts_of_runs(trace: Trace, intervals: Floats, period: float, tolerance: float) -> int:
+def _parts_of_runs(trace: Trace, _intervals: Floats, period: float, tolerance: float) -> int:
     """How many true periods there are in one, by runs on one clock whose grids are apart.
 
-    Runs begin at random. If a run only ever shows every second refill, then of two runs on one clock
-    about half show the even ones and half the odd ones.
+    Runs begin at random. If a run only ever shows every second refill, then of two runs on one
+    clock about half show the even ones and half the odd ones.
     """
     phases = _run_phases(trace, period, tolerance)
-    if len(phases) < 3:  # noqa: PLR2004
+    if len(phases) < 3:
         return 1
     apart = np.diff(phases) % 1.0
     width = max(2 * tolerance, 0.04 * MS) / period
     zero = np.minimum(apart, 1 - apart) <= width
-    if (~zero).mean() < _PAIRS_SHARE or (~zero).sum() < 2:  # noqa: PLR2004
+    if (~zero).mean() < _PAIRS_SHARE or (~zero).sum() < 2:
         return 1
     for parts in range(2, _MOST_PARTS + 1):
         if period / parts < SHORTEST * 0.95 or width * parts > 1 / 3:
@@ -288,41 +284,29 @@ def _parts_of_runs(trace: Trace, intervals: Floats, period: float, tolerance: fl
         scaled = apart * parts
         fits = np.abs(scaled - np.round(scaled)) <= width * parts
         chance = min(1.0, 2 * width * parts)
-        if fits.mean() >= _PAIRS_FIT and (~zero).sum() * -math.log(chance) > 7:  # noqa: PLR2004
+        if fits.mean() >= _PAIRS_FIT and (~zero).sum() * -math.log(chance) > 7:
             return parts
     return 1
 
 
-def _parts_from_zero(trace: Trace, intervals: Floats, period: float, tolerance: float) -> int:
-    """How many true periods there are in one, by where grids stand from the clock's zero.
+def from_zero(trace: Trace, period: Period) -> int:
+    """Into how many parts a period has to be cut for grids to stand at whole parts from zero.
 
-    Ticks may lock a queue to every fourth refill, in all runs. On a grid that begins at zero, as older
-    kernels' does, it then stands at a whole part of the period; a grid with an offset would by chance.
+    One: they stand at whole periods of the clock, or it is by chance that they stand at parts.
+    Ticks may lock a queue to every fourth refill, in all runs alike. On a grid that begins at zero,
+    as older kernels' does, it then stands at a whole part of the period; a grid with an offset
+    would by chance. Zero: they stand elsewhere.
     """
-    phases = _run_phases(trace, period, tolerance)
-    if not len(phases):
-        return 1
-    late = _LATE / period
-    if ((phases < late) | (phases > 1 - late / 5)).mean() > 1 - _PAIRS_SHARE:
-        return 1
-    for parts in range(2, _MOST_PARTS + 1):
-        if period / parts < SHORTEST * 0.95 or late * parts > _BY_CHANCE:
+    phases = _run_phases(trace, period.ns, period.tolerance)
+    late = _LATE / period.ns
+    for parts in range(1, _MOST_FROM_ZERO + 1):
+        if parts > 1 and (period.ns / parts < SHORTEST * 0.95 or late * parts > _BY_CHANCE):
             break
         apart = (phases * parts) % 1.0
         fits = (apart <= late * parts) | (apart >= 1 - late * parts / 5)
-        if fits.mean() >= _PAIRS_FIT:
+        if len(fits) and fits.mean() >= _PAIRS_FIT:
             return parts
-    return 1
-
-
-def _runs_agree(trace: Trace, period: float, tolerance: float) -> bool:
-    """Whether runs that follow each other stand on one grid: chance would spread them over parts."""
-    phases = _run_phases(trace, period, tolerance)
-    if len(phases) < 4:  # noqa: PLR2004
-        return False
-    apart = np.diff(phases) % 1.0
-    same = np.minimum(apart, 1 - apart) <= 2 * tolerance / period
-    return bool(same.mean() >= 0.8)  # noqa: PLR2004
+    return 0
 
 
 def _refined(trace: Trace, period: float, tolerance: float) -> float:
@@ -330,12 +314,12 @@ def _refined(trace: Trace, period: float, tolerance: float) -> float:
     slopes: list[float] = []
     weights: list[float] = []
     for run in trace.runs:
-        if len(run.end) < 4:  # noqa: PLR2004
+        if len(run.end) < 4:
             continue
         interval = run.interval
         count = np.round(interval / period)
         good = (np.abs(interval - count * period) <= tolerance) & (count > 0)
-        if good.sum() < 3:  # noqa: PLR2004
+        if good.sum() < 3:
             continue
         # Within stretches of good intervals ends telescope: the sum is exact but for two ends.
         slopes.append(float(interval[good].sum() / count[good].sum()))
@@ -345,27 +329,6 @@ def _refined(trace: Trace, period: float, tolerance: float) -> float:
     order = np.argsort(slopes)
     heavy = np.cumsum(np.array(weights)[order])
     return float(np.array(slopes)[order][int(np.searchsorted(heavy, heavy[-1] / 2))])
-
-
-def _hidden_divisors(trace: Trace, period: float, tolerance: float, share: float) -> list[int]:
-    """Parts of the period that would show nothing else.
-
-    With a period P/m and so a quota Q/m a queue that has just got its refill runs at most until the
-    quota, what is refilled meanwhile and one tick are gone. Longer runs exclude it.
-    """
-    cpu = [run.cpu for run in trace.runs if len(run.end) > 1]
-    counts = [np.round(run.interval / period) for run in trace.runs if len(run.end) > 1]
-    if not cpu or np.concatenate(counts).max(initial=0) > 1 or share >= 1:
-        return []
-    longest = float(np.percentile(np.concatenate(cpu), 90))
-    hidden = []
-    for parts in range(2, 5):
-        if period / parts < SHORTEST:
-            break
-        most = (share * period / parts + 4 * MS) / (1 - share)
-        if longest <= most + tolerance:
-            hidden.append(parts)
-    return hidden
 
 
 def _confidence(on_grid: float, intervals: int, gain: float) -> float:

@@ -1,7 +1,7 @@
 """The quota: the share of time obtained, times the period.
 
-The kernel carries debts over (``distribute_cfs_runtime`` pays them first), so what is obtained in the
-long run is the quota, however much single runs overrun.
+The kernel carries debts over (``distribute_cfs_runtime`` pays them first), so what is obtained in
+the long run is the quota, however much single runs overrun.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from uncia.bandwidth.infer.trace import Trace
 
 _DRAWS: Final = 400
-_WITHIN: Final = 0.05
+WITHIN: Final = 0.05
 _SYSTEMATIC: Final = 0.012  # what resumption and tasks beside the probe take of the quota
 _BLOCKS: Final = 8  # pieces of a single run
 
@@ -37,11 +37,13 @@ class Share:
 
 def find(trace: Trace) -> Share | None:
     """The share, or None if no run has two gaps."""
-    pairs = [(float(run.cpu.sum()), float(run.interval.sum())) for run in trace.runs if len(run.end) > 1]
+    pairs = [
+        (float(run.cpu.sum()), float(run.interval.sum())) for run in trace.runs if len(run.end) > 1
+    ]
     if not pairs:
         return None
     cpu, wall = (np.array(one) for one in zip(*pairs, strict=True))
-    if len(pairs) < 4:  # noqa: PLR2004
+    if len(pairs) < 4:
         cpu, wall = _pieces(trace)
     total = wall.sum()
     if total <= 0 or cpu.sum() <= 0:
@@ -54,7 +56,7 @@ def find(trace: Trace) -> Share | None:
         shares = cpu[draws].sum(axis=1) / wall[draws].sum(axis=1)
         error = float(shares.std() / value)
     spread = math.hypot(error, _SYSTEMATIC)
-    confidence = round(min(0.99, math.erf(_WITHIN / spread / math.sqrt(2))), 3)
+    confidence = round(min(0.99, math.erf(WITHIN / spread / math.sqrt(2))), 3)
     return Share(value, error, confidence)
 
 

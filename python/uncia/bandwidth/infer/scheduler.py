@@ -1,10 +1,11 @@
 """The scheduler, by what else changed with it: where the period's grid stands on the clock.
 
-Up to kernel 6.3 ``start_cfs_bandwidth`` forwards the period timer from zero, so refills are at whole
-multiples of the period on CLOCK_MONOTONIC. Since 6.4 ``init_cfs_bandwidth`` gives every group a random
-offset ("sched: Interleave cfs bandwidth timers"). EEVDF came with 6.6. An absolute grid thus tells CFS; an
-offset tells a kernel since 6.4, which is EEVDF but for the two versions between. Only the clock that the
-timer itself runs on can tell: that its ticks stand at whole multiples shows that it is.
+Up to kernel 6.3 ``start_cfs_bandwidth`` forwards the period timer from zero, so refills are at
+whole multiples of the period on CLOCK_MONOTONIC. Since 6.4 ``init_cfs_bandwidth`` gives every group
+a random offset ("sched: Interleave cfs bandwidth timers"). EEVDF came with 6.6. An absolute grid
+thus tells CFS; an offset tells a kernel since 6.4, which is EEVDF but for the two versions between.
+Only the clock that the timer itself runs on can tell: that its ticks stand at whole multiples shows
+that it is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from uncia.bandwidth.infer import tick as ticks
-from uncia.bandwidth.infer.period import Period, grid
+from uncia.bandwidth.infer.period import Period, from_zero, grid
 from uncia.bandwidth.infer.trace import MS, Floats, Trace
 
 Name: TypeAlias = Literal["cfs", "eevdf"]
@@ -50,14 +51,20 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
         chance = (float(np.median(np.abs(phases))) * 2 + 0.05 * MS) / period.ns
         sure = round(min(_ABSOLUTE, 1 / (1 + chance)), 3)
         return Scheduler(
-            "cfs", sure, ["Refills are at whole multiples of the period: a kernel up to 6.3, so CFS."]
+            "cfs",
+            sure,
+            ["Refills are at whole multiples of the period: a kernel up to 6.3, so CFS."],
         )
     comb = tick.comb
     if comb is None or tick.by == "":
         return Scheduler(None, None, ["Nothing tells where the kernel's clock stands."])
     if ticks.is_absolute(comb):
+        if from_zero(trace, period) > 1:
+            return Scheduler(None, None, ["Refills stand at whole parts of the period from zero."])
         if at_zero.mean() > 1 - _MOST_RUNS and len(phases) > 1:
-            return Scheduler(None, None, ["Some runs' refills are at whole multiples, others' are not."])
+            return Scheduler(
+                None, None, ["Some runs' refills are at whole multiples, others' are not."]
+            )
         # A clock of another machine would have its ticks here by chance.
         chance = 0.1 * MS / ticks.TICKS[comb.hz]
         sure = round(_OFFSET / (1 + chance), 3)
@@ -65,7 +72,7 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
             "eevdf",
             sure,
             [
-                "Ticks are at whole multiples of the tick and refills are not: a kernel since 6.4, so"
+                "Ticks are at whole multiples of the tick, refills are not: a kernel since 6.4, so"
                 " EEVDF (or CFS, in 6.4 and 6.5)."
             ],
         )
@@ -78,7 +85,8 @@ def _phases(trace: Trace, period: Period) -> Floats:
     for run in trace.runs:
         length = period.nominal
         lattice = grid(run, length, period.tolerance)
-        # Within a run the guest's clock may wander: what counts is where its ends stand in the middle.
+        # Within a run the guest's clock may wander: what counts is where its ends stand in the
+        # middle.
         if lattice.on.any():
             phase = lattice.phase + float(np.median(lattice.residual[lattice.on]))
             found.append((phase + length / 2) % length - length / 2)
@@ -88,8 +96,8 @@ def _phases(trace: Trace, period: Period) -> Floats:
 def _relative(comb: ticks.Comb, phases: Floats, hz: int | None) -> Scheduler:
     """By where refills stand between ticks, on a clock that is not the kernel's own.
 
-    At whole multiples of both, a refill is at a tick, wherever the clock begins. Elsewhere than at a
-    tick tells nothing: the ticks themselves have had an offset in some kernels before 6.4.
+    At whole multiples of both, a refill is at a tick, wherever the clock begins. Elsewhere than at
+    a tick tells nothing: the ticks themselves have had an offset in some kernels before 6.4.
     """
     foreign = "The profile's clock is not that of the kernel that throttles: "
     if hz is None or len(comb.phase) != len(phases):
@@ -98,6 +106,8 @@ def _relative(comb: ticks.Comb, phases: Floats, hz: int | None) -> Scheduler:
     apart = (phases - comb.phase) % step
     width = 0.15 * MS
     near = (apart < width) | (apart > step - 0.02 * MS)
-    if near.mean() >= _MOST_RUNS and width / step < 0.1:  # noqa: PLR2004
-        return Scheduler("cfs", _RELATIVE, [foreign + "but refills are at ticks, as with CFS up to 6.3."])
+    if near.mean() >= _MOST_RUNS and width / step < 0.1:
+        return Scheduler(
+            "cfs", _RELATIVE, [foreign + "but refills are at ticks, as with CFS up to 6.3."]
+        )
     return Scheduler(None, None, [foreign + "the scheduler is not told."])

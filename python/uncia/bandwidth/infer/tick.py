@@ -1,9 +1,10 @@
-"""The tick rate: an empty quota is noticed at a scheduler tick, so throttles begin on the ticks' grid.
+"""The tick rate: an empty quota is noticed at a scheduler tick, so throttles begin on the ticks'
+grid.
 
-``update_curr`` charges a running task at ticks and at context switches, and a CPU-bound task alone on
-its CPU has only the former. ``tick_sched_timer`` fires at whole multiples of 1/HZ on every CPU. What
-is asked is the coarsest grid on which throttles begin. It is also asked whether a finer one could
-look the same: with ticks every f a throttle begins less than f after the quota was used up.
+``update_curr`` charges a running task at ticks and at context switches, and a CPU-bound task alone
+on its CPU has only the former. ``tick_sched_timer`` fires at whole multiples of 1/HZ on every CPU.
+What is asked is the coarsest grid on which throttles begin. It is also asked whether a finer one
+could look the same: with ticks every f a throttle begins less than f after the quota was used up.
 """
 
 from __future__ import annotations
@@ -87,14 +88,17 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
     every = [comb_of(begins.times[by], hz) for hz in TICKS]
     fitting = [comb for comb in every if comb.hz == finest.hz or _fits(comb, finest)]
     notes: list[str] = []
-    # Ticks are whole multiples of 1/HZ of the kernel's own clock: if one of the grids is, it is that.
+    # Ticks are whole multiples of 1/HZ of the kernel's own clock: if one of the grids is, it is
+    # that.
     if by == "begin" and (absolute := [comb for comb in fitting if is_absolute(comb)]):
         fitting = absolute
     bounds = _overruns(begins, period, share)
     kept = [comb for comb in fitting if not _excluded(bounds, TICKS[comb.hz])]
     if not kept:
         kept = fitting
-        notes.append("Overruns are longer than a tick: other tasks may have used the quota as well.")
+        notes.append(
+            "Overruns are longer than a tick: other tasks may have used the quota as well."
+        )
     elif len(kept) < len(fitting):
         out = ", ".join(str(comb.hz) for comb in fitting if comb not in kept)
         notes.append(f"Overruns are too long for ticks of {out} Hz.")
@@ -133,7 +137,7 @@ class Begins:
         runs: list[tuple[Run, Mask, Floats, float]] = []
         count = 0
         for run in trace.runs:
-            if len(run.end) < 3:  # noqa: PLR2004
+            if len(run.end) < 3:
                 continue
             lattice = grid(run, period.ns, max(period.tolerance, period.ns / 40))
             on = lattice.on
@@ -188,8 +192,8 @@ def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
 def _finest(begins: Begins) -> tuple[str, Comb | None]:
     """The finest grid with power, and the times that show it best.
 
-    Power at 1 ms is of ticks of 1, 4 or 10 ms; at a third of 10/3 ms it is of 300 Hz. What only piles up
-    because runs are of about equal length has no power so fine.
+    Power at 1 ms is of ticks of 1, 4 or 10 ms; at a third of 10/3 ms it is of 300 Hz. What only
+    piles up because runs are of about equal length has no power so fine.
     """
     best: tuple[str, Comb, float] | None = None
     for by, times in begins.times.items():
@@ -197,7 +201,7 @@ def _finest(begins: Begins) -> tuple[str, Comb | None]:
             fine = comb_of(times, hz, parts)
             if fine.excess < _SIGNIFICANT:
                 continue
-            if best is None or fine.length > best[2] + 0.02:  # noqa: PLR2004
+            if best is None or fine.length > best[2] + 0.02:
                 best = (by, comb_of(times, hz) if parts > 1 else fine, fine.length)
     if best is None:
         return "", None
@@ -207,11 +211,11 @@ def _finest(begins: Begins) -> tuple[str, Comb | None]:
 def _fits(comb: Comb, finest: Comb) -> bool:
     """Whether throttles begin on this grid as well as on the finest one.
 
-    Those that are off it must not be on the finest one either: a few are, if that one is true and the
-    quota is nearly a whole number of coarser ticks.
+    Those that are off it must not be on the finest one either: a few are, if that one is true and
+    the quota is nearly a whole number of coarser ticks.
     """
     tick, fine = TICKS[comb.hz], TICKS[finest.hz]
-    if comb.length < finest.length - 0.15:  # noqa: PLR2004
+    if comb.length < finest.length - 0.15:
         return False
     noise = float(np.median(np.abs(finest.residual))) * 1.48
     off = np.abs(comb.residual) > min(max(5 * noise, fine / 4), _ROOM * tick)
@@ -236,8 +240,8 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
 
     When a throttle begins, the quota's balance is between zero and minus one tick; when it ends,
     between zero and one quota. So from begin to begin the balance changes by less than a tick
-    (``change``), a throttle sits out as many refills as a tick's debt needs (``debt``), and a run is
-    no longer than a quota, what is refilled in it, and a tick (``excess``).
+    (``change``), a throttle sits out as many refills as a tick's debt needs (``debt``), and a run
+    is no longer than a quota, what is refilled in it, and a tick (``excess``).
     """
     quota = share * period.ns
     change, debt, excess = [], [], []

@@ -1,0 +1,140 @@
+"""What is told in the end: the settings that simulation leaves of those that the grids allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from uncia.bandwidth.infer import period as periods
+from uncia.bandwidth.infer import tick as ticks
+from uncia.bandwidth.infer.match import Match, Matcher
+from uncia.bandwidth.infer.period import SHORTEST, Period
+from uncia.bandwidth.infer.trace import MS, Trace
+
+_MOST_PARTS: Final = 6
+_AS_GOOD: Final = 1.5  # of the best distance, and this beside it
+_BESIDE: Final = 0.06 * MS
+_CLEARLY: Final = 0.4
+_APART: Final = 0.5 * MS
+_SLOP: Final = 0.05
+_FINEST: Final = 1000
+_LOCKED: Final = 0.1  # of a tick: what a part may be farther off
+_MODELLED: Final = 0.2  # of a tick: what a match may be off for its quota to count
+_EXPIRED: Final = 0.01
+_BY_MATCH: Final = 0.85
+_AMBIGUOUS: Final = 0.6
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What is told.
+
+    Attributes:
+        period: with its confidence.
+        tick: with its confidence.
+        quota: ns a period.
+        quota_range: the quotas that would obtain the same share, ns; the same twice if only one.
+        match: how the setting lies over the profile, None if there is nothing to simulate.
+        notes: sentences.
+    """
+
+    period: Period
+    tick: ticks.Tick
+    quota: float
+    quota_range: tuple[float, float]
+    match: Match | None
+    notes: list[str] = field(default_factory=list)
+
+
+def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Settled:
+    """Decide between parts of the period and between tick rates, and correct the quota."""
+    plain = share * period.nominal
+    if not tick.possible:
+        return Settled(period, tick, plain, (plain, plain), None)
+    matcher = Matcher(trace, period, tick, share, periods.from_zero(trace, period) == 1)
+    whole = _matches(matcher, [1], tick.possible)
+    if not whole:
+        return Settled(period, tick, plain, (plain, plain), None)
+    notes: list[str] = []
+    best = min(whole, key=lambda match: match.distance)
+    parts = [part for part in range(2, _MOST_PARTS + 1) if period.nominal / part >= SHORTEST]
+    found = whole + _matches(matcher, parts, tick.possible)
+    chosen = _part(trace, period, best, found, notes)
+    if chosen.parts > 1:
+        period = periods.part_of(trace, period, chosen.parts)
+        same = [match for match in found if match.parts == chosen.parts]
+    else:
+        same = whole
+    rivals = [match for match in found if match.parts != chosen.parts and _as_good(match, chosen)]
+    if rivals:
+        others = sorted(
+            {period.nominal * chosen.parts / match.parts for match in rivals}, reverse=True
+        )
+        names = " or ".join(f"{one / MS:.4g}" for one in others)
+        notes.append(f"A period of {names} ms would show nearly the same.")
+        period = replace(period, confidence=min(period.confidence, _AMBIGUOUS))
+    tick, chosen = _rate(tick, same, chosen, notes)
+    low, high = matcher.quotas(chosen)
+    quota = chosen.plain
+    if chosen.distance < _MODELLED * ticks.TICKS[chosen.hz] and high / chosen.plain - 1 > _EXPIRED:
+        quota = (low + high) / 2
+        notes.append(
+            "Some quota expires, left in the pool when the next is added: with"
+            f" {low / 1e3:,.0f} to {high / 1e3:,.0f} us a period this share is obtained."
+        )
+    else:
+        low = high = quota
+    return Settled(period, tick, quota, (low, high), chosen, notes)
+
+
+def _matches(matcher: Matcher, parts: Sequence[int], rates: Sequence[int]) -> list[Match]:
+    found = [matcher.match(part, hz) for part in parts for hz in rates]
+    return [match for match in found if match is not None]
+
+
+def _as_good(match: Match, best: Match) -> bool:
+    return match.distance <= max(best.distance * _AS_GOOD, best.distance + _BESIDE)
+
+
+def _part(
+    trace: Trace, period: Period, best: Match, found: Sequence[Match], notes: list[str]
+) -> Match:
+    """The setting whose period is a part of the one found, if there is evidence for it."""
+    parts = periods.from_zero(trace, period)
+    lattice = [match for match in found if match.parts == parts and parts > 1]
+    if lattice:
+        nearest = min(lattice, key=lambda match: match.distance)
+        if nearest.distance < best.distance + _LOCKED * ticks.TICKS[nearest.hz]:
+            notes.append(
+                f"Throttles end multiples of {period.nominal / MS:.4g} ms from each other, but at"
+                f" multiples of {period.nominal / parts / MS:.4g} ms from the clock's zero."
+            )
+            return nearest
+    return best
+
+
+def _rate(
+    tick: ticks.Tick, same: Sequence[Match], chosen: Match, notes: list[str]
+) -> tuple[ticks.Tick, Match]:
+    """The rate whose simulated throttles are clearly nearer than those of the others."""
+    ordered = sorted(same, key=lambda match: match.distance)
+    if tick.hz is not None or len(ordered) < 2:
+        return tick, chosen
+    first, second = ordered[0], ordered[1]
+    clear = first.distance < second.distance * _CLEARLY
+    if not clear or second.distance - first.distance < _APART:
+        return tick, first
+    if first.distance > _MODELLED * ticks.TICKS[first.hz]:
+        return tick, first
+    # With a whole number of ticks a few microseconds decide whether another tick is run: the model
+    # does not know these.
+    if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != _FINEST):
+        return tick, first
+    notes.append(f"With {second.hz} Hz throttles would be of other lengths.")
+    told = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
+    return told, first
+
+
+def _whole(quota: float, tick: float) -> bool:
+    return abs(quota - round(quota / tick) * tick) < _SLOP * tick

@@ -111,7 +111,7 @@ def from_full(table: Table, preset: Preset) -> Work | None:
         )
     pairs = zip(need.tolist(), weight.tolist(), strict=True)
     mean = float(np.average(reported, weights=weight))
-    said = f"{len(rows)} rows of {table.path.name} at {_size(preset, rows[0].size)} and more"
+    said = f"{len(rows)} rows of {table.path.name} at {size_words(preset, rows[0].size)} and more"
     return Work(CpuTime(cpu_time.weighted(pairs).points, said), "one vCPU", mean)
 
 
@@ -163,8 +163,6 @@ def _spread(row: Row) -> Floats:
     return np.asarray(found * (row.mean_ns / found.mean()), dtype=np.float64)
 
 
-def _size(preset: Preset, size: int) -> str:
-    return size_words(preset, size)
 
 
 def size_words(preset: Preset, size: int) -> str:

@@ -1,0 +1,283 @@
+"""A whole prediction: durations, bills and advice at the sizes asked for, measured rows beside."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from uncia.bandwidth import closed_form, cpu_time
+from uncia.bandwidth.predict import advice, bill, cpu, invert, measured, model
+from uncia.bandwidth.predict.advice import Choice, Instead, Step
+from uncia.bandwidth.predict.bill import Billed
+from uncia.bandwidth.predict.cpu import Work, size_words
+from uncia.bandwidth.predict.measured import Table
+from uncia.bandwidth.predict.model import SHARES, Arrivals, Predicted
+from uncia.bandwidth.presets import Preset, Quantiles
+from uncia.errors import UnciaError
+from uncia.tariffs import Tariff
+from uncia.units import MICRO_PER_VCPU, NS_PER_MS, UnitError, parse_duration
+
+_MOST_MB: Final = 10_240
+_MOST_MICRO: Final = 8 * MICRO_PER_VCPU
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was predicted, and for what.
+
+    Attributes:
+        preset: the platform.
+        work: the CPU time.
+        arrivals: when requests come.
+        predicted: durations, one for each size, ascending.
+        equation2_ms: Equation (2) at each size, of the mean duration at one vCPU.
+        billed: the bill at each size.
+        tariff: that it is of.
+        measured: rows to compare with, if any.
+    """
+
+    preset: Preset
+    work: Work
+    arrivals: Arrivals
+    predicted: Sequence[Predicted]
+    equation2_ms: Sequence[float]
+    billed: Sequence[Billed]
+    tariff: Tariff
+    measured: Table | None
+
+    @property
+    def tolerance(self) -> float:
+        """Means that differ by no more than this share are alike: the model's error."""
+        return max(advice.AS_FAST, self.preset.error or 0)
+
+    def choices(self) -> list[Choice]:
+        """The sizes that have a price."""
+        return [
+            Choice(one.size, one.mean_ns / NS_PER_MS, own.usd_per_million)
+            for one, own in zip(self.predicted, self.billed, strict=True)
+            if own.usd_per_million is not None
+        ]
+
+    def steps(self) -> list[Step]:
+        """Lows and heights of the bill; see `uncia.bandwidth.predict.advice`."""
+        return advice.steps(self.choices())
+
+    def ladder(self) -> list[Choice]:
+        """The sizes worth taking, from the cheapest up."""
+        return advice.ladder(self.choices(), self.tolerance)
+
+    def reciprocal_ms(self, size: int) -> float:
+        """What the share alone says."""
+        return self.work.reported_ns / NS_PER_MS / float(min(1, self.preset.share(size)))
+
+    def instead(self) -> dict[int, Instead]:
+        """What to take instead, by size, where something is saved."""
+        choices = self.choices()
+        found = zip(choices, advice.instead(choices, self.tolerance), strict=True)
+        return {one.size: other for one, other in found if other is not None}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One object a size, for JSON."""
+        better, means = self.instead(), self._measured()
+        take = {one.size for one in self.ladder()}
+        found = []
+        for one, equation2, own in zip(self.predicted, self.equation2_ms, self.billed, strict=True):
+            mean, other = one.mean_ns / NS_PER_MS, better.get(one.size)
+            was = means.get(one.size)
+            found.append(
+                {
+                    **self.size(one.size),
+                    "mean_ms": round(mean, 6),
+                    **{
+                        f"p{share * 100:g}_ms": round(value / NS_PER_MS, 6)
+                        for share, value in zip(SHARES, one.quantiles_ns(), strict=True)
+                    },
+                    "reciprocal_ms": round(self.reciprocal_ms(one.size), 6),
+                    "equation2_ms": round(equation2, 6),
+                    "overallocation": round(self.reciprocal_ms(one.size) / mean, 6),
+                    "billed_ms": own.time_ms,
+                    "cost_usd_per_million": own.usd_per_million,
+                    "fee_usd_per_million": own.fee_usd_per_million,
+                    "worth_taking": one.size in take,
+                    "instead": None if other is None else self.size_number(other.size),
+                    "instead_saves": None if other is None else round(other.saves, 6),
+                    "measured_mean_ms": was,
+                    "error": None if was is None else round(mean / was - 1, 6),
+                }
+            )
+        return found
+
+    def size(self, size: int) -> dict[str, int | float]:
+        """The key and number of a size in JSON."""
+        return {"memory_mb" if self.preset.by_memory else "vcpu": self.size_number(size)}
+
+    def size_number(self, size: int) -> int | float:
+        """MB or vCPU."""
+        return size if self.preset.by_memory else size / MICRO_PER_VCPU
+
+    def errors(self) -> list[tuple[int, float, float, float]]:
+        """Relative errors where there are measured rows below one vCPU: size, of the prediction,
+        of Equation (2), of the reciprocal."""
+        means = self._measured()
+        found = []
+        for one, equation2 in zip(self.predicted, self.equation2_ms, strict=True):
+            was = means.get(one.size)
+            if was is None or one.size >= self.preset.whole:
+                continue
+            own = (one.mean_ns / NS_PER_MS, equation2, self.reciprocal_ms(one.size))
+            found.append((one.size, *(value / was - 1 for value in own)))
+        return found
+
+    def notes(self) -> list[str]:
+        """What one has to know of the figures."""
+        said = [f"Requests come {self.arrivals.words}.", *self.work.notes]
+        errors = self.errors()
+        if errors:
+            shares = [sum(abs(row[place]) for row in errors) / len(errors) for place in (1, 2, 3)]
+            said.append(
+                f"Against {len(errors)} measured sizes below one vCPU the mean duration is off by"
+                f" {shares[0]:.1%} on average; Equation (2) by {shares[1]:.1%}, the reciprocal by"
+                f" {shares[2]:.1%}."
+            )
+        if self.preset.error is None:
+            said.append(
+                f"No measurement of {self.preset.title} was at hand: the error of the model there"
+                " is not known."
+            )
+        else:
+            said.append(
+                f"On published measurements of {self.preset.title} the mean duration was off by"
+                f" {self.preset.error:.1%} on average; durations closer than {self.tolerance:.1%}"
+                " are taken for alike in the advice."
+            )
+        why = {own.why_not for own in self.billed if own.why_not is not None}
+        said += [f"Not every size has a price at {self.tariff.id}: {one}." for one in sorted(why)]
+        return said
+
+    def _measured(self) -> dict[int, float]:
+        if self.measured is None:
+            return {}
+        return {row.size: row.mean_ns / NS_PER_MS for row in self.measured.rows}
+
+
+def study(
+    preset: Preset,
+    cpu_text: str,
+    sizes: Sequence[int],
+    tariff: Tariff,
+    *,
+    arrivals: str | None = None,
+    compare: Path | None = None,
+    samples: int = model.SAMPLES,
+    seed: int = 0,
+) -> Study:
+    """Predict durations and bills.
+
+    Args:
+        preset: the platform.
+        cpu_text: a distribution of CPU time, or the path of a measured table or run.
+        sizes: MB or micro-vCPU, ascending.
+        tariff: that bills.
+        arrivals: ``random``, ``closed``, or ``closed:TIME``; by default as a measured table was
+            driven, if the time between requests is known, and at random else.
+        compare: a measured table to compare with; by default the one that the CPU time is from.
+        samples: invocations at each size.
+        seed: of the random numbers.
+
+    Raises:
+        UnciaError: one of them is wrong.
+    """
+    _check(preset, sizes)
+    path = Path(cpu_text)
+    table = measured.read(path, preset) if _is_table(path) else None
+    when = _arrivals(preset, arrivals, table is not None)
+    if table is None:
+        found = cpu.parse(cpu_text)
+        if found.points[0][0] <= 0:
+            raise UnciaError("--cpu-time: a task of 0 ns needs no prediction")
+        work = Work(found, "given", float(found.mean) + preset.outside_ns)
+    else:
+        work = cpu.from_full(table, preset) or invert.inverted(table, preset, when)
+    predicted = model.predict(preset, work.cpu, sizes, when, samples=samples, seed=seed)
+    other = table if compare is None else measured.read(compare, preset)
+    return Study(
+        preset,
+        work,
+        when,
+        predicted,
+        _equation2(preset, work, sizes),
+        bill.billed(preset, predicted, tariff),
+        tariff,
+        other,
+    )
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a path is a table of measurements by size, and no list of CPU times."""
+    if path.is_dir() or path.suffix in (".parquet", ".arrows"):
+        return True
+    if path.suffix != ".csv":
+        return False
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            head = [name.strip() for name in next(csv.reader(file), [])]
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise UnciaError(f"--cpu-time: cannot read {path}: {why}") from error
+    # A list of CPU times begins with a number.
+    return not head or not head[0][:1].isdigit()
+
+
+def _check(preset: Preset, sizes: Sequence[int]) -> None:
+    least, most = preset.platform.least, _MOST_MB if preset.by_memory else _MOST_MICRO
+    option = "--memory" if preset.by_memory else "--vcpu"
+    for size in sizes:
+        if not least <= size <= most:
+            raise UnciaError(
+                f"{option}: {preset.title} has no size of {size_words(preset, size)}",
+                f"Its sizes are from {size_words(preset, least)} to {size_words(preset, most)}.",
+            )
+
+
+def _arrivals(preset: Preset, text: str | None, was_measured: bool) -> Arrivals:
+    if text is None:
+        text = "closed" if was_measured and preset.think is not None else "random"
+    kind, colon, rest = text.partition(":")
+    if kind == "random" and not colon:
+        return model.RANDOM
+    if kind != "closed":
+        raise UnciaError(
+            f"--arrivals: {text!r} is neither random nor closed nor closed:TIME",
+            "Write closed:160ms for one request at a time, 160 ms after the last one's end.",
+        )
+    if colon:
+        try:
+            think = parse_duration(rest)
+        except UnitError as error:
+            raise UnciaError(f"--arrivals: {error}", "Write closed:160ms.") from error
+        return Arrivals(
+            Quantiles(((0.0, think), (1.0, think))),
+            f"one at a time, each {rest.strip()} after the end of the last one",
+        )
+    if preset.think is None:
+        raise UnciaError(
+            f"--arrivals: the time between requests of published runs on {preset.title} is not"
+            " known",
+            "Write closed:160ms, with the time from the end of one to the beginning of the next.",
+        )
+    middle = next(value for share, value in preset.think.points if share == 0.5)
+    return Arrivals(
+        preset.think,
+        f"one at a time, each about {middle / NS_PER_MS:.4g} ms after the end of the last one, as in"
+        " the published runs",
+    )
+
+
+def _equation2(preset: Preset, work: Work, sizes: Sequence[int]) -> list[float]:
+    period = preset.platform.period_ns
+    controls = [closed_form.control_of_quota(period, preset.quota_ns(size)) for size in sizes]
+    need = cpu_time.constant(round(work.reported_ns))
+    return [float(row.mean_ns) / NS_PER_MS for row in closed_form.sweep(controls, need)]

@@ -146,7 +146,13 @@ class Lab(_Execution):
             return
         if experiment.pause_ns:
             time.sleep(experiment.pause_ns / 1e9)
-        rows = Rows(self.description.run, self.plan.platform)
+        rows = Rows(
+            self.description.run,
+            self.plan.platform,
+            self.folder.part("invocations", position, experiment.name),
+            self.folder.part("spans", position, experiment.name),
+            self.description.epoch_unix_ns,
+        )
         clock = Clock(self.description.epoch_unix_ns)
         senders: list[Sender] = []
 
@@ -183,11 +189,7 @@ class Lab(_Execution):
             with self.interruption.held():
                 for made in senders:
                     made.close()
-                rows.write(
-                    self.folder.part("invocations", position, experiment.name),
-                    self.folder.part("spans", position, experiment.name),
-                    self.description.epoch_unix_ns,
-                )
+                rows.close()
             self.reporter.end(name, rows.done())
 
 

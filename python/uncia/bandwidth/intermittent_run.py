@@ -19,11 +19,12 @@ import pyarrow as pa
 from uncia.bandwidth import intermittent_lab as lab
 from uncia.bandwidth.intermittent import BURSTS, LONG, stage
 from uncia.bandwidth.intermittent_send import Answer, Sender
+from uncia.bandwidth.overallocation import quota_ns
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment.plan import ExperimentPlan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
-from uncia.units import MIB, NS_PER_MS, format_duration, format_size
+from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS, format_duration, format_size
 
 EMPTY: Final = "empty"
 SAMPLE: Final = "sample"
@@ -34,7 +35,7 @@ MARGIN: Final = 0.1
 PERIOD_NS: Final = 20 * NS_PER_MS
 """The embedded platform's own period (docs/reference/sandbox)."""
 
-_SAMPLES: Final = 40
+_SAMPLES: Final = 25
 _SAMPLE_FRAMES: Final = 8
 _SEED: Final = 20250515
 # The platform gives 1769 MB one vCPU; a quota is at least 1 ms (docs/reference/sandbox).
@@ -69,13 +70,13 @@ class Settings:
         Raises:
             UnciaError: the size has a whole CPU, or less than the kernel's smallest quota.
         """
-        share = self.memory / (_FULL_VCPU_MB * MIB)
-        if share >= 1:
+        cpu_micro = self.memory // MIB * MICRO_PER_VCPU // _FULL_VCPU_MB
+        if cpu_micro >= MICRO_PER_VCPU:
             raise UnciaError(
                 f"{format_size(self.memory)} has a whole vCPU, so nothing is held back",
                 hint=f"Choose a size below {_FULL_VCPU_MB}MB.",
             )
-        quota = round(self.period_ns * share)
+        quota = quota_ns(cpu_micro, self.period_ns)
         if quota < _LEAST_QUOTA_NS:
             raise UnciaError(
                 f"{format_size(self.memory)} has {format_duration(quota)} of CPU in each"

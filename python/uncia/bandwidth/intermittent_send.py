@@ -12,7 +12,7 @@ import json
 import time
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ _OUTCOMES: Final = ("ok", "function_error", "throttled", "timeout", "transport_e
 _OK: Final = range(200, 300)
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = range(500, 600)
+_FLUSH_EVERY_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,38 +66,75 @@ class Clock:
             time.sleep(left / 1e9)
 
 
-@dataclass
 class Rows:
-    """The rows of an experiment's requests and the spans that functions reported, as they grow."""
+    """The rows of requests and the spans that functions reported, on the disk as they grow."""
 
-    run: str
-    platform: str
-    invocations: list[dict[str, Any]] = field(default_factory=list)
-    spans: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(
+        self, run: str, platform: str, invocations: Path, spans: Path, epoch_unix_ns: int
+    ) -> None:
+        """
+        Args:
+            run: the run's id.
+            platform: the kind of platform.
+            invocations: the part of the run's invocation table that this becomes.
+            spans: the same of the spans.
+            epoch_unix_ns: the run's.
+        """
+        self.run: Final = run
+        self.platform: Final = platform
+        self.invocations: Final[list[dict[str, Any]]] = []
+        self.spans: Final[list[dict[str, Any]]] = []
+        self._parts: Final = (
+            _Part("invocations", invocations, epoch_unix_ns),
+            _Part("spans", spans, epoch_unix_ns),
+        )
+        self._flushed = time.monotonic()
 
-    def failures(self) -> dict[str, int]:
-        """How many requests ended otherwise than ok, by outcome."""
-        found: dict[str, int] = {}
-        for row in self.invocations:
-            if row["outcome"] != "ok":
-                found[row["outcome"]] = found.get(row["outcome"], 0) + 1
-        return found
+    def flush(self) -> None:
+        """Write what is complete, if it is time again."""
+        if time.monotonic() - self._flushed >= _FLUSH_EVERY_S:
+            self._write()
+
+    def close(self) -> None:
+        """Write the rest and close both parts."""
+        self._write()
+        for part in self._parts:
+            part.close()
 
     def done(self) -> dict[str, Any]:
         """The counts as a load generator reports them at its end."""
-        failed = self.failures()
+        failed: dict[str, int] = {}
+        for row in self.invocations:
+            if row["outcome"] != "ok":
+                failed[row["outcome"]] = failed.get(row["outcome"], 0) + 1
         rows = len(self.invocations)
         return {"rows": rows, "ok": rows - sum(failed.values()), "failed": failed}
 
-    def write(self, invocations: Path, spans: Path, epoch_unix_ns: int) -> None:
-        """Write both as parts of a run's tables."""
-        for name, rows, path in (
-            ("invocations", self.invocations, invocations),
-            ("spans", self.spans, spans),
-        ):
-            table = _table(name, [{"run": self.run, **row} for row in rows], epoch_unix_ns)
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as out:
-                out.write_table(table)
+    def _write(self) -> None:
+        for part, rows in zip(self._parts, (self.invocations, self.spans), strict=True):
+            part.write([{"run": self.run, **row} for row in rows[part.written :]])
+        self._flushed = time.monotonic()
+
+
+class _Part:
+    """A table of a run while it grows: an Arrow IPC stream."""
+
+    def __init__(self, name: str, path: Path, epoch_unix_ns: int) -> None:
+        self._name: Final = name
+        self._epoch: Final = epoch_unix_ns
+        self._file: Final = path.open("wb")
+        self._stream: Final = pa.ipc.new_stream(self._file, record.schema(name, epoch_unix_ns))
+        self.written = 0
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            self._stream.write_table(_table(self._name, rows, self._epoch))
+            self.written += len(rows)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._stream.close()
+        self._file.close()
 
 
 class Sender:
@@ -155,6 +193,7 @@ class Sender:
         Raises:
             KeyboardInterrupt: it was interrupted; the row says so.
         """
+        self._rows.flush()
         clock = self._clock
         scheduled = clock.now() if at_ns is None else at_ns
         clock.wait_until(scheduled)
@@ -282,12 +321,9 @@ def _object(content: bytes) -> Mapping[str, Any]:
 
 def _table(name: str, rows: list[dict[str, Any]], epoch_unix_ns: int) -> pa.Table:
     """Rows as a table of the record; what a row does not have is null."""
-    schema = record.schema(name)
-    if not rows:
-        return record.empty(name, epoch_unix_ns)
     columns = {
         column.name: _array([row.get(column.name) for row in rows], column.type)
-        for column in schema
+        for column in record.schema(name)
     }
     return record.conform(pa.table(columns), name, epoch_unix_ns)
 

@@ -1,0 +1,66 @@
+"""Rows as the laboratory's runs have them, for tests of what is made of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from uncia import record
+from uncia.bandwidth.intermittent import BURSTS, LONG, stage
+
+MB = 1 << 20
+MS = 1_000_000
+
+
+def table(rows: Sequence[dict[str, Any]], name: str = "invocations") -> pa.Table:
+    """Rows as a table of the record; what a row does not have is null."""
+    columns = {}
+    for column in record.schema(name):
+        kind = pa.utf8() if pa.types.is_dictionary(column.type) else column.type
+        columns[column.name] = pa.array([row.get(column.name) for row in rows], kind)
+    return record.conform(pa.table(columns), name)
+
+
+def request(number: int, **more: Any) -> dict[str, Any]:
+    """A warm request of 128 MB that ended ok."""
+    return {
+        "run": "r",
+        "experiment": "e",
+        "platform": "embedded",
+        "function": "f",
+        "invocation": f"i-{number}",
+        "attempt": 1,
+        "scheduled": number * 100 * MS,
+        "sent": number * 100 * MS,
+        "received": number * 100 * MS + 50 * MS,
+        "outcome": "ok",
+        "start": "warm",
+        "instance": "i1",
+        "execution": 10 * MS,
+        "allocated_cpu": 72_357,
+        "allocated_memory": 128 * MB,
+        "cpu_user": 2 * MS,
+        "cpu_system": 0,
+        "memory_avg": 20 * MB,
+        "throttled_count": 0,
+        "throttled_time": 0,
+    } | more
+
+
+def tasks(executions: Sequence[tuple[int, Sequence[int]]]) -> list[dict[str, Any]]:
+    """Tasks both ways: (execution as one invocation, executions of its bursts), in ns."""
+    found: list[dict[str, Any]] = []
+    for long, bursts in executions:
+        found.append(request(len(found), experiment=LONG, execution=long, stage=LONG))
+        parent = None
+        for number, execution in enumerate(bursts):
+            row = request(
+                len(found),
+                experiment=BURSTS,
+                execution=execution,
+                parent=parent,
+                stage=stage(number, len(bursts)),
+            )
+            parent = row["invocation"]
+            found.append(row)
+    return found

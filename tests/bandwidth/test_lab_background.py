@@ -1,0 +1,134 @@
+"""Unbilled work and what it would have cost, against fractions worked out by hand."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lab_rows import MS, request, table
+
+from uncia import record
+from uncia.bandwidth import background
+from uncia.bandwidth.background import BILLED, COLLECT, COUNTER, SPAN, START
+from uncia.errors import UnciaError
+
+S = 1000 * MS
+AWS = "aws-lambda-x86"
+GB_S = Fraction("0.0000166667")
+FEE = Fraction("0.0000002")
+
+amounts = st.fractions(min_value=0, max_value=10**6, max_denominator=10**12)
+
+
+def run(folder: Path, unbilled_ms: list[int]) -> Path:
+    """A run with one round of `run` for each; its requests take 10 ms, 5 s lie between."""
+    rows: list[dict[str, Any]] = [
+        request(900, experiment=BILLED, execution=400 * MS, cpu_user=90 * MS, cpu_system=10 * MS)
+    ]
+    spans, machine = [], []
+    for number, used in enumerate(unbilled_ms):
+        begin = (number + 1) * 100 * S
+        start = request(2 * number, experiment="run", stage=START)
+        collect = request(
+            2 * number + 1, experiment="run", stage=COLLECT, parent=start["invocation"]
+        )
+        rows += [start, collect]
+        spans.append(
+            {
+                "invocation": collect["invocation"],
+                "name": SPAN,
+                "start": begin,
+                "end": begin + 5 * S,
+                "clock": "function",
+            }
+        )
+        for time, value in ((begin, 1.0 * MS), (begin + 5 * S, (1.0 + used) * MS)):
+            machine.append({"time": time, "counter": COUNTER, "cgroup": "i1", "value": value})
+    tables: dict[str, pa.Table] = {
+        "invocations": table(rows),
+        "spans": table(spans, "spans"),
+        "machine": table(machine, "machine"),
+        "instances": table(
+            [{"function": "f", "instance": "i1", "started": 0, "idle_cpu": sum(unbilled_ms) * MS}],
+            "instances",
+        ),
+    }
+    for name, made in tables.items():
+        record.write(made, folder / f"{name}.parquet", name)
+    return folder
+
+
+def test_rounds_as_worked_out_by_hand(tmp_path: Path) -> None:
+    result = background.read(run(tmp_path, [300, 500]), [AWS])
+    (one,) = result.behaviours
+    assert one.name == "run"
+    assert one.unbilled_ns == 400 * MS
+    assert one.idle_ns == 5 * S
+    assert one.vcpu == Fraction(400, 5000)
+    assert one.instance_idle_ns == 800 * MS
+    assert one.interval is not None
+    assert one.interval[0] <= 0.08 <= one.interval[1]
+    (price,) = one.prices
+    # 400 ms at 128 MB bought 100 ms of CPU time; the work had four times as much.
+    size = Fraction(128, 1024)
+    assert price.work_usd == size * Fraction(400, 1000) * GB_S * 4 + FEE
+    assert price.requests_usd == size * Fraction(20, 1000) * GB_S + 2 * FEE
+    assert price.saved == 1 - price.requests_usd / price.work_usd
+
+
+@given(
+    resources=amounts,
+    cpu=st.integers(1, 10**12),
+    work=st.fractions(min_value=0, max_value=10**12, max_denominator=100),
+    fee=amounts,
+)
+def test_work_costs_in_proportion(
+    resources: Fraction, cpu: int, work: Fraction, fee: Fraction
+) -> None:
+    found = background.work_cost(resources, cpu, work, fee)
+    assert found - fee == resources * work / cpu
+    assert background.work_cost(resources, cpu, Fraction(cpu), fee) == resources + fee
+    assert background.work_cost(resources, cpu, Fraction(0), fee) == fee
+
+
+def test_work_without_a_price_is_refused() -> None:
+    with pytest.raises(ValueError, match="use CPU time"):
+        background.work_cost(Fraction(1), 0, Fraction(1), Fraction(0))
+    with pytest.raises(ValueError, match="took no time"):
+        background.vcpu_share([])
+
+
+def test_rounds_that_broke_off_are_told_and_not_counted(tmp_path: Path) -> None:
+    run(tmp_path, [100, 100, 100, 700])
+    rows = record.read(tmp_path).to_pylist()
+    machine = record.read(tmp_path, "machine").to_pylist()
+    rows[1]["outcome"], rows[1]["error"] = "timeout", "late"  # the first round's start
+    rows[4]["start"] = "cold"  # the second round's collect
+    # Of the third round the instance's clock was not read: what it began was gone.
+    kept = [row for row in machine if row["time"] != 300 * S]
+    record.write(table(rows), tmp_path / "invocations.parquet")
+    record.write(table(kept, "machine"), tmp_path / "machine.parquet", "machine")
+    result = background.read(tmp_path, [AWS])
+    assert [one.unbilled_ns for one in result.behaviours[0].good] == [700 * MS]
+    assert len(result.problems) == 3
+    expected = ("timeout (late)", "cold start", "was gone")
+    for words, problem in zip(expected, result.problems, strict=True):
+        assert words in problem
+
+
+def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
+    record.write(table([request(1)]), tmp_path / "invocations.parquet")
+    with pytest.raises(UnciaError, match="no rows of background work"):
+        background.read(tmp_path)
+
+
+def test_the_result_as_json(tmp_path: Path) -> None:
+    data = background.as_data(background.read(run(tmp_path, [100]), [AWS]))
+    (one,) = data["behaviours"]
+    assert (one["rounds"], one["idle_s"], one["unbilled_cpu_s"]) == (1, 5.0, 0.1)
+    assert one["unbilled_vcpu_interval"] is None, "one round has no spread"
+    assert one["share_of_allocation"] == pytest.approx(0.02 / 0.072357)
+    assert data["memory_mb"] == 128

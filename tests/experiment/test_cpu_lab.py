@@ -1,0 +1,153 @@
+"""The laboratory's commands on the real platform, with as few requests as show what they do."""
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_helpers import Ended, Uncia, description, finish, left_behind, rows, status, wait_until
+
+from uncia import record
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def answer(ended: Ended) -> dict[str, Any]:
+    """What a command with --json said."""
+    assert ended.code == 0, ended.err
+    found: dict[str, Any] = json.loads(ended.out)
+    return found
+
+
+def test_a_task_in_bursts(uncia: Uncia, folder: Path, state_home: Path) -> None:
+    settings = ("--memory", "512MB", "--cpu-time", "20ms", "--repeat", "2")
+    found = answer(
+        finish(uncia("cpu", "intermittent", *settings, "--out", folder, "--json", "--quiet"))
+    )
+    assert status(folder) == "complete"
+    assert left_behind(state_home) == []
+    assert (folder / "report.html").exists()
+    assert "<svg" in (page := (folder / "intermittent.html").read_text()) or "vega" in page
+    assert (found["tasks"], found["memory_mb"], found["problems"]) == (2, 512, [])
+
+    table = rows(folder)
+    long = [row for row in table if row["experiment"] == "long"]
+    bursts = [row for row in table if row["experiment"] == "bursts"]
+    assert len(long) == 2
+    assert len(bursts) == 2 * found["bursts"]
+    assert {row["outcome"] for row in table} == {"ok"}
+    # A burst goes on from the one before, of the same task.
+    for number, row in enumerate(bursts):
+        first = number % found["bursts"] == 0
+        assert row["parent"] == (None if first else bursts[number - 1]["invocation"])
+        assert row["sent"] > bursts[number - 1]["received"] or number == 0  # type: ignore[operator]
+    # What was measured is the platform's, joined to the client's rows.
+    assert all(row["execution"] and row["cpu_user"] is not None for row in [*long, *bursts])
+    # run.yaml tells what each way did, in frames that were counted for this machine.
+    told = description(folder)["experiments"]
+    event = {name: told[name]["streams"][0]["event"] for name in ("long", "bursts")}  # type: ignore[index]
+    assert event["long"]["frames"] > event["bursts"]["frames"] > 0
+    assert {"long", "bursts", "empty", "sample"} <= set(told)  # type: ignore[call-overload]
+
+    aws = found["tariffs"][0]
+    assert aws["tariff"] == "aws-lambda-x86"
+    assert aws["bursts"]["fees_usd"] == pytest.approx(2e-7 * found["bursts"])
+    again = answer(finish(uncia("cpu", "intermittent", "--run", folder, "--json")))
+    assert again == found
+
+
+def test_tasks_need_room_and_a_folder(uncia: Uncia, folder: Path) -> None:
+    for options, words in (
+        (("--memory", "1769MB"), "a whole vCPU"),
+        (("--memory", "128MB", "--period", "5ms"), "smallest quota is 1ms"),
+        (("--bursts", "many"), "neither auto nor a number"),
+        (("--cpu-time", "200"), "--cpu-time"),
+    ):
+        ended = finish(uncia("cpu", "intermittent", *options, "--out", folder))
+        assert ended.code == 2, ended.err
+        assert words in ended.err
+        assert not folder.exists(), "nothing was begun"
+
+
+def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(
+    uncia: Uncia, folder: Path, state_home: Path
+) -> None:
+    process = uncia(
+        "cpu", "intermittent", "--memory", "512MB", "--cpu-time", "20ms", "--out", folder, "--quiet"
+    )
+
+    def measuring() -> bool:
+        parts = list(folder.glob("invocations.*-bursts.arrows"))
+        # The stream's head alone is smaller than this.
+        return bool(parts) and parts[0].stat().st_size > 20_000
+
+    wait_until(measuring, process)
+    process.send_signal(signal.SIGINT)
+    ended = finish(process)
+    assert ended.code == 130, ended.err
+    assert status(folder) == "interrupted"
+    assert left_behind(state_home) == []
+    assert {"long", "bursts"} <= {row["experiment"] for row in rows(folder)}
+
+
+def test_sizes_against_models(uncia: Uncia, folder: Path, state_home: Path) -> None:
+    settings = ("--memory", "442MB,1769MB", "--samples", "2")
+    found = answer(
+        finish(uncia("cpu", "overallocation", *settings, "--out", folder, "--json", "--quiet"))
+    )
+    assert status(folder) == "complete"
+    assert left_behind(state_home) == []
+    assert (folder / "overallocation.html").exists()
+    small, whole = found["sizes"]
+    assert (small["memory_mb"], small["rows"]) == (442, 2)
+    assert (whole["vcpu"], whole["rows"]) == (1.0, 8)
+    assert set(found["mape"]["kernel"]) == {"reciprocal", "Equation (2)", "simulated kernel"}
+    assert small["cpu_ms"] > 0
+    # Every figure is of the rows.
+    own = [row for row in rows(folder) if row["experiment"] == "at-442"]
+    mean = sum(int(row["execution"]) for row in own) / len(own) / 1e6  # type: ignore[call-overload]
+    assert small["mean_ms"] == pytest.approx(mean)
+    again = answer(finish(uncia("cpu", "overallocation", "--run", folder, "--json")))
+    assert again == found
+
+
+def test_work_in_keep_alive(uncia: Uncia, folder: Path, state_home: Path) -> None:
+    settings = ("--idle", "1s", "--repeat", "1", "--pause-after", "1ms")
+    found = answer(
+        finish(uncia("cpu", "background", *settings, "--out", folder, "--json", "--quiet"))
+    )
+    assert status(folder) == "complete"
+    assert left_behind(state_home) == []
+    assert (folder / "background.html").exists()
+    by_name = {one["keep_alive_cpu"]: one for one in found["behaviours"]}
+    assert list(by_name) == ["freeze", "scale-down", "run"]
+    assert all(one["idle_s"] >= 1 for one in by_name.values())
+    # A frozen instance does nothing; one that runs as usual has what it pays for in requests.
+    assert by_name["run"]["unbilled_cpu_s"] > by_name["freeze"]["unbilled_cpu_s"] >= 0
+    counters = record.read(folder, "machine").to_pylist()
+    assert sum(row["counter"] == "background_cpu_ns" for row in counters) == 6
+    again = answer(finish(uncia("cpu", "background", "--run", folder, "--json")))
+    assert again == found
+
+
+def test_a_task_whose_request_fails_is_told(uncia: Uncia, folder: Path, state_home: Path) -> None:
+    process = uncia(
+        "cpu", "intermittent", "--memory", "512MB", "--cpu-time", "20ms", "--out", folder, "--quiet"
+    )
+    wait_until(lambda: bool(list(folder.glob("invocations.*-bursts.arrows"))), process)
+    # The platform goes while tasks are under way.
+    time.sleep(0.5)
+    state = state_home / "embedded" / str(description(folder)["run"])
+    from uncia.platforms import processes
+
+    for identity in processes.with_argument(str(state)):
+        processes.end(identity)
+    ended = finish(process)
+    assert ended.code == 1, ended.err
+    assert status(folder) == "failed"
+    assert left_behind(state_home) == []

@@ -2,14 +2,18 @@
 
 import json
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_helpers import Ended, Uncia, description, finish, left_behind, rows, status, wait_until
+from run_helpers import Uncia, description, finish, left_behind, rows, status, wait_until
+from typer.testing import CliRunner
 
 from uncia import record
+from uncia.cli import build
+from uncia.errors import UnciaError
+
+pytestmark = pytest.mark.usefixtures("engine_binary")
 
 
 @pytest.fixture
@@ -17,22 +21,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def answer(ended: Ended) -> dict[str, Any]:
-    """What a command with --json said."""
-    assert ended.code == 0, ended.err
-    found: dict[str, Any] = json.loads(ended.out)
+def answer(*arguments: str | Path) -> dict[str, Any]:
+    """What a command of `uncia cpu` with --json says."""
+    ended = CliRunner().invoke(build(), ["cpu", *map(str, arguments), "--json", "--quiet"])
+    assert ended.exit_code == 0, (ended.output, ended.exception)
+    found: dict[str, Any] = json.loads(ended.stdout)
     return found
 
 
-def test_a_task_in_bursts(uncia: Uncia, folder: Path, state_home: Path) -> None:
+def test_a_task_in_bursts(folder: Path, state_home: Path) -> None:
     settings = ("--memory", "512MB", "--cpu-time", "20ms", "--repeat", "2")
-    found = answer(
-        finish(uncia("cpu", "intermittent", *settings, "--out", folder, "--json", "--quiet"))
-    )
+    found = answer("intermittent", *settings, "--out", folder)
     assert status(folder) == "complete"
     assert left_behind(state_home) == []
     assert (folder / "report.html").exists()
-    assert "<svg" in (page := (folder / "intermittent.html").read_text()) or "vega" in page
+    assert (folder / "intermittent.html").exists()
     assert (found["tasks"], found["memory_mb"], found["problems"]) == (2, 512, [])
 
     table = rows(folder)
@@ -57,20 +60,19 @@ def test_a_task_in_bursts(uncia: Uncia, folder: Path, state_home: Path) -> None:
     aws = found["tariffs"][0]
     assert aws["tariff"] == "aws-lambda-x86"
     assert aws["bursts"]["fees_usd"] == pytest.approx(2e-7 * found["bursts"])
-    again = answer(finish(uncia("cpu", "intermittent", "--run", folder, "--json")))
-    assert again == found
+    assert answer("intermittent", "--run", folder) == found
 
 
-def test_tasks_need_room_and_a_folder(uncia: Uncia, folder: Path) -> None:
+def test_what_cannot_be_measured_is_refused_before_anything_starts(folder: Path) -> None:
     for options, words in (
         (("--memory", "1769MB"), "a whole vCPU"),
         (("--memory", "128MB", "--period", "5ms"), "smallest quota is 1ms"),
         (("--bursts", "many"), "neither auto nor a number"),
         (("--cpu-time", "200"), "--cpu-time"),
     ):
-        ended = finish(uncia("cpu", "intermittent", *options, "--out", folder))
-        assert ended.code == 2, ended.err
-        assert words in ended.err
+        ended = CliRunner().invoke(build(), ["cpu", "intermittent", *options, "--out", str(folder)])
+        assert isinstance(ended.exception, UnciaError)
+        assert words in ended.exception.message
         assert not folder.exists(), "nothing was begun"
 
 
@@ -95,11 +97,9 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(
     assert {"long", "bursts"} <= {row["experiment"] for row in rows(folder)}
 
 
-def test_sizes_against_models(uncia: Uncia, folder: Path, state_home: Path) -> None:
+def test_sizes_against_models(folder: Path, state_home: Path) -> None:
     settings = ("--memory", "442MB,1769MB", "--samples", "2")
-    found = answer(
-        finish(uncia("cpu", "overallocation", *settings, "--out", folder, "--json", "--quiet"))
-    )
+    found = answer("overallocation", *settings, "--out", folder)
     assert status(folder) == "complete"
     assert left_behind(state_home) == []
     assert (folder / "overallocation.html").exists()
@@ -112,15 +112,12 @@ def test_sizes_against_models(uncia: Uncia, folder: Path, state_home: Path) -> N
     own = [row for row in rows(folder) if row["experiment"] == "at-442"]
     mean = sum(int(row["execution"]) for row in own) / len(own) / 1e6  # type: ignore[call-overload]
     assert small["mean_ms"] == pytest.approx(mean)
-    again = answer(finish(uncia("cpu", "overallocation", "--run", folder, "--json")))
-    assert again == found
+    assert answer("overallocation", "--run", folder) == found
 
 
-def test_work_in_keep_alive(uncia: Uncia, folder: Path, state_home: Path) -> None:
+def test_work_in_keep_alive(folder: Path, state_home: Path) -> None:
     settings = ("--idle", "1s", "--repeat", "1", "--pause-after", "1ms")
-    found = answer(
-        finish(uncia("cpu", "background", *settings, "--out", folder, "--json", "--quiet"))
-    )
+    found = answer("background", *settings, "--out", folder)
     assert status(folder) == "complete"
     assert left_behind(state_home) == []
     assert (folder / "background.html").exists()
@@ -131,23 +128,4 @@ def test_work_in_keep_alive(uncia: Uncia, folder: Path, state_home: Path) -> Non
     assert by_name["run"]["unbilled_cpu_s"] > by_name["freeze"]["unbilled_cpu_s"] >= 0
     counters = record.read(folder, "machine").to_pylist()
     assert sum(row["counter"] == "background_cpu_ns" for row in counters) == 6
-    again = answer(finish(uncia("cpu", "background", "--run", folder, "--json")))
-    assert again == found
-
-
-def test_a_task_whose_request_fails_is_told(uncia: Uncia, folder: Path, state_home: Path) -> None:
-    process = uncia(
-        "cpu", "intermittent", "--memory", "512MB", "--cpu-time", "20ms", "--out", folder, "--quiet"
-    )
-    wait_until(lambda: bool(list(folder.glob("invocations.*-bursts.arrows"))), process)
-    # The platform goes while tasks are under way.
-    time.sleep(0.5)
-    state = state_home / "embedded" / str(description(folder)["run"])
-    from uncia.platforms import processes
-
-    for identity in processes.with_argument(str(state)):
-        processes.end(identity)
-    ended = finish(process)
-    assert ended.code == 1, ended.err
-    assert status(folder) == "failed"
-    assert left_behind(state_home) == []
+    assert answer("background", "--run", folder) == found

@@ -4,7 +4,8 @@
 
 Each setting is measured in several control groups, because each has a period timer with an offset
 of its own: tasks that need a given CPU time and begin at random phases, then a probe. The simulator
-is given the setting and this kernel's version and tick rate, and nothing of what was measured.
+is given the setting and this kernel's version and tick rate; for durations nothing of what was
+measured, for throttles where the group's ticks and refills stand, which the profile shows.
 
 Printed are, for each setting, the mean duration with its standard error (over groups) and the
 model's, and the Wasserstein-1 distance of the throttles' intervals in parts of the period. Results
@@ -25,12 +26,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from uncia import engine
-from uncia.bandwidth import kernels
+from uncia.bandwidth import beside, kernels, profiles
 from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
 
 MS = 1_000_000
 IDLE_PERIODS = 6
 MODEL_GROUPS = 40
+PROBES = 3
+PROBE_NS = 2_500 * MS
 
 
 def draw(seed: int, count: int) -> list[dict[str, int]]:
@@ -48,43 +51,31 @@ def draw(seed: int, count: int) -> list[dict[str, int]]:
     return settings
 
 
-def measure(setting: dict[str, int], extra: dict[str, Any]) -> tuple[Any, Any]:
-    """Rows and spans of one control group."""
+def record(setting: dict[str, int], extra: dict[str, Any], folder: str) -> None:
+    """Measures in one control group."""
+    config = {
+        "period_ns": setting["period"],
+        "quota_ns": setting["quota"],
+        "baseline_ns": 0,
+        "out": folder,
+        "run": "bench",
+        **extra,
+    }
+    engine.run(["cpu", "profile", "--config", "-"], config=config)
+
+
+def measure(setting: dict[str, int], extra: dict[str, Any]) -> Any:
+    """Rows of tasks in one control group."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
-        config = {
-            "period_ns": setting["period"],
-            "quota_ns": setting["quota"],
-            "baseline_ns": 0,
-            "out": folder,
-            "run": "bench",
-            **extra,
-        }
-        engine.run(["cpu", "profile", "--config", "-"], config=config)
-        tables = [
-            pq.read_table(Path(folder) / f"{name}.parquet") for name in ("invocations", "spans")
-        ]
-    return tables[0], tables[1]
+        record(setting, extra, folder)
+        return pq.read_table(Path(folder) / "invocations.parquet")
 
 
-def intervals(spans: Any) -> np.ndarray:
-    """Between the ends of successive throttles of a run, in ns."""
-    found: list[int] = []
-    before = None
-    for row in spans.sort_by([("invocation", "ascending"), ("end", "ascending")]).to_pylist():
-        if row["name"] != "throttle":
-            continue
-        if before is not None and before[0] == row["invocation"]:
-            found.append(row["end"] - before[1])
-        before = (row["invocation"], row["end"])
-    return np.asarray(found, dtype=float)
-
-
-def distance(one: np.ndarray, other: np.ndarray) -> float | None:
-    """Wasserstein-1, by quantiles; none where either saw too few throttles."""
-    if min(len(one), len(other)) < 10:
-        return None
-    at = (np.arange(2_000) + 0.5) / 2_000
-    return float(np.abs(np.quantile(one, at) - np.quantile(other, at)).mean())
+def apart(setting: dict[str, int], probe: Setting, group: int) -> float | None:
+    """How far one group's intervals between throttles are from the model's, in ns."""
+    with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
+        record(setting, {"duration_ns": PROBE_NS, "repeat": 1, "seed": group}, folder)
+        return beside.compare(profiles.read(Path(folder)), probe)["interval"]
 
 
 def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, Any]:
@@ -93,18 +84,15 @@ def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, A
     idle = IDLE_PERIODS * period
     wall = idle + 1.5 * period + cpu * period / quota
     repeat = max(4, min(60, int(seconds * 1e9 / groups / wall)))
-    means, counts, throttles = [], 0, []
+    means, counts = [], 0
     for group in range(groups):
-        rows, _ = measure(
+        rows = measure(
             setting,
             {"task": {"cpu_ns": [cpu]}, "repeat": repeat, "idle_ns": idle, "seed": group},
         )
         durations = rows["execution"].to_numpy()
         means.append(durations.mean() / MS)
         counts += len(durations)
-    for group in range(3):
-        _, spans = measure(setting, {"duration_ns": 2_500 * MS, "repeat": 1, "seed": group})
-        throttles.append(intervals(spans))
     kernel = kernels.here()
     hz = kernels.tick_rate() or 250
     made = {
@@ -117,7 +105,8 @@ def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, A
     }
     work = Task(cpu_ns=[cpu], gap_ns=(idle, idle + period))
     modelled = simulate([Setting(**made, runs=100, work=work)] * MODEL_GROUPS, seed=1)
-    probe = Setting(**made, runs=30, work=Probe(duration_ns=2_500 * MS))
+    probe = Setting(**made, runs=20, work=Probe(duration_ns=PROBE_NS))
+    far = [one for group in range(PROBES) if (one := apart(setting, probe, group)) is not None]
     mean, model = float(np.mean(means)), float(modelled.durations().mean() / MS)
     return {
         **setting,
@@ -126,14 +115,8 @@ def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, A
         "standard_error_ms": float(np.std(means, ddof=1) / len(means) ** 0.5),
         "model_ms": model,
         "error": model / mean - 1,
-        "w1_periods": _part(
-            distance(np.concatenate(throttles), intervals(simulate([probe], seed=2).spans)), period
-        ),
+        "w1_periods": float(np.mean(far)) / period if far else None,
     }
-
-
-def _part(value: float | None, whole: int) -> float | None:
-    return None if value is None else value / whole
 
 
 def main() -> int:

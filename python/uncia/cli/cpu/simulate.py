@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -48,6 +49,13 @@ def register(app: typer.Typer) -> None:
         ),
         cpus: int = typer.Option(1, min=1, help="CPUs that the group may use."),
         threads: int = typer.Option(1, min=1, help="Threads of the probe."),
+        profile: Path = typer.Option(
+            None,
+            "--beside",
+            metavar="PROFILE",
+            help="A profile of one group under this control: how far the simulated throttles are"
+            " from its own (Wasserstein-1), with its places of ticks and refills.",
+        ),
         seed: int = typer.Option(0, min=0, help="Same seed, same result."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     ) -> None:
@@ -85,6 +93,8 @@ def register(app: typer.Typer) -> None:
             for number in range(groups)
         ]
         found = _summary(setting, model.simulate(settings, seed))
+        if profile is not None:
+            found["beside"] = _beside(profile, setting.model_copy(update={"runs": count}), seed)
         typer.echo(json.dumps(found, indent=2) if as_json else _text(found))
 
 
@@ -161,6 +171,8 @@ def _setting(
 def _summary(setting: Setting, simulated: Any) -> dict[str, Any]:
     import numpy as np
 
+    from uncia.bandwidth import beside
+
     rows = simulated.invocations
     execution = np.asarray(rows["execution"].to_numpy(), dtype=float) / 1e6
     cpu = np.asarray(rows["cpu_user"].to_numpy(), dtype=float) / 1e6
@@ -177,38 +189,38 @@ def _summary(setting: Setting, simulated: Any) -> dict[str, Any]:
         found["duration"] = _spread(execution) | {"standard_error_ms": error}
         found["cpu_time_mean_ms"] = float(cpu.mean())
         return found
-    found |= {
-        name: _spread(np.asarray(values) / 1e6)
-        for name, values in zip(
-            ("interval", "throttle", "cpu"), _throttles(simulated.spans), strict=True
-        )
+    throttles = beside.throttles(simulated.spans)
+    return found | {kind: _spread(values / 1e6) for kind, values in throttles.items()}
+
+
+def _beside(path: Path, setting: Setting, seed: int) -> dict[str, Any]:
+    from uncia.bandwidth import beside, profiles
+
+    if setting.work.kind != "probe":
+        raise UnciaError("--beside compares throttles of a probe", hint="Give --duration.")
+    read = profiles.read(path)
+    apart = beside.compare(read, setting, seed)
+    return {
+        "profile": read.source,
+        "distance_ms": {kind: None if ns is None else ns / 1e6 for kind, ns in apart.items()},
+        "distance_periods": {
+            kind: None if ns is None else ns / setting.period_ns for kind, ns in apart.items()
+        },
     }
-    return found
-
-
-def _throttles(spans: Any) -> tuple[list[int], list[int], list[int]]:
-    """Intervals between throttles, throttles, and CPU times between them, in ns."""
-    intervals, throttles, cpu = [], [], []
-    before: tuple[str, int] | None = None
-    for row in spans.to_pylist():
-        if before is not None and before[0] == row["invocation"]:
-            intervals.append(row["end"] - before[1])
-            throttles.append(row["end"] - row["start"])
-            cpu.append(row["start"] - before[1])
-        before = (row["invocation"], row["end"])
-    return intervals, throttles, cpu
 
 
 def _spread(values: Any) -> dict[str, float | int | None]:
     import numpy as np
 
     names = ("p5", "p25", "p50", "p75", "p95")
+    found: dict[str, float | int | None] = {"count": len(values), "mean_ms": None}
     if len(values) == 0:
-        return {"count": 0, "mean_ms": None} | {f"{name}_ms": None for name in names}
+        return found | {f"{name}_ms": None for name in names}
+    found["mean_ms"] = float(np.mean(values))
     quantiles = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
-    return {"count": len(values), "mean_ms": float(np.mean(values))} | {
-        f"{name}_ms": float(value) for name, value in zip(names, quantiles, strict=True)
-    }
+    for name, value in zip(names, quantiles, strict=True):
+        found[f"{name}_ms"] = float(value)
+    return found
 
 
 def _text(found: dict[str, Any]) -> str:
@@ -216,6 +228,9 @@ def _text(found: dict[str, Any]) -> str:
         f"{found['runs']} runs, {found['ticks']} ticks; obtained {found['share']:.4f} vCPU over all"
         " of their wall-clock time"
     ]
+    for kind, part in found.get("beside", {}).get("distance_periods", {}).items():
+        far = "too few throttles" if part is None else f"{part:.2%} of the period"
+        lines.append(f"{kind}: Wasserstein-1 to the profile {far}")
     names = {
         "duration": "duration",
         "interval": "interval between throttles",

@@ -167,6 +167,16 @@ def test_the_command_takes_sizes_of_a_platform_at_any_phase(tmp_path: Path):
     assert "1,728 MB" in html
 
 
+@pytest.mark.parametrize(
+    ("like", "first", "last", "count"),
+    [("aws", 128, 1769, 27), ("gcp", "0.08", "1", 93), ("ibm", "0.125", "1", 8)],
+)
+def test_a_platform_has_sizes_of_its_own(like: str, first: object, last: object, count: int):
+    found = json.loads(run("--like", like, "--json").stdout)["durations"]
+    sizes = [row["memory_mb"] or row["vcpu"] for row in found]
+    assert (sizes[0], sizes[-1], len(sizes)) == (first, last, count)
+
+
 def test_the_table_says_what_it_leaves_to_json():
     done = run("--period", "5ms", "--vcpu", "0.07..1/0.31")
     assert done.exit_code == 0, done.output

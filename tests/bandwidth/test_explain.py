@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import vl_convert
 from typer.testing import CliRunner
 
 from uncia.bandwidth.simulate import Probe, Setting, simulate
@@ -40,7 +41,7 @@ def data(spec: object) -> list[list[dict[str, object]]]:
 
 def test_the_published_example_is_what_the_simulator_gives():
     # 1.447 ms in 20 ms at 250 Hz: runs of 4 ms, throttles of 36 and 56 ms (cost paper, 4.2).
-    trace = explain_ticks.aligned(1_447_000, 250, 0.0, 1_000 * MS)
+    trace = explain_ticks.aligned([(1_447_000, 250, 0.0)], 1_000 * MS)[0]
     assert trace.runs[0] == (0, 4 * MS)
     assert [round((b - a) / MS) for a, b in trace.runs[1:-1]] == [4] * (len(trace.runs) - 2)
     lengths = [(b - a) // MS for a, b in trace.throttles]
@@ -52,7 +53,7 @@ def test_the_published_example_is_what_the_simulator_gives():
 @pytest.mark.parametrize("hz", [100, 250, 1000])
 @pytest.mark.parametrize("part", [0.0, 0.6])
 def test_the_balance_is_spent_when_a_throttle_begins_and_there_when_it_ends(quota, hz, part):
-    trace = explain_ticks.aligned(quota, hz, part, 500 * MS)
+    trace = explain_ticks.aligned([(quota, hz, part)], 500 * MS)[0]
     left: dict[int, int] = {}
     for at, value in explain_ticks.balanced(trace, quota):
         left[at] = value  # the last one of a time: after a refill
@@ -115,7 +116,8 @@ def test_every_setting_that_can_be_chosen_has_data():
 
 
 def test_longer_runs_are_due_to_the_tick():
-    rows = data(next(chart for chart in drawn() if chart.name == "overrun").spec)[0]
+    spec = next(chart for chart in drawn() if chart.name == "overrun").spec
+    rows = [row for mark in data(spec) for row in mark]
     by_name: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         by_name.setdefault(str(row["name"]), []).append((row["quota"], row["value"]))
@@ -178,7 +180,7 @@ def test_bad_options_are_told_in_words(arguments: list[str], words: str):
 
 
 def test_intervals_of_the_example_are_whole_periods():
-    trace = explain_ticks.aligned(3 * MS, 250, 0.6, 500 * MS)
+    trace = explain_ticks.aligned([(3 * MS, 250, 0.6)], 500 * MS)[0]
     ends = [end for _, end in trace.throttles[:-1]]
     assert all((after - before) % (20 * MS) == 0 for before, after in pairwise(ends))
 
@@ -200,3 +202,22 @@ def test_a_request_is_priced_as_by_hand():
     cost = explain_bills.memory_bill("aws-lambda-x86", 1769, 17_263_000)
     assert cost == Fraction("0.0000166667") * 1769 / 1024 * 18 / 1000 + Fraction("0.0000002")
     assert explain_bills.billed_ns("gcp-run-request", 50 * MS) == 100 * MS
+
+
+def test_choosing_changes_the_picture():
+    chosen = 0
+    for chart in drawn():
+        before = vl_convert.vegalite_to_svg({**chart.spec, "width": 400})
+        for place, param in enumerate(chart.spec.get("params", [])):
+            if "value" not in param:
+                continue
+            bind = param["bind"]
+            other = bind["options"][-1] if "options" in bind else bind["max"]
+            if other == param["value"]:
+                other = bind["options"][0]
+            params = list(chart.spec["params"])
+            params[place] = {**param, "value": other}
+            after = vl_convert.vegalite_to_svg({**chart.spec, "width": 400, "params": params})
+            assert after != before, (chart.name, param["name"])
+            chosen += 1
+    assert chosen == 8

@@ -9,14 +9,12 @@ run past its quota, which this does not know: that is the simulator's part.
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from uncia import engine
+from uncia.bandwidth import engine
 from uncia.bandwidth.cpu_time import CpuTime, constant
 from uncia.errors import UnciaError
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS, NS_PER_S, format_duration
@@ -25,8 +23,6 @@ FIGURE_11: Final = 51_800_000
 """ns of CPU time, the mean of the Huawei trace's requests, that Figure 11 is drawn for."""
 
 FIGURE_11_PERIODS: Final = tuple(ms * NS_PER_MS for ms in (5, 10, 20, 40, 80, 100))
-
-_BAD_INPUT: Final = 2
 
 MIN_PERIOD: Final = NS_PER_MS
 MAX_PERIOD: Final = NS_PER_S
@@ -192,7 +188,8 @@ def sweep(
     Raises:
         UnciaError: the phase is not within a period, or a sum is beyond 128 bits.
     """
-    answers = _ask(
+    answers = engine.ask(
+        "duration",
         {
             "sweep": {
                 "controls": [[one.period_ns, one.quota_ns] for one in controls],
@@ -200,7 +197,7 @@ def sweep(
                 "phase_ns": None if phase == "random" else phase,
                 "quantiles": [[share.numerator, share.denominator] for share in quantiles],
             }
-        }
+        },
     )
     mean = cpu.mean
     return [
@@ -258,7 +255,8 @@ def jumps(
     Raises:
         UnciaError: the period is none that the kernel takes.
     """
-    answers = _ask(
+    answers = engine.ask(
+        "duration",
         {
             "jumps": {
                 "period_ns": period_ns,
@@ -267,7 +265,7 @@ def jumps(
                 "largest_ns": largest_ns,
                 "most": most,
             }
-        }
+        },
     )
     return [
         [
@@ -307,20 +305,3 @@ def _checked(control: Control) -> Control:
             "Take a quota of at most the period, or at most 1 vCPU.",
         )
     return control
-
-
-def _ask(question: dict[str, Any]) -> list[Any]:
-    done = subprocess.run(
-        [str(engine.binary()), "cpu", "duration", "--config", "-"],
-        input=json.dumps(question),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 0:
-        found: list[Any] = json.loads(done.stdout)
-        return found
-    message = f"{engine.NAME} cpu duration ended with exit code {done.returncode}"
-    for line in done.stderr.splitlines():
-        message = json.loads(line)["message"] if line.startswith("{") else line
-    raise UnciaError(message, exit_code=_BAD_INPUT if done.returncode == _BAD_INPUT else 1)

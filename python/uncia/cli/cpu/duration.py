@@ -40,7 +40,8 @@ def register(app: typer.Typer) -> None:
         vcpu: str = typer.Option(
             None,
             metavar="RANGE",
-            help=f"Shares of a CPU: 0.05..1/0.01 or 0.25,0.5. Default: {_DEFAULT_SHARES}.",
+            help="Shares of a CPU: 0.05..1/0.01 or 0.25,0.5. Default: the platform's sizes, else"
+            f" {_DEFAULT_SHARES}.",
         ),
         quota: str = typer.Option(None, metavar="LIST", help="Quotas: 1.45ms,5ms or a range."),
         memory: str = typer.Option(
@@ -69,6 +70,8 @@ def register(app: typer.Typer) -> None:
 
         cpu = parse(cpu_time)
         platform = _platform(like)
+        if platform is not None and vcpu is None and quota is None and memory is None:
+            vcpu, memory = _sold(platform)
         where = _phase(phase)
         periods = _periods(period, platform)
         controls = _controls(periods, platform, vcpu=vcpu, quota=quota, memory=memory)
@@ -94,6 +97,15 @@ def _platform(like: str | None) -> Platform | None:
     if like is not None and like not in PLATFORMS:
         raise UnciaError(f"--like: {like!r} is none of {', '.join(PLATFORMS)}")
     return None if like is None else PLATFORMS[like]
+
+
+def _sold(platform: Platform) -> tuple[str | None, str | None]:
+    """Sizes of a platform, as text: shares, or memory up to a whole vCPU."""
+    from uncia.bandwidth.sizes import vcpu_text
+
+    if platform.whole_mb is None:
+        return f"{vcpu_text(platform.least)}..1/{vcpu_text(platform.step)}", None
+    return None, f"{platform.least}..{platform.whole_mb}/64,{platform.whole_mb}"
 
 
 def _phase(text: str) -> Phase:

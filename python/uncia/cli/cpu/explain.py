@@ -32,7 +32,8 @@ def register(app: typer.Typer) -> None:
             raise UnciaError("nothing is to be written", "Give --out FILE.html.")
         if out is not None and out.suffix != ".html":
             raise UnciaError(
-                f"{out} is not named *.html, but the chapter is an HTML page", f"Name it {out}.html."
+                f"{out} is not named *.html, but the chapter is an HTML page",
+                f"Name it {out}.html.",
             )
         if images is not None and markdown is None:
             raise UnciaError("--images is for --markdown", "Give --markdown FILE.md too.")

@@ -126,7 +126,7 @@ def parts() -> tuple[Part, ...]:
                 Chart(
                     "offsets",
                     ticks.offsets(),
-                    "Distribution of the CPU time obtained in a run, with and without a random offset",
+                    "Distribution of the CPU time obtained in a run, by the offset of the timer",
                     "CPU time obtained between two throttles, 1.447 ms in 20 ms",
                 ),
             ],
@@ -375,8 +375,8 @@ def _bursts() -> Table:
     return Table(
         ("<tariff", "bursts", "billed time saved", "pays below a fee of", "fee"),
         rows,
-        "A task of 2 s of CPU time at 0.25 vCPU by Equation (2); fees in USD a million. Starts and the"
-        " passing on of state are not counted.",
+        "A task of 2 s of CPU time at 0.25 vCPU by Equation (2); fees in USD a million. Starts and"
+        " the passing on of state are not counted.",
         "Bursts",
         fold=False,
     )

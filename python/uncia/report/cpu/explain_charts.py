@@ -19,6 +19,7 @@ from uncia.report import charts, theme
 from uncia.report.charts import Spec
 from uncia.report.cost.marks import finish, inline
 from uncia.report.cpu.explain_bills import BURST_TARIFFS, fees_that_pay, memory_bill
+from uncia.report.cpu.explain_ticks import durations
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS
 
 TASK: Final = 20 * NS_PER_MS
@@ -32,8 +33,10 @@ PYAES: Final = 17_263_000
 
 STARTS: Final = "begins with a period"
 ANYWHERE: Final = "begins anywhere (mean)"
+TICKS: Final = "begins anywhere, accounted at ticks (simulated mean)"
 RECIPROCAL: Final = "reciprocal (what the share says)"
 
+_LAMBDA_HZ: Final = 250
 _TENTH: Final = MICRO_PER_VCPU // 10
 _MOST_MS: Final = 220
 
@@ -128,15 +131,16 @@ def quota() -> Spec:
 
 
 def steps() -> Spec:
-    """A function on AWS Lambda over its memory: Equation (2), any phase, and the reciprocal."""
+    """A function on AWS Lambda over its memory: the closed form, the simulator, the reciprocal."""
     needs = (5_000_000, 10_000_000, PYAES, 30_000_000, 51_800_000)
     exact: list[dict[str, Any]] = []
     mean: list[dict[str, Any]] = []
+    simulated: list[dict[str, Any]] = []
     ideal: list[dict[str, Any]] = []
     for need in needs:
         cpu, words = constant(need), _need(need)
         least = control_of_memory(LAMBDA.period_ns, LAMBDA.least, WHOLE_MB).quota_ns
-        places = set(range(LAMBDA.least, WHOLE_MB + 1, 30)) | {WHOLE_MB}
+        places = set(range(LAMBDA.least, WHOLE_MB + 1, 20)) | {WHOLE_MB}
         quotas = {LAMBDA.period_ns * place // WHOLE_MB for place in places}
         found = closed_form.jumps(LAMBDA.period_ns, [need], least, LAMBDA.period_ns)[0]
         edges = {one.quota_ns - less for one in found for less in (0, 1)} | {
@@ -150,6 +154,17 @@ def steps() -> Spec:
             controls = [Control(LAMBDA.period_ns, one) for one in sorted(chosen)]
             for row in closed_form.sweep(controls, cpu, 0 if phase == 0 else "random"):
                 rows.append(_point(row, words))
+        own = sorted(quotas)
+        simulated += [
+            {
+                "need": words,
+                "size": round(quota * WHOLE_MB / LAMBDA.period_ns, 4),
+                "value": round(value / NS_PER_MS, 5),
+            }
+            for quota, value in zip(
+                own, durations(need, own, LAMBDA.period_ns, _LAMBDA_HZ), strict=True
+            )
+        ]
         ideal += [
             {
                 "need": words,
@@ -164,7 +179,10 @@ def steps() -> Spec:
         bind=alt.binding_select(options=[_need(need) for need in needs], name="CPU time "),
     )
     return _series(
-        {STARTS: exact, ANYWHERE: mean, RECIPROCAL: ideal}, choose, "duration, ms", "need"
+        {STARTS: exact, ANYWHERE: mean, TICKS: simulated, RECIPROCAL: ideal},
+        choose,
+        "duration, ms",
+        "need",
     )
 
 

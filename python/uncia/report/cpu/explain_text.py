@@ -21,11 +21,11 @@ QUOTA: Final = (
     " Then it is *throttled*: nothing in it runs until a timer refills the quota at the next"
     " period.",
     "In the chart a task needs 20 ms of CPU time; dotted lines are refills. Three things are"
-    " worth trying. Change the share: at any share the task is done before CPU time over share"
-    " says, since no wait follows its last run. Choose the longest period: from 0.2 vCPU on the"
-    " quota is all that the task needs, and a fraction of a CPU behaves like a whole one. Begin"
-    " three quarters into a period: the task finds a whole quota, uses it, and is soon given"
-    " the next.",
+    " worth trying. Change the share: at any share below 1 the task is done before CPU time"
+    " over share says, since no wait follows its last run. Choose the longest period: from 0.2"
+    " vCPU on the quota is all that the task needs, and a fraction of a CPU behaves like a"
+    " whole one. Begin three quarters into a period: the task finds a whole quota, uses it, and"
+    " is soon given the next.",
 )
 
 EQUATION: Final = (
@@ -139,6 +139,9 @@ STEPS: Final = (
     " task takes P - Q less than the reciprocal says if it comes at any time, and half of that"
     " if it begins with a period. That is a property of the closed form, which Uncia's tests"
     " check.",
+    "The lowest curve is the simulator's, which accounts at ticks. It lies lower because a task"
+    " keeps what it overran in its last runs: it is done, and never pays the debt. The steps"
+    " are rounder, and in other places, since a run is a whole number of ticks.",
 )
 
 STEPS_AFTER: Final = (
@@ -148,8 +151,9 @@ STEPS_AFTER: Final = (
     " period.",
     "How close is this to a provider? On the published durations of AWS Lambda (185 sizes) the"
     " reciprocal is 25.8 % off on average, Equation (2) 13.6 %, and a simple model of ticks and"
-    " debt 7.0 % (at the sizes for which it was computed). `uncia cpu predict` has the model"
-    " that Uncia uses, and what it gives there.",
+    " debt 7.0 % (at the sizes for which it was computed). Most of the measured durations lie"
+    " between the lowest curve and the reciprocal: a request also pays for what the sandbox"
+    " does besides. `uncia cpu predict` takes that into account, and says how close it comes.",
 )
 
 PROFILES: Final = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Final, Literal
 
 import altair as alt
 import numpy as np
 
-from uncia.bandwidth.simulate import Probe, Setting, simulate
+from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
 from uncia.report import theme
 from uncia.report.charts import Spec, ecdf
 from uncia.report.cost.marks import finish, inline
@@ -28,6 +28,7 @@ _BEFORE_TICK: Final = "0.6 of a tick before one (one group since 6.4)"
 _PARTS: Final = {_AT_TICK: 0.0, _BEFORE_TICK: 0.6}
 _POINTS: Final = 120
 _GROUPS: Final = 150
+_TASKS: Final = 120
 
 # Table 3 of the cost paper says periods and tick rates; the sizes are those of its Figure 12.
 _SOLD: Final = {
@@ -70,34 +71,41 @@ def traces(settings: Sequence[Setting], seed: int = 1) -> dict[str, list[Trace]]
     return traced
 
 
-def aligned(quota: int, hz: int, part: float, duration: int) -> Trace:
-    """The trace of a task that begins with a period, the next tick so many parts of a tick later.
+def aligned(cases: Sequence[tuple[int, int, float]], duration: int) -> list[Trace]:
+    """Traces of tasks that begin with a period, the next tick so many parts of a tick later.
 
     Where on its clock a simulated run begins is drawn from the seed alone; once that is known, the
     refills and the ticks are set to it.
 
     Args:
-        quota: ns, in `PERIOD`.
-        hz: ticks a second.
-        part: of a tick, from a refill to the next tick; 0: they coincide.
+        cases: quota (ns, in `PERIOD`), ticks a second, and the part of a tick from a refill to the
+            next tick; 0: they coincide.
         duration: ns.
     """
 
-    def setting(offset: int, ticks: int) -> Setting:
-        return Setting(
-            name="aligned",
-            period_ns=PERIOD,
-            quota_ns=quota,
-            hz=hz,
-            tick_offset_ns=ticks,
-            timer={"offset": offset},
-            work=Probe(duration_ns=duration, threshold_ns=1),
-        )
+    def settings(places: Sequence[tuple[int, int]]) -> list[Setting]:
+        return [
+            Setting(
+                name=str(number),
+                period_ns=PERIOD,
+                quota_ns=quota,
+                hz=hz,
+                tick_offset_ns=ticks,
+                timer={"offset": offset},
+                work=Probe(duration_ns=duration, threshold_ns=1),
+            )
+            for number, ((quota, hz, _), (offset, ticks)) in enumerate(
+                zip(cases, places, strict=True)
+            )
+        ]
 
-    tick = NS_PER_S // hz
-    began = traces([setting(0, 0)])["aligned"][0].started
-    offset, ticks = began % PERIOD, (began + round(part * tick)) % tick
-    return traces([setting(offset, ticks)])["aligned"][0]
+    found = traces(settings([(0, 0)] * len(cases)))
+    places = []
+    for number, (_, hz, part) in enumerate(cases):
+        tick, began = NS_PER_S // hz, found[str(number)][0].started
+        places.append((began % PERIOD, (began + round(part * tick)) % tick))
+    found = traces(settings(places))
+    return [found[str(number)][0] for number in range(len(cases))]
 
 
 def balanced(trace: Trace, quota: int) -> list[tuple[int, int]]:
@@ -126,6 +134,29 @@ def balanced(trace: Trace, quota: int) -> list[tuple[int, int]]:
     return points
 
 
+def durations(cpu_ns: int, quotas: Sequence[int], period: int, hz: int) -> list[float]:
+    """Mean durations in ns of a task that begins anywhere, for each quota, accounted at ticks.
+
+    Refills are at ticks, and the task sleeps for more than three periods before it begins.
+    """
+    settings = [
+        Setting(
+            name=str(quota),
+            period_ns=period,
+            quota_ns=quota,
+            hz=hz,
+            runs=_TASKS,
+            work=Task(cpu_ns=[cpu_ns]),
+        )
+        for quota in quotas
+    ]
+    rows = simulate(settings, 1).invocations.select(["function", "execution"])
+    sums = dict.fromkeys(map(str, quotas), 0)
+    for row in rows.to_pylist():
+        sums[row["function"]] += row["execution"]
+    return [sums[str(quota)] / _TASKS for quota in quotas]
+
+
 def obtained(found: Sequence[Trace]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """CPU time between two throttles of a trace, in ns, ascending."""
     return np.sort(
@@ -140,26 +171,26 @@ def balance() -> Spec:
     """Runs of a task that never sleeps, and its runtime left; quota, rate and offset to choose."""
     lines: list[dict[str, Any]] = []
     bars: list[dict[str, Any]] = []
-    for words, quota in _QUOTAS.items():
-        for hz in RATES:
-            for offset, part in _PARTS.items():
-                trace = aligned(quota, hz, part, 2 * _WINDOW)
-                own = {"quota": words, "hz": hz, "offset": offset}
-                lines += [
-                    {**own, "at": at / NS_PER_MS, "left": left / NS_PER_MS, "order": order}
-                    for order, (at, left) in enumerate(balanced(trace, quota))
-                    if at <= _WINDOW
-                ]
-                bars += [
-                    {
-                        **own,
-                        "from": a / NS_PER_MS,
-                        "to": min(b, _WINDOW) / NS_PER_MS,
-                        "ran": (b - a) / NS_PER_MS,
-                    }
-                    for a, b in trace.runs
-                    if a < _WINDOW
-                ]
+    chosen = list(product(_QUOTAS.items(), RATES, _PARTS.items()))
+    cases = [(quota, hz, part) for (_, quota), hz, (_, part) in chosen]
+    found = aligned(cases, 2 * _WINDOW)
+    for ((words, quota), hz, (offset, _)), trace in zip(chosen, found, strict=True):
+        own = {"quota": words, "hz": hz, "offset": offset}
+        lines += [
+            {**own, "at": at / NS_PER_MS, "left": left / NS_PER_MS, "order": order}
+            for order, (at, left) in enumerate(balanced(trace, quota))
+            if at <= _WINDOW
+        ]
+        bars += [
+            {
+                **own,
+                "from": a / NS_PER_MS,
+                "to": min(b, _WINDOW) / NS_PER_MS,
+                "ran": (b - a) / NS_PER_MS,
+            }
+            for a, b in trace.runs
+            if a < _WINDOW
+        ]
     params = [
         alt.param(
             name="quota",
@@ -178,20 +209,23 @@ def balance() -> Spec:
         ),
     ]
     here = "datum.quota == quota && datum.hz == hz && datum.offset == offset"
-    domain = alt.Scale(domain=[0, _WINDOW / NS_PER_MS], nice=False)
-    axis = alt.Axis(
-        tickCount=13,
-        values=list(range(0, _WINDOW // NS_PER_MS + 1, 20)),
-        grid=True,
-        gridDash=[2, 3],
-    )
-    title = "ms after the task began (refills at the dotted lines)"
+    axis: dict[str, Any] = {
+        "title": "ms after the task began (refills at the dotted lines)",
+        "scale": alt.Scale(domain=[0, _WINDOW / NS_PER_MS], nice=False),
+        "axis": alt.Axis(
+            values=list(range(0, _WINDOW // NS_PER_MS + 1, PERIOD // NS_PER_MS)),
+            grid=True,
+            gridDash=[2, 3],
+            gridColor=theme.REFERENCE,
+            gridOpacity=0.7,
+        ),
+    }
     bar = (
         alt.Chart(inline(bars))
         .transform_filter(here)
         .mark_rect(color=theme.CATEGORIES[0])
         .encode(
-            x=alt.X("from:Q", title=title, scale=domain, axis=axis),
+            x=alt.X("from:Q", **axis),
             x2="to:Q",
             y=alt.value(0),
             y2=alt.value(16),
@@ -213,7 +247,7 @@ def balance() -> Spec:
         .transform_filter(here)
         .mark_line(color=theme.CATEGORIES[3], strokeWidth=1.8)
         .encode(
-            x=alt.X("at:Q", scale=domain),
+            x=alt.X("at:Q", **axis),
             y=left,
             order="order:Q",
             tooltip=[
@@ -332,28 +366,28 @@ def overrun() -> Spec:
         for hz in RATES
         for quota in quotas
     ]
-    rows += [{"name": exact, "quota": q / NS_PER_MS, "value": q / NS_PER_MS} for q in quotas]
+    ideal = [{"name": exact, "quota": q / NS_PER_MS, "value": q / NS_PER_MS} for q in quotas]
     colours = [*theme.colours(len(RATES), in_order=True), theme.REFERENCE]
-    chart = (
-        alt.Chart(inline(rows))
-        .mark_line(strokeWidth=2, interpolate="linear")
-        .encode(
-            x=alt.X("quota:Q", title="quota in a period of 20 ms, ms", scale=alt.Scale(nice=False)),
-            y=alt.Y("value:Q", title="longest run, ms"),
-            color=alt.Color(
-                "name:N",
-                title=None,
-                sort=names,
-                scale=alt.Scale(domain=names, range=colours),
-                legend=alt.Legend(labelLimit=0),
-            ),
-            tooltip=[
-                alt.Tooltip("name:N", title=" "),
-                alt.Tooltip("quota:Q", title="quota, ms", format=".2f"),
-                alt.Tooltip("value:Q", title="longest run, ms", format=".2f"),
-            ],
-        )
-    )
+    encoding: dict[str, Any] = {
+        "x": alt.X("quota:Q", title="quota in a period of 20 ms, ms", scale=alt.Scale(nice=False)),
+        "y": alt.Y("value:Q", title="longest run, ms"),
+        "color": alt.Color(
+            "name:N",
+            title=None,
+            sort=names,
+            scale=alt.Scale(domain=names, range=colours),
+            legend=alt.Legend(labelLimit=0),
+        ),
+        "tooltip": [
+            alt.Tooltip("name:N", title=" "),
+            alt.Tooltip("quota:Q", title="quota, ms", format=".2f"),
+            alt.Tooltip("value:Q", title="longest run, ms", format=".2f"),
+        ],
+    }
+    # A run of more than n ticks begins just above a quota of n ticks.
+    stairs = alt.Chart(inline(rows)).mark_line(strokeWidth=2, interpolate="step-before")
+    line = alt.Chart(inline(ideal)).mark_line(strokeWidth=1.6, strokeDash=[5, 4])
+    chart = alt.layer(line.encode(**encoding), stairs.encode(**encoding))
     return finish(chart, 280, legend=names)
 
 

@@ -259,7 +259,7 @@ def test_stops_of_half_a_millisecond_and_more_are_seen(engine_binary: Path) -> N
 
 def stop_again_and_again(pid: int, until: int) -> list[tuple[int, int]]:
     """Stop a process for 0.5 to 4 ms each time; from when to when it surely stood still."""
-    stops = []
+    stops: list[tuple[int, int]] = []
     stat = Path(f"/proc/{pid}/stat")
     while time.monotonic_ns() < until:
         os.kill(pid, signal.SIGSTOP)

@@ -40,6 +40,9 @@ class Settings(Form):
         duration_ns: of each run of the probe; not with tasks.
         task_cpu_ns: CPU times of tasks to run instead, one after the other.
         repeat: runs; of tasks, how often all of them are run.
+        groups: control groups that the runs are spread over, at most as many as there are repeats.
+            Since Linux 6.4 a group's period timer has an offset of its own among the ticks, which
+            it keeps; so one group shows one case.
         threshold_ns: smaller jumps of the clock are no throttles.
         cpu: the CPU to stay on; None: any.
         seed: of the random phases at which runs begin.
@@ -54,6 +57,7 @@ class Settings(Form):
     duration_ns: int | None = None
     task_cpu_ns: list[int] | None = None
     repeat: int = Field(default=1, ge=1)
+    groups: int = Field(default=1, ge=1)
     threshold_ns: int = 500_000
     cpu: int | None = Field(default=None, ge=0)
     seed: int = Field(default=0, ge=0)

@@ -37,6 +37,11 @@ pub struct Config {
     pub task: Option<Task>,
     #[serde(default = "threshold")]
     pub threshold_ns: Nanos,
+    /// How many control groups the runs are spread over, one after the other. Since Linux 6.4 each
+    /// has a period timer with an offset of its own among the ticks, and that decides how long it
+    /// runs and is throttled; a group keeps it for life.
+    #[serde(default = "once")]
+    pub groups: u64,
     /// The CPU that the probe stays on.
     pub cpu: Option<usize>,
     /// Of the random phases.
@@ -101,6 +106,9 @@ impl Config {
         if self.repeat == 0 {
             return wrong("repeat is 0, and nothing would be measured");
         }
+        if !(1..=self.repeat).contains(&self.groups) {
+            return wrong("groups is not between 1 and repeat: each has a run at least");
+        }
         if self.threshold_ns < LEAST_THRESHOLD {
             return wrong("threshold_ns is below 1000, which a turn of the loop may take itself");
         }
@@ -124,6 +132,18 @@ impl Config {
     pub fn bandwidth(&self) -> Option<Bandwidth> {
         let (period, burst) = (self.period_ns, self.burst_ns);
         self.quota_ns.map(|quota| Bandwidth { period, quota, burst })
+    }
+
+    /// What ends each run, in turn, for each group. A round of tasks is not divided.
+    #[must_use]
+    pub fn runs_of_groups(&self) -> Vec<Vec<Until>> {
+        let runs = self.runs();
+        let round = runs.len() / usize::try_from(self.repeat).unwrap_or(usize::MAX).max(1);
+        let of = |group: u64| {
+            let begin = u128::from(self.repeat) * u128::from(group) / u128::from(self.groups);
+            usize::try_from(begin).unwrap_or(usize::MAX) * round
+        };
+        (0..self.groups).map(|group| runs[of(group)..of(group + 1)].to_vec()).collect()
     }
 
     /// What ends each run, in turn.
@@ -194,6 +214,18 @@ mod tests {
         let runs = [5, 7, 5, 7].map(Until::Ran);
         assert_eq!(config.runs(), runs);
         assert_eq!(config.function(), "task");
+        assert_eq!(config.runs_of_groups(), [config.runs()]);
+    }
+
+    #[test]
+    fn groups_share_the_runs_and_no_round_is_divided() {
+        let task = [("duration_ns", "null"), ("task", r#"{"cpu_ns": [5, 7]}"#), ("repeat", "3")];
+        let config = with(&[&task[..], &[("groups", "2")]].concat()).unwrap();
+        let lengths: Vec<_> = config.runs_of_groups().iter().map(Vec::len).collect();
+        assert_eq!(lengths, [2, 4]);
+        assert_eq!(config.runs_of_groups().concat(), config.runs());
+        assert!(with(&[("groups", "4")]).unwrap_err().to_string().contains("groups"));
+        assert!(with(&[("groups", "0")]).is_err());
     }
 
     #[test]

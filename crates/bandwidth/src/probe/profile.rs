@@ -25,7 +25,7 @@ const PROGRESS: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The group is there, and the tables are begun.
+    /// The first group is there, and the tables are begun.
     Started { group: String, epoch_unix_ns: i64, runs: usize, swept: usize },
     /// What the probe saw without a quota.
     Baseline(Baseline),
@@ -189,89 +189,155 @@ pub fn run(
 ) -> Result<(), ProbeError> {
     let place = Place::find(config.unified)?;
     let swept = sweep(&place)?;
-    let group = Group::create(&place)?;
     let bandwidth = config.bandwidth();
-    // What the kernel refuses is told before any table is made; then the baseline has no limit.
-    if let Some(bandwidth) = &bandwidth {
-        group.limit(bandwidth)?;
-    }
+    // What the kernel refuses is told before any table is made.
+    let first = limited(&place, config)?;
     let share = bandwidth.map(|bandwidth| bandwidth.micro_vcpu());
     let mut tables =
-        Tables::create(&config.out, &config.run, config.function(), group.folder(), share)?;
+        Tables::create(&config.out, &config.run, config.function(), first.folder(), share)?;
     on_event(&Event::Started {
-        group: group.folder().display().to_string(),
+        group: first.folder().display().to_string(),
         epoch_unix_ns: tables.epoch.unix_ns(),
         runs: config.runs().len(),
         swept,
     });
-    let measured = measure(config, probe, &group, &mut tables, stop, on_event);
+    let mut session = Session {
+        config,
+        command: probe,
+        stop,
+        tables: &mut tables,
+        on_event,
+        random: ChaCha12Rng::seed_from_u64(config.seed),
+        told: Instant::now(),
+        completed: 0,
+        throttles: 0,
+        baseline: None,
+    };
+    let measured = session.measure(&place, first);
     let closed = tables.close();
-    let removed = group.remove();
     measured?;
-    closed?;
-    Ok(removed?)
+    Ok(closed?)
 }
 
-fn measure(
-    config: &Config,
-    command: &mut Command,
-    group: &Group,
-    tables: &mut Tables,
-    stop: &Stop,
-    on_event: &mut dyn FnMut(&Event),
-) -> Result<(), ProbeError> {
-    let runs = config.runs();
-    let mut setup = Setup {
-        parent: Some(getpid().as_raw()),
-        // Without a group at first: the baseline has no quota.
-        join: Vec::new(),
-        stat: None,
-        cpu: config.cpu,
-        room: config.room(),
-    };
-    let (mut completed, mut throttles, mut baseline) = (0, 0, None);
-    let result = (|| {
-        if config.baseline_ns > 0 {
-            let room = config.baseline_ns / config.threshold_ns + 2;
-            setup.room = setup.room.max(usize::try_from(room).unwrap_or(usize::MAX));
-            let mut probe = Probe::start(command, &setup, stop)?;
-            let run = probe.run(Until::Elapsed(config.baseline_ns), config.threshold_ns)?;
-            tables.add(&run, BASELINE)?;
-            let found = Baseline::of(&run);
-            on_event(&Event::Baseline(found));
-            baseline = Some(found);
+/// A group with the configuration's limit.
+fn limited(place: &Place, config: &Config) -> Result<Group, ProbeError> {
+    let group = Group::create(place)?;
+    if let Some(bandwidth) = config.bandwidth() {
+        group.limit(&bandwidth)?;
+    }
+    Ok(group)
+}
+
+/// The runs of a profile.
+struct Session<'a> {
+    config: &'a Config,
+    command: &'a mut Command,
+    stop: &'a Stop,
+    tables: &'a mut Tables,
+    on_event: &'a mut dyn FnMut(&Event),
+    random: ChaCha12Rng,
+    told: Instant,
+    completed: usize,
+    throttles: u64,
+    baseline: Option<Baseline>,
+}
+
+impl Session<'_> {
+    fn measure(&mut self, place: &Place, first: Group) -> Result<(), ProbeError> {
+        let result = self.all(place, first);
+        let interrupted = self.stop.is_stopped();
+        match result {
+            // The probe was killed because the profile was to end.
+            Err(ProbeError::Ended(_) | ProbeError::Child(_)) if interrupted => {}
+            other => other?,
         }
-        setup.join = group.join_files();
-        setup.stat = Some(group.counters().stat().to_owned());
-        let mut probe = Probe::start(command, &setup, stop)?;
-        let mut random = ChaCha12Rng::seed_from_u64(config.seed);
-        let mut told = Instant::now();
-        for until in &runs {
-            let phase = random.random_range(0..config.period_ns);
-            stop.sleep(Duration::from_nanos(config.idle().saturating_add(phase)));
-            if stop.is_stopped() {
+        (self.on_event)(&Event::Done {
+            completed: self.completed,
+            runs: self.config.runs().len(),
+            throttles: self.throttles,
+            interrupted,
+            baseline: self.baseline,
+        });
+        Ok(())
+    }
+
+    fn all(&mut self, place: &Place, first: Group) -> Result<(), ProbeError> {
+        if self.config.baseline_ns > 0 {
+            self.watch_without_a_quota()?;
+        }
+        let mut group = Some(first);
+        for runs in self.config.runs_of_groups() {
+            let group = match group.take() {
+                Some(group) => group,
+                None => limited(place, self.config)?,
+            };
+            self.tables.enter(group.folder());
+            // Whether or not this fails, the group is removed, and what comes first is told.
+            let result = self.in_group(&group, &runs);
+            let removed = group.remove();
+            result?;
+            removed?;
+            if self.stop.is_stopped() {
                 break;
-            }
-            tables.add_reading(&group.counters().read()?)?;
-            let run = probe.run(*until, config.threshold_ns)?;
-            tables.add_reading(&group.counters().read()?)?;
-            tables.add(&run, PROFILE)?;
-            completed += 1;
-            throttles += run.jumps.len() as u64;
-            if told.elapsed() >= PROGRESS {
-                told = Instant::now();
-                on_event(&Event::Progress { completed, runs: runs.len(), throttles });
             }
         }
         Ok(())
-    })();
-    let interrupted = stop.is_stopped();
-    let done = Event::Done { completed, runs: runs.len(), throttles, interrupted, baseline };
-    match result {
-        // The probe was killed because the profile was to end.
-        Err(ProbeError::Ended(_) | ProbeError::Child(_)) if interrupted => {}
-        other => other?,
     }
-    on_event(&done);
-    Ok(())
+
+    fn setup(&self) -> Setup {
+        Setup {
+            parent: Some(getpid().as_raw()),
+            cpu: self.config.cpu,
+            room: self.config.room(),
+            ..Setup::default()
+        }
+    }
+
+    fn watch_without_a_quota(&mut self) -> Result<(), ProbeError> {
+        let (duration, threshold) = (self.config.baseline_ns, self.config.threshold_ns);
+        let room = usize::try_from(duration / threshold + 2).unwrap_or(usize::MAX);
+        let setup = Setup { room, ..self.setup() };
+        let mut probe = Probe::start(self.command, &setup, self.stop)?;
+        let run = probe.run(Until::Elapsed(duration), threshold)?;
+        self.tables.add(&run, BASELINE)?;
+        let found = Baseline::of(&run);
+        (self.on_event)(&Event::Baseline(found));
+        self.baseline = Some(found);
+        Ok(())
+    }
+
+    fn in_group(&mut self, group: &Group, runs: &[Until]) -> Result<(), ProbeError> {
+        let setup = Setup {
+            join: group.join_files(),
+            stat: Some(group.counters().stat().to_owned()),
+            ..self.setup()
+        };
+        let mut probe = Probe::start(self.command, &setup, self.stop)?;
+        for until in runs {
+            let phase = self.random.random_range(0..self.config.period_ns);
+            self.stop.sleep(Duration::from_nanos(self.config.idle().saturating_add(phase)));
+            if self.stop.is_stopped() {
+                break;
+            }
+            self.tables.add_reading(&group.counters().read()?)?;
+            let run = probe.run(*until, self.config.threshold_ns)?;
+            self.tables.add_reading(&group.counters().read()?)?;
+            self.tables.add(&run, PROFILE)?;
+            self.completed += 1;
+            self.throttles += run.jumps.len() as u64;
+            self.tell();
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self) {
+        if self.told.elapsed() >= PROGRESS {
+            self.told = Instant::now();
+            (self.on_event)(&Event::Progress {
+                completed: self.completed,
+                runs: self.config.runs().len(),
+                throttles: self.throttles,
+            });
+        }
+    }
 }

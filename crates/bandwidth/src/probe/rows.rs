@@ -73,6 +73,11 @@ impl Tables {
         })
     }
 
+    /// The control group that rows are of from now on.
+    pub fn enter(&mut self, group: &Path) {
+        self.group = group.to_string_lossy().as_ref().into();
+    }
+
     /// Adds a run: a row of its own, its spans, and its loop's counters.
     pub fn add(&mut self, run: &Run, names: Names) -> Result<(), RecordError> {
         let invocation = format!("{}-{:06}", names.experiment, self.number);

@@ -36,6 +36,9 @@ def register(app: typer.Typer) -> None:
             help="Run tasks of these CPU times instead: 5ms,10ms or 5ms..50ms/5ms.",
         ),
         repeat: int = typer.Option(1, min=1, help="How many runs; of tasks, of each."),
+        groups: int = typer.Option(
+            1, min=1, help="Spread the runs over so many control groups, one after the other."
+        ),
         threshold: str = typer.Option(
             "500us", metavar="TIME", help="Smaller jumps of the clock are no throttles."
         ),
@@ -73,6 +76,7 @@ def register(app: typer.Typer) -> None:
             duration_ns=_duration(duration, cpu_time),
             task_cpu_ns=_cpu_times(cpu_time),
             repeat=repeat,
+            groups=groups,
             threshold_ns=_time(threshold, "--threshold"),
             cpu=cpu,
             seed=seed,

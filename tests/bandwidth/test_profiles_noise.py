@@ -1,0 +1,85 @@
+"""Which gaps are throttles, by the refills in them, and what is expected by the baseline."""
+
+import pytest
+
+from uncia.bandwidth import profile_noise
+from uncia.bandwidth.profiles import ProbeRun, Profile
+
+MS = 1_000_000
+PERIOD = 20 * MS
+OFFSET = 7 * MS  # of the refills, on a clock that began elsewhere
+
+
+def run(*gaps: tuple[int, int]) -> ProbeRun:
+    """Gaps from ... to ..., in ns since a refill."""
+    return ProbeRun(0, None, [(OFFSET + end, end - start) for start, end in gaps])
+
+
+def throttles(count: int = 12) -> list[tuple[int, int]]:
+    """4 ms of running, then throttled until a refill: one after 40 ms, the next after 60 ms."""
+    gaps, refill = [], 0
+    for number in range(count):
+        start = refill + 4 * MS
+        refill += 40 * MS + number % 2 * 20 * MS
+        gaps.append((start, refill + 30_000 + number * 1_000))
+    return gaps
+
+
+def test_refills_are_counted_in_each_gap() -> None:
+    found = profile_noise.refills_inside(run(*throttles()), PERIOD)
+    assert found is not None
+    assert found.tolist() == [2, 3] * 6
+
+
+def test_a_pause_between_refills_is_no_throttle() -> None:
+    gaps = throttles()
+    pause = (gaps[3][1] + 1 * MS, gaps[3][1] + 2 * MS)
+    found = profile_noise.refills_inside(run(*gaps[:4], pause, *gaps[4:]), PERIOD)
+    assert found is not None
+    assert found.tolist() == [2, 3, 2, 3, 0, 2, 3, 2, 3, 2, 3, 2, 3]
+
+
+@pytest.mark.parametrize("late", [2 * MS, 9 * MS])
+def test_a_throttle_that_ends_late_is_one(late: int) -> None:
+    gaps = throttles()
+    gaps[5] = (gaps[5][0], gaps[5][1] + late)
+    gaps = [*gaps[:6], (gaps[5][1] + MS, gaps[6][1]), *gaps[7:]]
+    found = profile_noise.refills_inside(run(*gaps), PERIOD)
+    assert found is not None
+    assert found.min() >= 2
+
+
+def test_refills_on_both_sides_of_the_clock_s_whole_periods() -> None:
+    # Ends just before and after a whole period are at one place.
+    shifted = ProbeRun(
+        0, None, [(end + PERIOD - OFFSET - 35_000, gap) for end, gap in run(*throttles()).events]
+    )
+    found = profile_noise.refills_inside(shifted, PERIOD)
+    assert found is not None
+    assert found.tolist() == [2, 3] * 6
+
+
+def test_what_cannot_be_judged_is_not() -> None:
+    assert profile_noise.refills_inside(run(*throttles(7)), PERIOD) is None
+    # Of another period: ends stand anywhere.
+    assert profile_noise.refills_inside(run(*throttles(40)), 17 * MS + 1) is None
+    profile = Profile([run(*throttles(3))], "here", "ns")
+    found = profile_noise.judge(profile, PERIOD, None, 10**9)
+    assert found == {
+        "gaps": 3,
+        "judged": 0,
+        "without_refill": None,
+        "refills": None,
+        "expected_false": None,
+    }
+
+
+def test_the_baseline_is_scaled_to_the_time_that_ran() -> None:
+    profile = Profile([run(*throttles())], "here", "ns")
+    baseline = {"jumps": 10, "cpu_ns": 2 * 10**9}
+    found = profile_noise.judge(profile, PERIOD, baseline, 10**9)
+    assert found["expected_false"] == 5
+    assert (found["judged"], found["without_refill"], found["refills"]) == (12, 0, 30)
+    assert (
+        profile_noise.judge(profile, PERIOD, {"jumps": 0, "cpu_ns": 0}, 5)["expected_false"] is None
+    )

@@ -97,6 +97,18 @@ def test_the_kernel_counts_a_refill_for_each_that_lies_in_a_gap(tmp_path: Path) 
 
 
 @needs_groups
+def test_runs_are_spread_over_groups(tmp_path: Path) -> None:
+    spread = settings(groups=2, repeat=3, duration_ns=100 * MS, baseline_ns=0)
+    measured = measure(spread, tmp_path / "run")
+    assert measured.summary["runs"] == 3
+    machine = record.read(tmp_path / "run", "machine").to_pylist()
+    turns = [row["cgroup"] for row in machine if row["counter"] == "probe.loops"]
+    assert turns[0] != turns[1] == turns[2]
+    assert measured.summary["baseline"] is None
+    assert not groups()
+
+
+@needs_groups
 def test_tasks_use_the_cpu_time_that_they_were_given(tmp_path: Path) -> None:
     task = settings(duration_ns=None, task_cpu_ns=[1 * MS, 5 * MS], repeat=3)
     measured = measure(task, tmp_path / "run")

@@ -8,8 +8,9 @@ has the kernel account for it, and is throttled earlier than at the next tick.) 
 * *share*: CPU time over duration, relative to the share that was paid for. A short task has more
   than its share by Equation (2) as well, because its last period is not full: the column *by (2)*;
 * *error*: mean absolute difference of the duration from Equation (2), relative to it;
-* *cost*: CPU time of the worker's enforcing thread over the time that the instances ran. What the
-  kernel's own enforcement costs cannot be told apart.
+* *cost*: CPU time of the worker's enforcing thread, of one CPU while there was the instance, rests
+  included. What the kernel's own enforcement costs cannot be told apart.
+* *looks*: how often that thread looked at the instance in each period, and what a look took.
 
     .venv/bin/python benches/bandwidth/enforcement.py [--repeat 12] [--json FILE]
 """
@@ -55,6 +56,8 @@ class Figures:
     error: float
     throttled: float
     cost: float
+    looks_per_period: float
+    look_us: float
 
 
 def deploy(platform: EmbeddedPlatform, name: str, cpu: int, enforcement: str) -> Deployment:
@@ -95,12 +98,15 @@ def measure(
     function = deploy(platform, f"{enforcement}-{cpu}", cpu, enforcement)
     platform.invoke(function, {"length": 16, "iterations": 1})
     _rows(platform)
-    began = _enforcer_ns(platform)
+    began = time.monotonic_ns()
+    before = _enforcer(platform)
     for _ in range(repeat):
         for length in LENGTHS_MS:
             time.sleep(chance.uniform(*REST_S))
             platform.invoke(function, {"length": 16, "iterations": round(length * per_ms)})
-    spent = _enforcer_ns(platform) - began
+    after = _enforcer(platform)
+    wall = time.monotonic_ns() - began
+    spent, looks = (after[key] - before[key] for key in ("cpu_ns", "looks"))
     rows = _rows(platform)
     platform.remove(function)
     quota = PERIOD_NS * cpu // MICRO
@@ -117,7 +123,9 @@ def measure(
         share_by_equation=sum(used) / sum(expected) / (cpu / MICRO),
         error=sum(errors) / len(errors),
         throttled=sum(row["throttled_time"] for row in rows) / sum(took),
-        cost=spent / sum(took),
+        cost=spent / wall,
+        looks_per_period=looks * PERIOD_NS / wall,
+        look_us=spent / looks / 1e3 if looks else 0.0,
     )
 
 
@@ -129,20 +137,22 @@ def _rows(platform: EmbeddedPlatform) -> list[dict[str, Any]]:
     return rows
 
 
-def _enforcer_ns(platform: EmbeddedPlatform) -> int:
+def _enforcer(platform: EmbeddedPlatform) -> dict[str, int]:
     server = platform._server
     assert server is not None, "it is started"
     with urllib.request.urlopen(f"http://{server.address}/uncia/v1/health") as answer:
-        found: int = json.load(answer)["enforcer"]["cpu_ns"]
+        found: dict[str, int] = json.load(answer)["enforcer"]
     return found
 
 
 def show(figures: list[Figures]) -> None:
     """A table in Markdown."""
-    print("| vCPU | enforcement | share | by (2) | error | throttled | cost |")
-    print("|---|---|---|---|---|---|---|")
+    print("| vCPU | enforcement | share | by (2) | error | throttled | cost | looks |")
+    print("|---|---|---|---|---|---|---|---|")
     for it in sorted(figures, key=lambda it: (it.vcpu, it.enforcement != "kernel")):
-        cost = "" if it.enforcement == "kernel" else f"{it.cost:.2%}"
+        cost = f"{it.cost:.2%} | {it.looks_per_period:.1f} of {it.look_us:.0f} us"
+        if it.enforcement == "kernel":
+            cost = "|"
         print(
             f"| {it.vcpu:.3f} | {it.enforcement} | {it.share:.3f} | {it.share_by_equation:.3f}"
             f" | {it.error:.1%} | {it.throttled:.1%} | {cost} |"

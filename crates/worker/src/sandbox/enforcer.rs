@@ -9,14 +9,20 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use uncia_policy::{Budget, Nanos, Verdict};
 
-use super::cgroup::{Counters, Group, Limits, Running, Throttling};
+use super::cgroup::{Counters, Group, Limits, Running, Threads, Throttling};
 use super::priority;
+
+/// How long an invocation may wait for an exact account.
+const VISIT_TIMEOUT: Duration = Duration::from_millis(2);
+
+/// CPUs to visit, and who waits for it.
+type Visit = (Vec<usize>, mpsc::Sender<()>);
 
 /// What the thread has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,6 +44,7 @@ pub struct Enforcer {
 struct Shared {
     origin: Instant,
     watched: Mutex<Vec<Arc<Watched>>>,
+    visits: Mutex<Vec<Visit>>,
     wake: Condvar,
     /// Until when the thread sleeps.
     next: AtomicU64,
@@ -53,6 +60,7 @@ impl Enforcer {
         let shared = Arc::new(Shared {
             origin: Instant::now(),
             watched: Mutex::default(),
+            visits: Mutex::default(),
             wake: Condvar::new(),
             next: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -79,9 +87,25 @@ impl Enforcer {
             running: 1,
         };
         let state = Mutex::new(state);
-        let watched = Arc::new(Watched { group, counters, state, shared: self.shared.clone() });
+        let watched = Arc::new(Watched {
+            group,
+            counters,
+            state,
+            threads: Mutex::default(),
+            shared: self.shared.clone(),
+        });
         self.shared.list().push(watched.clone());
         watched
+    }
+
+    /// Brings the account of those who run on these CPUs up to date. Returns when that is done, some
+    /// 50 us later; or soon, if the thread has no time.
+    pub fn settle(&self, cpus: Vec<usize>) {
+        let (done, wait) = mpsc::channel();
+        self.shared.visits().push((cpus, done));
+        self.shared.rouse();
+        // Failing means that the account is as old as the last tick.
+        let _ = wait.recv_timeout(VISIT_TIMEOUT);
     }
 
     pub fn usage(&self) -> EnforcerUse {
@@ -123,6 +147,11 @@ impl Shared {
             loop {
                 if self.ended.load(Ordering::SeqCst) {
                     return;
+                }
+                for (cpus, done) in self.visits().drain(..) {
+                    priority::visit(&cpus);
+                    // Whoever asked may have given up.
+                    let _ = done.send(());
                 }
                 let now = self.now();
                 let mut next = Nanos::MAX;
@@ -182,6 +211,10 @@ impl Shared {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    fn visits(&self) -> MutexGuard<'_, Vec<Visit>> {
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn list(&self) -> MutexGuard<'_, Vec<Arc<Watched>>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,6 +225,8 @@ pub struct Watched {
     group: Arc<Group>,
     counters: Counters,
     state: Mutex<State>,
+    /// Only the thread uses them.
+    threads: Mutex<Threads>,
     shared: Arc<Shared>,
 }
 
@@ -260,7 +295,9 @@ impl Watched {
     fn look(&self) {
         let held = self.state().budget.is_held();
         if !held {
-            let Running { threads, cpus } = self.counters.running();
+            let mut list = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let Running { threads, cpus } = self.counters.running(&mut list);
+            drop(list);
             // Where it runs, the account is behind by up to a tick; but not where it was just
             // preempted, as by this thread.
             priority::visit(&cpus);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cgroup::{Counters, Cpu, Throttling};
-use super::enforcer::Watched;
+use super::cgroup::{Counters, Cpu, Threads, Throttling};
+use super::enforcer::{Enforcer, Watched};
 use crate::instance::Usage;
 
 /// Between two looks at the memory of running invocations. A look costs 0.5 us an instance.
@@ -21,6 +21,9 @@ pub struct Meter {
     counters: Source,
     /// Who counts the throttling, if not the kernel.
     watched: Option<Arc<Watched>>,
+    /// Who brings the kernel's account up to date.
+    enforcer: Option<Arc<Enforcer>>,
+    threads: Mutex<Threads>,
     state: Mutex<State>,
     running: AtomicBool,
 }
@@ -77,7 +80,11 @@ struct Readings {
 }
 
 impl Meter {
-    pub fn new(counters: Source, watched: Option<Arc<Watched>>) -> Self {
+    pub fn new(
+        counters: Source,
+        watched: Option<Arc<Watched>>,
+        enforcer: Option<Arc<Enforcer>>,
+    ) -> Self {
         let state = State {
             runtime: None,
             before: Readings::default(),
@@ -85,7 +92,15 @@ impl Meter {
             last: None,
             idle: IdleCpu { since: None, ns: Some(0) },
         };
-        Self { counters, watched, state: Mutex::new(state), running: AtomicBool::new(false) }
+        let threads = Mutex::default();
+        Self {
+            counters,
+            watched,
+            enforcer,
+            threads,
+            state: Mutex::new(state),
+            running: AtomicBool::new(false),
+        }
     }
 
     pub fn set_runtime(&self, pid: libc::pid_t) {
@@ -172,13 +187,9 @@ impl Meter {
         if let Some(last) = state.last {
             return last;
         }
-        if let Some(pid) = state.runtime {
-            settle(pid);
-        }
         match &self.counters {
             Source::Groups(counters) => {
-                let others = counters.processes();
-                others.into_iter().filter(|pid| Some(*pid) != state.runtime).for_each(settle);
+                self.settle(counters);
                 Readings {
                     cpu: counters.cpu(),
                     throttling: match &self.watched {
@@ -193,6 +204,20 @@ impl Meter {
             Source::Process => {
                 Readings { cpu: state.runtime.and_then(process_cpu), ..Readings::default() }
             }
+        }
+    }
+
+    /// Has the scheduler account for what those of the group who run now have used. Otherwise the time
+    /// since the last tick (4 ms at 250 Hz) of a thread that runs on may be missing: a background
+    /// thread's, or the runtime's in the moment after it has sent its answer. Asking for a CPU clock
+    /// helps with one's own threads only.
+    fn settle(&self, counters: &Counters) {
+        let Some(enforcer) = &self.enforcer else { return };
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = counters.running(&mut threads);
+        drop(threads);
+        if running.threads > 0 {
+            enforcer.settle(running.cpus);
         }
     }
 
@@ -214,14 +239,6 @@ impl Meter {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Has the scheduler account for what the process has run up to now. Otherwise the time since the
-/// last tick (4 ms at 250 Hz) of a thread that still runs may be missing from the group's account: a
-/// background thread's, or the runtime's in the moment after it has sent its answer. Asking for the
-/// process's CPU clock brings the account of each of its running threads up to date.
-fn settle(pid: libc::pid_t) {
-    let _ = process_clock(pid);
 }
 
 fn process_clock(pid: libc::pid_t) -> Option<i64> {
@@ -458,7 +475,7 @@ mod tests {
         std::fs::write(folder.path().join("memory.current"), "1000\n").unwrap();
         let path = folder.path().to_owned();
         let counters = Counters::open(super::super::cgroup::Version::V2, |_| Some(path.as_path()));
-        let meter = Arc::new(Meter::new(Source::Groups(counters), None));
+        let meter = Arc::new(Meter::new(Source::Groups(counters), None, None));
         let sampler = Sampler::new().unwrap();
         sampler.add(&meter);
         meter.begin();

@@ -213,7 +213,7 @@ impl Host {
             .as_ref()
             .filter(|_| spec.enforcement == Enforcement::EventDriven)
             .map(|group| self.enforcer.watch(group.clone(), &limits));
-        let meter = Arc::new(Meter::new(source, watched.clone()));
+        let meter = Arc::new(Meter::new(source, watched.clone(), Some(self.enforcer.clone())));
         self.sampler.add(&meter);
         let inner = Arc::new(Inner {
             id: spec.id.clone(),

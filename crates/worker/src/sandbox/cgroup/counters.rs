@@ -36,6 +36,28 @@ pub struct Running {
     pub cpus: Vec<usize>,
 }
 
+/// The `/proc/<thread>/stat` of a group's threads, kept open as long as their number is the same.
+#[derive(Debug, Default)]
+pub struct Threads {
+    list: Vec<File>,
+    count: Option<i64>,
+}
+
+impl Threads {
+    /// None if one of them has ended.
+    fn running(&self) -> Option<Running> {
+        let mut running = Running::default();
+        for stat in &self.list {
+            let Some(cpu) = pread(stat, |text| Some(running_on(text)))? else { continue };
+            running.threads += 1;
+            if !running.cpus.contains(&cpu) {
+                running.cpus.push(cpu);
+            }
+        }
+        Some(running)
+    }
+}
+
 /// Open counters of one instance; those that the machine does not have are `None`.
 #[derive(Debug)]
 pub struct Counters {
@@ -50,10 +72,8 @@ pub struct Counters {
     events: Option<File>,
     /// How many threads there are.
     tasks: Option<File>,
-    /// Whose processes are counted. Version 1 makes this list when the file is opened, so it does not
+    /// Whose threads are counted. Version 1 makes this list when the file is opened, so it does not
     /// stay open.
-    members: Option<PathBuf>,
-    /// Whose threads are counted; as above.
     thread_list: Option<PathBuf>,
     /// Whether the kernel lets the peak be reset; version 2 does since Linux 6.12.
     peak_resets: AtomicBool,
@@ -79,7 +99,6 @@ impl Counters {
                 peak: open_both(Memory, "memory.max_usage_in_bytes"),
                 events: open(Memory, "memory.oom_control"),
                 tasks: open(Pids, "pids.current"),
-                members: list(CpuAccounting, "cgroup.procs"),
                 thread_list: list(CpuAccounting, "tasks"),
                 peak_resets: AtomicBool::new(true),
             },
@@ -93,7 +112,6 @@ impl Counters {
                 peak: open_both(Memory, "memory.peak"),
                 events: open(Memory, "memory.events"),
                 tasks: open(Pids, "pids.current"),
-                members: list(CpuAccounting, "cgroup.procs"),
                 thread_list: list(CpuAccounting, "cgroup.threads"),
                 peak_resets: AtomicBool::new(true),
             },
@@ -158,31 +176,24 @@ impl Counters {
         pread(self.tasks.as_ref()?, |text| text.trim().parse().ok())
     }
 
-    /// The processes of the group, in the worker's numbering. Empty where a look at the number of
-    /// threads, which is cheaper, says that there is one at most.
-    pub fn processes(&self) -> Vec<i32> {
-        if self.threads().is_some_and(|threads| threads <= 1) {
-            return Vec::new();
+    /// Who runs now.
+    pub fn running(&self, threads: &mut Threads) -> Running {
+        let count = self.threads();
+        if count.is_none() || count != threads.count || threads.list.is_empty() {
+            self.list(threads, count);
         }
-        let text = self.members.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        let numbers = text.as_deref().unwrap_or_default().lines();
-        numbers.filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
+        threads.running().unwrap_or_else(|| {
+            // One of them has ended, and maybe another has begun.
+            self.list(threads, count);
+            threads.running().unwrap_or_default()
+        })
     }
 
-    /// Who runs now.
-    pub fn running(&self) -> Running {
-        let mut running = Running::default();
+    fn list(&self, threads: &mut Threads, count: Option<i64>) {
         let list = self.thread_list.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        for thread in list.as_deref().unwrap_or_default().lines() {
-            // One that has ended meanwhile does not run.
-            let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
-            let Some(cpu) = running_on(&stat) else { continue };
-            running.threads += 1;
-            if !running.cpus.contains(&cpu) {
-                running.cpus.push(cpu);
-            }
-        }
-        running
+        let open = |thread: &str| File::open(format!("/proc/{thread}/stat")).ok();
+        threads.list = list.as_deref().unwrap_or_default().lines().filter_map(open).collect();
+        threads.count = count;
     }
 
     /// How many processes of the group the kernel has killed for lack of memory.
@@ -228,7 +239,6 @@ mod tests {
                 ("memory.max_usage_in_bytes", "8192\n"),
                 ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
                 ("pids.current", "3\n"),
-                ("cgroup.procs", "71\n9\n"),
             ],
         );
         let cpu = Cpu { total: 123_456_789, user: 100_000_000, system: 20_000_000 };
@@ -236,7 +246,7 @@ mod tests {
         assert_eq!(counters.throttling(), Some(Throttling { count: 4, ns: 5000 }));
         assert_eq!((counters.memory(), counters.peak()), (Some(4096), Some(8192)));
         assert_eq!(counters.oom_kills(), Some(2));
-        assert_eq!((counters.threads(), counters.processes()), (Some(3), vec![71, 9]));
+        assert_eq!(counters.threads(), Some(3));
     }
 
     #[test]
@@ -248,8 +258,22 @@ mod tests {
         // This thread does.
         let own = format!("{}\n", nix::unistd::gettid());
         let (_folder, counters) = counters(Version::V1, &[("tasks", &own)]);
-        let running = counters.running();
-        assert_eq!((running.threads, running.cpus.len()), (1, 1));
+        let mut threads = Threads::default();
+        for _ in 0..2 {
+            let running = counters.running(&mut threads);
+            assert_eq!((running.threads, running.cpus.len()), (1, 1));
+        }
+        // One that has ended since, and as many as before.
+        let (say, said) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            say.send(nix::unistd::gettid()).unwrap();
+            ends.recv()
+        });
+        threads.list[0] = File::open(format!("/proc/{}/stat", said.recv().unwrap())).unwrap();
+        drop(end);
+        assert!(other.join().unwrap().is_err());
+        assert_eq!(counters.running(&mut threads).threads, 1);
     }
 
     #[test]
@@ -285,6 +309,6 @@ mod tests {
             "no cpu controller, so nothing is throttled or counted"
         );
         assert_eq!((bare.memory(), bare.peak(), bare.oom_kills()), (None, None, None));
-        assert_eq!((bare.threads(), bare.processes()), (None, vec![]));
+        assert_eq!(bare.threads(), None);
     }
 }

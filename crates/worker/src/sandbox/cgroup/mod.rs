@@ -11,7 +11,7 @@ mod group;
 use std::io;
 use std::path::PathBuf;
 
-pub use counters::{Counters, Cpu, Running, Throttling};
+pub use counters::{Counters, Cpu, Running, Threads, Throttling};
 pub use discover::{Layout, discover};
 pub use files::{remove_tree, thaw_tree};
 pub use group::{Group, Limits, PERIODS_US};

@@ -138,6 +138,12 @@ def test_the_kernel_of_a_run(version: str, scheduler: str, throttling: str, time
     kernel = lab.kernel_of(run, 1000)
     assert (kernel.scheduler, kernel.throttling, kernel.timer) == (scheduler, throttling, timer)
     assert (kernel.period_ns, kernel.hz) == (100 * MS, 1000)
+    assert lab.kernel_of(run, None).hz == 250, "of another machine's kernel nothing is known"
+
+
+def test_a_run_that_does_not_tell_its_kernel_cannot_be_simulated() -> None:
+    with pytest.raises(UnciaError, match="no kernel version"):
+        lab.kernel_of({}, 250)
 
 
 def test_models_know_the_whole_vcpu_alone(tmp_path: Path) -> None:
@@ -159,6 +165,23 @@ def test_models_know_the_whole_vcpu_alone(tmp_path: Path) -> None:
     assert result.errors("kernel")[RECIPROCAL] == pytest.approx((58 / 99 + 78 / 99) / 2)
     data = lab.as_data(result)
     assert [size["models_ms"][EQUATION] for size in data["sizes"]] == [26, 11, 11]
+
+
+def test_timers_are_judged_by_an_exact_quota(tmp_path: Path) -> None:
+    # 12 ms of CPU time under a quota of 10 ms in 20 ms.
+    made = rows([(884, 500_000, 99 * MS, 12 * MS), (1769, 1_000_000, 12 * MS, 12 * MS)])
+    for row in made:
+        row["experiment"] = "event"
+    record.write(table(made), tmp_path / "invocations.parquet")
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(RUN))
+    result = lab.read(tmp_path)
+    assert set(result.models) == {"event-driven"}
+    assert list(result.models["event-driven"]) == [RECIPROCAL, EQUATION, lab.ANY_PHASE]
+    # By hand, x ms before the period's end: x >= 10 gives 10 ms, a wait of x - 10, and 2 ms more, x
+    # ms + 2 in all; x < 10 gives x ms and then, without a wait, 12 - x of the next quota, 12 in
+    # all, unless that is above 10 (x < 2): then 10 ms, a wait of 10, and 2 - x more, 22.
+    mean = (sum(x + 2 + 0.5 for x in range(10, 20)) + 8 * 12 + 2 * 22) / 20
+    assert result.models["event-driven"][lab.ANY_PHASE][0] / MS == pytest.approx(mean, rel=1e-3)
 
 
 def test_a_run_without_a_whole_vcpu_cannot_be_judged(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ others are what it is judged by.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +27,11 @@ EVENT_DRIVEN: Final = "event-driven"
 RECIPROCAL: Final = "reciprocal"
 EQUATION: Final = "Equation (2)"
 SIMULATED: Final = "simulated kernel"
+ANY_PHASE: Final = "Equation (2), any phase"
+"""A quota that is enforced exactly, for a task that begins at any time of the period."""
 
 PERIOD: Final = "20ms"
-_EEVDF_FROM: Final = (6, 6)
-_TASK_THROTTLING_FROM: Final = (6, 18)
+_USUAL_HZ: Final = 250
 _SIMULATED_RUNS: Final = 400
 _SEED: Final = 20250515
 
@@ -251,33 +251,36 @@ def _enforcement(run: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def kernel_of(run: Mapping[str, Any], hz: int) -> Kernel:
+def kernel_of(run: Mapping[str, Any], hz: int | None) -> Kernel:
     """What is simulated for a run: its platform's period, its kernel's scheduler.
-
-    The tick rate is in no file of a run: 250 Hz is what most distributions and clouds have.
 
     Args:
         run: its ``run.yaml``.
-        hz: ticks a second.
+        hz: ticks a second; None: this machine's, if the run was made by its kernel and it says,
+            else 250, which most distributions and clouds have.
+
+    Raises:
+        UnciaError: the run does not tell its kernel, or it is older than what is modelled.
     """
-    version = re.search(r"(\d+)\.(\d+)", str(run.get("versions", {}).get("kernel", "")))
-    release = (int(version[1]), int(version[2])) if version else _TASK_THROTTLING_FROM
+    import platform
+
+    from uncia.bandwidth import kernels
+
+    version = str(run.get("versions", {}).get("kernel", "")).rpartition(" ")[2]
+    kernel = kernels.of_version(version)
+    if hz is None:
+        here = version == platform.release()
+        hz = (kernels.tick_rate() if here else None) or _USUAL_HZ
     period = run.get("platform", {}).get("period") or PERIOD
-    return Kernel(
-        period_ns=parse_duration(period),
-        hz=hz,
-        scheduler="eevdf" if release >= _EEVDF_FROM else "cfs",
-        throttling="task" if release >= _TASK_THROTTLING_FROM else "group",
-        timer="random" if release >= (6, 4) else "absolute",
-    )
+    return Kernel(parse_duration(period), hz, kernel.scheduler, kernel.throttling, kernel.timer)
 
 
-def read(folder: Path, hz: int = 250) -> Result:
+def read(folder: Path, hz: int | None = None) -> Result:
     """What a run says, and what the models say.
 
     Args:
         folder: the run; of one function, at sizes of which at least one has a whole vCPU.
-        hz: ticks a second of the kernel that is simulated.
+        hz: ticks a second of the kernel that is simulated; see `kernel_of`.
 
     Raises:
         UnciaError: it is no such run.
@@ -301,7 +304,7 @@ def read(folder: Path, hz: int = 250) -> Result:
                 f" {len(own) - len(whole)} of the other kind"
             )
         known[enforcement] = full(whole)
-        models[enforcement] = _models(own, known[enforcement], kernel)
+        models[enforcement] = _models(own, known[enforcement], kernel, enforcement)
     names = rows.column("function").unique().to_pylist()
     return Result(folder, str(names[0]), kernel, found, known, models, left_out)
 
@@ -337,8 +340,13 @@ def full(whole: Sequence[Size]) -> Full:
     return Full(cpu, max(0.0, float(durations.mean() - cpu.mean())))
 
 
-def _models(own: Sequence[Size], known: Full, kernel: Kernel) -> dict[str, list[float]]:
-    """The duration at each size by each model, ns."""
+def _models(
+    own: Sequence[Size], known: Full, kernel: Kernel, enforcement: str
+) -> dict[str, list[float]]:
+    """The duration at each size by each model, ns.
+
+    The last model is of what enforces the quota: the kernel, or timers, which are exact.
+    """
     from uncia.bandwidth.engine import ask
 
     limits = [quota_ns(size.cpu_micro, kernel.period_ns) for size in own]
@@ -349,11 +357,18 @@ def _models(own: Sequence[Size], known: Full, kernel: Kernel) -> dict[str, list[
         if not size.whole
     ]
     exact = iter(ask("duration", {"tasks": tasks}))
+    told = [None if size.whole else next(exact) for size in own]
+    last = ANY_PHASE if enforcement == EVENT_DRIVEN else SIMULATED
     shares = [min(1.0, size.cpu_micro / MICRO_PER_VCPU) for size in own]
     return {
         RECIPROCAL: [need / share + beyond for share in shares],
-        EQUATION: [beyond + (need if size.whole else float(next(exact)["ns"])) for size in own],
-        SIMULATED: _simulated(own, known, limits, kernel),
+        EQUATION: [beyond + (need if one is None else float(one["ns"])) for one in told],
+        last: [
+            beyond + (need if one is None else int(one["sum_ns"]) / int(one["phases"]))
+            for one in told
+        ]
+        if last == ANY_PHASE
+        else _simulated(own, known, limits, kernel),
     }
 
 

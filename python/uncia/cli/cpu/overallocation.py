@@ -44,8 +44,12 @@ def register(app: typer.Typer) -> None:
             Enforcement.kernel, help="Who holds functions to their quota."
         ),
         period: str = typer.Option("20ms", help="Of the CPU quota."),
-        hz: int = typer.Option(
-            250, min=24, max=10_000, help="Ticks a second of this machine's kernel, for the model."
+        hz: int | None = typer.Option(
+            None,
+            min=24,
+            max=10_000,
+            help="Ticks a second of the kernel, for the model [default: this machine's, or 250].",
+            show_default=False,
         ),
         run: Path | None = typer.Option(
             None, help="Measure nothing: an earlier run's folder.", show_default=False
@@ -62,8 +66,8 @@ def register(app: typer.Typer) -> None:
         """How long a function takes at each memory size, against what models say.
 
         Requests go to the sizes in turn, one at a time. The models (reciprocal scaling, Equation
-        (2) and the simulated kernel) know the rows at a whole vCPU only. Also: the CPU time that a
-        function gets for the time that is paid. Exits 1 when a request failed.
+        (2), and the simulated kernel or exact timers) know the rows at a whole vCPU only. Also:
+        the CPU time that a function gets for the time that is paid. Exits 1 when a request failed.
         """
         from uncia.bandwidth import overallocation as lab
         from uncia.report.cpu import overallocation as report
@@ -105,7 +109,7 @@ def register(app: typer.Typer) -> None:
 
 def show(result: Result, *, as_json: bool) -> None:
     """Print the result: JSON, or a table."""
-    from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED, as_data
+    from uncia.bandwidth.overallocation import as_data
 
     data = as_data(result)
     if as_json:
@@ -115,8 +119,14 @@ def show(result: Result, *, as_json: bool) -> None:
 
     from uncia.cli.cost.options import emit
 
+    models = list(dict.fromkeys(name for size in data["sizes"] for name in size["models_ms"]))
     rows: list[dict[str, Any]] = [
-        {**size, **size["models_ms"], "memory_mb": f"{size['memory_mb']:g}"}
+        {
+            **dict.fromkeys(models),
+            **size,
+            **size["models_ms"],
+            "memory_mb": f"{size['memory_mb']:g}",
+        }
         for size in data["sizes"]
     ]
     emit(
@@ -128,9 +138,7 @@ def show(result: Result, *, as_json: bool) -> None:
             "rows": "requests",
             "mean_ms": "mean, ms",
             "cpu_ms": "CPU, ms",
-            RECIPROCAL: RECIPROCAL,
-            EQUATION: EQUATION,
-            SIMULATED: SIMULATED,
+            **{name: name for name in models},
             "overallocation": "used / paid for",
         },
         notes=[f"Left out: {count:,} rows ({why})." for why, count in result.left_out.items()],

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import altair as alt
 
-from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED
 from uncia.report import charts, numbers, theme
 from uncia.report.cost import marks
 from uncia.report.page import Block, Chart, Note, Page, Row, Section, Table, Tile
@@ -16,7 +15,6 @@ from uncia.units import MIB
 if TYPE_CHECKING:
     from uncia.bandwidth.overallocation import Result
 
-_MODELS: Final = (RECIPROCAL, EQUATION, SIMULATED)
 _MEASURED: Final = "measured"
 
 
@@ -87,9 +85,10 @@ def _figure(result: Result, enforcement: str) -> Chart:
     import numpy as np
 
     own = result.of(enforcement)
+    models = list(result.models[enforcement])
     lines = [
         {"model": name, "mb": size.memory / MIB, "ms": result.models[enforcement][name][at] / 1e6}
-        for name in _MODELS
+        for name in models
         for at, size in enumerate(own)
     ]
     points: list[dict[str, Any]] = []
@@ -105,7 +104,7 @@ def _figure(result: Result, enforcement: str) -> Chart:
                 "rows": size.rows,
             }
         )
-    names = [_MEASURED, *_MODELS]
+    names = [_MEASURED, *models]
     first, _, equation, simulated = theme.colours(4)
     scale = alt.Scale(domain=names, range=[first, theme.REFERENCE, equation, simulated])
     colour = alt.Color("model:N", title=None, sort=names, scale=scale)
@@ -192,13 +191,14 @@ def _shares(result: Result, enforcement: str) -> Chart:
 
 
 def _off(result: Result, enforcement: str) -> Chart:
+    models = list(result.models[enforcement])
     rows = [
         {
             "model": name,
             "mb": size.memory / MIB,
             "off": result.models[enforcement][name][at] / size.mean_ns - 1,
         }
-        for name in _MODELS
+        for name in models
         for at, size in enumerate(result.of(enforcement))
         if not size.whole
     ]
@@ -212,8 +212,8 @@ def _off(result: Result, enforcement: str) -> Chart:
             color=alt.Color(
                 "model:N",
                 title=None,
-                sort=list(_MODELS),
-                scale=alt.Scale(domain=list(_MODELS), range=[theme.REFERENCE, *colours[2:]]),
+                sort=models,
+                scale=alt.Scale(domain=models, range=[theme.REFERENCE, *colours[2:]]),
             ),
             tooltip=[
                 alt.Tooltip("model:N", title=" "),
@@ -224,7 +224,7 @@ def _off(result: Result, enforcement: str) -> Chart:
     )
     return Chart(
         f"off-{enforcement}",
-        marks.finish(chart, 240, legend=_MODELS),
+        marks.finish(chart, 240, legend=models),
         "By how much each model is off at each size",
         "How far off each model is",
     )
@@ -241,7 +241,7 @@ def _table(result: Result, enforcement: str) -> Table:
             "requests",
             "mean, ms",
             "CPU time, ms",
-            *_MODELS,
+            *told,
             "held back",
             "used / paid for",
         ),
@@ -251,7 +251,7 @@ def _table(result: Result, enforcement: str) -> Table:
                 numbers.count(size.rows),
                 ms(size.mean_ns),
                 numbers.ABSENT if size.cpu is None else ms(float(size.cpu.mean())),
-                *(ms(told[name][at]) for name in _MODELS),
+                *(ms(values[at]) for values in told.values()),
                 numbers.percent(None if size.throttled is None else size.throttled / size.rows),
                 numbers.figure(size.overallocation),
             ]

@@ -50,6 +50,7 @@ class Preset:
         memory: bytes of memory where the vCPU is set by itself.
         error: mean absolute error of the mean duration over the published sizes, from CPU time at
             one vCPU alone; None where there is no data.
+        errors: the same by range: sizes below the first number have the second as their error.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Preset:
     think: Quantiles | None = None
     memory: int | None = None
     error: float | None = None
+    errors: tuple[tuple[int, float], ...] = ()
 
     @property
     def tick_ns(self) -> int:
@@ -89,6 +91,10 @@ class Preset:
         """vCPU at a size (MB or micro-vCPU)."""
         return Fraction(size, self.whole)
 
+    def error_at(self, size: int) -> float | None:
+        """The error at sizes like this one; None where it is not known, or one vCPU and more."""
+        return next((error for below, error in self.errors if size < below), None)
+
     def quota_ns(self, size: int) -> int:
         """The quota of one period at a size; a whole period at most, for one thread."""
         return min(self.platform.period_ns, self.platform.period_ns * size // self.whole)
@@ -113,6 +119,7 @@ PRESETS: Final = {
         scheduler="cfs",
         tariff="aws-lambda-x86",
         error=0.052,
+        errors=((300, 0.077), (750, 0.080), (1400, 0.043), (1769, 0.022)),
         # 499 gaps between 500 invocations in the published log of a 1000 MB function: from the end
         # of a handler to the next one's beginning, less 1.29 ms, the median of what the reported
         # Duration holds beyond the handler. 100.2 ms of it are the driver's pause.
@@ -137,6 +144,7 @@ PRESETS: Final = {
         scheduler="cfs",
         tariff="gcp-run-request",
         error=0.047,
+        errors=((100_000, 0.32), (200_000, 0.093), (300_000, 0.149), (1_000_000, 0.019)),
         # Published profile at 0.08 vCPU: 7.41 ms of CPU time a period, of a quota of 8 ms.
         lost_ns=600_000,
         # The same profile: before the first throttle, 56 of 60 runs got so much less than the

@@ -113,10 +113,11 @@ def steps(choices: Sequence[Choice], turn: float = TURN) -> list[Step]:
     no noise is taken for a step.
     """
     found: list[Step] = []
-    low = high = choices[0] if choices else None
+    if not choices:
+        return found
+    low = high = choices[0]
     rising = False
     for one in choices:
-        assert low is not None and high is not None
         if rising:
             if one.usd > high.usd:
                 high = one
@@ -127,6 +128,5 @@ def steps(choices: Sequence[Choice], turn: float = TURN) -> list[Step]:
             low = one
         elif one.usd > low.usd * (1 + turn):
             high, rising = one, True
-    if low is not None:
-        found.append(Step(low, high if rising else None))
+    found.append(Step(low, high if rising else None))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -111,7 +112,8 @@ def from_full(table: Table, preset: Preset) -> Work | None:
         )
     pairs = zip(need.tolist(), weight.tolist(), strict=True)
     mean = float(np.average(reported, weights=weight))
-    said = f"{len(rows)} rows of {table.path.name} at {size_words(preset, rows[0].size)} and more"
+    count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    said = f"{count} of {table.path.name} at {size_words(preset, rows[0].size)} and more"
     return Work(CpuTime(cpu_time.weighted(pairs).points, said), "one vCPU", mean)
 
 
@@ -124,7 +126,8 @@ def values(cpu: CpuTime, count: int) -> Ints:
     need = np.array([value for value, _ in cpu.points], dtype=np.int64)
     below = np.cumsum([weight for _, weight in cpu.points], dtype=np.float64)
     shares = (np.arange(count) + 0.5) / count * below[-1]
-    return need[np.minimum(np.searchsorted(below, shares), need.size - 1)]
+    found: Ints = need[np.minimum(np.searchsorted(below, shares), need.size - 1)]
+    return found
 
 
 def _bell(kind: str, mean: int, spread: int, shares: Floats) -> Floats:
@@ -152,8 +155,7 @@ def _spread(row: Row) -> Floats:
     if share > 0:
         known.insert(0, (0.0, max(0.0, low - (above - low) * share / (after - share))))
     area = sum(
-        (right - left) * (here + there) / 2
-        for (left, here), (right, there) in zip(known, known[1:], strict=False)
+        (right - left) * (here + there) / 2 for (left, here), (right, there) in pairwise(known)
     )
     if last < 1:
         top = 2 * (row.mean_ns - area) / (1 - last) - high
@@ -161,8 +163,6 @@ def _spread(row: Row) -> Floats:
     places = (np.arange(PIECES) + 0.5) / PIECES
     found = np.interp(places, [one for one, _ in known], [value for _, value in known])
     return np.asarray(found * (row.mean_ns / found.mean()), dtype=np.float64)
-
-
 
 
 def size_words(preset: Preset, size: int) -> str:

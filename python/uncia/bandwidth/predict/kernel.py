@@ -1,11 +1,13 @@
 """The kernel's bandwidth control for one thread on one CPU, many tasks at once, in whole ns.
 
-What `tg_cfs_bandwidth` does (kernel/sched/fair.c, Linux 4.18 to 6.17) as far as one thread sees it:
+What bandwidth control does (kernel/sched/fair.c, Linux 5.4 to 6.17) as far as one thread sees it:
 
-* A group's pool is refilled to its quota at every multiple of the period (``sched_cfs_period_timer``).
+* A group's pool is refilled to its quota at every multiple of the period
+  (``sched_cfs_period_timer``).
 * The CPU's own pool is charged at every tick with what ran since the last one
-  (``account_cfs_rq_runtime``). Once it is used up it takes what it owes and a slice from the group's
-  pool, as far as that goes (``assign_cfs_rq_runtime``); if it still owes, the thread is throttled.
+  (``account_cfs_rq_runtime``). Once it is used up it takes what it owes and a slice from the
+  group's pool, as far as that goes (``assign_cfs_rq_runtime``); if it still owes, the thread is
+  throttled.
 * A refill pays debts first (``distribute_cfs_runtime``); the thread runs on when none are left,
   after several refills if need be.
 * A task that arrives after an idle time finds the whole quota, and a timer that has kept its grid.

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +93,9 @@ def _key(path: Path, names: list[str], preset: Preset) -> str:
                 f"{path} has the column {other}, but {preset.title} is sized by {key}",
                 "Name the platform where the table was measured with --like.",
             )
-        raise UnciaError(f"{path} has no column {key}; it has {', '.join(names) or 'none'}", _COLUMNS)
+        raise UnciaError(
+            f"{path} has no column {key}; it has {', '.join(names) or 'none'}", _COLUMNS
+        )
     if "mean_ms" not in names:
         near = [name for name in names if name.startswith("mean")]
         hint = f"It has {near[0]}: give the mean in ms, as mean_ms." if near else _COLUMNS
@@ -114,7 +117,7 @@ def _row(path: Path, number: int, line: Mapping[str | Any, Any], key: str) -> Ro
         for name, text in line.items()
         if (match := _QUANTILE.fullmatch(name)) and text.strip()
     )
-    for (low, below), (high, above) in zip(known, known[1:], strict=False):
+    for (low, below), (high, above) in pairwise(known):
         if above < below:
             raise UnciaError(
                 f"{where}: p{high * 100:g}_ms is {above:g}, below p{low * 100:g}_ms, {below:g}",
@@ -168,9 +171,7 @@ def _of_run(path: Path, preset: Preset) -> list[Row]:
     from uncia import record
 
     rows = record.read(path)
-    column, unit = (
-        ("allocated_memory", MIB) if preset.by_memory else ("allocated_cpu", 1)
-    )
+    column, unit = ("allocated_memory", MIB) if preset.by_memory else ("allocated_cpu", 1)
     times: dict[int, list[int]] = {}
     for size, execution, outcome in zip(
         rows[column].to_pylist(),

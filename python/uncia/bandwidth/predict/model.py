@@ -4,10 +4,10 @@ Two kinds of arrivals:
 
 * *random*: a request comes at any time of the period, whenever the last one was. So do those of
   independent users.
-* *closed*: one request at a time, the next a certain time after the last one's end. An end that was
-  held back lies shortly after a refill, so the next beginning does too, up to the time between them:
-  beginnings lock on to the period, and durations become multiples of it, less that time. All
-  published measurements were driven in this way.
+* *closed*: one request at a time, the next a certain time after the last one's end. An end that
+  was held back lies shortly after a refill, so the next beginning is that time after a refill:
+  beginnings lock on to the period, and duration and time between tend to add up to whole periods.
+  The published measurements were driven in this way.
 """
 
 from __future__ import annotations
@@ -197,4 +197,5 @@ def _values_at(quantiles: Quantiles | None, shares: Any) -> Ints:
     if quantiles is None:
         return np.zeros(np.shape(shares), dtype=np.int64)
     places, found = zip(*quantiles.points, strict=True)
-    return np.rint(np.interp(shares, places, found)).astype(np.int64)
+    drawn: Ints = np.rint(np.interp(shares, places, found)).astype(np.int64)
+    return drawn

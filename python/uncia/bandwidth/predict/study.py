@@ -71,7 +71,7 @@ class Study:
 
     def reciprocal_ms(self, size: int) -> float:
         """What the share alone says."""
-        return self.work.reported_ns / NS_PER_MS / float(min(1, self.preset.share(size)))
+        return self.work.reported_ns / NS_PER_MS / min(1.0, float(self.preset.share(size)))
 
     def instead(self) -> dict[int, Instead]:
         """What to take instead, by size, where something is saved."""
@@ -104,6 +104,7 @@ class Study:
                     "worth_taking": one.size in take,
                     "instead": None if other is None else self.size_number(other.size),
                     "instead_saves": None if other is None else round(other.saves, 6),
+                    "model_error": self.preset.error_at(one.size),
                     "measured_mean_ms": was,
                     "error": None if was is None else round(mean / was - 1, 6),
                 }
@@ -127,8 +128,14 @@ class Study:
             was = means.get(one.size)
             if was is None or one.size >= self.preset.whole:
                 continue
-            own = (one.mean_ns / NS_PER_MS, equation2, self.reciprocal_ms(one.size))
-            found.append((one.size, *(value / was - 1 for value in own)))
+            found.append(
+                (
+                    one.size,
+                    one.mean_ns / NS_PER_MS / was - 1,
+                    equation2 / was - 1,
+                    self.reciprocal_ms(one.size) / was - 1,
+                )
+            )
         return found
 
     def notes(self) -> list[str]:
@@ -271,8 +278,8 @@ def _arrivals(preset: Preset, text: str | None, was_measured: bool) -> Arrivals:
     middle = next(value for share, value in preset.think.points if share == 0.5)
     return Arrivals(
         preset.think,
-        f"one at a time, each about {middle / NS_PER_MS:.4g} ms after the end of the last one, as in"
-        " the published runs",
+        f"one at a time, each about {middle / NS_PER_MS:.4g} ms after the end of the last one, as"
+        " in the published runs",
     )
 
 

@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
             "--cpu-time",
             metavar="DIST|FILE",
             help="CPU time: 16ms, normal(16ms, 1ms), lognormal(16ms, 2ms), uniform(14ms, 18ms),"
-            " p5=14.9ms,p50=17.3ms,p95=18.1ms; or a measured table (CSV: memory_mb or vcpu, mean_ms,"
-            " p5_ms...) or a run, of which the rows at one vCPU and more tell it.",
+            " p5=14.9ms,p50=17.3ms,p95=18.1ms; or a measured table (CSV: memory_mb or vcpu,"
+            " mean_ms, p5_ms...) or a run, of which the rows at one vCPU and more tell it.",
         ),
         like: str = typer.Option("aws", "--like", metavar="aws|gcp|ibm", help="The platform."),
         memory: str = typer.Option(
@@ -71,7 +71,9 @@ def register(app: typer.Typer) -> None:
 
         platform = preset(like)
         chosen = _tariff(tariff or platform.tariff)
-        now = _sizes(platform, at if platform.by_memory else None, None if platform.by_memory else at)
+        now = _sizes(
+            platform, at if platform.by_memory else None, None if platform.by_memory else at
+        )
         if at is not None and len(now) != 1:
             raise UnciaError(f"--at: {at!r} is not one size", "Write 1024, or 0.5.")
         sizes = _sizes(platform, memory, vcpu) or _all(platform)
@@ -108,7 +110,9 @@ def _sizes(platform: Preset, memory: str | None, vcpu: str | None) -> list[int]:
     from uncia.bandwidth import sizes
 
     if platform.by_memory and vcpu is not None:
-        raise UnciaError(f"--vcpu: {platform.title} is sized by memory", "Write --memory 128..1769.")
+        raise UnciaError(
+            f"--vcpu: {platform.title} is sized by memory", "Write --memory 128..1769."
+        )
     if not platform.by_memory and memory is not None:
         raise UnciaError(f"--memory: {platform.title} is sized by vCPU", "Write --vcpu 0.08..1.")
     if memory is not None:
@@ -152,7 +156,7 @@ def _print(found: Study, said: Sequence[str]) -> None:
     from uncia.cli.cost.options import emit
 
     rows = found.rows()
-    places = range(len(rows))
+    places = list(range(len(rows)))
     if len(rows) > _SHOWN:
         places = sorted({round(place * (len(rows) - 1) / (_SHOWN - 1)) for place in range(_SHOWN)})
     columns = {

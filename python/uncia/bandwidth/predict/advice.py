@@ -21,7 +21,7 @@ AS_FAST: Final = 0.05
 WORTH: Final = 0.01
 """A saving below this share is none."""
 
-TURN: Final = 0.02
+TURN: Final = 0.01
 """The bill has to rise and fall by this share to have turned."""
 
 Reason: TypeAlias = Literal["as fast", "faster"]

@@ -39,6 +39,7 @@ class Inferred:
         gaps: in all of them.
         on_grid: share of intervals between gaps that are multiples of the period, or None.
         notes: what was seen, and why something is not told.
+        offset_us: where refills stand after a tick, as far as the profile shows it, or None.
     """
 
     period_us: float | None
@@ -51,6 +52,7 @@ class Inferred:
     gaps: int
     on_grid: float | None
     notes: list[str] = field(default_factory=list)
+    offset_us: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The same as JSON holds it."""
@@ -64,6 +66,7 @@ class Inferred:
             "runs": self.runs,
             "gaps": self.gaps,
             "on_grid": self.on_grid,
+            "offset_us": self.offset_us,
             "notes": self.notes,
         }
 
@@ -109,6 +112,7 @@ def infer_trace(trace: traces.Trace) -> Inferred:
         gaps=trace.events,
         on_grid=period.on_grid,
         notes=[*settled.notes, *tick.notes, *scheduler.notes],
+        offset_us=None if settled.match is None else round(settled.match.offset / _US, 3),
     )
 
 

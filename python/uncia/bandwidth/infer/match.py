@@ -35,18 +35,20 @@ class Match:
     """A setting laid over the profile.
 
     Attributes:
-        parts: how many of its periods there are in the one that was found.
+        parts: how many of its periods there are in the one that was found; below one, multiples.
+        offset: where refills stand after a tick, ns.
         hz: its tick rate.
         quota: with which it obtains the measured share, ns a period of its own.
         plain: the quota that the share itself says, ns.
         distance: Wasserstein-1 of intervals, throttles and CPU times, the mean of the three, ns.
     """
 
-    parts: int
+    parts: float
     hz: int
     quota: float
     plain: float
     distance: float
+    offset: float
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,8 @@ class Matcher:
         self._measured = [_quantiles(one) for one in _measured(begins)]
         times = begins.times[tick.by]
         combs = {hz: ticks.comb_of(times, hz) for hz in tick.possible}
-        # The last instant seen before a tick is a little early: what counts is which of a tick and a
-        # refill is first.
+        # The last instant seen before a tick is a little early: what counts is which of a tick and
+        # a refill is first.
         exact = absolute and tick.by == "begin"
         phases = {
             hz: np.zeros(len(comb.phase)) if exact and ticks.is_absolute(comb) else comb.phase
@@ -98,7 +100,7 @@ class Matcher:
                 )
             )
 
-    def match(self, parts: int, hz: int) -> Match | None:
+    def match(self, parts: float, hz: int) -> Match | None:
         """A setting over the profile, with the quota that obtains the measured share."""
         period = self._period.nominal / parts
         if not self._frames or period < SHORTEST:
@@ -125,7 +127,9 @@ class Matcher:
                 ]
             )
         )
-        return Match(parts, hz, best, plain, distance)
+        frame = self._frames[0]
+        offset = (frame.refills - frame.ticks[hz]) % period
+        return Match(parts, hz, best, plain, distance, offset)
 
     def quotas(self, match: Match) -> tuple[float, float]:
         """The least and the greatest quota that obtain the measured share in a setting, ns."""
@@ -139,14 +143,16 @@ class Matcher:
             high += step
         return low, high
 
-    def _obtained(self, parts: int, hz: int, quota: float) -> float | None:
+    def _obtained(self, parts: float, hz: int, quota: float) -> float | None:
         simulated = self._simulated(parts, hz, quota)
         if simulated is None:
             return None
         interval, _, cpu = simulated
         return float(cpu.sum() / interval.sum())
 
-    def _simulated(self, parts: int, hz: int, quota: float) -> tuple[Floats, Floats, Floats] | None:
+    def _simulated(
+        self, parts: float, hz: int, quota: float
+    ) -> tuple[Floats, Floats, Floats] | None:
         period = round(self._period.nominal / parts)
         duration = int(min(max(_PERIODS * self._period.nominal, 1000 * MS), 10_000 * MS))
         found: list[tuple[Floats, Floats, Floats]] = []

@@ -33,8 +33,10 @@ _LATTICE_COUNT: Final = 3
 _LATTICE_SHARE: Final = 0.01
 _PAIRS_SHARE: Final = 0.15
 _PAIRS_FIT: Final = 0.9
+_NATS: Final = 5.0  # against chance
 _LATE: Final = 0.1 * MS  # an end after its refill
 _BY_CHANCE: Final = 0.04
+_MOST_CHANCE: Final = 0.25  # that an interval is on the lattice of parts all the same
 _ROUND: Final = 3e-4  # clocks of guests differ from the host's by at most this
 
 
@@ -44,8 +46,8 @@ class Grid:
 
     Attributes:
         phase: where it stands, ns in [0, period).
-        origin: the instant of the first end's slot, ns.
-        slot: the number of each end's slot, from the run's first.
+        origin: the slot of the first end that lies on it, ns.
+        slot: the number of each end's slot, from that one.
         residual: of each end from its slot, ns.
         on: which ends lie on it.
     """
@@ -99,8 +101,8 @@ def find(trace: Trace) -> Period | None:
     return Period(ns, nominal(ns), tolerance, on_grid, len(intervals), confidence)
 
 
-def part_of(trace: Trace, period: Period, parts: int) -> Period:
-    """A whole part of a period that was found, as the period."""
+def part_of(period: Period, parts: float) -> Period:
+    """A whole part of a period that was found; with parts below one, a multiple."""
     ns = period.ns / parts
     tolerance = min(period.tolerance, ns / _ROOM)
     return replace(period, ns=ns, nominal=nominal(ns), tolerance=tolerance)
@@ -119,8 +121,9 @@ def grid(run: Run, period: float, tolerance: float) -> Grid:
     phase = _mode(run.end % period, period, 2 * tolerance)
     slot = np.round((run.end - phase) / period)
     residual = run.end - phase - slot * period
-    origin = phase + float(slot[0]) * period
-    return Grid(phase, origin, slot - slot[0], residual, np.abs(residual) <= tolerance)
+    on = np.abs(residual) <= tolerance
+    first = float(slot[int(np.argmax(on))])
+    return Grid(phase, phase + first * period, slot - first, residual, on)
 
 
 def _sample(trace: Trace) -> Floats:
@@ -240,11 +243,13 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
         return 1
     best, most = 1, 0.0
     for parts in range(2, _MOST_PARTS + 1):
-        if period / parts < SHORTEST * 0.95 or width > period / parts / _ROOM:
+        chance = 2 * width / period * parts
+        if period / parts < SHORTEST * 0.95 or chance > _MOST_CHANCE:
             break
+        if not _settable(period / parts):
+            continue
         scaled = off * parts
         hits = int((np.abs(scaled - np.round(scaled)) <= width / period * parts).sum())
-        chance = min(1.0, 2 * width / period * parts)
         expected = len(off) * chance
         excess = hits - expected - 5 * math.sqrt(expected * (1 - chance) + 1)
         enough = hits >= max(_LATTICE_COUNT, _LATTICE_SHARE * len(intervals), 0.6 * len(off))
@@ -252,6 +257,12 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
         if enough and excess > 0 and hits > most * 1.2:
             best, most = parts, hits
     return best
+
+
+def _settable(ns: float) -> bool:
+    """Whether a part may have been set as a period: only tenths of a millisecond are thought to."""
+    tenths = ns / MS * 10
+    return abs(tenths - round(tenths)) <= _ROUND * tenths
 
 
 def _run_phases(trace: Trace, period: float, tolerance: float) -> Floats:
@@ -279,12 +290,14 @@ def _parts_of_runs(trace: Trace, _intervals: Floats, period: float, tolerance: f
     if (~zero).mean() < _PAIRS_SHARE or (~zero).sum() < 2:
         return 1
     for parts in range(2, _MOST_PARTS + 1):
-        if period / parts < SHORTEST * 0.95 or width * parts > 1 / 3:
+        chance = 2 * width * parts
+        if period / parts < SHORTEST * 0.95 or chance > _MOST_CHANCE:
             break
+        if not _settable(period / parts):
+            continue
         scaled = apart * parts
         fits = np.abs(scaled - np.round(scaled)) <= width * parts
-        chance = min(1.0, 2 * width * parts)
-        if fits.mean() >= _PAIRS_FIT and (~zero).sum() * -math.log(chance) > 7:
+        if fits.mean() >= _PAIRS_FIT and (~zero).sum() * -math.log(chance) > _NATS:
             return parts
     return 1
 
@@ -302,6 +315,8 @@ def from_zero(trace: Trace, period: Period) -> int:
     for parts in range(1, _MOST_FROM_ZERO + 1):
         if parts > 1 and (period.ns / parts < SHORTEST * 0.95 or late * parts > _BY_CHANCE):
             break
+        if not _settable(period.ns / parts):
+            continue
         apart = (phases * parts) % 1.0
         fits = (apart <= late * parts) | (apart >= 1 - late * parts / 5)
         if len(fits) and fits.mean() >= _PAIRS_FIT:

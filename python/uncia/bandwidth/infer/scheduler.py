@@ -22,7 +22,7 @@ from uncia.bandwidth.infer.trace import MS, Floats, Trace
 Name: TypeAlias = Literal["cfs", "eevdf"]
 
 _EARLY: Final = 0.02 * MS  # an end is not before its refill, but for rounding
-_LATE: Final = 0.3 * MS  # to wake, to switch, and for a virtual machine to be resumed
+_LATE: Final = 0.15 * MS  # to wake, to switch, and for a virtual machine to be resumed
 _MOST_RUNS: Final = 0.9
 _FEWEST: Final = 5  # throttles
 _OFFSET: Final = 0.93  # that an offset is EEVDF's, not of 6.4 or 6.5 or of a backport
@@ -104,7 +104,7 @@ def _relative(comb: ticks.Comb, phases: Floats, hz: int | None) -> Scheduler:
         return Scheduler(None, None, [foreign + "the scheduler is not told."])
     step = ticks.TICKS[hz]
     apart = (phases - comb.phase) % step
-    width = 0.15 * MS
+    width = 0.08 * MS
     near = (apart < width) | (apart > step - 0.02 * MS)
     if near.mean() >= _MOST_RUNS and width / step < 0.1:
         return Scheduler(

@@ -13,12 +13,16 @@ from uncia.bandwidth.infer.period import SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Trace
 
 _MOST_PARTS: Final = 6
+_MULTIPLES: Final = (1 / 2, 1 / 4, 1 / 5)
+_MOST_SHARE: Final = 0.6
 _AS_GOOD: Final = 1.5  # of the best distance, and this beside it
 _BESIDE: Final = 0.06 * MS
 _CLEARLY: Final = 0.4
 _APART: Final = 0.5 * MS
 _SLOP: Final = 0.05
 _FINEST: Final = 1000
+_USUAL: Final = 250  # of Debian, Ubuntu, Amazon Linux; 1000 of Fedora, Red Hat
+_BY_CUSTOM: Final = 0.7
 _LOCKED: Final = 0.1  # of a tick: what a part may be farther off
 _MODELLED: Final = 0.2  # of a tick: what a match may be off for its quota to count
 _EXPIRED: Final = 0.01
@@ -59,14 +63,17 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     notes: list[str] = []
     best = min(whole, key=lambda match: match.distance)
     parts = [part for part in range(2, _MOST_PARTS + 1) if period.nominal / part >= SHORTEST]
-    found = whole + _matches(matcher, parts, tick.possible)
+    # Near a whole CPU the model depends on what it does not know: whether tick or refill is first.
+    multiples = _MULTIPLES if share < _MOST_SHARE else ()
+    found = whole + _matches(matcher, [*parts, *multiples], tick.possible)
     chosen = _part(trace, period, best, found, notes)
-    if chosen.parts > 1:
-        period = periods.part_of(trace, period, chosen.parts)
+    if chosen.parts != 1:
+        period = periods.part_of(period, chosen.parts)
         same = [match for match in found if match.parts == chosen.parts]
     else:
         same = whole
-    rivals = [match for match in found if match.parts != chosen.parts and _as_good(match, chosen)]
+    # A multiple as good is no rival: it would show more on its own grid, and was not found.
+    rivals = [match for match in found if match.parts > chosen.parts and _as_good(match, chosen)]
     if rivals:
         others = sorted(
             {period.nominal * chosen.parts / match.parts for match in rivals}, reverse=True
@@ -88,7 +95,7 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     return Settled(period, tick, quota, (low, high), chosen, notes)
 
 
-def _matches(matcher: Matcher, parts: Sequence[int], rates: Sequence[int]) -> list[Match]:
+def _matches(matcher: Matcher, parts: Sequence[float], rates: Sequence[int]) -> list[Match]:
     found = [matcher.match(part, hz) for part in parts for hz in rates]
     return [match for match in found if match is not None]
 
@@ -111,6 +118,19 @@ def _part(
                 f" multiples of {period.nominal / parts / MS:.4g} ms from the clock's zero."
             )
             return nearest
+    nearest = min(found, key=lambda match: match.distance)
+    tick = ticks.TICKS[nearest.hz]
+    if (
+        nearest.parts < 1
+        and nearest.distance < best.distance * _CLEARLY
+        and best.distance > _MODELLED * tick
+        and nearest.distance < _MODELLED * tick
+    ):
+        notes.append(
+            f"Some gaps end at parts of {period.nominal / nearest.parts / MS:.4g} ms, but throttles"
+            " with a shorter period would be of other lengths."
+        )
+        return nearest
     return best
 
 
@@ -121,6 +141,11 @@ def _rate(
     ordered = sorted(same, key=lambda match: match.distance)
     if tick.hz is not None or len(ordered) < 2:
         return tick, chosen
+    usual = [match for match in ordered if match.hz == _USUAL]
+    if usual and _FINEST not in tick.possible:
+        notes.append("Rates of 100 and 300 Hz would look the same, and are seldom built.")
+        told = replace(tick, hz=_USUAL, possible=[_USUAL], confidence=_BY_CUSTOM, notes=[])
+        return told, usual[0]
     first, second = ordered[0], ordered[1]
     clear = first.distance < second.distance * _CLEARLY
     if not clear or second.distance - first.distance < _APART:

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
             help="Published profiles (JSON, also gzipped), or folders of uncia cpu profile.",
         ),
         unit: str = typer.Option(
-            None, metavar="ns|us|ms", help="Of a file's times; by default the file tells."
+            None, metavar="ns|us|ms|s", help="Of a file's times; by default the file tells."
         ),
         as_json: AsJson = False,
         report: ReportFile = None,
@@ -55,13 +55,13 @@ def register(app: typer.Typer) -> None:
 
 def _read(path: str, unit: str | None) -> Profile:
     from uncia.bandwidth import profiles
+    from uncia.bandwidth.profile_units import NS
     from uncia.errors import UnciaError
 
-    if unit is None:
-        return profiles.read(path)
-    if unit not in ("ns", "us", "ms"):
-        raise UnciaError(f"--unit is {unit}", "It is ns, us or ms.")
-    return profiles.read(path, unit=unit)
+    known = {name: name for name in NS}
+    if unit is not None and unit not in known:
+        raise UnciaError(f"--unit is {unit}", f"It is one of {', '.join(known)}.")
+    return profiles.read(path, unit=known[unit] if unit is not None else None)
 
 
 def _show(row: dict[str, Any]) -> None:
@@ -84,9 +84,7 @@ def _show(row: dict[str, Any]) -> None:
         typer.echo(f"  note: {note}")
 
 
-def _write(
-    path: Path, names: list[str], read: list[Profile], found: list[Inferred]
-) -> None:
+def _write(path: Path, names: list[str], read: list[Profile], found: list[Inferred]) -> None:
     from uncia.cli.cost.options import write_report
     from uncia.report.cpu.infer import sections
 

@@ -1,0 +1,219 @@
+"""Inference of settings: published profiles, simulated ones, and those that tell nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uncia.bandwidth import profiles
+from uncia.bandwidth.infer import infer, infer_trace, model
+from uncia.bandwidth.infer import trace as traces
+from uncia.bandwidth.simulate import Probe, Setting, simulate
+
+MS = 10**6
+SECOND = 10**9
+PUBLISHED = Path(__file__).parent.parent / "data" / "infer"
+
+Pair = tuple[traces.Floats, traces.Floats]
+
+
+def runs_of(setting: Setting, seed: int = 0) -> list[Pair]:
+    """Ends and lengths of the throttles of each run of a setting, ns."""
+    spans = simulate([setting], seed=seed).spans
+    names = np.array(spans["invocation"].to_pylist())
+    start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
+    found: list[Pair] = []
+    for name in dict.fromkeys(names.tolist()):
+        rows = names == name
+        order = np.argsort(end[rows])
+        ends = end[rows][order].astype(np.float64)
+        found.append((ends, ends - start[rows][order].astype(np.float64)))
+    return found
+
+
+def setting(
+    period_ms: float,
+    quota_ms: float,
+    hz: int,
+    scheduler: str,
+    *,
+    offset_ms: float = 3.3,
+    runs: int = 6,
+) -> Setting:
+    cfs = scheduler == "cfs"
+    return Setting(
+        period_ns=round(period_ms * MS),
+        quota_ns=round(quota_ms * MS),
+        hz=hz,
+        scheduler="cfs" if cfs else "eevdf",
+        timer="absolute" if cfs else {"offset": round(offset_ms * MS)},
+        wake_delay_ns=15_000,
+        wake_jitter_ns=30_000,
+        runs=runs,
+        work=Probe(duration_ns=5 * SECOND),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "period_us", "quota_us", "hz", "scheduler"),
+    [
+        ("aws-128MB", 20_000, 1_447, 250, "cfs"),
+        ("cfs-1000hz-10ms-5ms", 10_000, 5_000, 1000, "cfs"),
+        ("cfs-250hz-20ms-1.447ms", 20_000, 1_447, 250, "cfs"),
+        ("eevdf-250hz-20ms-1.447ms", 20_000, 1_447, 250, "eevdf"),
+    ],
+)
+def test_published_profiles(
+    name: str, period_us: int, quota_us: int, hz: int, scheduler: str
+) -> None:
+    found = infer(profiles.read(PUBLISHED / f"{name}.json.gz"))
+    assert found.period_us == pytest.approx(period_us, rel=0.02)
+    assert found.quota_us == pytest.approx(quota_us, rel=0.05)
+    assert (found.hz, found.scheduler) == (hz, scheduler)
+    assert all(one is not None and one > 0.5 for one in found.confidence.values())
+
+
+def test_a_clock_that_is_not_the_kernels_tells_period_and_ticks_but_no_scheduler() -> None:
+    profile = profiles.read(PUBLISHED / "gcp-0.08vcpu.json.gz")
+    found = infer(profile)
+    interval, _, cpu = profile.arrays()
+    assert found.period_us == pytest.approx(100_000, rel=0.02)
+    assert found.share == pytest.approx(cpu.sum() / interval.sum(), rel=0.01)
+    assert found.hz == 1000
+    assert found.scheduler is None
+    assert any("clock" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("scheduler", ["cfs", "eevdf"])
+@pytest.mark.parametrize(
+    ("period_ms", "quota_ms", "hz"),
+    [
+        (5, 1.3, 250),
+        (5, 3.1, 1000),
+        (10, 1.25, 250),
+        (20, 5.787, 250),
+        (20, 11.58, 250),
+        (20, 1.447, 1000),
+        (50, 22.3, 250),
+        (80, 5.76, 1000),
+        (100, 25, 250),
+        (100, 62.5, 1000),
+        (40, 13.1, 300),
+        (50, 13, 100),
+    ],
+)
+def test_simulated_settings(period_ms: float, quota_ms: float, hz: int, scheduler: str) -> None:
+    runs = runs_of(setting(period_ms, quota_ms, hz, scheduler))
+    found = infer_trace(traces.of(runs))
+    assert found.period_us == pytest.approx(period_ms * 1000, rel=0.02)
+    assert found.quota_us == pytest.approx(quota_ms * 1000, rel=0.05)
+    assert (found.hz, found.scheduler) == (hz, scheduler)
+
+
+def test_gaps_of_another_cause_change_nothing() -> None:
+    rng = np.random.default_rng(4)
+    mixed = []
+    for end, gap in runs_of(setting(20, 5.787, 250, "eevdf")):
+        kept = [(e, g) for e, g in zip(end, gap, strict=True)]
+        for before, after, length in zip(end[:-1], end[1:], gap[1:], strict=True):
+            lost = rng.uniform(0.5, 1.5) * MS
+            if rng.random() < 0.1 and after - length - before > lost + 0.2 * MS:
+                kept.append((rng.uniform(before + lost, after - length), lost))
+        kept.sort()
+        mixed.append((np.array([e for e, _ in kept]), np.array([g for _, g in kept])))
+    found = infer_trace(traces.of(mixed))
+    assert (found.period_us, found.hz) == (20_000, 250)
+    assert found.quota_us == pytest.approx(5_787, rel=0.05)
+    assert found.on_grid is not None
+    assert found.on_grid < 0.97
+
+
+def test_runs_on_other_clocks_are_not_laid_over_each_other() -> None:
+    """The scheduler was known by the clock: with clocks of nobody it is not told."""
+    rng = np.random.default_rng(1)
+    moved = [
+        (end + float(rng.integers(0, 10**13)), gap)
+        for end, gap in runs_of(setting(20, 1.447, 250, "eevdf"))
+    ]
+    found = infer_trace(traces.of(moved))
+    assert (found.period_us, found.hz, found.scheduler) == (20_000, 250, None)
+
+
+def test_where_rates_look_the_same_none_is_told() -> None:
+    """8 ms are two ticks of 250 Hz and eight of 1000: with exact ticks both throttle at 8 ms."""
+    ends = [(np.arange(n, n + 60) * 100.0 + 0.03) * MS for n in (900, 1800, 2712)]
+    gaps = np.full(60, 92.03 * MS)
+    found = infer_trace(traces.of([(end, gaps) for end in ends]))
+    assert found.period_us == 100_000
+    assert found.quota_us == pytest.approx(8_000, rel=0.01)
+    assert found.hz is None
+    assert found.confidence["hz"] is None
+    assert any("250 or 1000" in note for note in found.notes)
+
+
+def test_a_quota_of_which_some_expires_is_a_range() -> None:
+    """19 ms of 20 at 250 Hz: a queue that runs across refills loses what is left in the pool."""
+    found = infer_trace(traces.of(runs_of(setting(20, 19, 250, "cfs"), seed=2)))
+    assert found.share is not None
+    assert found.share < 0.93
+    assert found.quota_us == pytest.approx(19_000, rel=0.05)
+    assert any("expires" in note for note in found.notes)
+
+
+def test_few_throttles_tell_less_and_say_so() -> None:
+    runs = runs_of(setting(20, 1.447, 250, "cfs", runs=1))
+    few = infer_trace(traces.of([(end[:6], gap[:6]) for end, gap in runs]))
+    many = infer_trace(traces.of(runs))
+    assert many.period_us == 20_000
+    assert few.period_us in (None, 20_000)
+    assert (few.confidence["period_us"] or 0) < (many.confidence["period_us"] or 0)
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ([], "no gap"),
+        ([([], []), ([], [])], "no gap"),
+        ([([5.0 * SECOND], [36.0 * MS])], "two gaps"),
+    ],
+)
+def test_nothing_is_told_of_nothing(
+    runs: Sequence[tuple[list[float], list[float]]], words: str
+) -> None:
+    found = infer_trace(traces.of(runs))
+    assert (found.period_us, found.quota_us, found.hz, found.scheduler) == (None,) * 4
+    assert set(found.confidence.values()) == {None}
+    assert words in found.notes[0]
+
+
+def test_gaps_at_random_are_no_throttles() -> None:
+    rng = np.random.default_rng(7)
+    runs = [
+        (np.sort(rng.uniform(0, 10 * SECOND, 60)) + n * 11 * SECOND, np.full(60, 0.8 * MS))
+        for n in range(6)
+    ]
+    found = infer_trace(traces.of(runs))
+    assert (found.period_us, found.hz, found.scheduler) == (None, None, None)
+    assert found.share is not None
+
+
+@pytest.mark.parametrize(
+    ("period_ms", "quota_ms", "hz"),
+    [(20, 1.447, 250), (10, 6.2, 1000), (100, 33, 250), (5, 3.1, 1000), (50, 13, 100)],
+)
+def test_the_small_model_agrees_with_the_simulator(
+    period_ms: float, quota_ms: float, hz: int
+) -> None:
+    """Its throttles are those of one thread that is charged at ticks, in their distribution."""
+    simulated = runs_of(setting(period_ms, quota_ms, hz, "cfs", runs=8))
+    gaps = np.concatenate([gap[1:] for _, gap in simulated])
+    small = model.Setting(round(period_ms * MS), round(quota_ms * MS), round(SECOND / hz))
+    mine = [
+        model.simulate(small, 10**12 + n * 7_654_321, 5 * SECOND, 30_000)[1][1:] for n in range(8)
+    ]
+    shares = np.linspace(0.01, 0.99, 99)
+    apart = np.quantile(gaps, shares) - np.quantile(np.concatenate(mine), shares)
+    assert np.abs(apart).mean() < 0.03 * period_ms * MS

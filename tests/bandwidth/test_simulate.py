@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from uncia.bandwidth import kernels
-from uncia.bandwidth.simulate import Pattern, Probe, Setting, Task, simulate
+from uncia.bandwidth.simulate import Pattern, Probe, Setting, simulate
 from uncia.cli import build
 from uncia.errors import UnciaError
 

@@ -75,9 +75,7 @@ class Work:
 current = None
 
 
-@enveloped(
-    {"cpu": Parameter(1000, 0, 3_600_000, "ms", whole=False), "wait": Parameter(0, 0, 1)}
-)
+@enveloped({"cpu": Parameter(1000, 0, 3_600_000, "ms", whole=False), "wait": Parameter(0, 0, 1)})
 def handler(cpu, wait):
     global current
     collected, valid = (None, True) if current is None else current.collect()

@@ -39,6 +39,18 @@ def test_a_pause_between_refills_is_no_throttle() -> None:
     assert found.tolist() == [2, 3, 2, 3, 0, 2, 3, 2, 3, 2, 3, 2, 3]
 
 
+def test_many_short_pauses_do_not_hide_the_refills() -> None:
+    gaps = throttles()
+    pauses = [
+        (end + at * MS // 7, end + at * MS // 7 + 30_000)
+        for _, end in gaps
+        for at in range(1, 22, 7)
+    ]
+    found = profile_noise.refills_inside(run(*sorted(gaps + pauses)), PERIOD)
+    assert found is not None
+    assert (found.sum(), (found == 0).sum()) == (30, len(pauses))
+
+
 @pytest.mark.parametrize("late", [2 * MS, 9 * MS])
 def test_a_throttle_that_ends_late_is_one(late: int) -> None:
     gaps = throttles()

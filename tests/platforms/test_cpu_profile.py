@@ -93,7 +93,9 @@ def test_the_kernel_counts_a_refill_for_each_that_lies_in_a_gap(tmp_path: Path) 
     measured = measure(settings(threshold_ns=20_000, duration_ns=1_000 * MS), tmp_path / "run")
     counted = measured.summary["kernel"]["nr_throttled"]
     seen = measured.summary["noise"]["refills"]
-    assert counted == pytest.approx(seen, abs=3)
+    assert counted > 20
+    # The same on a quiet machine; on a busy one a refill may fall into a pause of another cause.
+    assert seen == pytest.approx(counted, rel=0.25)
 
 
 @needs_groups
@@ -263,6 +265,9 @@ def test_stops_of_half_a_millisecond_and_more_are_seen(engine_binary: Path) -> N
         probe.kill()
         probe.communicate()
     gaps = [(end - gap, end) for end, gap in zip(words[::2], words[1::2], strict=True)]
+    # Those while it watched: it may have been stopped before it began.
+    watched = range(head[0], head[1] + 1)
+    stops = [stop for stop in stops if stop[0] in watched and stop[1] in watched]
     wanted = [(begin, end) for begin, end in stops if end - begin >= MS // 2]
     seen = [stop for stop in wanted if any(gap[0] <= stop[0] and gap[1] >= stop[1] for gap in gaps)]
     assert len(wanted) >= 50

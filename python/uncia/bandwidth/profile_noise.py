@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FEWEST: Final = 8  # events of a run from which on their place in the period is told
 _WIDEST_NS: Final = 1_000_000
 _WINDOW: Final = 20  # of the period
-_AGREEING: Final = 0.5  # share of the gaps that must end at the same place
+_AGREEING: Final = 0.5  # share of the time in gaps that must end at the same place
 
 
 def judge(
@@ -80,12 +80,16 @@ def refills_inside(run: ProbeRun, period_ns: int) -> NDArray[np.int64] | None:
     ends = events[:, 0]
     starts = ends - events[:, 1]
     window = min(_WIDEST_NS, period_ns // _WINDOW)
-    # Ends gather behind the refill: the window with most of them begins there.
-    places = np.sort(ends % period_ns)
+    # Ends gather behind the refill: the window with most of them begins there. They count by the
+    # length of their gaps, for pauses may be more than throttles, but are short.
+    order = np.argsort(ends % period_ns, kind="stable")
+    places = (ends % period_ns)[order]
     circle = np.concatenate((places, places + period_ns))
-    inside = np.searchsorted(circle, places + window, side="right") - np.arange(len(places))
+    lengths = np.concatenate(([0], np.cumsum(np.tile(events[order, 1], 2))))
+    behind = np.searchsorted(circle, places + window, side="right")
+    inside = lengths[behind] - lengths[: len(places)]
     best = int(inside.argmax())
-    if inside[best] < _AGREEING * len(places):
+    if inside[best] < _AGREEING * events[:, 1].sum():
         return None
     refill = int(places[best])
     # The first end of the window is at the refill, or a moment behind it.

@@ -152,20 +152,29 @@ def test_a_probe_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
 
 @needs_groups
 @pytest.mark.skipif(not CPU.exists(), reason="the tree of version 1 is not mounted")
-def test_a_quota_above_that_of_the_group_above_is_told(tmp_path: Path, uncia: Uncia) -> None:
+def test_a_quota_above_that_of_the_group_above_is_told(tmp_path: Path, engine_binary: Path) -> None:
     above = CPU / f"test-above-{os.getpid()}"
     above.mkdir()
     try:
         (above / "cpu.cfs_period_us").write_text("20000")
         (above / "cpu.cfs_quota_us").write_text("1500")
-        process = uncia("cpu", "profile", "--quota", "2ms", "--out", tmp_path / "run")
-        (above / "cgroup.procs").write_text(str(process.pid))
-        _, stderr = process.communicate(timeout=120)
+        with subprocess.Popen(
+            [engine_binary, "cpu", "profile", "--config", "-"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            # It waits for its configuration until it is in the group.
+            (above / "cgroup.procs").write_text(str(process.pid))
+            _, stderr = process.communicate(
+                json.dumps(settings().config(tmp_path, "run")), timeout=60
+            )
     finally:
         above.rmdir()
     assert process.returncode == 2
     assert "above that of the group" in stderr
     assert "1500 us in 20000 us" in stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab_rows import MS, request, table
 
@@ -79,6 +79,7 @@ def test_rounds_as_worked_out_by_hand(tmp_path: Path) -> None:
     assert price.saved == 1 - price.requests_usd / price.work_usd
 
 
+@settings(max_examples=50)
 @given(
     resources=amounts,
     cpu=st.integers(1, 10**12),

@@ -4,7 +4,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab_rows import MB, MS, request, table, tasks
 
@@ -60,6 +60,7 @@ def test_each_request_is_rounded_up_as_the_tariff_says() -> None:
     assert one.pays_below_interval is None, "one pair has no spread"
 
 
+@settings(max_examples=50)
 @given(long=amounts, bursts=amounts, count=st.integers(2, 10_000))
 def test_at_the_break_even_fee_both_bills_are_equal(
     long: Fraction, bursts: Fraction, count: int
@@ -71,6 +72,7 @@ def test_at_the_break_even_fee_both_bills_are_equal(
     assert bursts + count * (fee + 1) > long + (fee + 1)
 
 
+@settings(max_examples=50)
 @given(long=amounts, bursts=amounts, factor=st.fractions(min_value=Fraction(1, 1000), max_value=9))
 def test_savings_do_not_depend_on_the_unit(
     long: Fraction, bursts: Fraction, factor: Fraction
@@ -149,6 +151,7 @@ def test_the_result_holds_what_was_measured_and_nulls_for_what_was_not(tmp_path:
     assert entry["pays"] is False
 
 
+@settings(max_examples=50)
 @given(
     cpu_ms=st.integers(1, 2000),
     frame_us=st.integers(1, 500),
@@ -159,13 +162,13 @@ def test_the_result_holds_what_was_measured_and_nulls_for_what_was_not(tmp_path:
 def test_every_burst_fits_the_quota(
     cpu_ms: int, frame_us: int, request_us: int, megabytes: int, margin: float
 ) -> None:
-    settings = Settings(memory=megabytes * MB, cpu_ns=cpu_ms * MS, margin=margin)
-    room = settings.quota_ns * (1 - margin) - request_us * 1000
+    chosen = Settings(memory=megabytes * MB, cpu_ns=cpu_ms * MS, margin=margin)
+    room = chosen.quota_ns * (1 - margin) - request_us * 1000
     if room < frame_us * 1000:
         with pytest.raises(UnciaError, match="do not fit the quota"):
-            cut(settings, frame_us * 1000, request_us * 1000)
+            cut(chosen, frame_us * 1000, request_us * 1000)
         return
-    made = cut(settings, frame_us * 1000, request_us * 1000)
+    made = cut(chosen, frame_us * 1000, request_us * 1000)
     assert sum(made.bursts) == made.frames
     assert max(made.bursts) - min(made.bursts) <= 1
     assert max(made.bursts) * frame_us * 1000 <= room

@@ -112,20 +112,18 @@ def test_sizes_against_models(folder: Path, state_home: Path) -> None:
     own = [row for row in rows(folder) if row["experiment"] == "at-442"]
     mean = sum(int(row["execution"]) for row in own) / len(own) / 1e6  # type: ignore[call-overload]
     assert small["mean_ms"] == pytest.approx(mean)
-    assert answer("overallocation", "--run", folder) == found
 
 
 def test_work_in_keep_alive(folder: Path, state_home: Path) -> None:
-    settings = ("--idle", "1s", "--repeat", "1", "--pause-after", "1ms")
+    settings = ("--memory", "1024MB", "--idle", "500ms", "--repeat", "1", "--pause-after", "1ms")
     found = answer("background", *settings, "--out", folder)
     assert status(folder) == "complete"
     assert left_behind(state_home) == []
     assert (folder / "background.html").exists()
     by_name = {one["keep_alive_cpu"]: one for one in found["behaviours"]}
     assert list(by_name) == ["freeze", "scale-down", "run"]
-    assert all(one["idle_s"] >= 1 for one in by_name.values())
+    assert all(one["idle_s"] >= 0.5 for one in by_name.values())
     # A frozen instance does nothing; one that runs as usual has what it pays for in requests.
     assert by_name["run"]["unbilled_cpu_s"] > by_name["freeze"]["unbilled_cpu_s"] >= 0
     counters = record.read(folder, "machine").to_pylist()
     assert sum(row["counter"] == "background_cpu_ns" for row in counters) == 6
-    assert answer("background", "--run", folder) == found

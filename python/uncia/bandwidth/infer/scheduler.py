@@ -27,7 +27,6 @@ _MOST_RUNS: Final = 0.9
 _FEWEST: Final = 5  # throttles
 _OFFSET: Final = 0.93  # that an offset is EEVDF's, not of 6.4 or 6.5 or of a backport
 _ABSOLUTE: Final = 0.98
-_RELATIVE: Final = 0.7
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,11 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
                 " EEVDF (or CFS, in 6.4 and 6.5)."
             ],
         )
-    return _relative(comb, phases, tick.hz)
+    # Where refills stand between ticks tells nothing by itself: ticks have had an offset of their
+    # own in some kernels before 6.4.
+    return Scheduler(
+        None, None, ["The clock is not that of the kernel that throttles: no scheduler is told."]
+    )
 
 
 def _phases(trace: Trace, period: Period) -> Floats:
@@ -91,23 +94,3 @@ def _phases(trace: Trace, period: Period) -> Floats:
             phase = lattice.phase + float(np.median(lattice.residual[lattice.on]))
             found.append((phase + length / 2) % length - length / 2)
     return np.array(found) if found else np.array([np.inf])
-
-
-def _relative(comb: ticks.Comb, phases: Floats, hz: int | None) -> Scheduler:
-    """By where refills stand between ticks, on a clock that is not the kernel's own.
-
-    At whole multiples of both, a refill is at a tick, wherever the clock begins. Elsewhere than at
-    a tick tells nothing: the ticks themselves have had an offset in some kernels before 6.4.
-    """
-    foreign = "The profile's clock is not that of the kernel that throttles: "
-    if hz is None or len(comb.phase) != len(phases):
-        return Scheduler(None, None, [foreign + "the scheduler is not told."])
-    step = ticks.TICKS[hz]
-    apart = (phases - comb.phase) % step
-    width = 0.08 * MS
-    near = (apart < width) | (apart > step - 0.02 * MS)
-    if near.mean() >= _MOST_RUNS and width / step < 0.1:
-        return Scheduler(
-            "cfs", _RELATIVE, [foreign + "but refills are at ticks, as with CFS up to 6.3."]
-        )
-    return Scheduler(None, None, [foreign + "the scheduler is not told."])

@@ -30,6 +30,7 @@ _FINER_SIGMA: Final = 4.0
 _OVERRUNS: Final = 3
 _OVERRUN_SHARE: Final = 0.01
 _AT_ZERO: Final = 0.06 * MS  # how far the first instant after a tick is from it
+_SHARP: Final = 50  # and as a part of the tick: a few of many clocks are so by chance
 _MOST_RUNS: Final = 0.8
 _EDGE: Final = 0.01  # of a period: what a resumption is late by is no refill
 _MIGRATION: Final = 0.6 * MS  # quota that stays behind on another CPU, and noise
@@ -115,7 +116,7 @@ def is_absolute(comb: Comb) -> bool:
     """Whether ticks stand at whole multiples of the tick, but for the time to notice one."""
     tick = TICKS[comb.hz]
     apart = np.minimum(comb.phase, tick - comb.phase)
-    return bool((apart <= min(_AT_ZERO, tick / 12)).mean() >= _MOST_RUNS)
+    return bool((apart <= min(_AT_ZERO, tick / _SHARP)).mean() >= _MOST_RUNS)
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,11 @@ use std::path::PathBuf;
 pub use counters::{Counters, Reading, Throttling};
 pub use group::{Group, sweep};
 pub use place::Place;
+pub use uncia_cgroup::Version;
 
 use crate::{MAX_PERIOD, MIN_PERIOD, MIN_QUOTA, Nanos};
 
 const NS_PER_US: u64 = 1_000;
-
-/// The version of the kernel's interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    V1,
-    V2,
-}
 
 /// A quota in a period, and how much of it may be saved up for later.
 ///

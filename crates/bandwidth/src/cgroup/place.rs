@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
+use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, trees};
+
 use super::{CgroupError, Version};
 
 /// The groups that a group can be made in.
@@ -17,16 +19,6 @@ pub struct Place {
     pub accounting: Option<PathBuf>,
     /// The top of the tree of `cpu`, as it is mounted.
     pub top: PathBuf,
-}
-
-/// A mounted tree of control groups.
-#[derive(Debug)]
-struct Tree {
-    version: Version,
-    controllers: Vec<String>,
-    /// The group that is at the mount point; not "/" inside a container without a namespace.
-    root: PathBuf,
-    mount: PathBuf,
 }
 
 impl Place {
@@ -42,33 +34,30 @@ impl Place {
         let read = |path: &str| {
             fs::read_to_string(path).map_err(|error| CgroupError::Read(path.into(), error))
         };
-        Self::among(&trees(&read("/proc/self/mountinfo")?), &read("/proc/self/cgroup")?, unified)
+        Self::among(&trees(&read(MOUNTS)?), &read(OWN)?, unified)
     }
 
     fn among(trees: &[Tree], own: &str, unified: bool) -> Result<Self, CgroupError> {
-        let classic = |name: &str| {
-            trees.iter().find(|tree| {
-                tree.version == Version::V1 && tree.controllers.iter().any(|it| it == name)
-            })
-        };
+        let classic = |name: &str| trees.iter().find(|tree| tree.has(name));
         if let (false, Some(tree)) = (unified, classic("cpu")) {
-            let cpu = own_folder(tree, own);
+            let cpu = tree.own_folder(own);
             if !writable(&cpu) {
                 return Err(CgroupError::NotWritable(cpu));
             }
             let accounting =
-                classic("cpuacct").map(|tree| own_folder(tree, own)).filter(|it| writable(it));
+                classic("cpuacct").map(|tree| tree.own_folder(own)).filter(|it| writable(it));
             return Ok(Self { version: Version::V1, cpu, accounting, top: tree.mount.clone() });
         }
         let tree =
             trees.iter().find(|tree| tree.version == Version::V2).ok_or(CgroupError::None)?;
-        Self::delegated(&tree.mount, &own_folder(tree, own))
+        Self::delegated(&tree.mount, &tree.own_folder(own))
     }
 
     /// The nearest group, from `own` upwards, whose children have the controller.
     fn delegated(top: &Path, own: &Path) -> Result<Self, CgroupError> {
         let above = || own.ancestors().take_while(|folder| folder.starts_with(top));
-        let place = above().filter(|folder| writable(folder)).find(|folder| passes_cpu_on(folder));
+        let place =
+            above().filter(|folder| writable(folder)).find(|folder| delegate(folder, "cpu"));
         match place {
             Some(folder) => Ok(Self {
                 version: Version::V2,
@@ -82,58 +71,10 @@ impl Place {
     }
 }
 
-/// Whether children of a group have the controller `cpu`, after switching it on if need be.
-fn passes_cpu_on(folder: &Path) -> bool {
-    let path = folder.join("cgroup.subtree_control");
-    let on = |text: String| text.split_whitespace().any(|word| word == "cpu");
-    // A group with processes of its own cannot, unless it is the root: the kernel says EBUSY.
-    fs::read_to_string(&path).is_ok_and(on) || fs::write(&path, "+cpu").is_ok()
-}
-
 /// Whether groups can be made in a group and processes moved into them.
 fn writable(folder: &Path) -> bool {
     access(folder, AccessFlags::W_OK).is_ok()
         && access(&folder.join("cgroup.procs"), AccessFlags::W_OK).is_ok()
-}
-
-/// The folder of the group that this process is in, or the top of what can be seen.
-fn own_folder(tree: &Tree, own: &str) -> PathBuf {
-    let path = own.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let here = match tree.version {
-            Version::V1 => controllers.split(',').any(|name| {
-                !name.is_empty() && tree.controllers.iter().any(|controller| controller == name)
-            }),
-            Version::V2 => controllers.is_empty(),
-        };
-        here.then(|| PathBuf::from(path))
-    });
-    path.as_deref()
-        .and_then(|path| path.strip_prefix(&tree.root).ok())
-        .map(|below| tree.mount.join(below))
-        .filter(|folder| folder.is_dir())
-        .unwrap_or_else(|| tree.mount.clone())
-}
-
-/// Reads `/proc/self/mountinfo`: "id parent dev root mountpoint options [tags] - type source super".
-fn trees(mounts: &str) -> Vec<Tree> {
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let (mount, kind) = line.split_once(" - ")?;
-            let mut kind = kind.split(' ');
-            let version = match kind.next()? {
-                "cgroup" => Version::V1,
-                "cgroup2" => Version::V2,
-                _ => return None,
-            };
-            let controllers = kind.nth(1)?.split(',').map(str::to_owned).collect();
-            let mut fields = mount.split(' ').skip(3);
-            let (root, mount) = (fields.next()?, fields.next()?);
-            Some(Tree { version, controllers, root: root.into(), mount: mount.into() })
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -194,15 +135,5 @@ mod tests {
     fn a_machine_without_control_groups_is_told() {
         let error = Place::among(&[], "", false).unwrap_err();
         assert!(matches!(error, CgroupError::None));
-    }
-
-    #[test]
-    fn inside_a_container_the_mount_is_a_group_below_the_root() {
-        let top = tempfile::tempdir().unwrap();
-        fs::create_dir(top.path().join("inner")).unwrap();
-        let line = format!("1 0 0:1 /docker/x {} rw - cgroup2 none rw\n", top.path().display());
-        let trees = trees(&line);
-        assert_eq!(own_folder(&trees[0], "0::/docker/x/inner\n"), top.path().join("inner"));
-        assert_eq!(own_folder(&trees[0], "0::/elsewhere\n"), top.path());
     }
 }

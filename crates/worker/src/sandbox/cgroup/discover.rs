@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, trees};
+
 use super::files::{processes, remove, write};
 use super::{Controller, Version};
 
@@ -31,24 +33,14 @@ impl Layout {
     }
 }
 
-/// A mounted tree of control groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Tree {
-    version: Version,
-    controllers: Vec<String>,
-    /// The group that is at the mount point; not "/" inside a container without a namespace.
-    root: PathBuf,
-    mount: PathBuf,
-}
-
 /// Finds the control groups and makes the parent group `name` below the one this process is in, so
 /// that whatever limits the worker limits its functions too. `None` if there are none at all.
 /// `unified`: version 2 even if version 1 has the controllers.
 pub fn discover(name: &str, unified: bool) -> Option<Layout> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = fs::read_to_string(MOUNTS).ok()?;
+    let own = fs::read_to_string(OWN).ok()?;
     let trees = trees(&mounts);
-    let classic = |tree: &Tree| tree.version == Version::V1 && wanted(tree).next().is_some();
+    let classic = |tree: &Tree| wanted(tree).next().is_some();
     if !unified && trees.iter().any(classic) {
         return Some(version_1(&trees, &own, name));
     }
@@ -65,7 +57,7 @@ fn version_1(trees: &[Tree], own: &str, name: &str) -> Layout {
                 continue;
             }
             layout.available.push(controller);
-            let parent = own_folder(tree, own).join(name);
+            let parent = tree.own_folder(own).join(name);
             if make(&parent) {
                 layout.parents.insert(controller, parent);
             }
@@ -87,7 +79,7 @@ fn version_2(tree: &Tree, own: &str, name: &str) -> Layout {
 
     // From the own group upwards, the first in which children can be made that have controllers. A
     // group with processes of its own cannot give its children controllers, unless it is the root.
-    let own = own_folder(tree, own);
+    let own = tree.own_folder(own);
     let mut candidates = Vec::new();
     for folder in own.ancestors().take_while(|folder| folder.starts_with(top)) {
         let parent = folder.join(name);
@@ -102,7 +94,7 @@ fn version_2(tree: &Tree, own: &str, name: &str) -> Layout {
             .into_iter()
             .filter(|controller| {
                 controller.always_in_v2()
-                    || delegate(folder, *controller) && delegate(&parent, *controller)
+                    || delegate(folder, controller.name()) && delegate(&parent, controller.name())
             })
             .collect();
         candidates.push((parent, usable));
@@ -123,7 +115,7 @@ fn version_2(tree: &Tree, own: &str, name: &str) -> Layout {
 /// can give controllers to its children. Nobody else's processes are moved.
 fn leave_to_children(folder: &Path, name: &str) {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    if processes(folder) != [own] || delegate(folder, Controller::Memory) {
+    if processes(folder) != [own] || delegate(folder, Controller::Memory.name()) {
         return;
     }
     let leaf = folder.join(format!("{name}-worker"));
@@ -132,107 +124,18 @@ fn leave_to_children(folder: &Path, name: &str) {
     }
 }
 
-/// Whether children of `folder` have `controller`, after switching it on if need be.
-fn delegate(folder: &Path, controller: Controller) -> bool {
-    let path = folder.join("cgroup.subtree_control");
-    let on = |text: String| text.split_whitespace().any(|word| word == controller.name());
-    fs::read_to_string(&path).is_ok_and(on)
-        || write(&path, &format!("+{}", controller.name())).is_ok()
-}
-
 fn make(folder: &Path) -> bool {
     folder.is_dir() && nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).is_ok()
         || fs::create_dir(folder).is_ok()
 }
 
 fn wanted(tree: &Tree) -> impl Iterator<Item = Controller> + '_ {
-    Controller::ALL.into_iter().filter(|it| tree.controllers.iter().any(|name| name == it.name()))
-}
-
-/// The folder of the group that this process is in, or the top of what can be seen.
-fn own_folder(tree: &Tree, own: &str) -> PathBuf {
-    let path = own.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let here = match tree.version {
-            Version::V1 => controllers
-                .split(',')
-                .any(|name| tree.controllers.iter().any(|controller| controller == name)),
-            Version::V2 => controllers.is_empty(),
-        };
-        here.then(|| PathBuf::from(path))
-    });
-    path.as_deref()
-        .and_then(|path| path.strip_prefix(&tree.root).ok())
-        .map(|below| tree.mount.join(below))
-        .filter(|folder| folder.is_dir())
-        .unwrap_or_else(|| tree.mount.clone())
-}
-
-/// Reads `/proc/self/mountinfo`: "id parent dev root mountpoint options [tags] - type source super".
-fn trees(mounts: &str) -> Vec<Tree> {
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let (mount, kind) = line.split_once(" - ")?;
-            let mut kind = kind.split(' ');
-            let version = match kind.next()? {
-                "cgroup" => Version::V1,
-                "cgroup2" => Version::V2,
-                _ => return None,
-            };
-            let options = kind.nth(1)?;
-            let mut mount = mount.split(' ').skip(3);
-            Some(Tree {
-                version,
-                controllers: options.split(',').map(str::to_owned).collect(),
-                root: PathBuf::from(mount.next()?),
-                mount: PathBuf::from(mount.next()?),
-            })
-        })
-        .collect()
+    Controller::ALL.into_iter().filter(|it| tree.has(it.name()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MOUNTS: &str = "\
-22 1 0:20 / /proc rw,relatime - proc proc rw
-30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
-31 25 0:27 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
-32 25 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
-33 25 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
-";
-
-    #[test]
-    fn mounts_are_read() {
-        let trees = trees(MOUNTS);
-        assert_eq!(trees.len(), 4);
-        assert_eq!(
-            wanted(&trees[0]).collect::<Vec<_>>(),
-            [Controller::Cpu, Controller::CpuAccounting]
-        );
-        assert_eq!(trees[1].root, Path::new("/docker/abc"));
-        assert_eq!(trees[3].version, Version::V2);
-    }
-
-    #[test]
-    fn the_own_group_is_relative_to_what_is_mounted() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir_all(folder.path().join("inner")).unwrap();
-        let tree = Tree {
-            version: Version::V1,
-            controllers: vec!["memory".into()],
-            root: "/docker/abc".into(),
-            mount: folder.path().to_owned(),
-        };
-        let own = "5:cpu:/elsewhere\n4:memory:/docker/abc/inner\n0::/\n";
-        assert_eq!(own_folder(&tree, own), folder.path().join("inner"));
-        // Not below the mounted group, or gone: the mounted group itself.
-        assert_eq!(own_folder(&tree, "4:memory:/other\n"), folder.path());
-        assert_eq!(own_folder(&tree, "4:memory:/docker/abc/gone\n"), folder.path());
-    }
 
     #[test]
     fn version_1_makes_a_parent_in_each_tree() {

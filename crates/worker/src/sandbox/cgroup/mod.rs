@@ -15,13 +15,7 @@ pub use counters::{Counters, Cpu, Running, Threads, Throttling};
 pub use discover::{Layout, discover};
 pub use files::{remove_tree, thaw_tree};
 pub use group::{Group, Limits, PERIODS_US};
-
-/// The version of the kernel's interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    V1,
-    V2,
-}
+pub use uncia_cgroup::Version;
 
 /// What the worker wants of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,0 +1,150 @@
+//! Where control groups are mounted, and in which one this process is.
+//!
+//! Version 1 of the kernel's interface has a tree for each controller (or for several), version 2
+//! one tree for all. Whoever makes groups makes them below its own, so that whatever limits it
+//! limits them too.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// Where the kernel lists what is mounted.
+pub const MOUNTS: &str = "/proc/self/mountinfo";
+/// Where it lists the groups of this process.
+pub const OWN: &str = "/proc/self/cgroup";
+
+/// The version of the kernel's interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// A mounted tree of control groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    pub version: Version,
+    /// Version 1: its controllers, among the mount's other options.
+    pub controllers: Vec<String>,
+    /// The group that is at the mount point; not "/" inside a container without a namespace.
+    pub root: PathBuf,
+    pub mount: PathBuf,
+}
+
+impl Tree {
+    /// Whether it is of version 1 and has the controller.
+    #[must_use]
+    pub fn has(&self, controller: &str) -> bool {
+        self.version == Version::V1 && self.controllers.iter().any(|name| name == controller)
+    }
+
+    /// The folder of the group that a process is in, by the text of [`OWN`], or the top of what can
+    /// be seen.
+    #[must_use]
+    pub fn own_folder(&self, own: &str) -> PathBuf {
+        let path = own.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            let here = match self.version {
+                Version::V1 => {
+                    controllers.split(',').any(|name| !name.is_empty() && self.has(name))
+                }
+                Version::V2 => controllers.is_empty(),
+            };
+            here.then(|| PathBuf::from(path))
+        });
+        path.as_deref()
+            .and_then(|path| path.strip_prefix(&self.root).ok())
+            .map(|below| self.mount.join(below))
+            .filter(|folder| folder.is_dir())
+            .unwrap_or_else(|| self.mount.clone())
+    }
+}
+
+/// The trees in the text of [`MOUNTS`]: "id parent dev root mountpoint options [tags] - type source
+/// super".
+#[must_use]
+pub fn trees(mounts: &str) -> Vec<Tree> {
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let mut kind = kind.split(' ');
+            let version = match kind.next()? {
+                "cgroup" => Version::V1,
+                "cgroup2" => Version::V2,
+                _ => return None,
+            };
+            let controllers = kind.nth(1)?.split(',').map(str::to_owned).collect();
+            let mut fields = mount.split(' ').skip(3);
+            let (root, mount) = (fields.next()?, fields.next()?);
+            Some(Tree { version, controllers, root: root.into(), mount: mount.into() })
+        })
+        .collect()
+}
+
+/// Whether children of a group of version 2 have the controller, after switching it on if need be.
+/// A group with processes of its own cannot pass one on, unless it is the root: the kernel says
+/// EBUSY.
+#[must_use]
+pub fn delegate(folder: &std::path::Path, controller: &str) -> bool {
+    let path = folder.join("cgroup.subtree_control");
+    let on = |text: String| text.split_whitespace().any(|word| word == controller);
+    fs::read_to_string(&path).is_ok_and(on) || fs::write(&path, format!("+{controller}")).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const TEXT: &str = "\
+22 1 0:20 / /proc rw,relatime - proc proc rw
+30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
+31 25 0:27 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+32 25 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+33 25 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+";
+
+    #[test]
+    fn mounts_are_read() {
+        let trees = trees(TEXT);
+        assert_eq!(trees.len(), 4);
+        assert!(trees[0].has("cpu") && trees[0].has("cpuacct") && !trees[0].has("memory"));
+        assert_eq!(trees[1].root, Path::new("/docker/abc"));
+        assert_eq!(trees[3].version, Version::V2);
+        assert!(!trees[3].has("rw"), "version 2 has options, but no controllers here");
+    }
+
+    #[test]
+    fn the_own_group_is_relative_to_what_is_mounted() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("inner")).unwrap();
+        let tree = Tree {
+            version: Version::V1,
+            controllers: vec!["memory".into()],
+            root: "/docker/abc".into(),
+            mount: folder.path().to_owned(),
+        };
+        let own = "5:cpu:/elsewhere\n4:memory:/docker/abc/inner\n0::/\n";
+        assert_eq!(tree.own_folder(own), folder.path().join("inner"));
+        // Not below the mounted group, or gone: the mounted group itself.
+        assert_eq!(tree.own_folder("4:memory:/other\n"), folder.path());
+        assert_eq!(tree.own_folder("4:memory:/docker/abc/gone\n"), folder.path());
+        let unified = Tree { version: Version::V2, controllers: vec![], ..tree };
+        assert_eq!(unified.own_folder("0::/docker/abc/inner\n"), folder.path().join("inner"));
+        assert_eq!(unified.own_folder("0::/elsewhere\n"), folder.path());
+    }
+
+    #[test]
+    fn a_controller_is_passed_on_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!delegate(&folder.path().join("absent"), "cpu"));
+        let file = folder.path().join("cgroup.subtree_control");
+        fs::write(&file, "memory cpu\n").unwrap();
+        assert!(delegate(folder.path(), "cpu"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "memory cpu\n", "it was on already");
+        assert!(delegate(folder.path(), "pids"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "+pids");
+    }
+}

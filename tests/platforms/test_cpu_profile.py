@@ -68,6 +68,9 @@ def test_a_profile_is_a_run(tmp_path: Path, uncia: Uncia) -> None:
 
     profile = profiles.read(out)
     assert len(profile.runs) == 3
+    # By the kernel's monotonic clock, on which this is just past.
+    since = time.monotonic_ns() - (profile.runs[-1].start_ns or 0)
+    assert 0 < since < 600 * 10**9
     assert profile.events == summary["events"] > 0
     rows = record.read(out).to_pylist()
     own = [row for row in rows if row["experiment"] == "profile"]

@@ -132,7 +132,8 @@ def measure(
         # The engine was killed before it closed them.
         record.recover_folder(out)
     done = _last(told, "done")
-    description["epoch_unix_ns"] = _last(told, "started").get("epoch_unix_ns")
+    for key in ("epoch_unix_ns", "epoch_monotonic_ns"):
+        description[key] = _last(told, "started").get(key)
     status: Status = "interrupted" if interrupted else "complete"
     description |= {"status": status, "ended": _time(), "group": _last(told, "started")}
     folder.write_run(description)

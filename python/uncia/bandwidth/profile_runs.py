@@ -31,11 +31,13 @@ def read(folder: Path) -> list[Profile]:
     spans = record.read(folder, "spans").select(["invocation", "name", "start", "end"])
     probes: dict[str, tuple[int, int]] = {}
     throttles: dict[str, list[tuple[int, int]]] = {}
+    zero = _zero(folder)
     for span in spans.to_pylist():
+        times = (span["start"] + zero, span["end"] + zero)
         if span["name"] == PROBE:
-            probes[span["invocation"]] = (span["start"], span["end"])
+            probes[span["invocation"]] = times
         elif span["name"] == THROTTLE:
-            throttles.setdefault(span["invocation"], []).append((span["start"], span["end"]))
+            throttles.setdefault(span["invocation"], []).append(times)
     if not probes and not throttles:
         raise UnciaError(
             f"{folder} holds no profile: none of its invocations has a span `probe` or `throttle`",
@@ -56,6 +58,16 @@ def read(folder: Path) -> list[Profile]:
         Profile(runs, str(folder), "ns", notes, names[key])
         for key, (runs, notes) in profiles.items()
     ]
+
+
+def _zero(folder: Path) -> int:
+    """What to add to times for the monotonic clock, where the run says so (``uncia cpu profile``):
+    the kernel's timers count from its zero, which tells more of a profile than the run's epoch.
+    """
+    from uncia.experiment.folder import read_run
+
+    found = read_run(folder).get("epoch_monotonic_ns")
+    return found if isinstance(found, int) else 0
 
 
 def _runs(

@@ -26,7 +26,13 @@ const PROGRESS: Duration = Duration::from_millis(200);
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// The first group is there, and the tables are begun.
-    Started { group: String, epoch_unix_ns: i64, runs: usize, swept: usize },
+    Started {
+        group: String,
+        epoch_unix_ns: i64,
+        epoch_monotonic_ns: Nanos,
+        runs: usize,
+        swept: usize,
+    },
     /// What the probe saw without a quota.
     Baseline(Baseline),
     Progress {
@@ -198,6 +204,7 @@ pub fn run(
     on_event(&Event::Started {
         group: first.folder().display().to_string(),
         epoch_unix_ns: tables.epoch.unix_ns(),
+        epoch_monotonic_ns: tables.epoch_monotonic,
         runs: config.runs().len(),
         swept,
     });

@@ -39,6 +39,8 @@ pub struct Tables {
     /// From the monotonic clock to the run's epoch.
     offset: i64,
     pub epoch: Epoch,
+    /// The same moment by the monotonic clock, whose zero is that of the kernel's own timers.
+    pub epoch_monotonic: Nanos,
     invocations: StreamWriter<Invocation>,
     spans: StreamWriter<Span>,
     machine: StreamWriter<Machine>,
@@ -56,7 +58,8 @@ impl Tables {
         micro_vcpu: Option<u64>,
     ) -> Result<Self, RecordError> {
         let offset = unix_offset();
-        let epoch = Epoch::from_unix_ns(signed(watch::now()) + offset);
+        let epoch_monotonic = watch::now();
+        let epoch = Epoch::from_unix_ns(signed(epoch_monotonic) + offset);
         let paths = ["invocations", "spans", "machine"].map(|it| out.join(format!("{it}.arrows")));
         Ok(Self {
             run: run.into(),
@@ -65,6 +68,7 @@ impl Tables {
             allocated: micro_vcpu.and_then(|micro| i64::try_from(micro).ok()),
             offset: offset - epoch.unix_ns(),
             epoch,
+            epoch_monotonic,
             invocations: StreamWriter::create(&paths[0], epoch)?,
             spans: StreamWriter::create(&paths[1], epoch)?,
             machine: StreamWriter::create(&paths[2], epoch)?,

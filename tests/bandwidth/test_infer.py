@@ -217,3 +217,17 @@ def test_the_small_model_agrees_with_the_simulator(
     shares = np.linspace(0.01, 0.99, 99)
     apart = np.quantile(gaps, shares) - np.quantile(np.concatenate(mine), shares)
     assert np.abs(apart).mean() < 0.03 * period_ms * MS
+
+
+@pytest.mark.parametrize("offset_ms", [0.0, 1.0, 10 / 3, 5.7])
+def test_times_without_the_kernels_zero_tell_no_scheduler_and_no_wrong_rate(
+    offset_ms: float,
+) -> None:
+    # As a function's run has them: from the run's epoch. Moved so that ticks of another rate would
+    # seem to stand at whole multiples.
+    pairs = runs_of(setting(100, 14.5, 250, "cfs", runs=1))
+    moved = [(ends[:41] + offset_ms * MS, gaps[:41]) for ends, gaps in pairs]
+    found = infer_trace(traces.of(moved, monotonic=False))
+    assert found.period_us == pytest.approx(100_000, rel=0.02)
+    assert found.hz in (250, None)
+    assert found.scheduler is None

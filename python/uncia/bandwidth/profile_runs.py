@@ -33,7 +33,7 @@ def read(folder: Path) -> list[Profile]:
     throttles: dict[str, list[tuple[int, int]]] = {}
     zero = _zero(folder)
     for span in spans.to_pylist():
-        times = (span["start"] + zero, span["end"] + zero)
+        times = (span["start"] + (zero or 0), span["end"] + (zero or 0))
         if span["name"] == PROBE:
             probes[span["invocation"]] = times
         elif span["name"] == THROTTLE:
@@ -55,19 +55,19 @@ def read(folder: Path) -> list[Profile]:
         raise UnciaError(f"{folder}: no invocation of the probe succeeded")
     names = _names(list(profiles))
     return [
-        Profile(runs, str(folder), "ns", notes, names[key])
+        Profile(runs, str(folder), "ns", notes, names[key], monotonic=zero is not None)
         for key, (runs, notes) in profiles.items()
     ]
 
 
-def _zero(folder: Path) -> int:
+def _zero(folder: Path) -> int | None:
     """What to add to times for the monotonic clock, where the run says so (``uncia cpu profile``):
     the kernel's timers count from its zero, which tells more of a profile than the run's epoch.
     """
     from uncia.experiment.folder import read_run
 
     found = read_run(folder).get("epoch_monotonic_ns")
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) else None
 
 
 def _runs(

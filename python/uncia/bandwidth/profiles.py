@@ -55,6 +55,8 @@ class Profile:
         unit: what the file's times were in; None when no run has an event.
         notes: what a reader should know: how the unit was found, what failed.
         name: which profile of its source, if that holds several.
+        monotonic: its times count from the zero of the machine's monotonic clock, as the kernel's
+            timers do.
     """
 
     runs: list[ProbeRun]
@@ -62,6 +64,7 @@ class Profile:
     unit: Unit | None
     notes: list[str] = field(default_factory=list)
     name: str | None = None
+    monotonic: bool = True
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Interval, throttle and CPU time of every event but the first of each run, in ns.

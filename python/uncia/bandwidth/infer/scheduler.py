@@ -42,6 +42,10 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     """The scheduler, or None with the reason."""
     if sum(len(run.end) for run in trace.runs) < _FEWEST:
         return Scheduler(None, None, ["Too few throttles to tell the scheduler."])
+    if not trace.monotonic:
+        return Scheduler(
+            None, None, ["Times do not count from the kernel's zero: no scheduler is told."]
+        )
     phases = _phases(trace, period)
     late = min(_LATE, period.ns / 12)
     at_zero = (phases > -_EARLY) & (phases < late)

@@ -91,7 +91,8 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
     notes: list[str] = []
     # Ticks are whole multiples of 1/HZ of the kernel's own clock: if one of the grids is, it is
     # that.
-    if by == "begin" and (absolute := [comb for comb in fitting if is_absolute(comb)]):
+    absolute = [comb for comb in fitting if is_absolute(comb)]
+    if by == "begin" and trace.monotonic and absolute:
         fitting = absolute
     bounds = _overruns(begins, period, share)
     kept = [comb for comb in fitting if not _excluded(bounds, TICKS[comb.hz])]

@@ -48,10 +48,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Trace:
-    """The runs of a profile in the order of their clocks; empty ones are left out."""
+    """The runs of a profile in the order of their clocks; empty ones are left out.
+
+    Attributes:
+        runs: those with gaps.
+        given: how many there were.
+        monotonic: times count from the zero of the machine's monotonic clock.
+    """
 
     runs: tuple[Run, ...]
     given: int
+    monotonic: bool = True
 
     @property
     def events(self) -> int:
@@ -64,7 +71,7 @@ class Trace:
         return sum(max(0, len(run.end) - 1) for run in self.runs)
 
 
-def of(pairs: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> Trace:
+def of(pairs: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]], monotonic: bool = True) -> Trace:
     """A trace of (ends, gaps), ns, one pair of sequences a run."""
     runs: list[Run] = []
     given = 0
@@ -76,7 +83,7 @@ def of(pairs: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> Trace:
             order = np.argsort(end, kind="stable")
             runs.append(Run(end[order], gap[order]))
     runs.sort(key=lambda run: float(run.end[0]))
-    return Trace(tuple(runs), given)
+    return Trace(tuple(runs), given, monotonic)
 
 
 def from_profile(profile: Profile) -> Trace:
@@ -85,4 +92,4 @@ def from_profile(profile: Profile) -> Trace:
     for run in profile.runs:
         events = np.asarray(run.events, dtype=np.float64).reshape(-1, 2)
         pairs.append((events[:, 0], events[:, 1]))
-    return of(pairs)
+    return of(pairs, profile.monotonic)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -18,18 +19,14 @@ import yaml
 
 from uncia import record, yamlio
 from uncia.bandwidth.intermittent_send import Clock, Rows, Sender
-from uncia.experiment import model
-from uncia.experiment.describe import Description, versions
+from uncia.experiment import model, runner
 from uncia.experiment.expect import Expect
-from uncia.experiment.folder import RunFolder
-from uncia.experiment.interrupt import Interruption
 from uncia.experiment.join import join
 from uncia.experiment.noise import NoiseWatch
 from uncia.experiment.plan import WARMUP_SUFFIX, ExperimentPlan, Plan, StreamPlan, plan
 from uncia.experiment.progress import Reporter, sends
-from uncia.experiment.runner import Outcome, _Execution, new_run_id
+from uncia.experiment.runner import Execution, Outcome
 from uncia.experiment.sources import Sources
-from uncia.platforms.journal import Journal
 from uncia.workload.arrivals.base import ArrivalProcess
 
 TIMEOUT_NS: Final = 900 * 10**9
@@ -112,7 +109,7 @@ class _Watch(NoiseWatch):
 
 
 @dataclass
-class Lab(_Execution):
+class Lab(Execution):
     """A run some of whose experiments are sent by drivers.
 
     Attributes:
@@ -262,40 +259,14 @@ def execute(
     Raises:
         UnciaError: the folder or the journal cannot be written.
     """
-    run = new_run_id(made.file.name)
-    place = Path("results") / run if out is None else out
-    interruption = Interruption()
-    with interruption.listening():
-        folder = RunFolder.create(place, overwrite=overwrite)
-        journal = Journal(run, place)
-        try:
-            description = Description(
-                run=run,
-                plan=made,
-                seed=made.file.seed,
-                epoch_unix_ns=time.time_ns(),
-                versions=versions(),
-            )
-            lab = Lab(
-                made,
-                sources,
-                folder,
-                journal,
-                description,
-                reporter,
-                interruption,
-                noise=_Watch(),
-                drivers=drivers,
-                prepare=prepare or {},
-            )
-            return lab.carry_out()
-        except BaseException:
-            # Not even a mistake in this program leaves a folder that says its run goes on.
-            folder.mark_failed()
-            raise
-        finally:
-            with interruption.held():
-                journal.close()
+    return runner.execute(
+        made,
+        sources,
+        out=Path("results") / runner.new_run_id(made.file.name) if out is None else out,
+        reporter=reporter,
+        overwrite=overwrite,
+        make=partial(Lab, noise=_Watch(), drivers=drivers, prepare=prepare or {}),
+    )
 
 
 def of(rows: pa.Table, experiments: Sequence[str]) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +69,7 @@ def execute(
     reporter: Reporter,
     seed: int | None = None,
     overwrite: bool = False,
+    make: Callable[..., Execution] | None = None,
 ) -> Outcome:
     """Carry out a plan and write the folder of the run.
 
@@ -79,6 +80,7 @@ def execute(
         reporter: is told how it goes.
         seed: instead of the file's.
         overwrite: an earlier run in ``out`` may be replaced.
+        make: a kind of execution of one's own, such as one that sends some experiments itself.
 
     Returns:
         How it ended. Everything created is removed by then, or is in the journal.
@@ -99,7 +101,7 @@ def execute(
                 epoch_unix_ns=time.time_ns(),
                 versions=versions(),
             )
-            execution = _Execution(
+            execution = (make or Execution)(
                 plan, sources, folder, journal, description, reporter, interruption
             )
             return execution.carry_out()
@@ -113,7 +115,7 @@ def execute(
 
 
 @dataclass
-class _Execution:
+class Execution:
     """One run while it goes on."""
 
     plan: Plan

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from uncia.cli.cost.options import AsJson, TariffIds
-from uncia.cli.cpu.intermittent import ended_early, failed, quantity
+from uncia.cli.cpu.laboratory import (
+    EarlierRun,
+    Experiment,
+    Out,
+    Overwrite,
+    Quiet,
+    carry_out,
+    quantity,
+)
 
 if TYPE_CHECKING:
     from uncia.bandwidth.background import Result
@@ -44,16 +51,10 @@ def register(app: typer.Typer) -> None:
             None, help="When an instance counts as idle [default: 50ms].", show_default=False
         ),
         tariff: TariffIds = [],  # noqa: B006
-        run: Path | None = typer.Option(
-            None, help="Measure nothing: an earlier run's folder.", show_default=False
-        ),
-        out: Path | None = typer.Option(
-            None, help="The run's folder [default: results/NAME-TIME].", show_default=False
-        ),
-        overwrite: bool = typer.Option(
-            False, "--overwrite", help="Replace an earlier run in --out."
-        ),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        run: EarlierRun = None,
+        out: Out = None,
+        overwrite: Overwrite = False,
+        quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
         """What a function gets done in its keep-alive, unbilled, under each behaviour.
@@ -63,19 +64,8 @@ def register(app: typer.Typer) -> None:
         request. Exits 1 when a request failed.
         """
         from uncia.bandwidth import background as lab
-        from uncia.report.cpu import background as report
-
-        if run is not None:
-            from uncia.errors import UnciaError
-
-            if out is not None:
-                raise UnciaError("--run reads a run and --out makes one: give one of the two")
-            result = lab.read(run, tariff or None)
-            report.write(result, run / PAGE)
-            show(result, as_json=as_json)
-            return
         from uncia.bandwidth.background_run import Settings, measure
-        from uncia.experiment import progress
+        from uncia.report.cpu import background as report
 
         settings = Settings(
             behaviours=lab.BEHAVIOURS if behaviour is KeepAliveCpu.all else [behaviour.value],
@@ -86,16 +76,16 @@ def register(app: typer.Typer) -> None:
             if pause_after is None
             else quantity("--pause-after", pause_after, "duration"),
         )
-        reporter = progress.reporter(quiet=quiet)
-        try:
-            outcome = measure(settings, out=out, overwrite=overwrite, reporter=reporter)
-        finally:
-            reporter.close()
-        ended_early(outcome)
-        result = lab.read(outcome.folder, tariff or None)
-        report.write(result, outcome.folder / PAGE)
-        show(result, as_json=as_json)
-        failed(outcome)
+        experiment = Experiment(
+            measure=lambda reporter: measure(
+                settings, out=out, overwrite=overwrite, reporter=reporter
+            ),
+            read=lambda folder: lab.read(folder, tariff or None),
+            write=report.write,
+            show=lambda result: show(result, as_json=as_json),
+            page=PAGE,
+        )
+        carry_out(experiment, run=run, out=out, quiet=quiet)
 
 
 def show(result: Result, *, as_json: bool) -> None:

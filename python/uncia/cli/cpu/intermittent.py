@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from uncia.cli.cost.options import AsJson, TariffIds
+from uncia.cli.cpu.laboratory import (
+    EarlierRun,
+    Experiment,
+    Out,
+    Overwrite,
+    Quiet,
+    carry_out,
+    quantity,
+)
 
 if TYPE_CHECKING:
     from uncia.bandwidth.intermittent_result import Result
-    from uncia.experiment.runner import Outcome
 
 PAGE: Final = "intermittent.html"
 
@@ -33,16 +40,10 @@ def register(app: typer.Typer) -> None:
             0.1, min=0, max=0.9, help="Share of the quota that bursts leave free."
         ),
         tariff: TariffIds = [],  # noqa: B006
-        run: Path | None = typer.Option(
-            None, help="Measure nothing: an earlier run's folder.", show_default=False
-        ),
-        out: Path | None = typer.Option(
-            None, help="The run's folder [default: results/NAME-TIME].", show_default=False
-        ),
-        overwrite: bool = typer.Option(
-            False, "--overwrite", help="Replace an earlier run in --out."
-        ),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        run: EarlierRun = None,
+        out: Out = None,
+        overwrite: Overwrite = False,
+        quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
         """What cutting a task into bursts within the CPU quota saves and adds, and the fee below
@@ -53,116 +54,42 @@ def register(app: typer.Typer) -> None:
         Exits 1 when a request failed.
         """
         from uncia.bandwidth import intermittent_result
+        from uncia.bandwidth.intermittent_run import Settings, measure
         from uncia.report.cpu import intermittent as report
 
-        if run is not None:
-            from uncia.errors import UnciaError
-
-            if out is not None:
-                raise UnciaError("--run reads a run and --out makes one: give one of the two")
-            result = intermittent_result.read(run, tariff or None)
-            report.write(result, run / PAGE)
-            show(result, as_json=as_json)
-            return
-        outcome = measure(
-            memory=memory,
-            cpu_time=cpu_time,
-            bursts=bursts,
+        settings = Settings(
+            memory=quantity("--memory", memory, "size"),
+            cpu_ns=quantity("--cpu-time", cpu_time, "duration"),
+            bursts=_bursts(bursts),
             repeat=repeat,
-            period=period,
+            period_ns=quantity("--period", period, "duration"),
             margin=margin,
-            out=out,
-            overwrite=overwrite,
-            quiet=quiet,
         )
-        ended_early(outcome)
-        result = intermittent_result.read(outcome.folder, tariff or None)
-        report.write(result, outcome.folder / PAGE)
-        show(result, as_json=as_json)
-        failed(outcome)
+        experiment = Experiment(
+            measure=lambda reporter: measure(
+                settings, out=out, overwrite=overwrite, reporter=reporter
+            ),
+            read=lambda folder: intermittent_result.read(folder, tariff or None),
+            write=report.write,
+            show=lambda result: show(result, as_json=as_json),
+            page=PAGE,
+        )
+        carry_out(experiment, run=run, out=out, quiet=quiet)
 
 
-def measure(
-    *,
-    memory: str,
-    cpu_time: str,
-    bursts: str,
-    repeat: int,
-    period: str,
-    margin: float,
-    out: Path | None,
-    overwrite: bool,
-    quiet: bool,
-) -> Outcome:
-    """Carry the experiment out with the options as text.
+def _bursts(text: str) -> int | None:
+    """How many bursts; None: as few as fit the quota.
 
     Raises:
-        UnciaError: an option is not right.
-    """
-    from uncia.bandwidth.intermittent_run import Settings
-    from uncia.bandwidth.intermittent_run import measure as carry_out
-    from uncia.errors import UnciaError
-    from uncia.experiment import progress
-
-    if bursts != "auto" and (not bursts.isascii() or not bursts.isdigit() or int(bursts) < 2):
-        raise UnciaError(f"--bursts: {bursts!r} is neither auto nor a number of at least 2")
-    settings = Settings(
-        memory=quantity("--memory", memory, "size"),
-        cpu_ns=quantity("--cpu-time", cpu_time, "duration"),
-        bursts=None if bursts == "auto" else int(bursts),
-        repeat=repeat,
-        period_ns=quantity("--period", period, "duration"),
-        margin=margin,
-    )
-    reporter = progress.reporter(quiet=quiet)
-    try:
-        return carry_out(settings, out=out, overwrite=overwrite, reporter=reporter)
-    finally:
-        reporter.close()
-
-
-def quantity(option: str, text: str, kind: str) -> int:
-    """A size or a duration above zero.
-
-    Raises:
-        UnciaError: it is none; with the option's name.
+        UnciaError: it is neither auto nor a number of at least 2.
     """
     from uncia.errors import UnciaError
-    from uncia.units import UnitError, parse_duration, parse_size
 
-    try:
-        value = parse_size(text) if kind == "size" else parse_duration(text)
-    except UnitError as error:
-        raise UnciaError(f"{option}: {error}") from error
-    if value <= 0:
-        raise UnciaError(f"{option}: {text} is not above zero")
-    return value
-
-
-def ended_early(outcome: Outcome) -> None:
-    """Exit when a run was interrupted or something stopped it.
-
-    Raises:
-        UnciaError: what stopped it.
-        typer.Exit: it was interrupted.
-    """
-    if outcome.interrupted is not None:
-        typer.echo(f"Interrupted; what was measured is in {outcome.folder}.", err=True)
-        raise typer.Exit(outcome.interrupted)
-    if outcome.error is not None:
-        raise outcome.error
-
-
-def failed(outcome: Outcome) -> None:
-    """Exit when requests of a run failed.
-
-    Raises:
-        RunFailedError: some did.
-    """
-    if outcome.failures:
-        from uncia.experiment import runner
-
-        raise runner.failure(outcome)
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 2:
+        raise UnciaError(f"--bursts: {text!r} is neither auto nor a number of at least 2")
+    return int(text)
 
 
 def show(result: Result, *, as_json: bool) -> None:

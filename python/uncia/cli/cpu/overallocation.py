@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from uncia.cli.cost.options import AsJson
-from uncia.cli.cpu.intermittent import ended_early, failed, quantity
+from uncia.cli.cpu.laboratory import (
+    EarlierRun,
+    Experiment,
+    Out,
+    Overwrite,
+    Quiet,
+    carry_out,
+    quantity,
+)
 
 if TYPE_CHECKING:
     from uncia.bandwidth.overallocation import Result
@@ -51,16 +58,10 @@ def register(app: typer.Typer) -> None:
             help="Ticks a second of the kernel, for the model [default: this machine's, or 250].",
             show_default=False,
         ),
-        run: Path | None = typer.Option(
-            None, help="Measure nothing: an earlier run's folder.", show_default=False
-        ),
-        out: Path | None = typer.Option(
-            None, help="The run's folder [default: results/NAME-TIME].", show_default=False
-        ),
-        overwrite: bool = typer.Option(
-            False, "--overwrite", help="Replace an earlier run in --out."
-        ),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        run: EarlierRun = None,
+        out: Out = None,
+        overwrite: Overwrite = False,
+        quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
         """How long a function takes at each memory size, against what models say.
@@ -70,19 +71,8 @@ def register(app: typer.Typer) -> None:
         the CPU time that a function gets for the time that is paid. Exits 1 when a request failed.
         """
         from uncia.bandwidth import overallocation as lab
-        from uncia.report.cpu import overallocation as report
-
-        if run is not None:
-            from uncia.errors import UnciaError
-
-            if out is not None:
-                raise UnciaError("--run reads a run and --out makes one: give one of the two")
-            result = lab.read(run, hz)
-            report.write(result, run / PAGE)
-            show(result, as_json=as_json)
-            return
         from uncia.bandwidth import overallocation_run as measuring
-        from uncia.experiment import progress
+        from uncia.report.cpu import overallocation as report
 
         settings = measuring.Settings(
             function=function,
@@ -95,16 +85,16 @@ def register(app: typer.Typer) -> None:
             ],
             period_ns=quantity("--period", period, "duration"),
         )
-        reporter = progress.reporter(quiet=quiet)
-        try:
-            outcome = measuring.measure(settings, out=out, overwrite=overwrite, reporter=reporter)
-        finally:
-            reporter.close()
-        ended_early(outcome)
-        result = lab.read(outcome.folder, hz)
-        report.write(result, outcome.folder / PAGE)
-        show(result, as_json=as_json)
-        failed(outcome)
+        experiment = Experiment(
+            measure=lambda reporter: measuring.measure(
+                settings, out=out, overwrite=overwrite, reporter=reporter
+            ),
+            read=lambda folder: lab.read(folder, hz),
+            write=report.write,
+            show=lambda result: show(result, as_json=as_json),
+            page=PAGE,
+        )
+        carry_out(experiment, run=run, out=out, quiet=quiet)
 
 
 def show(result: Result, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uncia.bandwidth import closed_form, cpu_time
 from uncia.bandwidth.predict import model
-from uncia.bandwidth.predict.kernel import Kernel, durations
+from uncia.bandwidth.predict.kernel import Kernel, durations, followed
 from uncia.bandwidth.presets import PRESETS, Quantiles, preset
 from uncia.bandwidth.simulate import Setting, Task, simulate
 
@@ -20,7 +20,7 @@ def plain(kernel: Kernel, begin: int, work: int, quota: int) -> int:
     """One task, event by event, without arrays."""
     if quota >= kernel.period_ns:
         return work
-    now, pool, own, unpaid = begin, quota, 0, 0
+    now, pool, own, unpaid = begin, quota, 1, 0
     while True:
         refill = (now // kernel.period_ns + 1) * kernel.period_ns
         tick = (now // kernel.tick_ns + 1) * kernel.tick_ns
@@ -89,24 +89,45 @@ def test_a_whole_vcpu_is_no_limit():
     assert durations(kernel, np.array([3]), np.array([90 * MS]), np.array([20 * MS])) == 90 * MS
 
 
-@pytest.mark.parametrize("size", [128, 300, 1000, 1300])
-def test_the_simulator_says_the_same_of_a_single_thread(size):
-    own = dataclasses.replace(preset("aws"), before=None, lost_ns=0, outside_ns=0)
-    need = 17_300_000
-    found = model.predict(own, cpu_time.constant(need), [size])[0]
-    setting = Setting(
-        name="one",
-        period_ns=own.platform.period_ns,
-        quota_ns=own.quota_ns(size),
-        hz=own.hz,
-        runs=1_000,
-        work=Task(cpu_ns=[need]),
+@pytest.mark.parametrize(
+    ("period", "hz", "quotas"),
+    [(20, 250, (1_447_000, 4 * MS, 11_306_000, 15_000_001)), (100, 1000, (8 * MS, 25 * MS))],
+)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_simulator_says_the_same_to_the_nanosecond(period, hz, quotas, fresh):
+    kernel = Kernel(period * MS, 1_000 * MS // hz, 5 * MS)
+    work = [17_300_000, 200_000, 41 * MS, 3_999_999]
+    runs = 120
+    done = simulate(
+        [
+            Setting(
+                name=str(quota),
+                period_ns=kernel.period_ns,
+                quota_ns=quota,
+                hz=hz,
+                runs=runs,
+                work=Task(
+                    cpu_ns=work, gap_ns=(8 * kernel.period_ns, 9 * kernel.period_ns), fresh=fresh
+                ),
+            )
+            for quota in quotas
+        ],
+        seed=3,
     )
-    other = simulate([setting], seed=3).durations("one")
-    assert found.mean_ns == pytest.approx(other.mean(), rel=0.03)
-    assert found.quantiles_ns((0.25, 0.5, 0.75)) == pytest.approx(
-        np.quantile(other, (0.25, 0.5, 0.75)).tolist(), rel=0.03
-    )
+    begin = done.invocations["started"].to_numpy().reshape(len(quotas), runs)
+    took = done.durations().reshape(len(quotas), runs)
+    has, quota = np.zeros(len(quotas), dtype=np.int64), np.array(quotas)
+    left = []
+    for place in range(runs):
+        need = np.full(len(quotas), work[place % len(work)])
+        found, after = followed(kernel, begin[:, place], need, quota, has)
+        assert found.tolist() == took[:, place].tolist()
+        has = np.zeros_like(after) if fresh else after
+        left.append(after)
+    # What debts leave and what a CPU keeps at most were both met.
+    met = set(np.concatenate(left).tolist())
+    assert MS in met
+    assert 1 in met or (fresh and period == 100)
 
 
 def test_predictions_are_the_same_each_time_and_shorter_with_more_cpu():

@@ -10,7 +10,10 @@ What bandwidth control does (kernel/sched/fair.c, Linux 5.4 to 6.17) as far as o
   throttled.
 * A refill pays debts first (``distribute_cfs_runtime``); the thread runs on when none are left,
   after several refills if need be.
-* A task that arrives after an idle time finds the whole quota, and a timer that has kept its grid.
+* A task that arrives after an idle time finds the group's pool full, and a timer that has kept its
+  grid. Debts have been paid, which leaves the CPU 1 ns (``distribute_cfs_runtime``); without debts
+  the CPU keeps what it has, 1 ms at most (``return_cfs_rq_runtime``). A CPU that has nothing, as in
+  a new group, takes a slice at once (``check_enqueue_throttle``).
 
 Both timers stand on multiples of their interval on the monotonic clock. Where both expire at once
 the refill comes first: of two timers with the same expiry, the one that was armed earlier runs
@@ -18,17 +21,24 @@ first, and that is the one with the longer interval. So what ran since the last 
 the *new* quota, even if all of it ran before the refill.
 
 The simulator (`uncia.bandwidth.simulate`) knows far more: other threads, CPUs, schedulers, bursts.
-This module knows what a prediction needs, for hundreds of thousands of tasks within seconds.
+This module knows what a prediction needs, for hundreds of thousands of tasks within seconds. Of a
+single thread both say the same, to the nanosecond.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+
+PAID: Final = 1
+"""What a CPU has once its debts are paid, in ns."""
+
+KEPT_NS: Final = 1_000_000
+"""What a CPU keeps at most when its thread sleeps: ``min_cfs_rq_runtime``."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,8 @@ class Kernel:
 
 
 def durations(kernel: Kernel, begin: Ints, work: Ints, quota: Ints) -> Ints:
-    """Wall-clock time from a task's arrival until it has had its CPU time.
+    """Wall-clock time from a task's arrival until it has had its CPU time, if the CPU has no more
+    than debts leave it (`PAID`).
 
     Args:
         kernel: the intervals.
@@ -63,19 +74,39 @@ def durations(kernel: Kernel, begin: Ints, work: Ints, quota: Ints) -> Ints:
     Returns:
         ns, shape (n,).
     """
+    return followed(kernel, begin, work, quota, np.full(work.shape, PAID, dtype=np.int64))[0]
+
+
+def followed(kernel: Kernel, begin: Ints, work: Ints, quota: Ints, has: Ints) -> tuple[Ints, Ints]:
+    """As `durations`, from what a CPU has to what it has left.
+
+    Args:
+        kernel: the intervals.
+        begin: as there.
+        work: as there.
+        quota: as there.
+        has: what the CPU has of earlier slices when the task arrives, ns; 0 in a new group.
+
+    Returns:
+        Durations, and what the CPU has left for a task that comes after an idle time, long enough
+        to pay all debts; ns, shape (n,) each.
+    """
     period, tick = kernel.period_ns, kernel.tick_ns
-    result = work.astype(np.int64, copy=True)
+    result, kept = work.astype(np.int64, copy=True), has.astype(np.int64, copy=True)
     place = np.flatnonzero(quota < period)
     quota = quota[place].astype(np.int64)
     start = begin[place].astype(np.int64)
     now, left = start.copy(), result[place]
-    pool, own, unpaid = quota.copy(), np.zeros_like(now), np.zeros_like(now)
+    own, unpaid = kept[place], np.zeros_like(now)
+    taken = np.minimum(quota, kernel.slice_ns) * (own <= 0)
+    pool, own = quota - taken, own + taken
     refill, next_tick = (now // period + 1) * period, (now // tick + 1) * tick
     while place.size:
         event = np.minimum(refill, next_tick)
         done = left <= event - now
         if done.any():
             result[place[done]] = (now + left - start)[done]
+            kept[place[done]] = _kept(kernel, (own - unpaid - left)[done], pool[done])
             going = ~done
             place, quota, start, now, left, pool, own, unpaid, refill, next_tick, event = (
                 one[going]
@@ -114,4 +145,10 @@ def durations(kernel: Kernel, begin: Ints, work: Ints, quota: Ints) -> Ints:
             now[held] = refill[held] + (refills - 1) * period
             refill[held] = now[held] + period
             next_tick[held] = (now[held] // tick + 1) * tick
-    return result
+    return result, kept
+
+
+def _kept(kernel: Kernel, own: Ints, pool: Ints) -> Ints:
+    """What a CPU has after an idle time, of what it had when its thread fell asleep."""
+    own = own + np.minimum(pool, kernel.slice_ns - own) * (own <= 0)
+    return np.where(own <= 0, PAID, np.minimum(own, KEPT_NS))

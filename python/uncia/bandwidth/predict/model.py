@@ -39,6 +39,9 @@ _SETTLE: Final = 20
 
 _CHUNK: Final = 500_000  # tasks at once
 
+# Tasks find nothing of an earlier slice (`kernel.durations`): with what Linux keeps of it
+# (`kernel.followed`) the error on published sizes is larger; see docs/reference/cpu-prediction.md.
+
 
 @dataclass(frozen=True)
 class Arrivals:

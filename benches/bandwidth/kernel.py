@@ -33,7 +33,8 @@ MS = 1_000_000
 IDLE_PERIODS = 6
 MODEL_GROUPS = 40
 PROBES = 3
-PROBE_NS = 2_500 * MS
+PROBE_NS = 500 * MS
+PROBE_REPEATS = 5  # each run settles in one of several patterns, by the phase at which it begins
 
 
 def draw(seed: int, count: int) -> list[dict[str, int]]:
@@ -74,7 +75,8 @@ def measure(setting: dict[str, int], extra: dict[str, Any]) -> Any:
 def apart(setting: dict[str, int], probe: Setting, group: int) -> float | None:
     """How far one group's intervals between throttles are from the model's, in ns."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
-        record(setting, {"duration_ns": PROBE_NS, "repeat": 1, "seed": group}, folder)
+        run = {"duration_ns": PROBE_NS, "repeat": PROBE_REPEATS, "seed": group}
+        record(setting, run, folder)
         return beside.compare(profiles.read(Path(folder)), probe)["interval"]
 
 
@@ -105,7 +107,7 @@ def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, A
     }
     work = Task(cpu_ns=[cpu], gap_ns=(idle, idle + period))
     modelled = simulate([Setting(**made, runs=100, work=work)] * MODEL_GROUPS, seed=1)
-    probe = Setting(**made, runs=20, work=Probe(duration_ns=PROBE_NS))
+    probe = Setting(**made, runs=100, work=Probe(duration_ns=PROBE_NS))
     far = [one for group in range(PROBES) if (one := apart(setting, probe, group)) is not None]
     mean, model = float(np.mean(means)), float(modelled.durations().mean() / MS)
     return {

@@ -19,6 +19,7 @@ import yaml
 
 from uncia import record, yamlio
 from uncia.bandwidth.intermittent_send import Clock, Rows, Sender
+from uncia.errors import UnciaError
 from uncia.experiment import model, runner
 from uncia.experiment.expect import Expect
 from uncia.experiment.join import join
@@ -42,8 +43,15 @@ class Chain(ArrivalProcess):
     longest_gap_ns: int
 
     def engine(self) -> dict[str, Any]:
-        """Never called: the load generator does not send these."""
-        raise NotImplementedError("a chain's events are made of answers")
+        """The load generator does not send these.
+
+        Raises:
+            UnciaError: always; a :class:`Lab` sends them.
+        """
+        raise UnciaError(
+            "requests that go on from answers cannot be given to the load generator",
+            hint="Run them by uncia cpu intermittent, background or overallocation.",
+        )
 
     def span_ns(self) -> int:
         return (self.requests - 1) * self.gap_ns

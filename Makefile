@@ -10,7 +10,7 @@ CARGO := cargo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Tests that only compute, and may share the machine; the others watch clocks, processes and limits.
-SHARING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces)
+SHARING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
 
 .PHONY: demo test lint install install-dev java lock clean
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import typer
 
-from uncia.errors import UnciaError
+from uncia.cli import pages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,28 +174,14 @@ def write_report(
     """
     if path is None:
         return
-    from uncia import __version__
-    from uncia.report import page
-
-    if path.suffix != ".html":
-        raise UnciaError(
-            f"{path} is not named *.html, but a report is an HTML page", f"Name it {path}.html."
-        )
-    page.write(
-        page.Page(
-            title=title,
-            kicker="Uncia cost analysis",
-            verdict="",
-            good=True,
-            facts=[("Tables", ", ".join(tables))] if tables else [],
-            warnings=[],
-            sections=list(sections),
-            summary=summary,
-            footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
-        ),
+    pages.write(
         path,
+        kicker="Uncia cost analysis",
+        title=title,
+        summary=summary,
+        sections=sections,
+        facts=[("Tables", ", ".join(tables))] if tables else [],
     )
-    typer.echo(f"{path}", err=True)
 
 
 def _is_number(value: Any) -> bool:

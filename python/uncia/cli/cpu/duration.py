@@ -336,27 +336,15 @@ def _write(
     phase: Phase,
     whole_mb: int | None,
 ) -> None:
-    from uncia import __version__
-    from uncia.report import page
+    from uncia.cli import pages
     from uncia.report.cpu.duration import section
 
-    if path.suffix != ".html":
-        raise UnciaError(
-            f"{path} is not named *.html, but a report is an HTML page", f"Name it {path}.html."
-        )
-    page.write(
-        page.Page(
-            title="Duration under a quota",
-            kicker="Uncia CPU bandwidth control",
-            verdict="",
-            good=True,
-            facts=[("CPU time", cpu.words), ("Sizes", f"{len(rows):,}")],
-            warnings=[],
-            sections=[section(rows, jumps, cpu, phase, whole_mb)],
-            summary="How long a task takes at each size by the closed form (Equation 2), and where"
-            " it becomes faster at once.",
-            footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
-        ),
+    pages.write(
         path,
+        kicker="Uncia CPU bandwidth control",
+        title="Duration under a quota",
+        summary="How long a task takes at each size by the closed form (Equation 2), and where"
+        " it becomes faster at once.",
+        sections=[section(rows, jumps, cpu, phase, whole_mb)],
+        facts=[("CPU time", cpu.words), ("Sizes", f"{len(rows):,}")],
     )
-    typer.echo(f"{path}", err=True)

@@ -85,14 +85,15 @@ def _show(row: dict[str, Any]) -> None:
 
 
 def _write(path: Path, names: list[str], read: list[Profile], found: list[Inferred]) -> None:
-    from uncia.cli.cost.options import write_report
+    from uncia.cli import pages
     from uncia.report.cpu.infer import sections
 
-    write_report(
+    pages.write(
         path,
-        "Settings of CPU bandwidth control, inferred",
-        "Period, quota, tick rate and scheduler that made the throttles of these profiles, and"
-        " the simulated setting that matches them best.",
-        sections(names, read, found),
-        names,
+        kicker="Uncia CPU bandwidth control",
+        title="Settings of CPU bandwidth control, inferred",
+        summary="Period, quota, tick rate and scheduler that made the throttles of these profiles,"
+        " and the simulated setting that matches them best.",
+        sections=sections(names, read, found),
+        facts=[("Profiles", ", ".join(names))],
     )

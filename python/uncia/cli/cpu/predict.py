@@ -200,31 +200,19 @@ def _print(found: Study, said: Sequence[str]) -> None:
 
 
 def _write(path: Path, found: Study, said: Sequence[str]) -> None:
-    from uncia import __version__
-    from uncia.report import page
+    from uncia.cli import pages
     from uncia.report.cpu.predict import sections
 
-    if path.suffix != ".html":
-        raise UnciaError(
-            f"{path} is not named *.html, but a report is an HTML page", f"Name it {path}.html."
-        )
-    page.write(
-        page.Page(
-            title="Durations and bills by size",
-            kicker="Uncia CPU bandwidth control",
-            verdict="",
-            good=True,
-            facts=[
-                ("Platform", found.preset.title),
-                ("CPU time", found.work.cpu.words),
-                ("Tariff", found.tariff.id),
-                ("Sizes", f"{len(found.predicted):,}"),
-            ],
-            warnings=[],
-            sections=sections(found),
-            summary=" ".join(said),
-            footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
-        ),
+    pages.write(
         path,
+        kicker="Uncia CPU bandwidth control",
+        title="Durations and bills by size",
+        summary=" ".join(said),
+        sections=sections(found),
+        facts=[
+            ("Platform", found.preset.title),
+            ("CPU time", found.work.cpu.words),
+            ("Tariff", found.tariff.id),
+            ("Sizes", f"{len(found.predicted):,}"),
+        ],
     )
-    typer.echo(f"{path}", err=True)

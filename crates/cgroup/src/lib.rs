@@ -1,11 +1,21 @@
-//! Where control groups are mounted, and in which one this process is.
+//! Control groups: where they are mounted, in which one this process is, their control files, and
+//! how one is emptied and removed.
 //!
 //! Version 1 of the kernel's interface has a tree for each controller (or for several), version 2
 //! one tree for all. Whoever makes groups makes them below its own, so that whatever limits it
 //! limits them too.
 
+mod files;
+mod groups;
+mod throttling;
+
 use std::fs;
+use std::io;
 use std::path::PathBuf;
+
+pub use files::{join_file, keyed, pread, read, write};
+pub use groups::{children, clear, clear_tree, processes, remove, thaw, thaw_tree};
+pub use throttling::Throttling;
 
 /// Where the kernel lists what is mounted.
 pub const MOUNTS: &str = "/proc/self/mountinfo";
@@ -17,6 +27,25 @@ pub const OWN: &str = "/proc/self/cgroup";
 pub enum Version {
     V1,
     V2,
+}
+
+/// Why something could not be done with a group.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot write {value:?} to {path}: {source}")]
+    Write { path: PathBuf, value: String, source: io::Error },
+    #[error("cannot read {0}: {1}")]
+    Read(PathBuf, #[source] io::Error),
+    #[error("processes in the control group {0} do not end")]
+    Alive(PathBuf),
+    #[error("cannot remove the control group {0}: {1}")]
+    Remove(PathBuf, #[source] io::Error),
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::other(error)
+    }
 }
 
 /// A mounted tree of control groups.

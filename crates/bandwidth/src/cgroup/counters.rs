@@ -1,24 +1,10 @@
 //! What the kernel counts of a group.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use uncia_cgroup::{Throttling, keyed, read};
+
 use super::{CgroupError, NS_PER_US, Version};
-
-/// Longer than `cpu.stat` of any kernel.
-const MAX_FILE: usize = 4 * 1024;
-
-/// How often and how long a group was throttled since it was made.
-///
-/// The kernel counts periods at whose end the group was throttled, not throttles: one that lasts for
-/// three periods counts three times (`do_sched_cfs_period_timer`, kernel/sched/fair.c).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Throttling {
-    pub periods: u64,
-    pub throttled: u64,
-    pub throttled_ns: u64,
-}
 
 /// Everything that the kernel counts of a group; what it does not is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,59 +43,24 @@ impl Counters {
     /// # Errors
     /// A file of the group cannot be read.
     pub fn read(&self) -> Result<Reading, CgroupError> {
-        let read = |path: &Path| {
-            fs::read_to_string(path).map_err(|error| CgroupError::Read(path.to_owned(), error))
-        };
         let text = read(&self.stat)?;
         let usage_ns = match &self.usage {
             Some(path) => read(path)?.trim().parse().ok(),
-            None => keyed(&text, "usage_usec").map(|us| us * NS_PER_US),
+            None => keyed(&text, "usage_usec").map(|us: u64| us * NS_PER_US),
         };
         let burst_ns = match self.version {
             Version::V1 => keyed(&text, "burst_time"),
-            Version::V2 => keyed(&text, "burst_usec").map(|us| us * NS_PER_US),
+            Version::V2 => keyed(&text, "burst_usec").map(|us: u64| us * NS_PER_US),
         };
         let throttling = Throttling::parse(&text);
         Ok(Reading { throttling, usage_ns, bursts: keyed(&text, "nr_bursts"), burst_ns })
     }
 }
 
-impl Throttling {
-    /// Reads an open `cpu.stat` of either version; `None` if it counts no throttling.
-    #[must_use]
-    pub fn read(file: &File) -> Option<Self> {
-        let mut buffer = [0_u8; MAX_FILE];
-        let count = file.read_at(&mut buffer, 0).ok()?;
-        Self::parse(std::str::from_utf8(&buffer[..count]).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        Some(Self {
-            periods: keyed(text, "nr_periods")?,
-            throttled: keyed(text, "nr_throttled")?,
-            throttled_ns: keyed(text, "throttled_time")
-                .or_else(|| keyed(text, "throttled_usec").map(|us| us * NS_PER_US))?,
-        })
-    }
-
-    /// What was added since an earlier reading.
-    #[must_use]
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            periods: self.periods.saturating_sub(before.periods),
-            throttled: self.throttled.saturating_sub(before.throttled),
-            throttled_ns: self.throttled_ns.saturating_sub(before.throttled_ns),
-        }
-    }
-}
-
-/// The number after `key` in a file of lines "key number".
-fn keyed(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+
     use super::*;
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {

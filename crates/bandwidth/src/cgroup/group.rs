@@ -1,25 +1,17 @@
 //! A group of one's own.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use uncia_cgroup::{clear, join_file};
 
 use super::{Bandwidth, CgroupError, Counters, NS_PER_US, Place, Version};
 
 /// What the names of these groups begin with; then the process that made it, when that started (in
 /// ticks since boot, so that a number given out again is told from it), and a number.
 const PREFIX: &str = "uncia-probe";
-
-/// How long the processes of a group may take to be gone after they were killed.
-const TIMEOUT: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(2);
 
 /// A control group; dropping it kills what is in it and removes it.
 #[derive(Debug)]
@@ -95,13 +87,7 @@ impl Group {
     /// The files that a process writes "0" to, to be in this group.
     #[must_use]
     pub fn join_files(&self) -> Vec<PathBuf> {
-        // On version 1, `cgroup.procs` waits for a lock that every fork on the machine takes;
-        // `tasks` moves one thread, which is all that a process has that joins at once.
-        let file = match self.version {
-            Version::V1 => "tasks",
-            Version::V2 => "cgroup.procs",
-        };
-        self.folders.iter().map(|folder| folder.join(file)).collect()
+        self.folders.iter().map(|folder| folder.join(join_file(self.version))).collect()
     }
 
     /// Limits it from now on.
@@ -178,7 +164,7 @@ impl Group {
     fn clear(&mut self) -> Result<(), CgroupError> {
         if !self.removed {
             self.removed = true;
-            self.folders.iter().try_for_each(|folder| clear(folder))?;
+            self.folders.iter().try_for_each(|folder| clear(folder)).map_err(CgroupError::Left)?;
         }
         Ok(())
     }
@@ -195,7 +181,7 @@ pub fn sweep(place: &Place) -> Result<usize, CgroupError> {
     for parent in [Some(&place.cpu), place.accounting.as_ref()].into_iter().flatten() {
         let Ok(entries) = fs::read_dir(parent) else { continue };
         for folder in entries.flatten().map(|entry| entry.path()).filter(|path| is_stale(path)) {
-            clear(&folder)?;
+            clear(&folder).map_err(CgroupError::Left)?;
             removed += 1;
         }
     }
@@ -222,29 +208,6 @@ fn started(pid: u32) -> Option<u64> {
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-fn clear(folder: &Path) -> Result<(), CgroupError> {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-        for pid in text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0) {
-            // It may have ended meanwhile.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        let removed = if cfg!(test) { fs::remove_dir_all(folder) } else { fs::remove_dir(folder) };
-        match removed {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // Until the last process is gone the kernel says EBUSY.
-            Err(error)
-                if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
-            {
-                thread::sleep(POLL);
-            }
-            Err(error) => return Err(CgroupError::Remove(folder.to_owned(), error)),
-        }
-    }
-}
-
 /// The quota and period of a group in us; `None` if it has no quota.
 fn limit_of(version: Version, folder: &Path) -> Option<(u64, u64)> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
@@ -262,19 +225,13 @@ fn limit_of(version: Version, folder: &Path) -> Option<(u64, u64)> {
     }
 }
 
+/// [`uncia_cgroup::write`]; in tests on plain folders it makes the file.
 fn write(path: &Path, value: &str) -> Result<(), CgroupError> {
-    // A control file is there or it is not supported; only tests on plain folders make one.
-    let result = fs::File::options()
-        .write(true)
-        .create(cfg!(test))
-        .truncate(cfg!(test))
-        .open(path)
-        .and_then(|mut file| file.write_all(value.as_bytes()));
-    result.map_err(|source| CgroupError::Write {
-        path: path.to_owned(),
-        value: value.to_owned(),
-        source,
-    })
+    if cfg!(test) {
+        // Failing is told below.
+        let _ = fs::File::create(path);
+    }
+    Ok(uncia_cgroup::write(path, value)?)
 }
 
 #[cfg(test)]
@@ -297,6 +254,11 @@ mod tests {
         Bandwidth { period: 20_000_000, quota: 1_450_000, burst: 0 }
     }
 
+    /// The files of a control group go with it; those of a plain folder do not.
+    fn empty(folder: &Path) {
+        fs::read_dir(folder).unwrap().for_each(|it| fs::remove_file(it.unwrap().path()).unwrap());
+    }
+
     #[test]
     fn version_1_has_its_own_files() {
         let top = tempfile::tempdir().unwrap();
@@ -309,6 +271,7 @@ mod tests {
         assert_eq!(group.join_files().len(), 2);
         assert!(group.join_files().iter().all(|path| path.ends_with("tasks")));
         let folders = group.folders.clone();
+        folders.iter().for_each(|folder| empty(folder));
         group.remove().unwrap();
         assert!(folders.iter().all(|folder| !folder.exists()));
     }
@@ -322,6 +285,7 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("cpu.max")).unwrap(), "1450 20000");
         assert!(!folder.join("cpu.max.burst").exists());
         assert_eq!(group.join_files(), [folder.join("cgroup.procs")]);
+        empty(&folder);
         drop(group);
         assert!(!folder.exists());
     }

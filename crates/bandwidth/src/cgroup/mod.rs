@@ -10,10 +10,10 @@ mod place;
 use std::io;
 use std::path::PathBuf;
 
-pub use counters::{Counters, Reading, Throttling};
+pub use counters::{Counters, Reading};
 pub use group::{Group, sweep};
 pub use place::Place;
-pub use uncia_cgroup::Version;
+pub use uncia_cgroup::{Throttling, Version};
 
 use crate::{MAX_PERIOD, MIN_PERIOD, MIN_QUOTA, Nanos};
 
@@ -114,12 +114,10 @@ pub enum CgroupError {
     NoBurst(PathBuf),
     #[error("cannot make the control group {0}: {1}")]
     Make(PathBuf, #[source] io::Error),
-    #[error("cannot write {value:?} to {path}: {source}")]
-    Write { path: PathBuf, value: String, source: io::Error },
-    #[error("cannot read {0}: {1}")]
-    Read(PathBuf, #[source] io::Error),
-    #[error("cannot remove the control group {0}: {1}; `uncia cpu profile` tries again next time")]
-    Remove(PathBuf, #[source] io::Error),
+    #[error(transparent)]
+    Files(#[from] uncia_cgroup::Error),
+    #[error("{0}; `uncia cpu profile` tries again next time")]
+    Left(#[source] uncia_cgroup::Error),
 }
 
 #[cfg(test)]

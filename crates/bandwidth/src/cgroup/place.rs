@@ -1,11 +1,10 @@
 //! Where a group can be made.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, trees};
+use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, read, trees};
 
 use super::{CgroupError, Version};
 
@@ -31,10 +30,8 @@ impl Place {
     /// # Errors
     /// There is no such place.
     pub fn find(unified: bool) -> Result<Self, CgroupError> {
-        let read = |path: &str| {
-            fs::read_to_string(path).map_err(|error| CgroupError::Read(path.into(), error))
-        };
-        Self::among(&trees(&read(MOUNTS)?), &read(OWN)?, unified)
+        let (mounts, own) = (read(Path::new(MOUNTS))?, read(Path::new(OWN))?);
+        Self::among(&trees(&mounts), &own, unified)
     }
 
     fn among(trees: &[Tree], own: &str, unified: bool) -> Result<Self, CgroupError> {
@@ -79,6 +76,8 @@ fn writable(folder: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn group(folder: &Path, subtree: &str) {

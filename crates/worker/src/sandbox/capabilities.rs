@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::sys::wait::{WaitStatus, waitpid};
 use serde::Serialize;
 
-use super::cgroup::{Controller, Layout, Version, discover, remove_tree};
+use super::cgroup::{Controller, Layout, Version, clear_tree, discover};
 
 /// What the embedded platform can do here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -72,7 +72,7 @@ impl Capabilities {
         if let Some(layout) = &layout {
             for folder in layout.folders() {
                 // It is empty and was made just now.
-                let _ = remove_tree(&folder);
+                let _ = clear_tree(&folder);
             }
         }
         Self::new(layout.as_ref())

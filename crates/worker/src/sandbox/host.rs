@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::capabilities::Capabilities;
-use super::cgroup::{Layout, discover, remove_tree};
+use super::cgroup::{Layout, clear_tree, discover};
 use super::enforcer::{Enforcer, EnforcerUse};
 use super::live::Inner;
 use super::meter::Sampler;
@@ -86,7 +86,7 @@ impl Host {
             let name = state.canonicalize().map(|state| sweep::parent_name(&state));
             let layout = name.ok().and_then(|name| discover(&name, unified));
             for folder in layout.iter().flat_map(Layout::folders) {
-                let _ = remove_tree(&folder);
+                let _ = clear_tree(&folder);
             }
         })
     }
@@ -179,7 +179,7 @@ impl Host {
             let state = self.state.clone();
             let removed = tokio::task::spawn_blocking(move || {
                 for folder in layout.folders() {
-                    remove_tree(&folder)?;
+                    clear_tree(&folder)?;
                 }
                 sweep::record(&state, &[])
             });

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sha2::{Digest, Sha256};
 
-use super::cgroup::{remove_tree, thaw_tree};
+use super::cgroup::{clear_tree, thaw_tree};
 use super::init;
 
 /// In the state folder: where the worker's control groups are, which depends on where it was started.
@@ -41,7 +41,7 @@ pub fn sweep(state: &Path, name: &str) -> io::Result<()> {
         thaw_tree(folder)?;
     }
     for folder in &folders {
-        remove_tree(folder)?;
+        clear_tree(folder)?;
     }
     // First processes are in no group of ours, and end by themselves when their worker does; but a
     // frozen instance keeps its first process from ending until it was thawed, just now.

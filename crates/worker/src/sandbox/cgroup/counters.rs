@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::files::{keyed, pread};
+use uncia_cgroup::{keyed, pread};
+
 use super::{Controller, Version};
 
 const NS_PER_US: i64 = 1_000;
@@ -128,22 +129,19 @@ impl Counters {
             }),
             Version::V2 => pread(self.cpu.as_ref()?, |text| {
                 Some(Cpu {
-                    total: keyed(text, "usage_usec")? * NS_PER_US,
-                    user: keyed(text, "user_usec")? * NS_PER_US,
-                    system: keyed(text, "system_usec")? * NS_PER_US,
+                    total: keyed::<i64>(text, "usage_usec")? * NS_PER_US,
+                    user: keyed::<i64>(text, "user_usec")? * NS_PER_US,
+                    system: keyed::<i64>(text, "system_usec")? * NS_PER_US,
                 })
             }),
         }
     }
 
     pub fn throttling(&self) -> Option<Throttling> {
-        pread(self.stat.as_ref()?, |text| {
-            let count = keyed(text, "nr_throttled")?;
-            let ns = match self.version {
-                Version::V1 => keyed(text, "throttled_time")?,
-                Version::V2 => keyed(text, "throttled_usec")? * NS_PER_US,
-            };
-            Some(Throttling { count, ns })
+        let counted = uncia_cgroup::Throttling::read(self.stat.as_ref()?)?;
+        Some(Throttling {
+            count: counted.throttled.try_into().ok()?,
+            ns: counted.throttled_ns.try_into().ok()?,
         })
     }
 

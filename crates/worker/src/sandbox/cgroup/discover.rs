@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, trees};
+use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, processes, remove, trees, write};
 
-use super::files::{processes, remove, write};
 use super::{Controller, Version};
 
 /// The folders that the worker's parent groups are made in, and which controllers work there.

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::files::{self, join_file, kill_all, read, remove, write};
+use uncia_cgroup::{clear, join_file, keyed, processes, read};
+
+use super::files::write;
 use super::{CgroupError, Controller, Counters, Layout, Version};
 
 /// The kernel takes no smaller quota, in microseconds.
@@ -209,7 +211,7 @@ impl Group {
     fn is_frozen(&self, folder: &Path) -> Result<bool, CgroupError> {
         Ok(match self.version {
             Version::V1 => read(&folder.join("freezer.state"))?.trim() == "FROZEN",
-            Version::V2 => files::keyed(&read(&folder.join("cgroup.events"))?, "frozen") == Some(1),
+            Version::V2 => keyed(&read(&folder.join("cgroup.events"))?, "frozen") == Some(1_u8),
         })
     }
 
@@ -264,7 +266,7 @@ impl Group {
 
     /// The first process of the group, in the worker's numbering.
     pub fn leader(&self) -> Option<i32> {
-        self.unique().find_map(|folder| files::processes(folder).into_iter().min())
+        self.unique().find_map(|folder| processes(folder).into_iter().min())
     }
 
     pub fn counters(&self) -> Counters {
@@ -278,8 +280,7 @@ impl Group {
         // Failing means that the group is gone.
         let _ = self.release();
         for folder in self.unique().filter(|folder| folder.exists()) {
-            let removed = kill_all(folder).and_then(|()| remove(folder).map_err(io::Error::other));
-            result = result.and(removed);
+            result = result.and(clear(folder).map_err(io::Error::other));
         }
         result
     }
@@ -342,8 +343,11 @@ mod tests {
         assert_eq!(text("cpu.max"), "1447 20000");
         assert_eq!(group.join_files(), [folder.join("cgroup.procs")]);
         assert_eq!(group.thaw_file().unwrap(), (folder.join("cgroup.freeze"), "0".into()));
-        group.remove().unwrap();
-        assert!(!folder.exists());
+        // The files of a control group go with it; those of a plain folder do not, and tell what was
+        // written before: what is frozen does not end.
+        let error = group.remove().unwrap_err().to_string();
+        assert!(error.contains("cannot remove the control group"), "{error}");
+        assert_eq!(text("cgroup.freeze"), "0");
     }
 
     #[test]

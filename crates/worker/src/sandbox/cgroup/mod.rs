@@ -13,9 +13,8 @@ use std::path::PathBuf;
 
 pub use counters::{Counters, Cpu, Running, Threads, Throttling};
 pub use discover::{Layout, discover};
-pub use files::{remove_tree, thaw_tree};
 pub use group::{Group, Limits, PERIODS_US};
-pub use uncia_cgroup::Version;
+pub use uncia_cgroup::{Version, clear_tree, thaw_tree};
 
 /// What the worker wants of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,12 +51,8 @@ impl Controller {
 pub enum CgroupError {
     #[error("cannot make the control group {0}: {1}")]
     Make(PathBuf, #[source] io::Error),
-    #[error("cannot write {value:?} to {path}: {source}")]
-    Write { path: PathBuf, value: String, source: io::Error },
-    #[error("cannot read {0}: {1}")]
-    Read(PathBuf, #[source] io::Error),
-    #[error("cannot remove the control group {0}: {1}")]
-    Remove(PathBuf, #[source] io::Error),
+    #[error(transparent)]
+    Files(#[from] uncia_cgroup::Error),
     #[error("the CPU period is {0} us, and the kernel takes 1000 to 1000000 us")]
     Period(u64),
     #[error("the control group {0} has processes that do not freeze")]

@@ -7,6 +7,7 @@
 
 mod files;
 mod groups;
+mod owner;
 mod throttling;
 
 use std::fs;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 
 pub use files::{join_file, keyed, pread, read, write};
 pub use groups::{children, clear, clear_tree, processes, remove, thaw, thaw_tree};
+pub use owner::{is_left, left, own_name};
 pub use throttling::Throttling;
 
 /// Where the kernel lists what is mounted.

@@ -2,16 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use uncia_cgroup::{clear, join_file};
+use uncia_cgroup::{MOUNTS, children, clear, is_left, join_file, left, own_name, read, trees};
 
 use super::{Bandwidth, CgroupError, Counters, NS_PER_US, Place, Version};
-
-/// What the names of these groups begin with; then the process that made it, when that started (in
-/// ticks since boot, so that a number given out again is told from it), and a number.
-const PREFIX: &str = "uncia-probe";
 
 /// A control group; dropping it kills what is in it and removes it.
 #[derive(Debug)]
@@ -37,10 +31,7 @@ impl Group {
     /// # Errors
     /// It cannot be made, or would have no bandwidth control.
     pub fn create(place: &Place) -> Result<Self, CgroupError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let started = started(process::id()).unwrap_or_default();
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{PREFIX}-{}-{started}-{number}", process::id());
+        let name = own_name();
         let mut folders = vec![place.cpu.join(&name)];
         let accounting = place.accounting.as_ref().map(|parent| parent.join(&name));
         if let Some(folder) = accounting.as_ref().filter(|folder| !folders.contains(folder)) {
@@ -179,8 +170,7 @@ impl Group {
 pub fn sweep(place: &Place) -> Result<usize, CgroupError> {
     let mut removed = 0;
     for parent in [Some(&place.cpu), place.accounting.as_ref()].into_iter().flatten() {
-        let Ok(entries) = fs::read_dir(parent) else { continue };
-        for folder in entries.flatten().map(|entry| entry.path()).filter(|path| is_stale(path)) {
+        for folder in children(parent)?.into_iter().filter(|folder| is_left(folder)) {
             clear(&folder).map_err(CgroupError::Left)?;
             removed += 1;
         }
@@ -188,24 +178,25 @@ pub fn sweep(place: &Place) -> Result<usize, CgroupError> {
     Ok(removed)
 }
 
-/// Whether a folder is a group of ours whose maker is gone.
-fn is_stale(folder: &Path) -> bool {
-    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let mut fields = name.strip_prefix(PREFIX).unwrap_or_default().split('-').skip(1);
-    let mut number = || fields.next()?.parse::<u64>().ok();
-    match (number(), number(), number()) {
-        (Some(pid), Some(at), Some(_)) => {
-            u32::try_from(pid).ok().and_then(started).is_none_or(|now| now != at)
-        }
-        _ => false,
-    }
+/// A group whose maker is gone.
+#[derive(Debug)]
+pub struct Leftover {
+    pub folder: PathBuf,
+    /// What became of it; `None` if it was only to be found.
+    pub cleared: Option<Result<(), uncia_cgroup::Error>>,
 }
 
-/// When a process started, in ticks since boot: field 22 of `/proc/PID/stat`.
-fn started(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have spaces.
-    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+/// Finds such groups in every tree that is mounted, and removes them if asked to.
+///
+/// # Errors
+/// It cannot be read what is mounted.
+pub fn leftovers(remove: bool) -> Result<Vec<Leftover>, CgroupError> {
+    let trees = trees(&read(Path::new(MOUNTS))?);
+    let cleared = |folder: &Path| remove.then(|| clear(folder));
+    Ok(left(&trees)
+        .into_iter()
+        .map(|folder| Leftover { cleared: cleared(&folder), folder })
+        .collect())
 }
 
 /// The quota and period of a group in us; `None` if it has no quota.
@@ -305,17 +296,17 @@ mod tests {
     #[test]
     fn only_groups_of_the_dead_are_swept() {
         let top = tempfile::tempdir().unwrap();
-        let place = place(Version::V2, top.path());
+        let place = place(Version::V1, top.path());
         let living = Group::create(&place).unwrap();
-        let own = started(process::id()).unwrap();
-        let reused = place.cpu.join(format!("{PREFIX}-{}-{}-0", process::id(), own + 1));
-        let dead = place.cpu.join(format!("{PREFIX}-4194305-1-0"));
-        let other = place.cpu.join(format!("{PREFIX}-mine"));
-        for folder in [&reused, &dead, &other] {
+        let name = living.folder().file_name().unwrap().to_str().unwrap();
+        let number = std::process::id().to_string();
+        let dead = place.cpu.join(name.replacen(&number, "4194305", 1));
+        let other = place.cpu.join("uncia-probe-mine");
+        for folder in [&dead, &other] {
             fs::create_dir(folder).unwrap();
         }
-        assert!(sweep(&place).unwrap() >= 2);
+        assert_eq!(sweep(&place).unwrap(), 1);
         assert!(living.folder().exists() && other.exists());
-        assert!(!reused.exists() && !dead.exists());
+        assert!(!dead.exists());
     }
 }

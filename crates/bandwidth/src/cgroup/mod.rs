@@ -11,7 +11,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use counters::{Counters, Reading};
-pub use group::{Group, sweep};
+pub use group::{Group, Leftover, leftovers, sweep};
 pub use place::Place;
 pub use uncia_cgroup::{Throttling, Version};
 
@@ -116,7 +116,7 @@ pub enum CgroupError {
     Make(PathBuf, #[source] io::Error),
     #[error(transparent)]
     Files(#[from] uncia_cgroup::Error),
-    #[error("{0}; `uncia cpu profile` tries again next time")]
+    #[error("{0}; `uncia clean` tries again")]
     Left(#[source] uncia_cgroup::Error),
 }
 

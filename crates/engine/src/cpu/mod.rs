@@ -2,6 +2,8 @@
 
 mod duration;
 #[cfg(target_os = "linux")]
+mod groups;
+#[cfg(target_os = "linux")]
 mod profile;
 mod simulate;
 
@@ -19,6 +21,13 @@ pub enum Command {
     /// Throttles as a process sees them, in a control group of its own; writes tables.
     #[cfg(target_os = "linux")]
     Profile(Configured),
+    /// The control groups that killed profiles left; prints JSON.
+    #[cfg(target_os = "linux")]
+    Groups {
+        /// Remove them.
+        #[arg(long)]
+        remove: bool,
+    },
     /// The process that sees them: orders on standard input, answers on standard output.
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -38,6 +47,8 @@ pub fn run(command: &Command) -> ExitCode {
         Command::Simulate(Configured { config }) => simulate::run(config),
         #[cfg(target_os = "linux")]
         Command::Profile(Configured { config }) => profile::run(config),
+        #[cfg(target_os = "linux")]
+        Command::Groups { remove } => groups::run(*remove),
         #[cfg(target_os = "linux")]
         Command::Probe => profile::probe(),
     }

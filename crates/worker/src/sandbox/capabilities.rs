@@ -67,8 +67,7 @@ pub enum Metering {
 impl Capabilities {
     /// Tries everything and leaves nothing behind.
     pub fn probe() -> Self {
-        let name = format!("uncia-probe-{}", std::process::id());
-        let layout = discover(&name, false);
+        let layout = discover(&uncia_cgroup::own_name(), false);
         if let Some(layout) = &layout {
             for folder in layout.folders() {
                 // It is empty and was made just now.

@@ -1,0 +1,162 @@
+//! Groups whose names tell which process made them, so that those of the dead can be removed.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use crate::{Tree, children};
+
+/// What the names begin with; then the process that made the group, when that started (in ticks
+/// since boot, so that a number given out again is told from it), the namespace in which it has
+/// that number, and a number.
+const PREFIX: &str = "uncia-probe-";
+
+/// A name for a group of this process, which no other group has.
+#[must_use]
+pub fn own_name() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let pid = process::id();
+    let started = stat(pid).ok().and_then(|text| started(&text)).unwrap_or_default();
+    let namespace = namespace().unwrap_or_default();
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{PREFIX}{pid}-{started}-{namespace}-{number}")
+}
+
+/// Whether a folder is a group of [`own_name`] whose maker is gone. A maker in another namespace of
+/// processes cannot be seen from here, so its groups are never taken for that.
+#[must_use]
+pub fn is_left(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some(fields) = name.strip_prefix(PREFIX) else { return false };
+    let numbers: Option<Vec<u64>> = fields.split('-').map(|field| field.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some(&[pid, at, within, _]) if namespace() == Some(within) => is_gone(pid, at),
+        _ => false,
+    }
+}
+
+/// The groups in the mounted trees that [`is_left`] is true of, each once.
+///
+/// Folders that cannot be listed are passed over: what is below them is not this user's.
+#[must_use]
+pub fn left(trees: &[Tree]) -> Vec<PathBuf> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let mut waiting: Vec<_> = trees.iter().map(|tree| tree.mount.clone()).collect();
+    while let Some(folder) = waiting.pop() {
+        for child in children(&folder).unwrap_or_default() {
+            if !is_left(&child) {
+                waiting.push(child);
+                continue;
+            }
+            // A tree may be mounted in several places.
+            if fs::metadata(&child).is_ok_and(|it| seen.insert((it.dev(), it.ino()))) {
+                found.push(child);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Whether the process that had this number and started at this tick is gone. One that has ended
+/// and that nobody has waited for is.
+fn is_gone(pid: u64, at: u64) -> bool {
+    let Ok(number) = i32::try_from(pid) else { return true };
+    match stat(number.unsigned_abs()) {
+        Ok(text) => has_ended(&text) || started(&text).is_some_and(|now| now != at),
+        // `hidepid` hides the processes of others, but not that there are some.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            kill(Pid::from_raw(number), None) == Err(Errno::ESRCH)
+        }
+        Err(_) => false,
+    }
+}
+
+fn stat(pid: u32) -> io::Result<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+}
+
+/// When a process started, in ticks since boot: field 22 of `/proc/PID/stat`.
+fn started(stat: &str) -> Option<u64> {
+    fields(stat).nth(19)?.parse().ok()
+}
+
+fn has_ended(stat: &str) -> bool {
+    fields(stat).next().is_some_and(|state| matches!(state, "Z" | "X"))
+}
+
+/// The fields from the third on. The second, the name in parentheses, may have spaces.
+fn fields(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
+}
+
+/// The namespace of processes that this process is in.
+fn namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid").ok().map(|it| it.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::Version;
+
+    fn name(pid: u32, at: u64, within: u64) -> PathBuf {
+        format!("{PREFIX}{pid}-{at}-{within}-0").into()
+    }
+
+    #[test]
+    fn a_group_is_left_when_its_maker_is_gone() {
+        let within = namespace().unwrap();
+        let started_at = |pid| started(&stat(pid).unwrap()).unwrap();
+        assert!(!is_left(Path::new(&own_name())));
+        assert_ne!(own_name(), own_name());
+        // The number was given out again.
+        assert!(is_left(&name(process::id(), started_at(process::id()) + 1, within)));
+
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let of_child = name(child.id(), started_at(child.id()), within);
+        assert!(!is_left(&of_child));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_left(&of_child));
+        let file = of_child.file_name().unwrap().to_str().unwrap();
+        assert!(!is_left(&name(child.id(), 0, within + 1)), "of another namespace");
+        assert!(!is_left(Path::new(&format!("{file}-worker"))));
+        assert!(!is_left(Path::new("uncia-probe-mine")));
+        assert!(!is_left(Path::new("uncia-0123456789abcdef")));
+    }
+
+    #[test]
+    fn one_that_nobody_has_waited_for_has_ended() {
+        assert!(has_ended("7 (a ) Z) Z 1 7"));
+        assert!(!has_ended("7 (a Z) S 1 7"));
+    }
+
+    #[test]
+    fn left_groups_are_found_wherever_they_are_and_once() {
+        let top = tempfile::tempdir().unwrap();
+        let within = namespace().unwrap();
+        let dead = top.path().join("user.slice/x").join(name(4_194_305, 1, within));
+        fs::create_dir_all(dead.join("below")).unwrap();
+        fs::create_dir(top.path().join("user.slice").join(own_name())).unwrap();
+        let tree = |mount: PathBuf| Tree {
+            version: Version::V2,
+            controllers: vec![],
+            root: "/".into(),
+            mount,
+        };
+        let (other, absent) = (top.path().join("user.slice"), top.path().join("absent"));
+        let trees = [tree(top.path().into()), tree(other), tree(absent)];
+        assert_eq!(left(&trees), [dead]);
+    }
+}

@@ -249,6 +249,36 @@ def test_a_killed_engine_leaves_a_group_that_the_next_sweeps(
 
 
 @needs_groups
+def test_clean_removes_the_groups_of_a_killed_engine_and_no_others(
+    long: "subprocess.Popen[str]", uncia: Uncia
+) -> None:
+    def clean(*options: str) -> str:
+        process = uncia("clean", *options)
+        stdout, stderr = process.communicate(timeout=60)
+        assert process.returncode == 0, stdout + stderr
+        return stdout
+
+    pid = engine_of(long)
+    assert groups(pid)
+    assert str(pid) not in clean()
+    assert groups(pid)
+    assert long.poll() is None
+
+    os.kill(pid, signal.SIGKILL)
+    long.communicate(timeout=60)
+    left = groups(pid)
+    said = clean("--dry-run")
+    assert f"left {len(left)} control group" in said
+    assert all(str(group) in said for group in left)
+    assert "dry run" in said
+    assert groups(pid) == left
+    said = clean()
+    assert all(f"removed {group}" in said for group in left)
+    assert not groups(pid)
+    assert "Nothing is left" in clean()
+
+
+@needs_groups
 def test_an_engine_ends_with_the_command_that_started_it(long: "subprocess.Popen[str]") -> None:
     pid = engine_of(long)
     long.kill()

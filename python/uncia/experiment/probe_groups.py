@@ -1,0 +1,80 @@
+"""Control groups that killed CPU profiles left: the engine finds and removes them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from uncia import engine
+from uncia.errors import UnciaError
+
+# Removing a group waits up to 5 s for its processes to end.
+_TIMEOUT_S: Final = 120
+
+
+@dataclass
+class Groups:
+    """What was found.
+
+    Attributes:
+        found: folders of the groups whose engine is gone.
+        failed: those of them that could not be removed.
+    """
+
+    found: list[str]
+    failed: list[str]
+
+
+def clean(*, dry_run: bool, log: Callable[[str], None]) -> Groups:
+    """Remove the groups of CPU profiles whose engine is gone.
+
+    Args:
+        dry_run: only say which there are.
+        log: takes a line for everything found, done or not done.
+
+    Raises:
+        UnciaError: they cannot be looked for: no engine, or it failed.
+    """
+    groups = Groups([], [])
+    if sys.platform != "linux":
+        return groups
+    found = _ask(remove=not dry_run)
+    if found:
+        log(f"CPU profiles: died and left {_counted(len(found))}")
+    for group in found:
+        folder = str(group["folder"])
+        groups.found.append(folder)
+        if dry_run:
+            log(f"  {folder}")
+        elif group["removed"]:
+            log(f"  removed {folder}")
+        else:
+            groups.failed.append(folder)
+            log(f"  still there: {group['error'] or folder}")
+    return groups
+
+
+def _ask(*, remove: bool) -> list[dict[str, Any]]:
+    command = [str(engine.binary()), "cpu", "groups", *(["--remove"] if remove else [])]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnciaError(f"control groups of CPU profiles were not looked for: {error}") from error
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        found = None
+    if done.returncode != 0 or not isinstance(found, list):
+        said = done.stderr.strip() or f"exit code {done.returncode}"
+        raise UnciaError(f"control groups of CPU profiles were not looked for: {said}")
+    return found
+
+
+def _counted(number: int) -> str:
+    return f"{number} control group{'' if number == 1 else 's'}"

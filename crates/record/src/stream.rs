@@ -122,12 +122,15 @@ impl<T: Table> StreamWriter<T> {
 
     /// Adds a row; writes what has gathered when it is due.
     pub fn push(&mut self, row: &T) -> Result<(), RecordError> {
+        if self.gather(row) { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds a row and writes nothing; says whether what has gathered is due to be written. For rows
+    /// that must not be seen before others are, which are flushed first then.
+    pub fn gather(&mut self, row: &T) -> bool {
         row.append(&mut self.builder);
         self.rows += 1;
-        if T::pending(&self.builder) >= FLUSH_ROWS {
-            return self.flush();
-        }
-        self.tick()
+        T::pending(&self.builder) >= FLUSH_ROWS || self.flushed.elapsed() >= FLUSH_INTERVAL
     }
 
     /// Adds a row whose columns `fill` sets, given the builder and the row's number in it; columns

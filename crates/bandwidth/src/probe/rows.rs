@@ -88,7 +88,22 @@ impl Tables {
         self.number += 1;
         let (start, end) = (self.time(run.watched.start), self.time(run.watched.end));
         let counts = run.throttling.map(|it| (signed(it.throttled), signed(it.throttled_ns)));
-        self.invocations.push(&Invocation {
+        let run_name = self.run.clone();
+        let span = |name: &str, start: i64, end: i64| Span {
+            run: Some(run_name.clone()),
+            invocation: Some(invocation.clone()),
+            instance: None,
+            name: name.into(),
+            start,
+            end,
+            clock: "function".into(),
+        };
+        self.spans.push(&span(names.stretch, start, end))?;
+        for (seen, gap) in &run.jumps {
+            let end = self.time(*seen);
+            self.spans.push(&span(names.jump, end - signed(*gap), end))?;
+        }
+        let due = self.invocations.gather(&Invocation {
             run: Some(self.run.clone()),
             experiment: Some(names.experiment.into()),
             function: self.function.clone(),
@@ -104,21 +119,11 @@ impl Tables {
             throttled_count: counts.map(|(count, _)| count),
             throttled_time: counts.map(|(_, time)| time),
             ..Invocation::default()
-        })?;
-        let run_name = self.run.clone();
-        let span = |name: &str, start: i64, end: i64| Span {
-            run: Some(run_name.clone()),
-            invocation: Some(invocation.clone()),
-            instance: None,
-            name: name.into(),
-            start,
-            end,
-            clock: "function".into(),
-        };
-        self.spans.push(&span(names.stretch, start, end))?;
-        for (seen, gap) in &run.jumps {
-            let end = self.time(*seen);
-            self.spans.push(&span(names.jump, end - signed(*gap), end))?;
+        });
+        if due {
+            // If this process is killed now, no run is seen without its throttles.
+            self.spans.flush()?;
+            self.invocations.flush()?;
         }
         self.count(end, "probe.loops", Some(run.watched.loops))?;
         self.count(end, "probe.clock_step_ns", run.least_step)?;

@@ -177,6 +177,41 @@ def test_an_undeclared_failure_ends_with_1_and_says_which(
     assert summary["experiments"]["only"]["failed"] == 0
 
 
+LONG_ANSWER = """\
+import time
+
+def handler(event, context):
+    now = time.time_ns()
+    spans = [["part", now + i, now + i + 1] for i in range(1_000)]
+    report = {"spans": spans, "handler_start_ns": now, "handler_end_ns": time.time_ns()}
+    # Of 4 MiB, before the report and after it.
+    data = [[i, "}, \\"uncia\\": 5"] for i in range(90_000)]
+    return {"before": data, "uncia": report | {"valid": True}, "after": data}
+"""
+
+
+def test_of_a_long_answer_the_report_is_read(uncia: Uncia, tmp_path: Path, folder: Path) -> None:
+    function(tmp_path / "long", LONG_ANSWER)
+    path = experiment(tmp_path, "./long", "{kind: burst, sizes: [2]}")
+    ended = finish(uncia("run", path, "--out", folder, "-q"))
+    assert ended.code == 0, ended.err
+    table = rows(folder)
+    assert len(table) == 2
+    assert all(int(str(row["response_bytes"])) > 4 << 20 for row in table)
+    names = [span["name"] for span in rows(folder, "spans") if span["clock"] == "function"]
+    assert (names.count("handler"), names.count("part")) == (2, 2_000)
+
+    # What it says there counts: its answer is wrong.
+    code = LONG_ANSWER.replace('"valid": True', '"valid": False')
+    function(tmp_path / "wrong", code)
+    path = experiment(
+        tmp_path, "./wrong", "{kind: burst, sizes: [1]}", expect="{function_error: all}"
+    )
+    ended = finish(uncia("run", path, "--out", folder, "--overwrite", "-q"))
+    assert ended.code == 0, ended.err
+    assert "own check" in str(rows(folder)[0]["error"])
+
+
 def test_throttling_is_a_row_and_may_be_declared(
     uncia: Uncia, tmp_path: Path, folder: Path
 ) -> None:

@@ -1,7 +1,11 @@
 //! What is kept of an answer's body, whatever protocol carried it.
 
-/// Longer bodies are counted and discarded: a function's own report is far shorter.
-pub const MAX_JSON_BYTES: usize = 1 << 20;
+use crate::picker::Picker;
+
+/// Longer JSON is kept in part: the members that may have to be understood.
+pub const MAX_WHOLE_BYTES: usize = 64 << 10;
+/// What is kept of JSON whose report is too long to be read; no JSON begins like this.
+pub const TOO_LONG: &[u8] = b"{too long";
 /// Of an error page that is not JSON, this much is kept to explain the error.
 const MAX_ERROR_TEXT_BYTES: usize = 2 << 10;
 /// From this status on the body is an explanation.
@@ -13,6 +17,8 @@ enum Keep {
     /// Nothing but white space has come yet.
     Undecided,
     Json,
+    /// Of long JSON.
+    Members,
     ErrorText,
     Nothing,
 }
@@ -22,16 +28,20 @@ enum Keep {
 pub struct Body {
     keep: Keep,
     kept: Vec<u8>,
+    picker: Box<Picker>,
     bytes: u64,
 }
 
 impl Body {
     pub fn new() -> Self {
-        Self { keep: Keep::Undecided, kept: Vec::new(), bytes: 0 }
+        Self { keep: Keep::Undecided, kept: Vec::new(), picker: Box::default(), bytes: 0 }
     }
 
     /// Begins a new body.
     pub fn clear(&mut self) {
+        if self.keep == Keep::Members {
+            *self.picker = Picker::default();
+        }
         self.keep = Keep::Undecided;
         self.kept.clear();
         self.bytes = 0;
@@ -51,10 +61,12 @@ impl Body {
             };
         }
         match self.keep {
-            Keep::Json if self.kept.len() + data.len() > MAX_JSON_BYTES => {
-                self.kept = Vec::new();
-                self.keep = Keep::Nothing;
+            Keep::Json if self.kept.len() + data.len() > MAX_WHOLE_BYTES => {
+                self.picker.take(&std::mem::take(&mut self.kept));
+                self.picker.take(data);
+                self.keep = Keep::Members;
             }
+            Keep::Members => self.picker.take(data),
             Keep::Json => self.kept.extend_from_slice(data),
             Keep::ErrorText => {
                 let room = MAX_ERROR_TEXT_BYTES - self.kept.len();
@@ -64,13 +76,20 @@ impl Body {
         }
     }
 
-    /// What was kept: JSON up to 1 MiB, or the beginning of an error's text.
+    /// What was kept: JSON, of which a long one has only the members that matter; [`TOO_LONG`]; or
+    /// the beginning of an error's text.
     pub fn kept(&self) -> &[u8] {
-        &self.kept
+        match self.keep {
+            Keep::Members => self.picker.picked().unwrap_or(TOO_LONG),
+            _ => &self.kept,
+        }
     }
 
     pub fn into_kept(self) -> Vec<u8> {
-        self.kept
+        match self.keep {
+            Keep::Members => self.kept().to_owned(),
+            _ => self.kept,
+        }
     }
 
     /// Bytes so far, whether kept or not.
@@ -106,9 +125,30 @@ mod tests {
         let long = "e".repeat(3 * MAX_ERROR_TEXT_BYTES / 2);
         let (text, bytes) = kept(500, &[&long, &long]);
         assert_eq!((text.len(), bytes), (MAX_ERROR_TEXT_BYTES, 3 * MAX_ERROR_TEXT_BYTES as u64));
-        let json = format!("{{{}", "1".repeat(MAX_JSON_BYTES - 1));
-        assert_eq!(kept(200, &[&json]).0.len(), MAX_JSON_BYTES);
-        assert_eq!(kept(200, &[&json, "}"]), (String::new(), 1 + MAX_JSON_BYTES as u64));
+        let json = |spaces| format!("{{\"a\":{}1}}", " ".repeat(spaces));
+        let whole = json(MAX_WHOLE_BYTES - json(0).len());
+        assert_eq!(kept(200, &[&whole]).0, whole);
+        assert_eq!(kept(200, &[&whole, " "]), ("{}".to_owned(), 1 + MAX_WHOLE_BYTES as u64));
+    }
+
+    #[test]
+    fn of_a_long_answer_the_report_is_kept() {
+        let data = "[1, 2], ".repeat(1 << 18);
+        let text = format!("{{\"data\": [{data}0], \"uncia\": {{\"fresh\": true}}}}");
+        let pieces: Vec<_> =
+            text.as_bytes().chunks(10_000).map(|it| str::from_utf8(it).unwrap()).collect();
+        assert_eq!(
+            kept(200, &pieces),
+            ("{\"uncia\": {\"fresh\": true}}".into(), text.len() as u64)
+        );
+        // The next answer is another.
+        let mut body = Body::new();
+        body.take(200, text.as_bytes());
+        body.clear();
+        body.take(200, b"{}");
+        assert_eq!(body.kept(), b"{}");
+        let spans = format!("{{\"uncia\": {{\"spans\": [{}0]}}}}", data.repeat(5));
+        assert_eq!(kept(200, &[&spans]), ("{too long".to_owned(), spans.len() as u64));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod http1;
 mod http2;
 mod net;
 mod open_loop;
+mod picker;
 mod plan;
 mod request;
 mod rows;

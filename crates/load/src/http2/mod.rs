@@ -39,6 +39,7 @@ pub struct Answer {
     /// The head in the form of HTTP/1.1, which `http1::header` reads, if a header begins with `x-`.
     /// Otherwise empty.
     pub head: Vec<u8>,
-    /// What was kept of the body: JSON up to 1 MiB, or the beginning of an error's text.
+    /// What was kept of the body: JSON, of a long one the members that matter, or the beginning of
+    /// an error's text.
     pub body: Vec<u8>,
 }

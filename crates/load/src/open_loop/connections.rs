@@ -25,7 +25,7 @@ pub enum Phase {
 
 /// What is spoken on a connection, and the requests that are on it.
 pub enum Protocol {
-    Http1(Http1),
+    Http1(Box<Http1>),
     Http2(Box<Session>),
 }
 

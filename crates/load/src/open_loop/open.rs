@@ -29,7 +29,7 @@ impl OpenLoop<'_> {
         };
         let protocol = match self.expects_http2(endpoint) {
             true => Protocol::Http2(Box::new(Session::new(Limits::default()))),
-            false => Protocol::Http1(Http1::new()),
+            false => Protocol::Http1(Box::new(Http1::new())),
         };
         let is_session = matches!(protocol, Protocol::Http2(_));
         let slot = self.connections.insert(Connection {

@@ -6,7 +6,9 @@ use serde::Deserialize;
 use uncia_record::{Epoch, Invocation, Span, Text};
 
 use super::batch::Completion;
+use crate::answer::TOO_LONG;
 use crate::http1;
+use crate::picker::MAX_REPORT_BYTES;
 
 const OUTCOMES: [&str; 6] =
     ["ok", "function_error", "throttled", "timeout", "transport_error", "preempted"];
@@ -227,6 +229,13 @@ fn judge(
     if outcome == "ok" {
         // An answer in time is worth nothing if it is wrong.
         return match &answer.uncia {
+            // Whether the answer is right would be in there.
+            None if body == TOO_LONG => (
+                "function_error",
+                Some(format!(
+                    "the key uncia is longer than {MAX_REPORT_BYTES} bytes, and is not read"
+                )),
+            ),
             Some(Report { valid: Some(false), .. }) => (
                 "function_error",
                 Some("the function's own check says that its output is wrong".to_owned()),
@@ -377,6 +386,15 @@ mod tests {
             let (row, reported) = answered_in_full(200, "", &body);
             assert_eq!((row.start.as_deref(), reported), (Some("cold"), Reported::default()));
         }
+    }
+
+    #[test]
+    fn a_report_that_is_too_long_is_told() {
+        let (outcome, error) = judged(200, "", str::from_utf8(TOO_LONG).unwrap());
+        assert_eq!(outcome, "function_error");
+        assert!(error.unwrap().contains("longer than 8388608 bytes"));
+        let raised = judged(502, "", str::from_utf8(TOO_LONG).unwrap());
+        assert_eq!(raised, ("function_error".into(), Some("HTTP 502".into())));
     }
 
     #[test]

@@ -212,6 +212,22 @@ def test_of_a_long_answer_the_report_is_read(uncia: Uncia, tmp_path: Path, folde
     assert "own check" in str(rows(folder)[0]["error"])
 
 
+def test_a_new_function_with_a_runtime_of_its_own_is_deployed_and_answers(
+    uncia: Uncia, tmp_path: Path, folder: Path
+) -> None:
+    ended = finish(uncia("new", "function", "own", "--runtime", "provided", "--into", tmp_path))
+    assert ended.code == 0, ended.err
+    path = experiment(tmp_path, "./own", "{kind: burst, sizes: [1], bursts: 3, interval: 300ms}")
+    ended = finish(uncia("run", path, "--out", folder, "-q"))
+    assert ended.code == 0, ended.err
+    table = rows(folder)
+    assert [row["outcome"] for row in table] == ["ok"] * 3
+    assert sorted(str(row["start"]) for row in table) == ["cold", "warm", "warm"]
+    assert all(int(str(row["execution"])) > 0 for row in table)
+    names = [span["name"] for span in rows(folder, "spans") if span["clock"] == "function"]
+    assert names == ["handler"] * 3
+
+
 def test_throttling_is_a_row_and_may_be_declared(
     uncia: Uncia, tmp_path: Path, folder: Path
 ) -> None:

@@ -62,7 +62,7 @@ def test_mistakes_are_sentences(tmp_path: Path, cache: Path) -> None:
     assert "cannot be written" in _error("functions", "package", "hello", "-o", nowhere).message
 
 
-@pytest.mark.parametrize("runtime", ["python", "node"])
+@pytest.mark.parametrize("runtime", ["python", "node", "provided"])
 def test_a_new_function_runs_as_it_is(runtime: str, tmp_path: Path, call: Any, cache: Path) -> None:
     result = _uncia("new", "function", "mine", "--runtime", runtime, "--into", str(tmp_path))
     assert result.exit_code == 0, result.output
@@ -85,10 +85,50 @@ def test_a_new_function_runs_as_it_is(runtime: str, tmp_path: Path, call: Any, c
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_new_function_in_both_runtimes(tmp_path: Path) -> None:
-    arguments = ["--runtime", "node", "--runtime", "python", "--into", str(tmp_path / "a" / "b")]
-    assert _uncia("new", "function", "both", *arguments).exit_code == 0
-    assert load(tmp_path / "a" / "b" / "both").runtime_names == ["python", "node"]
+def test_a_new_function_in_all_runtimes(tmp_path: Path) -> None:
+    runtimes = ["provided", "node", "python"]
+    arguments = [word for runtime in runtimes for word in ("--runtime", runtime)]
+    into = str(tmp_path / "a" / "b")
+    assert _uncia("new", "function", "all", *arguments, "--into", into).exit_code == 0
+    assert load(tmp_path / "a" / "b" / "all").runtime_names == ["python", "node", "provided"]
+
+
+def test_the_new_runtime_reads_what_platforms_send_and_tells_of_the_rest(
+    tmp_path: Path, call: Any
+) -> None:
+    made = _uncia("new", "function", "own", "--runtime", "provided", "--into", str(tmp_path))
+    assert made.exit_code == 0, made.output
+    request = {"headers": {"body": "}"}, "requestContext": {"a": {}}, "rawPath": "/"}
+    right = [
+        ({}, 1000),
+        ({"count": 3}, 3),
+        ({**request, "body": json.dumps({"count": 4}, indent=1)}, 4),
+        ({**request, "body": None}, 1000),
+    ]
+    wrong: list[Any] = [
+        [],
+        None,
+        "text",
+        {"count": 1.5},
+        {"count": "3"},
+        {"count": None},
+        {"count": 10**30},
+        {"count": 3, 'a"b': {"count": 4}},
+        {**request, "body": "no JSON"},
+        {**request, "body": json.dumps({"cuont": 4})},
+    ]
+    replies = call(
+        tmp_path / "own", *(event for event, _ in right), *wrong, {"count": 5}, runtime="provided"
+    )
+    for (event, count), reply in zip(right, replies, strict=False):
+        assert reply["answer"]["total"] == count * (count + 1) // 2, event
+        assert reply["answer"]["parameters"] == {"count": count}
+        assert reply["answer"]["uncia"]["valid"] is True
+    for event, reply in zip(wrong, replies[len(right) : -1], strict=True):
+        assert reply["error"] == "ValueError", event
+    assert "cuont" in replies[-2]["message"]
+    fresh = [reply["answer"]["uncia"]["fresh"] for reply in (replies[0], replies[1], replies[-1])]
+    assert fresh == [True, False, False]
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

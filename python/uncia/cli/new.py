@@ -14,9 +14,11 @@ import typer
 from uncia.errors import UnciaError
 
 _TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
-_HANDLERS: Final = {
-    "python": ("handler.handler", "python/handler.py"),
-    "node": ("index.handler", "node/index.js"),
+# What function.yaml says of a runtime, and the file that it gets.
+_RUNTIMES: Final = {
+    "python": ("handler: handler.handler", "python/handler.py"),
+    "node": ("handler: index.handler", "node/index.js"),
+    "provided": ("source: bootstrap.c", "provided/bootstrap.c"),
 }
 
 
@@ -29,11 +31,14 @@ def register(app: typer.Typer) -> None:
     def function(
         name: str = typer.Argument(help="The function's name, and its folder's."),
         runtime: list[str] = typer.Option(
-            ["python"], help="python or node; may be given several times."
+            ["python"], help="python, node or provided (C); may be given several times."
         ),
         into: Path = typer.Option(Path(), help="The folder to make it in."),
     ) -> None:
-        """Write a folder with a function that runs: function.yaml and a handler."""
+        """Write a folder with a function that runs: function.yaml and a handler.
+
+        The runtime provided is a C program that is its own runtime, compiled to one static executable.
+        """
         folder = new_function(name, runtime, into)
         typer.echo(f"{folder}: a function; see it with `uncia functions show {_as_path(folder)}`")
 
@@ -70,20 +75,20 @@ def new_function(name: str, runtimes: list[str], into: Path) -> Path:
     """
     _check_name(name)
     for runtime in runtimes:
-        if runtime not in _HANDLERS:
-            raise UnciaError(f"unknown runtime {runtime!r} (allowed: {', '.join(_HANDLERS)})")
-    wanted = [runtime for runtime in _HANDLERS if runtime in runtimes]
+        if runtime not in _RUNTIMES:
+            raise UnciaError(f"unknown runtime {runtime!r} (allowed: {', '.join(_RUNTIMES)})")
+    wanted = [runtime for runtime in _RUNTIMES if runtime in runtimes]
     folder = into / name
     if folder.exists():
         raise UnciaError(f"{folder} exists already", hint="Choose another name, or another --into.")
-    section = "".join(f"  {runtime}:\n    handler: {_HANDLERS[runtime][0]}\n" for runtime in wanted)
+    section = "".join(f"  {runtime}:\n    {_RUNTIMES[runtime][0]}\n" for runtime in wanted)
     try:
         into.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=into))
         try:
             _fill(partial / "function.yaml", "function/function.yaml", NAME=name, RUNTIMES=section)
             for runtime in wanted:
-                target = partial / _HANDLERS[runtime][1]
+                target = partial / _RUNTIMES[runtime][1]
                 target.parent.mkdir()
                 _fill(target, f"function/{target.name}", NAME=name)
             partial.chmod(0o755)  # mkdtemp makes it private

@@ -1,11 +1,16 @@
-"""``uncia-engine cpu``: JSON in, JSON or tables out."""
+"""``uncia-engine cpu``: JSON in, JSON or a table out."""
+
+from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uncia import engine
 from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def ask(command: str, config: dict[str, Any]) -> Any:
@@ -18,19 +23,38 @@ def ask(command: str, config: dict[str, Any]) -> Any:
     Raises:
         UnciaError: the configuration is wrong, or the engine failed; the engine's own sentence.
     """
+    return json.loads(_run(command, config))
+
+
+def table(command: str, config: dict[str, Any]) -> pa.Table:
+    """Run ``uncia-engine cpu COMMAND`` and return the Arrow stream that it prints.
+
+    Args:
+        command: the subcommand, such as ``sweep``.
+        config: its configuration.
+
+    Raises:
+        UnciaError: as `ask`.
+    """
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(pa.py_buffer(_run(command, config))) as stream:
+        return stream.read_all()
+
+
+def _run(command: str, config: dict[str, Any]) -> bytes:
     done = subprocess.run(
         [str(engine.binary()), "cpu", command, "--config", "-"],
-        input=json.dumps(config),
+        input=json.dumps(config).encode(),
         capture_output=True,
-        text=True,
         check=False,
     )
     if done.returncode == 0:
-        return json.loads(done.stdout)
+        return done.stdout
     raise UnciaError(_sentence(done.stderr) or f"uncia-engine cpu {command} failed")
 
 
-def _sentence(text: str) -> str | None:
+def _sentence(text: bytes) -> str | None:
     """The message of the last error among the events, None if there is none."""
     found = None
     for line in text.splitlines():

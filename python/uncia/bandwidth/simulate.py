@@ -5,6 +5,7 @@ The model, and what it leaves out, is described in ``crates/bandwidth/src/sim``.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from uncia import engine
+from uncia.bandwidth import engine as cpu
 from uncia.forms import Form
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import numpy as np
     import pyarrow as pa
+
+    Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 Ns = Annotated[int, Field(ge=0)]
 Step = dict[Literal["run_ns", "kernel_ns", "sleep_ns"], Ns]
@@ -41,7 +47,9 @@ class Task(Form):
     gap_ns: tuple[Ns, Ns] | None = None
     """Bounds of the sleep, drawn evenly; unless given, 3 to 4 periods."""
     sleeps_ns: list[Ns] = Field(default_factory=list)
-    """Instead of bounds, sleeps of which one is drawn before each task."""
+    """Instead of bounds, sleeps of which one is drawn before each task..."""
+    sleeps_in_turn: bool = False
+    """...or which are taken in turn."""
     before_ns: list[Ns] = Field(default_factory=list)
     """CPU time that is used after the wake-up and before the task counts as begun, in turn."""
     fresh: bool = False
@@ -74,6 +82,10 @@ class Setting(Form):
     timer: Literal["absolute", "random"] | dict[Literal["offset"], Ns] = "absolute"
     """The period timer expires at whole periods of the clock (to Linux 6.3), or at an offset."""
     slice_ns: Ns = 5_000_000
+    kept_ns: Ns = 1_000_000
+    """What a CPU keeps at most of its runtime when the group falls asleep there."""
+    remaining_ns: Ns = 0
+    """Runtime that each CPU has when a run begins; 1 ns where debts have been paid."""
     cpus: int = 1
     weight: int = 1024
     neighbours: list[list[Step]] = Field(default_factory=list)
@@ -82,6 +94,8 @@ class Setting(Form):
     wake_jitter_ns: Ns = 0
     runs: int = 1
     """How many probes or patterns run, or how many tasks are done."""
+    starts_ns: list[Ns] = Field(default_factory=list)
+    """When runs begin on the simulation's clock, in turn; unless given, at random times."""
     work: Annotated[Probe | Task | Pattern, Field(discriminator="kind")]
 
 
@@ -129,3 +143,89 @@ def simulate(settings: Sequence[Setting], seed: int = 0) -> Simulated:
             with pa.ipc.open_stream(pa.OSFile(str(Path(folder) / f"{name}.arrows"))) as stream:
                 tables.append(stream.read_all())
     return Simulated(invocations=tables[0], spans=tables[1], ticks=int(done.get("ticks", 0)))
+
+
+def durations(
+    settings: Sequence[Setting], quotas_ns: Sequence[int | None] | None = None, seed: int = 0
+) -> list[Ints]:
+    """Wall-clock times of many tasks or runs, and of nothing else.
+
+    Args:
+        settings: to simulate.
+        quotas_ns: the quotas under which each setting is simulated, None for none; by default its
+            own alone. All meet the same random numbers.
+        seed: of the random numbers.
+
+    Returns:
+        One array a setting, ns; shape (quotas, tasks or runs).
+
+    Raises:
+        UnciaError: a setting is wrong: which, and what about it.
+    """
+    if not settings:
+        return []
+    rows = _swept(settings, "durations", seed, quotas_ns)
+    quotas = rows.num_rows // len(settings)
+    found = rows["execution"]
+    return [
+        _values(found.slice(first, quotas)).reshape(quotas, -1)
+        for first in range(0, rows.num_rows, quotas)
+    ]
+
+
+def throttles(settings: Sequence[Setting], seed: int = 0) -> list[list[tuple[Ints, Ints]]]:
+    """When the runs of many settings were throttled, and nothing else.
+
+    Args:
+        settings: to simulate.
+        seed: of the random numbers.
+
+    Returns:
+        A list a setting, in it a pair for each run of a thread: begins and ends of its throttles,
+        ns on the simulation's clock, shape (throttles,) each.
+
+    Raises:
+        UnciaError: a setting is wrong: which, and what about it.
+    """
+    import numpy as np
+
+    rows = _swept(settings, "throttles", seed)
+    found: list[list[tuple[Ints, Ints]]] = [[] for _ in settings]
+    pairs = zip(*(_lists(rows[name]) for name in ("start", "end")), strict=True)
+    for setting, pair in zip(np.asarray(rows["setting"]).tolist(), pairs, strict=True):
+        found[setting].append(pair)
+    return found
+
+
+def _swept(
+    settings: Sequence[Setting],
+    of: Literal["durations", "throttles"],
+    seed: int,
+    quotas_ns: Sequence[int | None] | None = None,
+) -> pa.Table:
+    config = {
+        "seed": seed,
+        "settings": [setting.model_dump() for setting in settings],
+        "quotas_ns": None if quotas_ns is None else list(quotas_ns),
+        "of": of,
+    }
+    return cpu.table("sweep", config)
+
+
+def _values(column: pa.ChunkedArray) -> Ints:
+    """All values of a column of lists, in a row."""
+    import numpy as np
+
+    flat = [chunk.flatten().to_numpy() for chunk in column.chunks]
+    return np.concatenate([np.empty(0, dtype=np.int64), *flat])
+
+
+def _lists(column: pa.ChunkedArray) -> list[Ints]:
+    """The lists of a column, an array each."""
+    import numpy as np
+
+    found: list[Ints] = []
+    for chunk in column.chunks:
+        values, ends = chunk.values.to_numpy(), np.asarray(chunk.offsets)
+        found += [values[first:last] for first, last in itertools.pairwise(ends.tolist())]
+    return found

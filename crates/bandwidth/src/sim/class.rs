@@ -143,6 +143,9 @@ impl Queue {
 
     /// `avg_vruntime`: the average weighted by weight.
     fn average(&self, entities: &[Entity]) -> i64 {
+        if let [only] = self.members[..] {
+            return entities[only].vruntime;
+        }
         let (mut sum, mut weights) = (0_i128, 0_i128);
         for &id in &self.members {
             let weight = i128::from(entities[id].weight);

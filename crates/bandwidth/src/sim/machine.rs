@@ -19,9 +19,11 @@ struct Cpu {
     group: Queue,
     throttled_since: i64,
     current: Option<usize>,
-    /// Until when the thread that runs has been accounted for, at both levels and at the root's.
+    /// Until when the thread that runs has been followed, and until when the root has been charged.
     since: i64,
     root_since: i64,
+    /// Time that ran until `since` but has not been charged yet, as between a tick and a step's end.
+    uncharged: i64,
     /// Its next tick; it has none while it is idle (`NO_HZ_IDLE`).
     tick: i64,
     /// Whose tasks are throttled one by one and wait for runtime.
@@ -58,12 +60,13 @@ impl<'a> Machine<'a> {
         let mut entities = vec![Entity::new(super::class::DEFAULT_WEIGHT); threads.len()];
         entities.extend((0..setting.cpus).map(|_| Entity::new(setting.weight)));
         let left = threads.iter().filter(|thread| thread.grouped).count();
+        let remaining = i64::try_from(setting.remaining_ns).unwrap_or(FOREVER);
         Self {
             setting,
             by: Granularity::of(setting.cpus),
             pool,
             cpus: vec![Cpu::default(); setting.cpus],
-            locals: vec![Local::default(); setting.cpus],
+            locals: vec![Local { remaining, throttled: false }; setting.cpus],
             entities,
             threads,
             left,
@@ -124,24 +127,33 @@ impl<'a> Machine<'a> {
     /// `update_curr` of every level. True: the group has no runtime left here.
     fn update(&mut self, cpu: usize, now: i64) -> bool {
         self.update_root(cpu, now);
-        let number = cpu;
+        let Some(current) = self.follow(cpu, now) else { return false };
+        let local = &mut self.locals[cpu];
         let cpu = &mut self.cpus[cpu];
+        let ran = std::mem::take(&mut cpu.uncharged);
+        if !self.threads[current].grouped {
+            return false;
+        }
+        cpu.group.charge(&mut self.entities, ran);
+        match &mut self.pool {
+            Some(pool) => !pool.account(now, local, ran),
+            None => false,
+        }
+    }
+
+    /// Brings the thread that runs, if any, up to date without charging anybody.
+    fn follow(&mut self, cpu: usize, now: i64) -> Option<usize> {
+        let cpu = &mut self.cpus[cpu];
+        let current = cpu.current?;
         let ran = (now - cpu.since).max(0);
-        let Some(current) = cpu.current else { return false };
         cpu.since = cpu.since.max(now);
+        cpu.uncharged += ran;
         let thread = &mut self.threads[current];
         thread.left -= ran;
         if let Some(seen) = &mut thread.now {
             seen.cpu += ran;
         }
-        if !thread.grouped {
-            return false;
-        }
-        cpu.group.charge(&mut self.entities, ran);
-        match &mut self.pool {
-            Some(pool) => !pool.account(now, &mut self.locals[number], ran),
-            None => false,
-        }
+        Some(current)
     }
 
     /// `update_curr` of the root alone, as a wake-up of another of its entities does.
@@ -173,19 +185,19 @@ impl<'a> Machine<'a> {
         self.cpus[cpu].current.is_some_and(|id| self.threads[id].grouped)
     }
 
-    /// The thread that runs has done its step.
+    /// The thread that runs has done its step. What goes on running is not charged: the kernel
+    /// charges at ticks and switches, not where a program turns to something else.
     fn step(&mut self, cpu: usize, now: i64) {
-        let Some(id) = self.cpus[cpu].current else { return };
-        let empty = self.update(cpu, now);
+        let Some(id) = self.follow(cpu, now) else { return };
         let counters = self.counters();
         if self.threads[id].step(now, counters) {
             // Out of the kernel, a throttled thread stops (throttle_cfs_rq_work).
-            let back = self.locals[cpu].throttled && !self.threads[id].kernel;
-            if empty || back {
+            if self.locals[cpu].throttled && !self.threads[id].kernel {
                 self.schedule(cpu, now);
             }
             return;
         }
+        self.update(cpu, now);
         if self.threads[id].state == State::Done && self.threads[id].grouped {
             self.left -= 1;
         }

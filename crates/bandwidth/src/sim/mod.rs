@@ -62,21 +62,25 @@ pub fn simulate(setting: &Setting, seed: u64) -> Result<Outcome, SettingError> {
                 if *fresh || number + 1 == setting.runs {
                     let program =
                         Program::Tasks { tasks: std::mem::take(&mut tasks), next: 0, rest: None };
-                    run(setting, vec![program], *threshold_ns, &mut random, &mut outcome);
+                    let run =
+                        Run { number: if *fresh { number } else { 0 }, threshold: *threshold_ns };
+                    run.simulate(setting, vec![program], &mut random, &mut outcome);
                 }
             }
         }
         Work::Probe { duration_ns, threshold_ns, threads } => {
-            for _ in 0..setting.runs {
+            for number in 0..setting.runs {
                 let programs = vec![Program::Until(signed(*duration_ns)); *threads];
-                run(setting, programs, *threshold_ns, &mut random, &mut outcome);
+                let run = Run { number, threshold: *threshold_ns };
+                run.simulate(setting, programs, &mut random, &mut outcome);
             }
         }
         Work::Pattern { duration_ns, threads, threshold_ns } => {
-            for _ in 0..setting.runs {
+            for number in 0..setting.runs {
                 let end = signed(*duration_ns);
                 let programs = threads.iter().map(|steps| pattern(steps, end)).collect();
-                run(setting, programs, *threshold_ns, &mut random, &mut outcome);
+                let run = Run { number, threshold: *threshold_ns };
+                run.simulate(setting, programs, &mut random, &mut outcome);
             }
         }
     }
@@ -85,20 +89,29 @@ pub fn simulate(setting: &Setting, seed: u64) -> Result<Outcome, SettingError> {
 
 /// The task of this number, its sleep drawn.
 fn task(setting: &Setting, number: u64, random: &mut ChaCha8Rng) -> Task {
-    let Work::Task { cpu_ns, gap_ns, sleeps_ns, before_ns, .. } = &setting.work else {
+    let Work::Task { cpu_ns, gap_ns, sleeps_ns, sleeps_in_turn, before_ns, .. } = &setting.work
+    else {
         unreachable!("only tasks have numbers")
     };
-    let in_turn = |times: &[Nanos]| match times.len() as u64 {
-        0 => 0,
-        len => times[usize::try_from(number % len).unwrap_or(0)],
+    let sleep = match in_turn(sleeps_ns, number) {
+        None => {
+            let [least, most] = gap_ns.unwrap_or([3 * setting.period_ns, 4 * setting.period_ns]);
+            random.random_range(least..=most)
+        }
+        Some(sleep) if *sleeps_in_turn => sleep,
+        Some(_) => sleeps_ns[random.random_range(0..sleeps_ns.len())],
     };
-    let sleep = if sleeps_ns.is_empty() {
-        let [least, most] = gap_ns.unwrap_or([3 * setting.period_ns, 4 * setting.period_ns]);
-        random.random_range(least..=most)
-    } else {
-        sleeps_ns[random.random_range(0..sleeps_ns.len())]
-    };
-    Task { sleep: signed(sleep), before: signed(in_turn(before_ns)), cpu: signed(in_turn(cpu_ns)) }
+    Task {
+        sleep: signed(sleep),
+        before: signed(in_turn(before_ns, number).unwrap_or(0)),
+        cpu: signed(in_turn(cpu_ns, number).unwrap_or(0)),
+    }
+}
+
+/// The time of this number, of times that are used one after the other and again from the first.
+fn in_turn(times: &[Nanos], number: u64) -> Option<Nanos> {
+    let place = number.checked_rem(times.len() as u64)?;
+    times.get(usize::try_from(place).unwrap_or(0)).copied()
 }
 
 fn signed(time: Nanos) -> i64 {
@@ -109,36 +122,49 @@ fn pattern(steps: &[Step], end: i64) -> Program {
     Program::Pattern { steps: steps.to_vec(), next: 0, end }
 }
 
-/// Runs programs, whose ends count from their start, in a new group.
-fn run(
-    setting: &Setting,
-    programs: Vec<Program>,
+/// One run of a setting's work, in a new group.
+struct Run {
+    number: u64,
     threshold: Nanos,
-    random: &mut ChaCha8Rng,
-    outcome: &mut Outcome,
-) {
-    // Far enough from 0 for every phase, and below an hour.
-    let epoch = random.random_range(1_000_000_000_000_i64..4_000_000_000_000);
-    let offset = match setting.timer {
-        Timer::Absolute => 0,
-        Timer::Random => random.random_range(0..setting.period_ns),
-        Timer::Offset(offset) => offset,
-    };
-    let pool = setting.quota_ns.map(|quota| {
-        Pool::new(setting.period_ns, quota, setting.burst_ns, setting.slice_ns, offset)
-    });
-    let mut threads = Vec::with_capacity(programs.len() + setting.neighbours.len());
-    for (number, program) in programs.into_iter().enumerate() {
-        threads.push(begun(program, epoch, true, number % setting.cpus, signed(threshold)));
+}
+
+impl Run {
+    /// Runs programs, whose ends count from their start.
+    fn simulate(
+        &self,
+        setting: &Setting,
+        programs: Vec<Program>,
+        random: &mut ChaCha8Rng,
+        outcome: &mut Outcome,
+    ) {
+        let epoch = match in_turn(&setting.starts_ns, self.number) {
+            Some(start) => signed(start),
+            // Far enough from 0 for every phase, and below an hour.
+            None => random.random_range(1_000_000_000_000_i64..4_000_000_000_000),
+        };
+        let offset = match setting.timer {
+            Timer::Absolute => 0,
+            Timer::Random => random.random_range(0..setting.period_ns),
+            Timer::Offset(offset) => offset,
+        };
+        let pool = setting.quota_ns.map(|quota| {
+            Pool::new(setting.period_ns, quota, setting.burst_ns, setting.slice_ns, offset)
+                .keeping(setting.kept_ns)
+        });
+        let threshold = signed(self.threshold);
+        let mut threads = Vec::with_capacity(programs.len() + setting.neighbours.len());
+        for (number, program) in programs.into_iter().enumerate() {
+            threads.push(begun(program, epoch, true, number % setting.cpus, threshold));
+        }
+        for (number, steps) in setting.neighbours.iter().enumerate() {
+            let program = pattern(steps, FOREVER / 2);
+            threads.push(begun(program, epoch, false, number % setting.cpus, FOREVER));
+        }
+        let mut machine = Machine::new(setting, pool, threads, random);
+        machine.run();
+        outcome.ticks += machine.ticks;
+        outcome.seen.extend(machine.threads.into_iter().filter(|t| t.grouped).flat_map(|t| t.seen));
     }
-    for (number, steps) in setting.neighbours.iter().enumerate() {
-        let program = pattern(steps, FOREVER / 2);
-        threads.push(begun(program, epoch, false, number % setting.cpus, FOREVER));
-    }
-    let mut machine = Machine::new(setting, pool, threads, random);
-    machine.run();
-    outcome.ticks += machine.ticks;
-    outcome.seen.extend(machine.threads.into_iter().filter(|t| t.grouped).flat_map(|t| t.seen));
 }
 
 /// A thread that begins at a time, its program's end moved there.

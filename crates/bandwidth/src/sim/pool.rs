@@ -6,8 +6,6 @@
 
 use crate::Nanos;
 
-/// Below this a CPU keeps what it has left when it falls idle (`min_cfs_rq_runtime`).
-const MIN_LOCAL: i64 = 1_000_000;
 /// Slack is not handed out this short before a refill (`min_bandwidth_expiration`).
 const MIN_EXPIRATION: i64 = 2_000_000;
 /// How long slack is gathered before it is handed out (`cfs_bandwidth_slack_period`).
@@ -20,6 +18,8 @@ pub struct Pool {
     quota: i64,
     burst: i64,
     slice: i64,
+    /// Below this a CPU keeps what it has left when it falls idle (`min_cfs_rq_runtime`).
+    kept: i64,
     runtime: i64,
     /// The grid of the period timer: it expires at `offset` plus whole periods.
     offset: i64,
@@ -50,6 +50,7 @@ impl Pool {
             quota: signed(quota),
             burst: signed(burst),
             slice: signed(slice),
+            kept: 1_000_000,
             runtime: signed(quota),
             offset: signed(offset),
             period_timer: None,
@@ -59,6 +60,11 @@ impl Pool {
             periods: 0,
             throttled_periods: 0,
         }
+    }
+
+    /// The same pool, of whose slices a CPU that falls idle keeps so much at most.
+    pub fn keeping(self, kept: Nanos) -> Self {
+        Self { kept: i64::try_from(kept).unwrap_or(i64::MAX / 4), ..self }
     }
 
     /// When a timer of the pool expires next.
@@ -106,10 +112,10 @@ impl Pool {
         true
     }
 
-    /// `__return_cfs_rq_runtime`: a CPU whose last thread of the group sleeps gives back all but a
-    /// millisecond.
+    /// `__return_cfs_rq_runtime`: a CPU whose last thread of the group sleeps gives back what it has
+    /// beyond what it keeps.
     pub fn give_back(&mut self, now: i64, local: &mut Local) {
-        let slack = local.remaining - MIN_LOCAL;
+        let slack = local.remaining - self.kept;
         if slack <= 0 {
             return;
         }

@@ -9,6 +9,8 @@ const SECOND: Nanos = 1_000_000_000;
 /// Longest time that is simulated in one go: a day.
 const MAX_TIME: Nanos = 86_400 * SECOND;
 const MAX_CPUS: usize = 1024;
+/// Latest start of a run: 2033 on a clock that counts from 1970.
+const MAX_START: Nanos = 2_000_000_000 * SECOND;
 
 /// One setting, simulated several times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +39,14 @@ pub struct Setting {
     /// What a CPU takes from the pool at a time (`sched_cfs_bandwidth_slice_us`).
     #[serde(default = "default_slice")]
     pub slice_ns: Nanos,
+    /// What a CPU keeps at most of its runtime when the group's last thread there falls asleep
+    /// (`min_cfs_rq_runtime`).
+    #[serde(default = "default_kept")]
+    pub kept_ns: Nanos,
+    /// Runtime that each CPU has when a run begins (`runtime_remaining` of its `cfs_rq`): none in a
+    /// new group, 1 ns where debts have been paid, up to `kept_ns` where something has run.
+    #[serde(default)]
+    pub remaining_ns: Nanos,
     #[serde(default = "one")]
     pub cpus: usize,
     /// The group's weight against its neighbours (`cpu.shares`; 1024 is one thread's).
@@ -54,6 +64,9 @@ pub struct Setting {
     /// How often: probes or patterns run, or tasks done.
     #[serde(default = "one_run")]
     pub runs: u64,
+    /// When runs begin on the clock of the results, in turn; unless given, each at a random time.
+    #[serde(default)]
+    pub starts_ns: Vec<Nanos>,
     pub work: Work,
 }
 
@@ -101,6 +114,9 @@ pub enum Work {
         /// Instead of bounds, sleeps of which one is drawn before each.
         #[serde(default)]
         sleeps_ns: Vec<Nanos>,
+        /// `sleeps_ns` are taken in turn, not drawn.
+        #[serde(default)]
+        sleeps_in_turn: bool,
         /// CPU time that each uses after it has woken and before it counts as begun (in turn).
         #[serde(default)]
         before_ns: Vec<Nanos>,
@@ -137,6 +153,10 @@ fn default_hz() -> u32 {
 
 fn default_slice() -> Nanos {
     5_000_000
+}
+
+fn default_kept() -> Nanos {
+    1_000_000
 }
 
 fn default_threshold() -> Nanos {
@@ -178,6 +198,8 @@ pub enum SettingError {
     Gap(Nanos, Nanos),
     #[error("the timer's offset of {0} ns is not within the period")]
     Offset(Nanos),
+    #[error("a start at {0} ns is beyond {MAX_START} ns")]
+    Start(Nanos),
 }
 
 impl Setting {
@@ -195,12 +217,15 @@ impl Setting {
             throttling: Throttling::default(),
             timer: Timer::default(),
             slice_ns: default_slice(),
+            kept_ns: default_kept(),
+            remaining_ns: 0,
             cpus: 1,
             weight: DEFAULT_WEIGHT,
             neighbours: Vec::new(),
             wake_delay_ns: 0,
             wake_jitter_ns: 0,
             runs: 1,
+            starts_ns: Vec::new(),
             work,
         }
     }
@@ -243,7 +268,12 @@ impl Setting {
         {
             return Err(SettingError::Offset(offset));
         }
+        if let Some(&late) = self.starts_ns.iter().find(|&&start| start > MAX_START) {
+            return Err(SettingError::Start(late));
+        }
         short("a slice", self.slice_ns)?;
+        short("runtime that is kept", self.kept_ns)?;
+        short("runtime that remains", self.remaining_ns)?;
         short("an offset of the ticks", self.tick_offset_ns)?;
         short("a delay", self.wake_delay_ns)?;
         short("a delay", self.wake_jitter_ns)?;
@@ -332,12 +362,16 @@ mod tests {
         assert!(wrong(|s| s.cpus = 0).contains("CPUs"));
         assert!(wrong(|s| s.slice_ns = 0).contains("slice"));
         assert!(wrong(|s| s.timer = Timer::Offset(20_000_000)).contains("offset"));
+        assert!(wrong(|s| s.starts_ns = vec![0, u64::MAX]).contains("a start at"));
+        assert!(wrong(|s| s.kept_ns = u64::MAX).contains("kept"));
+        assert!(wrong(|s| s.remaining_ns = u64::MAX).contains("remains"));
         assert!(wrong(|s| s.neighbours = vec![vec![Step::RunNs(0)]]).contains("takes time"));
         assert!(
             wrong(|s| s.work = Work::Task {
                 cpu_ns: vec![],
                 gap_ns: None,
                 sleeps_ns: vec![],
+                sleeps_in_turn: false,
                 before_ns: vec![],
                 fresh: false,
                 threshold_ns: 0

@@ -6,6 +6,7 @@ mod groups;
 #[cfg(target_os = "linux")]
 mod profile;
 mod simulate;
+mod sweep;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ pub enum Command {
     Duration(Configured),
     /// Simulate groups with a quota; writes tables.
     Simulate(Configured),
+    /// Simulate many settings, each under many quotas; prints durations or throttles as Arrow.
+    Sweep(Configured),
     /// Throttles as a process sees them, in a control group of its own; writes tables.
     #[cfg(target_os = "linux")]
     Profile(Configured),
@@ -45,6 +48,7 @@ pub fn run(command: &Command) -> ExitCode {
     match command {
         Command::Duration(Configured { config }) => duration::run(config),
         Command::Simulate(Configured { config }) => simulate::run(config),
+        Command::Sweep(Configured { config }) => sweep::run(config),
         #[cfg(target_os = "linux")]
         Command::Profile(Configured { config }) => profile::run(config),
         #[cfg(target_os = "linux")]

@@ -6,17 +6,20 @@ equally well: several rows at unlike sizes narrow it down.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from uncia.bandwidth import cpu_time
 from uncia.bandwidth.predict.cpu import Work, rows_below, size_words
 from uncia.bandwidth.predict.measured import Row, Table
-from uncia.bandwidth.predict.model import Arrivals, predict
+from uncia.bandwidth.predict.model import Arrivals, predict_each
 from uncia.bandwidth.presets import Preset
 from uncia.errors import UnciaError
 from uncia.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 _SIGMA: Final = 0.06
 """Relative error of a predicted mean (one standard deviation), if the platform's is not known."""
@@ -49,10 +52,10 @@ def inverted(table: Table, preset: Preset, arrivals: Arrivals) -> Work:
         )
     low = least * min(float(preset.share(row.size)) for row in rows) / 2
     grid = np.geomspace(low, least, _STEPS)
-    errors = np.array([_error(preset, arrivals, rows, one) for one in grid])
+    errors = _errors(preset, arrivals, rows, grid)
     best = int(errors.argmin())
     fine = np.linspace(grid[max(0, best - 1)], grid[min(_STEPS - 1, best + 1)], _STEPS // 2)
-    finer = np.array([_error(preset, arrivals, rows, one) for one in fine])
+    finer = _errors(preset, arrivals, rows, fine)
     every, scores = np.concatenate((grid, fine)), np.concatenate((errors, finer))
     # Of CPU times that fit alike the middle is the safest: each counts by its likelihood.
     order = every.argsort()
@@ -92,14 +95,14 @@ def _chosen(rows: list[Row]) -> list[Row]:
     return [rows[int(place)] for place in places]
 
 
-def _error(preset: Preset, arrivals: Arrivals, rows: list[Row], need: float) -> float:
-    cpu = cpu_time.constant(max(1, round(need)))
-    found = predict(preset, cpu, [row.size for row in rows], arrivals, samples=_SAMPLES)
-    off = [
-        np.log(one.mean_ns / row.mean_ns) / _sigma(preset)
-        for one, row in zip(found, rows, strict=True)
-    ]
-    return float(np.square(off).mean() * min(len(rows), _INDEPENDENT))
+def _errors(preset: Preset, arrivals: Arrivals, rows: list[Row], needs: Floats) -> Floats:
+    """Squared errors of the rows' means, in deviations, for each CPU time."""
+    cpus = [cpu_time.constant(max(1, round(need))) for need in needs]
+    each = predict_each(preset, cpus, [row.size for row in rows], arrivals, samples=_SAMPLES)
+    means = np.array([[one.mean_ns for one in found] for found in each])
+    off = np.log(means / [row.mean_ns for row in rows]) / _sigma(preset)
+    errors: Floats = np.square(off).mean(axis=1) * min(len(rows), _INDEPENDENT)
+    return errors
 
 
 def _sigma(preset: Preset) -> float:

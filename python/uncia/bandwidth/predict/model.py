@@ -12,14 +12,15 @@ Two kinds of arrivals:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from uncia.bandwidth import simulate
 from uncia.bandwidth.cpu_time import CpuTime
-from uncia.bandwidth.predict import kernel
 from uncia.bandwidth.predict.cpu import values
 from uncia.bandwidth.presets import SLICE_NS, Preset, Quantiles
 
@@ -37,10 +38,11 @@ _CHAINS: Final = 50
 _SETTLE: Final = 20
 """Invocations of a chain that are left out, until it has forgotten where it began."""
 
-_CHUNK: Final = 500_000  # tasks at once
+_KEPT_NS: Final = 1
+"""Tasks find nothing of an earlier slice but what is left where debts were paid. With what Linux
+keeps of it (1 ms) the error on published sizes is larger; see docs/reference/cpu-prediction.md."""
 
-# Tasks find nothing of an earlier slice (`kernel.durations`): with what Linux keeps of it
-# (`kernel.followed`) the error on published sizes is larger; see docs/reference/cpu-prediction.md.
+_NO_GAPS: Final = 10**15  # of which none is as long: when a task was throttled is not asked
 
 
 @dataclass(frozen=True)
@@ -104,90 +106,127 @@ def predict(
 
     Returns:
         One for each size, in their order.
+
+    Raises:
+        UnciaError: the engine is not installed.
+    """
+    return predict_each(preset, [cpu], sizes, arrivals, samples=samples, seed=seed)[0]
+
+
+def predict_each(
+    preset: Preset,
+    cpus: Sequence[CpuTime],
+    sizes: Sequence[int],
+    arrivals: Arrivals = RANDOM,
+    *,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> list[list[Predicted]]:
+    """As `predict`, for several CPU times, which meet the same random numbers.
+
+    Returns:
+        A list for each CPU time.
     """
     if not sizes:
-        return []
-    own = kernel.Kernel(preset.platform.period_ns, preset.tick_ns, SLICE_NS)
-    quotas = np.array(
-        [_quota(preset, size) for size in sizes],
-        dtype=np.int64,
-    )
-    run = _random if arrivals.think is None else _closed
-    found = run(own, preset, cpu, quotas, arrivals.think, samples, np.random.default_rng(seed))
-    return [
-        Predicted(size, durations + preset.outside_ns)
-        for size, durations in zip(sizes, found, strict=True)
-    ]
-
-
-def _quota(preset: Preset, size: int) -> int:
-    """What is left for the function; at one vCPU nothing holds it back."""
-    quota = preset.quota_ns(size)
-    return quota if quota >= preset.platform.period_ns else max(1, quota - preset.lost_ns)
-
-
-def _random(
-    own: kernel.Kernel,
-    preset: Preset,
-    cpu: CpuTime,
-    quotas: Ints,
-    think: Quantiles | None,
-    samples: int,
-    rng: np.random.Generator,
-) -> Ints:
-    # One value in each part of equal probability, in any order: the least noise for their number.
-    need = rng.permutation(values(cpu, samples))
-    begin = rng.permutation((np.arange(samples) * own.grid_ns // samples).astype(np.int64))
-    before = rng.permutation(_values(preset.before, samples))
-    found = np.empty((quotas.size, samples), dtype=np.int64)
-    step = max(1, _CHUNK // samples)
-    for first in range(0, quotas.size, step):
-        part = quotas[first : first + step]
-        found[first : first + step] = _visible(own, part, begin, before, need)[0]
+        return [[] for _ in cpus]
+    work = _random if arrivals.think is None else _closed
+    each = [work(preset, cpu, arrivals.think, samples, np.random.default_rng(seed)) for cpu in cpus]
+    quotas = [_quota(preset, size) for size in sizes]
+    simulated = simulate.durations([setting for own in each for setting in own], quotas)
+    found = []
+    for own in each:
+        part, simulated = simulated[: len(own)], simulated[len(own) :]
+        visible = _in_rounds(part)[:, :samples] + preset.outside_ns
+        found.append(
+            [Predicted(size, durations) for size, durations in zip(sizes, visible, strict=True)]
+        )
     return found
 
 
+def _quota(preset: Preset, size: int) -> int | None:
+    """What is left for the function; at one vCPU nothing holds it back."""
+    quota = preset.quota_ns(size)
+    return None if quota >= preset.platform.period_ns else max(1, quota - preset.lost_ns)
+
+
+def _setting(preset: Preset, runs: int, starts: Ints, work: simulate.Task) -> simulate.Setting:
+    return simulate.Setting(
+        period_ns=preset.platform.period_ns,
+        quota_ns=None,  # each size has its own
+        hz=preset.hz,
+        slice_ns=SLICE_NS,
+        kept_ns=_KEPT_NS,
+        remaining_ns=_KEPT_NS,
+        runs=runs,
+        starts_ns=starts.tolist(),
+        work=work,
+    )
+
+
+def _random(
+    preset: Preset, cpu: CpuTime, think: Quantiles | None, samples: int, rng: np.random.Generator
+) -> list[simulate.Setting]:
+    """Tasks that have nothing to do with each other."""
+    # One value in each part of equal probability, in any order: the least noise for their number.
+    grid = math.lcm(preset.platform.period_ns, preset.tick_ns)
+    need = rng.permutation(values(cpu, samples))
+    begin = rng.permutation((np.arange(samples) * grid // samples).astype(np.int64))
+    before = rng.permutation(_values(preset.before, samples))
+    work = simulate.Task(
+        cpu_ns=need.tolist(),
+        before_ns=before.tolist(),
+        gap_ns=(0, 0),
+        fresh=True,
+        threshold_ns=_NO_GAPS,
+    )
+    return [_setting(preset, samples, begin, work)]
+
+
 def _closed(
-    own: kernel.Kernel,
-    preset: Preset,
-    cpu: CpuTime,
-    quotas: Ints,
-    think: Quantiles | None,
-    samples: int,
-    rng: np.random.Generator,
-) -> Ints:
+    preset: Preset, cpu: CpuTime, think: Quantiles | None, samples: int, rng: np.random.Generator
+) -> list[simulate.Setting]:
+    """Chains of tasks, one setting each."""
     chains = min(_CHAINS, samples)
     need = values(cpu, chains)
-    rounds = -(-samples // chains)
-    begin = np.broadcast_to(rng.integers(0, own.grid_ns, chains), (quotas.size, chains))
-    kept = []
-    for place in range(_SETTLE + rounds):
-        before = rng.permutation(_values(preset.before, chains))
-        pause = _values_at(think, rng.random(chains))
-        visible, whole = _visible(own, quotas, begin, before, need)
-        begin = (begin + whole + pause + preset.outside_ns) % own.grid_ns
-        if place >= _SETTLE:
-            kept.append(visible)
-    return np.concatenate(kept, axis=1)[:, :samples]
+    rounds = _SETTLE - (-samples // chains)
+    grid = math.lcm(preset.platform.period_ns, preset.tick_ns)
+    begin = rng.integers(0, grid, chains)
+    before, sleeps = [], [np.zeros(chains, dtype=np.int64)]
+    for _ in range(rounds):
+        before.append(rng.permutation(_values(preset.before, chains)))
+        sleeps.append(_values_at(think, rng.random(chains)) + preset.outside_ns)
+    befores, pauses = np.array(before), np.array(sleeps[:-1])
+    return [
+        _setting(
+            preset,
+            rounds,
+            begin[chain : chain + 1],
+            simulate.Task(
+                cpu_ns=[int(need[chain])],
+                before_ns=befores[:, chain].tolist(),
+                sleeps_ns=pauses[:, chain].tolist(),
+                sleeps_in_turn=True,
+                threshold_ns=_NO_GAPS,
+            ),
+        )
+        for chain in range(chains)
+    ]
 
 
-def _visible(
-    own: kernel.Kernel, quotas: Ints, begin: Ints, before: Ints, need: Ints
-) -> tuple[Ints, Ints]:
-    """Times from the handler's beginning to the end, and from the arrival to the end.
+def _in_rounds(simulated: Sequence[Ints]) -> Ints:
+    """Durations at each quota: of independent tasks in their order, of chains round by round once
+    they have settled.
 
-    Shapes: quotas (sizes,); the others (tasks,) or (sizes, tasks). Returns (sizes, tasks).
+    Args:
+        simulated: shape (quotas, tasks), an array a chain.
+
+    Returns:
+        Shape (quotas, invocations).
     """
-    shape = np.broadcast_shapes((quotas.size, 1), begin.shape, need.shape)
-    start, quota, first, work = (
-        np.ascontiguousarray(np.broadcast_to(one, shape)).ravel()
-        for one in (begin, quotas[:, None], before, need)
-    )
-    whole = kernel.durations(own, start, first + work, quota)
-    until = np.zeros_like(whole)
-    if first.any():
-        until = kernel.durations(own, start, first, quota)
-    return (whole - until).reshape(shape), whole.reshape(shape)
+    if len(simulated) == 1:
+        return simulated[0]
+    found = np.stack(simulated, axis=2)[:, _SETTLE:]
+    return found.reshape(found.shape[0], -1)
 
 
 def _values(quantiles: Quantiles | None, count: int) -> Ints:

@@ -9,21 +9,30 @@ in the pool. Each is a setting whose throttles can be simulated and laid over th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from uncia.bandwidth.infer import model
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer.period import SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Floats, Trace
+from uncia.bandwidth.simulate import Probe, Setting, throttles
+
+if TYPE_CHECKING:
+    from uncia.bandwidth.simulate import Ints
+
+Simulated: TypeAlias = tuple[Floats, Floats, Floats]  # intervals, throttles, CPU times
 
 _RUNS: Final = 5
 _PERIODS: Final = 200
 _STEPS: Final = 5  # towards the quota with the share that was obtained
 _CLOSE: Final = 0.002
 _STEP: Final = 0.01  # of the period, between quotas that are tried
+_AT_ONCE: Final = 8
+_MOST_QUOTA: Final = 0.999  # of the period
+_LONGEST: Final = 1000 * MS  # max_cfs_quota_period
 _QUANTILES: Final = np.linspace(0.0025, 0.9975, 200)
 _MOST: Final = 5000  # values whose quantiles are taken
 _RESUMED: Final = 30_000  # ns from a refill until the probe sees the clock again, on an idle CPU
@@ -100,80 +109,139 @@ class Matcher:
                 )
             )
 
-    def match(self, parts: float, hz: int) -> Match | None:
-        """A setting over the profile, with the quota that obtains the measured share."""
-        period = self._period.nominal / parts
-        if not self._frames or period < SHORTEST:
-            return None
-        plain = self._share * period
-        quota, best, best_gap = plain, plain, math.inf
+    def matches(self, parts: Sequence[float], rates: Sequence[int]) -> list[Match]:
+        """Settings over the profile, each with the quota that obtains the measured share.
+
+        Args:
+            parts: how many of a setting's periods there are in the one that was found.
+            rates: ticks a second.
+
+        Raises:
+            UnciaError: the engine is not installed.
+        """
+        periods = [(part, self._period.nominal / part) for part in parts]
+        searches = [
+            _Search(part, hz, self._share * period, period * _MOST_QUOTA)
+            for part, period in periods
+            for hz in rates
+            if self._frames and SHORTEST <= period <= _LONGEST
+        ]
         for _ in range(_STEPS):
-            share = self._obtained(parts, hz, quota)
-            if share is None:
-                break
-            if abs(share - self._share) < best_gap:
-                best, best_gap = quota, abs(share - self._share)
-            if best_gap < _CLOSE * self._share:
-                break
-            quota = min(period * 0.999, quota * self._share / share)
-        simulated = self._simulated(parts, hz, best)
-        if simulated is None:
-            return None
-        distance = float(
-            np.mean(
-                [
-                    np.abs(seen - _quantiles(one)).mean()
-                    for seen, one in zip(self._measured, simulated, strict=True)
-                ]
-            )
+            going = [one for one in searches if not one.ended]
+            simulated = self._simulated([(one.parts, one.hz, one.quota) for one in going])
+            for one, seen in zip(going, simulated, strict=True):
+                one.step(seen, self._share)
+        return [self._laid(one, one.best) for one in searches if one.best is not None]
+
+    def _laid(self, found: _Search, simulated: Simulated) -> Match:
+        distance = np.mean(
+            [
+                np.abs(seen - _quantiles(one)).mean()
+                for seen, one in zip(self._measured, simulated, strict=True)
+            ]
         )
         frame = self._frames[0]
-        offset = (frame.refills - frame.ticks[hz]) % period
-        return Match(parts, hz, best, plain, distance, offset)
+        offset = (frame.refills - frame.ticks[found.hz]) % (self._period.nominal / found.parts)
+        return Match(
+            found.parts, found.hz, found.best_quota, found.plain, float(distance), offset
+        )
 
     def quotas(self, match: Match) -> tuple[float, float]:
         """The least and the greatest quota that obtain the measured share in a setting, ns."""
-        low = high = match.quota
+        high = match.quota
         most = self._period.nominal / match.parts
         step = _STEP * most
-        while high + step < most:
-            share = self._obtained(match.parts, match.hz, high + step)
-            if share is None or abs(share - self._share) > 2 * _CLOSE * self._share:
-                break
-            high += step
-        return low, high
+        tried = [match.quota + place * step for place in range(1, math.ceil(most / step) + 1)]
+        tried = [quota for quota in tried if quota < most]
+        while tried:
+            some, tried = tried[:_AT_ONCE], tried[_AT_ONCE:]
+            simulated = self._simulated([(match.parts, match.hz, quota) for quota in some])
+            for quota, seen in zip(some, simulated, strict=True):
+                if (
+                    seen is None
+                    or abs(_share(seen) - self._share) > 2 * _CLOSE * self._share
+                ):
+                    return match.quota, high
+                high = quota
+        return match.quota, high
 
-    def _obtained(self, parts: float, hz: int, quota: float) -> float | None:
-        simulated = self._simulated(parts, hz, quota)
+    def _simulated(self, cases: Sequence[tuple[float, int, float]]) -> list[Simulated | None]:
+        """What a probe sees of settings (parts, tick rate, quota), on each of the grids."""
+        if not cases:
+            return []
+        seen = iter(
+            throttles([self._setting(*case, place) for case in cases for place in self._places])
+        )
+        return [_pooled([next(seen)[0] for _ in self._places]) for _ in cases]
+
+    @property
+    def _places(self) -> range:
+        return range(len(self._frames))
+
+    def _setting(self, parts: float, hz: int, quota: float, place: int) -> Setting:
+        frame, period = self._frames[place], round(self._period.nominal / parts)
+        # Runs begin anywhere in a few periods: they are spread evenly over them. The clock of the
+        # simulation begins with the run.
+        start = round(frame.start + (place * _GOLDEN % 1.0) * 12 * self._period.nominal)
+        duration = min(max(_PERIODS * self._period.nominal, 1000 * MS), 10_000 * MS)
+        return Setting(
+            period_ns=period,
+            quota_ns=max(1, round(quota)),
+            hz=hz,
+            tick_offset_ns=(round(frame.ticks[hz]) - start) % round(ticks.TICKS[hz]),
+            timer={"offset": (round(frame.refills) - start) % period},
+            wake_delay_ns=_RESUMED,
+            starts_ns=[0],
+            work=Probe(duration_ns=int(duration)),
+        )
+
+
+class _Search:
+    """For the quota of a setting that obtains the measured share.
+
+    Attributes:
+        plain: the quota that the share itself says, ns.
+        quota: to be tried next.
+        best, best_quota: what was simulated with the share that is nearest, and its quota.
+        ended: it is near enough, or nothing more can be simulated.
+    """
+
+    def __init__(self, parts: float, hz: int, plain: float, most: float) -> None:
+        self.parts, self.hz, self.plain, self._most = parts, hz, plain, most
+        self.quota = self.best_quota = plain
+        self.best: Simulated | None = None
+        self.ended = False
+        self._gap = math.inf
+
+    def step(self, simulated: Simulated | None, share: float) -> None:
+        """Take in what was simulated with `quota`, and choose the next."""
         if simulated is None:
-            return None
-        interval, _, cpu = simulated
-        return float(cpu.sum() / interval.sum())
+            self.ended = True
+            return
+        obtained = _share(simulated)
+        if abs(obtained - share) < self._gap:
+            self._gap = abs(obtained - share)
+            self.best, self.best_quota = simulated, self.quota
+        self.ended = self._gap < _CLOSE * share
+        self.quota = min(self._most, self.quota * share / obtained)
 
-    def _simulated(
-        self, parts: float, hz: int, quota: float
-    ) -> tuple[Floats, Floats, Floats] | None:
-        period = round(self._period.nominal / parts)
-        duration = int(min(max(_PERIODS * self._period.nominal, 1000 * MS), 10_000 * MS))
-        found: list[tuple[Floats, Floats, Floats]] = []
-        for number, frame in enumerate(self._frames):
-            setting = model.Setting(
-                period,
-                max(1, round(quota)),
-                round(ticks.TICKS[hz]),
-                round(frame.refills),
-                round(frame.ticks[hz]),
-            )
-            # Runs begin anywhere in a few periods: they are spread evenly over them.
-            start = frame.start + (number * _GOLDEN % 1.0) * 12 * self._period.nominal
-            ends, gaps = model.simulate(setting, round(start), duration, _RESUMED)
-            if len(ends) > 2:
-                interval, gap = np.diff(np.array(ends)), np.array(gaps)[1:]
-                found.append((interval, gap, interval - gap))
-        if not found:
-            return None
-        interval, gap, cpu = (np.concatenate(one) for one in zip(*found, strict=True))
-        return interval, gap, cpu
+
+def _share(simulated: Simulated) -> float:
+    interval, _, cpu = simulated
+    return float(cpu.sum() / interval.sum())
+
+
+def _pooled(runs: Sequence[tuple[Ints, Ints]]) -> Simulated | None:
+    """Intervals, throttles and CPU times of runs with three throttles or more; None without."""
+    found = []
+    for start, end in runs:
+        if len(end) > 2:
+            interval, gap = np.diff(end).astype(np.float64), (end - start)[1:].astype(np.float64)
+            found.append((interval, gap, interval - gap))
+    if not found:
+        return None
+    interval, gap, cpu = (np.concatenate(one) for one in zip(*found, strict=True))
+    return interval, gap, cpu
 
 
 def _measured(begins: ticks.Begins) -> tuple[Floats, Floats, Floats]:

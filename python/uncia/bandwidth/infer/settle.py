@@ -57,7 +57,7 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     if not tick.possible:
         return Settled(period, tick, plain, (plain, plain), None)
     matcher = Matcher(trace, period, tick, share, periods.from_zero(trace, period) == 1)
-    whole = _matches(matcher, [1], tick.possible)
+    whole = matcher.matches([1], tick.possible)
     if not whole:
         return Settled(period, tick, plain, (plain, plain), None)
     notes: list[str] = []
@@ -65,7 +65,7 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     parts = [part for part in range(2, _MOST_PARTS + 1) if period.nominal / part >= SHORTEST]
     # Near a whole CPU the model depends on what it does not know: whether tick or refill is first.
     multiples = _MULTIPLES if share < _MOST_SHARE else ()
-    found = whole + _matches(matcher, [*parts, *multiples], tick.possible)
+    found = whole + matcher.matches([*parts, *multiples], tick.possible)
     chosen = _part(trace, period, best, found, notes)
     if chosen.parts != 1:
         period = periods.part_of(period, chosen.parts)
@@ -93,11 +93,6 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     else:
         low = high = quota
     return Settled(period, tick, quota, (low, high), chosen, notes)
-
-
-def _matches(matcher: Matcher, parts: Sequence[float], rates: Sequence[int]) -> list[Match]:
-    found = [matcher.match(part, hz) for part in parts for hz in rates]
-    return [match for match in found if match is not None]
 
 
 def _as_good(match: Match, best: Match) -> bool:

@@ -187,12 +187,10 @@ def throttles(settings: Sequence[Setting], seed: int = 0) -> list[list[tuple[Int
     Raises:
         UnciaError: a setting is wrong: which, and what about it.
     """
-    import numpy as np
-
     rows = _swept(settings, "throttles", seed)
     found: list[list[tuple[Ints, Ints]]] = [[] for _ in settings]
     pairs = zip(*(_lists(rows[name]) for name in ("start", "end")), strict=True)
-    for setting, pair in zip(np.asarray(rows["setting"]).tolist(), pairs, strict=True):
+    for setting, pair in zip(rows["setting"].to_pylist(), pairs, strict=True):
         found[setting].append(pair)
     return found
 
@@ -216,16 +214,24 @@ def _values(column: pa.ChunkedArray) -> Ints:
     """All values of a column of lists, in a row."""
     import numpy as np
 
-    flat = [chunk.flatten().to_numpy() for chunk in column.chunks]
-    return np.concatenate([np.empty(0, dtype=np.int64), *flat])
+    return np.concatenate([_ints(chunk.flatten()) for chunk in column.chunks])
 
 
 def _lists(column: pa.ChunkedArray) -> list[Ints]:
     """The lists of a column, an array each."""
-    import numpy as np
-
     found: list[Ints] = []
     for chunk in column.chunks:
-        values, ends = chunk.values.to_numpy(), np.asarray(chunk.offsets)
-        found += [values[first:last] for first, last in itertools.pairwise(ends.tolist())]
+        values, ends = _ints(chunk.values), chunk.offsets.to_pylist()
+        found += [values[first:last] for first, last in itertools.pairwise(ends)]
     return found
+
+
+def _ints(array: pa.Array) -> Ints:
+    """The values of an array of 64-bit integers without nulls, where they are: `to_numpy` would
+    load pandas first, which takes longer than most simulations."""
+    import numpy as np
+
+    if not len(array):
+        return np.empty(0, dtype=np.int64)
+    values = np.frombuffer(array.buffers()[1], dtype=np.int64)
+    return values[array.offset : array.offset + len(array)]

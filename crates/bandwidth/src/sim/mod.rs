@@ -185,4 +185,6 @@ fn begun(program: Program, at: i64, grouped: bool, cpu: usize, threshold: i64) -
 }
 
 #[cfg(test)]
+mod alone;
+#[cfg(test)]
 mod tests;

@@ -161,7 +161,7 @@ def _smooth(values: Floats) -> Floats:
     half = _NEIGHBOURS // 2
     padded = np.concatenate((np.full(half, values[0]), values, np.full(half, values[-1])))
     windows = np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOURS)
-    smoothed: Floats = np.median(windows, axis=1)
+    smoothed: Floats = np.partition(windows, half, axis=1)[:, half]
     return smoothed
 
 
@@ -171,9 +171,10 @@ def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
     power, total, phases = 0.0, 0, []
     residuals = []
     for one in times:
-        vector = np.exp(2j * np.pi * (one / tick % 1.0))
-        summed = vector.sum()
-        phase = float(np.angle(summed)) / (2 * np.pi) * tick
+        turns = one / tick
+        angle = 2 * np.pi * (turns - np.floor(turns))
+        across, up = float(np.cos(angle).sum()), float(np.sin(angle).sum())
+        phase = math.atan2(up, across) / (2 * np.pi) * tick
         residual = (one - phase + tick / 2) % tick - tick / 2
         # The circular mean is pulled by what is off the grid; the median of what is near is not.
         near = np.abs(residual) <= tick / 8
@@ -181,7 +182,7 @@ def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
             shift = float(np.median(residual[near]))
             phase += shift
             residual = (residual - shift + tick / 2) % tick - tick / 2
-        power += float(abs(summed)) ** 2 / len(one)
+        power += (across**2 + up**2) / len(one)
         total += len(one)
         phases.append(phase % tick)
         residuals.append(residual)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from uncia.bandwidth import profiles
-from uncia.bandwidth.infer import infer, infer_trace, model
+from uncia.bandwidth.infer import infer, infer_trace
 from uncia.bandwidth.infer import trace as traces
 from uncia.bandwidth.simulate import Probe, Setting, simulate
+from uncia.errors import UnciaError
 
 MS = 10**6
 SECOND = 10**9
@@ -200,23 +201,13 @@ def test_gaps_at_random_are_no_throttles() -> None:
     assert found.share is not None
 
 
-@pytest.mark.parametrize(
-    ("period_ms", "quota_ms", "hz"),
-    [(20, 1.447, 250), (10, 6.2, 1000), (100, 33, 250), (5, 3.1, 1000), (50, 13, 100)],
-)
-def test_the_small_model_agrees_with_the_simulator(
-    period_ms: float, quota_ms: float, hz: int
+def test_without_the_engine_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its throttles are those of one thread that is charged at ticks, in their distribution."""
-    simulated = runs_of(setting(period_ms, quota_ms, hz, "cfs", runs=8))
-    gaps = np.concatenate([gap[1:] for _, gap in simulated])
-    small = model.Setting(round(period_ms * MS), round(quota_ms * MS), round(SECOND / hz))
-    mine = [
-        model.simulate(small, 10**12 + n * 7_654_321, 5 * SECOND, 30_000)[1][1:] for n in range(8)
-    ]
-    shares = np.linspace(0.01, 0.99, 99)
-    apart = np.quantile(gaps, shares) - np.quantile(np.concatenate(mine), shares)
-    assert np.abs(apart).mean() < 0.03 * period_ms * MS
+    profile = profiles.read(PUBLISHED / "eevdf-250hz-20ms-1.447ms.json.gz")
+    monkeypatch.setenv("UNCIA_ENGINE", str(tmp_path / "absent"))
+    with pytest.raises(UnciaError, match="UNCIA_ENGINE names"):
+        infer(profile)
 
 
 @pytest.mark.parametrize("offset_ms", [0.0, 1.0, 10 / 3, 5.7])

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from uncia.bandwidth import kernels
-from uncia.bandwidth.simulate import Pattern, Probe, Setting, simulate
+from uncia.bandwidth.simulate import Pattern, Probe, Setting, Task, durations, simulate, throttles
 from uncia.cli import build
 from uncia.errors import UnciaError
 
@@ -63,6 +63,75 @@ def test_a_wrong_setting_is_named() -> None:
     bad = smallest_lambda().model_copy(update={"period_ns": 5})
     with pytest.raises(UnciaError, match=r"settings\[0\] \(128 MB\).*1 ms to 1 s"):
         simulate([bad])
+
+
+def test_many_settings_under_many_quotas_are_the_same_as_each_alone() -> None:
+    settings = [
+        Setting(
+            name=str(number),
+            period_ns=20 * MS,
+            quota_ns=None,
+            hz=hz,
+            runs=runs,
+            work=Task(cpu_ns=[17 * MS, 30 * MS], fresh=fresh),
+        )
+        for number, (hz, runs, fresh) in enumerate(((250, 40, True), (1000, 30, False)))
+    ]
+    quotas = [1_447_000, 11 * MS, None]
+    found = durations(settings, quotas, seed=5)
+    assert [one.shape for one in found] == [(3, 40), (3, 30)]
+    assert set(found[0][2].tolist()) == {17 * MS, 30 * MS}
+    for place, quota in enumerate(quotas):
+        rows = simulate([one.model_copy(update={"quota_ns": quota}) for one in settings], seed=5)
+        for number, one in enumerate(found):
+            assert np.array_equal(one[place], rows.durations(str(number)))
+    assert np.array_equal(durations(settings[:1], seed=5)[0], found[0][2:])
+    assert durations([], quotas) == []
+
+
+def test_throttles_of_many_runs_are_the_spans() -> None:
+    none = smallest_lambda(1).model_copy(update={"quota_ns": None})
+    settings = [smallest_lambda(), none, smallest_lambda(2)]
+    found = throttles(settings, seed=3)
+    assert [len(runs) for runs in found] == [3, 1, 2]
+    assert [len(one) for one in found[1][0]] == [0, 0]
+    spans = simulate(settings, seed=3).spans.to_pylist()
+    own = [
+        (start, end)
+        for runs in found
+        for starts, ends in runs
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    assert own == [(span["start"], span["end"]) for span in spans]
+    assert throttles([]) == []
+
+
+def test_what_is_given_is_simulated() -> None:
+    """Starts, sleeps in turn, and what a CPU has: 1 ms more of it delays the throttle by a tick."""
+    work = Task(cpu_ns=[8 * MS], sleeps_ns=[0, 91 * MS, 77 * MS], sleeps_in_turn=True)
+    given = Setting(
+        period_ns=20 * MS, quota_ns=None, runs=4, starts_ns=[40 * MS], kept_ns=0, work=work
+    )
+    assert simulate([given]).invocations["started"].to_pylist() == [
+        40 * MS,
+        139 * MS,
+        224 * MS,
+        232 * MS,
+    ]
+    # From 40 ms on, with ticks at 44 and 48: 3.5 ms are used up at 44, 4.5 ms are not.
+    ends = []
+    for remaining in (1, MS):
+        setting = given.model_copy(update={"runs": 1, "remaining_ns": remaining})
+        ends.append(durations([setting], [3 * MS + 500_000])[0].item())
+    assert ends == [24 * MS, 8 * MS]
+
+
+def test_a_wrong_setting_of_many_is_named() -> None:
+    bad = smallest_lambda().model_copy(update={"period_ns": 5, "name": "short"})
+    with pytest.raises(UnciaError, match=r"settings\[1\] \(short\).*1 ms to 1 s"):
+        throttles([smallest_lambda(1), bad])
+    with pytest.raises(UnciaError, match=r"settings\[0\] \(128 MB\).*nothing run"):
+        durations([smallest_lambda(1)], [MS, 0])
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,11 @@ fn durations(setting: &Setting) -> Vec<i64> {
     simulate(setting, 1).unwrap().seen.iter().map(|one| one.end - one.start).collect()
 }
 
-/// A period and a tick rate; and a quota, beginnings, CPU times before the tasks, and their own.
-/// Often on the grids.
-fn any_tasks() -> impl Strategy<Value = ((u64, u32), u64, Vec<(u64, u64, u64)>)> {
+/// A period and a tick rate, a quota, and tasks: beginnings, CPU times before them, and their own.
+type Drawn = ((u64, u32), u64, Vec<(u64, u64, u64)>);
+
+/// Times are often on the grids.
+fn any_tasks() -> impl Strategy<Value = Drawn> {
     let times = |most: u64| prop_oneof![0..most, (0..most / MS).prop_map(|ms| ms * MS)];
     let kernel = prop::sample::select(vec![(20 * MS, 250), (100 * MS, 1000), (10 * MS, 250)]);
     let one = (times(400 * MS), times(9 * MS), times(60 * MS));

@@ -142,9 +142,7 @@ class Matcher:
         )
         frame = self._frames[0]
         offset = (frame.refills - frame.ticks[found.hz]) % (self._period.nominal / found.parts)
-        return Match(
-            found.parts, found.hz, found.best_quota, found.plain, float(distance), offset
-        )
+        return Match(found.parts, found.hz, found.best_quota, found.plain, float(distance), offset)
 
     def quotas(self, match: Match) -> tuple[float, float]:
         """The least and the greatest quota that obtain the measured share in a setting, ns."""
@@ -157,10 +155,7 @@ class Matcher:
             some, tried = tried[:_AT_ONCE], tried[_AT_ONCE:]
             simulated = self._simulated([(match.parts, match.hz, quota) for quota in some])
             for quota, seen in zip(some, simulated, strict=True):
-                if (
-                    seen is None
-                    or abs(_share(seen) - self._share) > 2 * _CLOSE * self._share
-                ):
+                if seen is None or abs(_share(seen) - self._share) > 2 * _CLOSE * self._share:
                     return match.quota, high
                 high = quota
         return match.quota, high

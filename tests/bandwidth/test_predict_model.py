@@ -1,4 +1,4 @@
-"""Predicted durations: that they are the same each time, and how arrivals and sandboxes change them."""
+"""Predicted durations: the same each time, and how arrivals and sandboxes change them."""
 
 import dataclasses
 

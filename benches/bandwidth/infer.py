@@ -1,0 +1,151 @@
+"""How often inference is right: on simulated profiles of known settings, and on published ones.
+
+    python benches/bandwidth/infer.py [--every N] [--hz 250,1000] [--runs 6] [--seed 1]
+    python benches/bandwidth/infer.py --published FOLDER
+
+A period counts as right within 2 %, a quota within 5 %; of a provider's profile the quota is the
+share of CPU time that the profile shows. Simulated are periods of 5 to 100 ms, shares of 5 to 95 %
+of a CPU (quotas of 1 ms and more), CFS with refills at whole periods and EEVDF with refills at a
+random offset, whose probe resumes 15 us late and 15 us more on average. ``--every`` takes one of so
+many settings, evenly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from uncia.bandwidth import profiles
+from uncia.bandwidth.infer import infer_trace
+from uncia.bandwidth.infer import trace as traces
+from uncia.bandwidth.infer.trace import Trace
+from uncia.bandwidth.simulate import Probe, Setting, throttles
+
+MS: Final = 10**6
+PERIODS_MS: Final = (5, 10, 20, 40, 50, 80, 100)
+SHARES: Final = (5, 7.5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 95)
+KEYS: Final = ("period_us", "quota_us", "hz", "scheduler")
+WITHIN: Final = {"period_us": 0.02, "quota_us": 0.05}
+PROVIDERS: Final = {
+    "aws-128MB": {"period_us": 20_000, "quota_us": None, "hz": 250, "scheduler": "cfs"},
+    "gcp-0.08vcpu": {"period_us": 100_000, "quota_us": None, "hz": 1000, "scheduler": "cfs"},
+}
+LOCAL: Final = re.compile(r"(CFS|EEVDF)-H(\d+)P(\d+)Q(\d+)")
+
+Truth = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--published", type=Path)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--hz", default="250,1000")
+    parser.add_argument("--runs", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    if given.published is not None:
+        published(given.published)
+    else:
+        rates = [int(hz) for hz in given.hz.split(",")]
+        simulated(rates, given.every, given.runs, given.seed)
+
+
+def published(folder: Path) -> None:
+    """Whole profiles, and parts of them."""
+    read = [(truth_of(path.name), profiles.read(path)) for path in sorted(folder.glob("*.json*"))]
+    whole = [(truth, traces.from_profile(profile)) for truth, profile in read]
+    parts = {
+        "whole": (None, None),
+        "10 runs": (10, None),
+        "1 run": (1, None),
+        "20 gaps of 1 run": (1, 20),
+        "6 gaps of 1 run": (1, 6),
+    }
+    for name, (runs, gaps) in parts.items():
+        tell(name, ((truth, part(trace, runs, gaps)) for truth, trace in whole))
+
+
+def truth_of(name: str) -> Truth:
+    """The setting that a published file's name tells."""
+    match = LOCAL.search(name)
+    if match is None:
+        return PROVIDERS[name.split(".json")[0]]
+    scheduler, hz, period, quota = match.groups()
+    return dict(zip(KEYS, (int(period), int(quota), int(hz), scheduler.lower()), strict=True))
+
+
+def part(trace: Trace, runs: int | None, gaps: int | None) -> Trace:
+    """The first runs of a trace, and their first gaps."""
+    kept = trace.runs[:runs]
+    return traces.of([(run.end[:gaps], run.gap[:gaps]) for run in kept], trace.monotonic)
+
+
+def simulated(rates: Sequence[int], every: int, runs: int, seed: int) -> None:
+    """The grid of settings."""
+    rng = np.random.default_rng(seed)
+    grid = [
+        (period, period * share / 100, hz, scheduler, rng.uniform(0, period))
+        for period in PERIODS_MS
+        for share in SHARES
+        for hz in rates
+        for scheduler in ("cfs", "eevdf")
+        if period * share >= 100
+    ]
+    cases = []
+    for number, (period, quota, hz, scheduler, offset) in enumerate(grid[::every]):
+        setting = Setting.model_validate(
+            {
+                "name": f"{scheduler} {hz} Hz {quota:g} in {period:g} ms",
+                "period_ns": period * MS,
+                "quota_ns": round(quota * MS),
+                "hz": hz,
+                "scheduler": scheduler,
+                "timer": "absolute" if scheduler == "cfs" else {"offset": round(offset * MS)},
+                "wake_delay_ns": 15_000,
+                "wake_jitter_ns": 15_000,
+                "runs": runs,
+                "work": Probe(duration_ns=10_000 * MS),
+            }
+        )
+        pairs = throttles([setting], seed=seed + number)[0]
+        truth = dict(zip(KEYS, (period * 1e3, quota * 1e3, hz, scheduler), strict=True))
+        truth["name"] = setting.name
+        cases.append((truth, traces.of((ends, ends - starts) for starts, ends in pairs)))
+    tell(f"{len(cases)} simulated settings", cases)
+
+
+def tell(name: str, cases: Iterable[tuple[Truth, Trace]]) -> None:
+    """Print how many answers are right, wrong and null."""
+    counts: dict[str, Counter[str]] = {key: Counter() for key in KEYS}
+    for truth, trace in cases:
+        found = infer_trace(trace).as_json()
+        for key in KEYS:
+            right = truth[key]
+            if right is None and found["period_us"] is not None:
+                right = found["share"] * found["period_us"]
+            said = judged(key, found[key], right)
+            counts[key][said] += 1
+            if said == "wrong":
+                print(f"  {truth.get('name', truth)}: {key} {found[key]}")
+    for key, counted in counts.items():
+        figures = ", ".join(f"{counted[word]} {word}" for word in ("right", "wrong", "null"))
+        print(f"{name}: {key}: {figures}")
+
+
+def judged(key: str, found: Any, right: Any) -> str:
+    """``right``, ``wrong`` or ``null``."""
+    if found is None:
+        return "null"
+    if key in WITHIN:
+        return "right" if abs(found / right - 1) <= WITHIN[key] else "wrong"
+    return "right" if found == right else "wrong"
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,9 @@
 //! * throttling of whole queues (to 6.17) and of single threads on their way to user mode (from 6.18);
 //! * CFS and EEVDF among the threads of the group, and between the group and neighbours: [`class`].
 //!
+//! It is the only model of the kernel: predictions and inference ask it for many settings at a time,
+//! with [`Setting::starts_ns`], [`Setting::kept_ns`] and [`Setting::remaining_ns`] as they want them.
+//!
 //! Not modelled: classes other than fair, delayed dequeueing (6.12), periodic load balancing, cgroups
 //! within the group, capacity and frequency, and the kernel's own use of time beyond a delay.
 

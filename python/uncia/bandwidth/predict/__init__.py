@@ -1,7 +1,7 @@
 """Durations and bills at every size of a platform, predicted from the CPU time a function needs.
 
-`kernel` is the model of the kernel, many tasks at once; `measured` reads tables of measurements;
-`cpu` gets the CPU time from them or from a text, `invert` from small sizes alone; `model` predicts;
-`bill` prices; `advice` says which sizes to take and which to avoid; `study` is all of it. The model
-and its evidence: docs/reference/cpu-prediction.md.
+`measured` reads tables of measurements; `cpu` gets the CPU time from them or from a text, `invert`
+from small sizes alone; `model` predicts, by simulating tasks at all sizes; `bill` prices; `advice`
+says which sizes to take and which to avoid; `study` is all of it. The model and its evidence:
+docs/reference/cpu-prediction.md.
 """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from uncia.bandwidth.infer import tick as ticks
-from uncia.bandwidth.infer.period import SHORTEST, Period
+from uncia.bandwidth.infer.period import LONGEST, SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Floats, Trace
 from uncia.bandwidth.simulate import Probe, Setting, throttles
 
@@ -32,7 +32,6 @@ _CLOSE: Final = 0.002
 _STEP: Final = 0.01  # of the period, between quotas that are tried
 _AT_ONCE: Final = 8
 _MOST_QUOTA: Final = 0.999  # of the period
-_LONGEST: Final = 1000 * MS  # max_cfs_quota_period
 _QUANTILES: Final = np.linspace(0.0025, 0.9975, 200)
 _MOST: Final = 5000  # values whose quantiles are taken
 _RESUMED: Final = 30_000  # ns from a refill until the probe sees the clock again, on an idle CPU
@@ -124,7 +123,7 @@ class Matcher:
             _Search(part, hz, self._share * period, period * _MOST_QUOTA)
             for part, period in periods
             for hz in rates
-            if self._frames and SHORTEST <= period <= _LONGEST
+            if self._frames and SHORTEST <= period <= LONGEST
         ]
         for _ in range(_STEPS):
             going = [one for one in searches if not one.ended]

@@ -80,9 +80,9 @@ def quiet(measured: Callable[[], T]) -> tuple[T, bool]:
     return found, True
 
 
-def record(setting: dict[str, int], extra: dict[str, Any], folder: str) -> None:
-    """Measures in one control group."""
-    config = {
+def config(setting: dict[str, int], extra: dict[str, Any], folder: str) -> dict[str, Any]:
+    """The engine's configuration to measure in one control group."""
+    return {
         "period_ns": setting["period"],
         "quota_ns": setting["quota"],
         "baseline_ns": 0,
@@ -90,7 +90,11 @@ def record(setting: dict[str, int], extra: dict[str, Any], folder: str) -> None:
         "run": "bench",
         **extra,
     }
-    engine.run(["cpu", "profile", "--config", "-"], config=config)
+
+
+def record(setting: dict[str, int], extra: dict[str, Any], folder: str) -> None:
+    """Measures in one control group."""
+    engine.run(["cpu", "profile", "--config", "-"], config=config(setting, extra, folder))
 
 
 def measure(setting: dict[str, int], extra: dict[str, Any]) -> Any:
@@ -100,55 +104,73 @@ def measure(setting: dict[str, int], extra: dict[str, Any]) -> Any:
         return pq.read_table(Path(folder) / "invocations.parquet")
 
 
-def apart(setting: dict[str, int], probe: Setting, group: int) -> float | None:
+def apart(setting: dict[str, int], simulated: Setting, group: int) -> float | None:
     """How far one group's intervals between throttles are from the model's, in ns."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
-        run = {"duration_ns": PROBE_NS, "repeat": PROBE_REPEATS, "seed": group}
-        record(setting, run, folder)
-        return beside.compare(profiles.read(Path(folder)), probe)["interval"]
+        record(setting, probe(group), folder)
+        return beside.compare(profiles.read(Path(folder)), simulated)["interval"]
 
 
-def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, Any]:
-    """One setting, measured and simulated."""
+def tasks(setting: dict[str, int], groups: int, seconds: float, group: int) -> dict[str, Any]:
+    """The engine's configuration of tasks in one of several groups."""
     period, quota, cpu = setting["period"], setting["quota"], setting["cpu"]
     idle = IDLE_PERIODS * period
     wall = idle + 1.5 * period + cpu * period / quota
     repeat = max(4, min(60, int(seconds * 1e9 / groups / wall)))
-    means, counts, disturbed = [], 0, 0
-    for group in range(groups):
-        task = {"task": {"cpu_ns": [cpu]}, "repeat": repeat, "idle_ns": idle, "seed": group}
-        rows, noisy = quiet(partial(measure, setting, task))
-        disturbed += noisy
-        durations = rows["execution"].to_numpy()
-        means.append(durations.mean() / MS)
-        counts += len(durations)
-    kernel = kernels.here()
-    hz = kernels.tick_rate() or 250
-    made = {
-        "period_ns": period,
-        "quota_ns": quota,
+    return {"task": {"cpu_ns": [cpu]}, "repeat": repeat, "idle_ns": idle, "seed": group}
+
+
+def probe(group: int) -> dict[str, Any]:
+    """The engine's configuration of a probe in one of several groups."""
+    return {"duration_ns": PROBE_NS, "repeat": PROBE_REPEATS, "seed": group}
+
+
+def model(setting: dict[str, int], kernel: kernels.Kernel, hz: int) -> dict[str, Any]:
+    """What the simulator is given of a setting, but for its work."""
+    return {
+        "period_ns": setting["period"],
+        "quota_ns": setting["quota"],
         "hz": hz,
         "scheduler": kernel.scheduler,
         "throttling": kernel.throttling,
         "timer": kernel.timer,
     }
-    work = Task(cpu_ns=[cpu], gap_ns=(idle, idle + period))
-    modelled = simulate([Setting(**made, runs=100, work=work)] * MODEL_GROUPS, seed=1)
-    probe = Setting(**made, runs=100, work=Probe(duration_ns=PROBE_NS))
+
+
+def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, Any]:
+    """One setting, measured and simulated."""
+    durations, disturbed = [], 0
+    for group in range(groups):
+        task = tasks(setting, groups, seconds, group)
+        rows, noisy = quiet(partial(measure, setting, task))
+        disturbed += noisy
+        durations.append(rows["execution"].to_numpy())
+    made = model(setting, kernels.here(), kernels.tick_rate() or 250)
+    simulated = Setting(**made, runs=100, work=Probe(duration_ns=PROBE_NS))
     far = []
     for group in range(PROBES):
-        one, noisy = quiet(partial(apart, setting, probe, group))
+        one, noisy = quiet(partial(apart, setting, simulated, group))
         disturbed += noisy
         far += [] if one is None else [one]
-    mean, model = float(np.mean(means)), float(modelled.durations().mean() / MS)
+    return judge(setting, made, durations, far) | {"disturbed_groups": disturbed}
+
+
+def judge(
+    setting: dict[str, int], made: dict[str, Any], durations: list[Any], far: list[float]
+) -> dict[str, Any]:
+    """A setting's durations, an array for each group, and distances, beside the simulator's."""
+    period, idle = setting["period"], IDLE_PERIODS * setting["period"]
+    means = [float(group.mean()) / MS for group in durations]
+    work = Task(cpu_ns=[setting["cpu"]], gap_ns=(idle, idle + period))
+    modelled = simulate([Setting(**made, runs=100, work=work)] * MODEL_GROUPS, seed=1)
+    mean, model_mean = float(np.mean(means)), float(modelled.durations().mean() / MS)
     return {
         **setting,
-        "tasks": counts,
+        "tasks": sum(len(group) for group in durations),
         "measured_ms": mean,
         "standard_error_ms": float(np.std(means, ddof=1) / len(means) ** 0.5),
-        "model_ms": model,
-        "error": model / mean - 1,
-        "disturbed_groups": disturbed,
+        "model_ms": model_mean,
+        "error": model_mean / mean - 1,
         "w1_periods": float(np.mean(far)) / period if far else None,
     }
 
@@ -183,7 +205,7 @@ def line(found: dict[str, Any]) -> str:
         f" {found['cpu'] / MS:7.3f} ms: measured {found['measured_ms']:8.3f} +-"
         f" {found['standard_error_ms']:.3f}, model {found['model_ms']:8.3f} ms"
         f" ({found['error']:+.1%}); W1 {'too few' if far is None else f'{far:.2%} of the period'}"
-        f"; {found['disturbed_groups']} groups disturbed"
+        + (f"; {found['disturbed_groups']} groups disturbed" if "disturbed_groups" in found else "")
     )
 
 

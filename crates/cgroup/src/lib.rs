@@ -12,7 +12,7 @@ mod throttling;
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use files::{join_file, keyed, pread, read, write};
 pub use groups::{children, clear, clear_tree, processes, remove, thaw, thaw_tree};
@@ -113,20 +113,33 @@ pub fn trees(mounts: &str) -> Vec<Tree> {
         .collect()
 }
 
-/// Whether children of a group of version 2 have the controller, after switching it on if need be.
-/// A group with processes of its own cannot pass one on, unless it is the root: the kernel says
-/// EBUSY.
+/// Whether children of a group of version 2 have the controller, after switching it on if need be,
+/// and can hold processes: not if the group is [`occupied`].
 #[must_use]
-pub fn delegate(folder: &std::path::Path, controller: &str) -> bool {
+pub fn delegate(folder: &Path, controller: &str) -> bool {
     let path = folder.join("cgroup.subtree_control");
     let on = |text: String| text.split_whitespace().any(|word| word == controller);
-    fs::read_to_string(&path).is_ok_and(on) || fs::write(&path, format!("+{controller}")).is_ok()
+    !occupied(folder)
+        && (fs::read_to_string(&path).is_ok_and(on)
+            || fs::write(&path, format!("+{controller}")).is_ok())
+}
+
+/// Whether a group of version 2 cannot pass controllers on to groups with processes: it has
+/// processes of its own and is not the root, or it holds threads.
+///
+/// The kernel says EBUSY only for controllers of whole processes, such as `memory`. It does switch
+/// `cpu` and `pids` on, but that makes the group one of threads, whose children take no process
+/// (EOPNOTSUPP; `cgroup_vet_subtree_control_enable`, kernel/cgroup/cgroup.c).
+#[must_use]
+pub fn occupied(folder: &Path) -> bool {
+    // The root has no type.
+    let Ok(kind) = fs::read_to_string(folder.join("cgroup.type")) else { return false };
+    let processes = fs::read_to_string(folder.join("cgroup.procs"));
+    kind.trim() != "domain" || processes.is_ok_and(|text| !text.trim().is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     const TEXT: &str = "\
@@ -177,5 +190,22 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "memory cpu\n", "it was on already");
         assert!(delegate(folder.path(), "pids"));
         assert_eq!(fs::read_to_string(&file).unwrap(), "+pids");
+    }
+
+    #[test]
+    fn a_group_with_processes_passes_nothing_on_unless_it_is_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        write("cgroup.subtree_control", "cpu\n");
+        write("cgroup.procs", "0\n17\n");
+        assert!(delegate(folder.path(), "cpu"), "the root");
+        write("cgroup.type", "domain\n");
+        assert!(!delegate(folder.path(), "cpu") && !delegate(folder.path(), "pids"));
+        let on = fs::read_to_string(folder.path().join("cgroup.subtree_control")).unwrap();
+        assert_eq!(on, "cpu\n", "nothing was switched on");
+        write("cgroup.procs", "");
+        assert!(delegate(folder.path(), "cpu"));
+        write("cgroup.type", "domain threaded\n");
+        assert!(occupied(folder.path()));
     }
 }

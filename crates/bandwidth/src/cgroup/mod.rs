@@ -106,6 +106,12 @@ pub enum CgroupError {
     )]
     NotDelegated(PathBuf),
     #[error(
+        "{0} has processes of its own, so groups below it get no controller: move them into a group \
+         below it (mkdir {0}/rest, then write each number in {0}/cgroup.procs to \
+         {0}/rest/cgroup.procs), or run by `systemd-run --user --scope -p Delegate=yes`"
+    )]
+    Occupied(PathBuf),
+    #[error(
         "{0} is missing, so this kernel has no CPU bandwidth control (CONFIG_CFS_BANDWIDTH) here: \
          use another kernel, or run outside of this sandbox"
     )]

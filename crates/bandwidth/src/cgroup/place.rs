@@ -1,10 +1,11 @@
 //! Where a group can be made.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, read, trees};
+use uncia_cgroup::{MOUNTS, OWN, Tree, delegate, occupied, read, trees};
 
 use super::{CgroupError, Version};
 
@@ -62,7 +63,16 @@ impl Place {
                 accounting: Some(folder.to_owned()),
                 top: top.to_owned(),
             }),
-            None if above().any(writable) => Err(CgroupError::NotDelegated(own.to_owned())),
+            None if above().any(writable) => {
+                let has = |folder: &&Path| {
+                    fs::read_to_string(folder.join("cgroup.controllers"))
+                        .is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu"))
+                };
+                match above().filter(|folder| writable(folder) && occupied(folder)).find(has) {
+                    Some(folder) => Err(CgroupError::Occupied(folder.to_owned())),
+                    None => Err(CgroupError::NotDelegated(own.to_owned())),
+                }
+            }
             None => Err(CgroupError::NotWritable(own.to_owned())),
         }
     }
@@ -128,6 +138,20 @@ mod tests {
         fs::create_dir(top.path().join("cgroup.subtree_control")).unwrap();
         let error = Place::delegated(top.path(), top.path()).unwrap_err().to_string();
         assert!(error.contains("not delegated") && error.contains("Delegate=yes"), "{error}");
+    }
+
+    #[test]
+    fn a_group_whose_processes_keep_the_controller_from_its_children_is_told() {
+        // As in a container whose own group is all that it sees.
+        let top = tempfile::tempdir().unwrap();
+        group(top.path(), "");
+        fs::write(top.path().join("cgroup.procs"), "1\n").unwrap();
+        fs::write(top.path().join("cgroup.type"), "domain\n").unwrap();
+        let find = || Place::delegated(top.path(), top.path()).unwrap_err().to_string();
+        fs::write(top.path().join("cgroup.controllers"), "memory\n").unwrap();
+        assert!(find().contains("not delegated"));
+        fs::write(top.path().join("cgroup.controllers"), "cpu memory\n").unwrap();
+        assert!(find().contains("move them into a group below it"), "{}", find());
     }
 
     #[test]

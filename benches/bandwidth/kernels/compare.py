@@ -5,7 +5,8 @@
 
 The settings, the tasks and the probes are those of ``../kernel.py``. They run in the guest (see
 ``guest.py``), whose clock follows its instructions, so that nothing of the host disturbs them; the
-simulator runs here, given the setting and what the kernel's version and tick rate are.
+simulator runs here, given the setting and what the kernel's version and tick rate are. From each
+probe alone ``uncia cpu infer`` tells what it can.
 
 What was measured stays in ``--runs``; a second run with the same folder measures what is missing.
 """
@@ -18,10 +19,12 @@ import re
 import shlex
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import yaml
 from guest import Guest, GuestError, options
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -30,10 +33,12 @@ import kernel as bench
 
 from uncia import engine
 from uncia.bandwidth import beside, kernels, profiles
+from uncia.bandwidth import infer as inference
 from uncia.bandwidth.simulate import Probe, Setting
 
 ICOUNT = 1  # 2 ns an instruction
 SETTLE_S = 120  # of the guest's time: what a kernel does after it was booted
+OUTCOMES = ("right", "wrong", "null")
 
 SCRIPT = """uname -r > /out/release
 sleep SETTLE
@@ -42,6 +47,7 @@ for name in *; do
   if [ -e /out/runs/$name ]; then continue; fi
   rm -rf /run/one && mkdir /run/one
   if ENGINE cpu profile --config - < $name > /run/said 2>&1; then
+    cp /run/said /run/one
     cp -r /run/one /out/runs/.$name && mv /out/runs/.$name /out/runs/$name
   else
     cat $name /run/said
@@ -95,7 +101,7 @@ def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> i
     measure(guest, settings, given, folder)
     release = (folder / "release").read_text().strip()
     print(f"Linux {release}, {hz} Hz, control groups version {guest.cgroups}")
-    done = []
+    done, told = [], []
     for place, setting in enumerate(settings):
         made = bench.model(setting, kernels.of_version(release), hz)
         simulated = Setting(**made, runs=100, work=Probe(duration_ns=bench.PROBE_NS))
@@ -108,11 +114,15 @@ def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> i
         for path in sorted(runs.glob(f"{place:03}-probe-*")):
             one = beside.compare(profiles.read(path), simulated)["interval"]
             far += [] if one is None else [one]
+            told.append(infer(path, setting, hz, simulated.scheduler))
         done.append(bench.judge(setting, made, durations, far))
         print(bench.line(done[-1]), flush=True)
     if given.json is not None:
         given.json.write_text(json.dumps(done, indent=1))
     print(bench.verdict(done))
+    for answer in told[0]:
+        count = Counter(one[answer] for one in told)
+        print(f"inferred {answer}: " + ", ".join(f"{count[it]} {it}" for it in OUTCOMES))
     return 0
 
 
@@ -140,6 +150,36 @@ def measure(
     script = script.replace("ENGINE", shlex.quote(str(engine.binary().resolve())))
     if guest.run(["bash", "-c", script], folder) != 0:
         raise GuestError("the engine failed in the guest: see what it printed")
+    for path in (folder / "runs").iterdir():
+        describe(path)
+
+
+def describe(run: Path) -> None:
+    """Writes what the command ``uncia cpu profile`` would: where the run stands on the clock."""
+    events = [json.loads(line) for line in (run / "said").read_text().splitlines()]
+    started = next(event for event in events if event["event"] == "started")
+    (run / "run.yaml").write_text(
+        yaml.safe_dump({"run": run.name, "epoch_monotonic_ns": started["epoch_monotonic_ns"]})
+    )
+
+
+def right(found: float | None, true: float, tolerance: float) -> str:
+    """Whether a number was told, and right."""
+    if found is None:
+        return "null"
+    return "right" if abs(found / true - 1) <= tolerance else "wrong"
+
+
+def infer(path: Path, setting: dict[str, int], hz: int, scheduler: str) -> dict[str, str]:
+    """What ``uncia cpu infer`` makes of a probe: right, wrong or null."""
+    told = inference.infer(profiles.read(path))
+    named = "right" if told.scheduler == scheduler else "wrong"
+    return {
+        "period": right(told.period_us, setting["period"] / 1_000, 0.02),
+        "quota": right(told.quota_us, setting["quota"] / 1_000, 0.05),
+        "tick rate": right(told.hz, hz, 0),
+        "scheduler": "null" if told.scheduler is None else named,
+    }
 
 
 def work(setting: dict[str, int], groups: int, seconds: float) -> dict[str, dict[str, Any]]:

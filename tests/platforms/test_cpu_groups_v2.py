@@ -1,0 +1,115 @@
+"""Where a profile's group can be made on version 2 of control groups, and where not and why.
+
+Runs where version 2 alone is mounted; elsewhere everything here is skipped.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from uncia.bandwidth.profile import Settings
+
+MS = 1_000_000
+TOP = Path("/sys/fs/cgroup")
+
+
+def controllers(folder: Path) -> list[str]:
+    file = folder / "cgroup.controllers"
+    return file.read_text().split() if file.exists() else []
+
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or "cpu" not in controllers(TOP),
+    reason="needs root and version 2 of control groups with the controller cpu",
+)
+
+# Moves itself into a group, does what its second argument says, and becomes the engine.
+ENTER = """
+import os, sys
+from pathlib import Path
+(Path(sys.argv[1]) / "cgroup.procs").write_text("0")
+# Opened before, for whoever may not enter the folder that it is in.
+engine = os.open(sys.argv[3], os.O_RDONLY)
+if sys.argv[2] == "nobody":
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+os.execve(engine, [sys.argv[3], "cpu", "profile", "--config", "-"], os.environ)
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A group that passes ``cpu`` on to one below it, named ``leaf``."""
+    made = TOP / f"test-place-{os.getpid()}"
+    (TOP / "cgroup.subtree_control").write_text("+cpu")
+    (made / "leaf").mkdir(parents=True)
+    try:
+        (made / "cgroup.subtree_control").write_text("+cpu")
+        yield made
+        assert not list(made.glob("**/uncia-*"))
+    finally:
+        (made / "leaf").rmdir()
+        made.rmdir()
+
+
+def profile(engine: Path, own: Path, out: Path, who: str = "root") -> tuple[int, str]:
+    """A short profile by a process in a group; its status, and what it said."""
+    settings = Settings(period_ns=20 * MS, quota_ns=2 * MS, duration_ns=50 * MS, baseline_ns=0)
+    out.mkdir()
+    out.chmod(0o777)
+    done = subprocess.run(
+        [sys.executable, "-c", ENTER, own, who, engine],
+        input=json.dumps(settings.config(out, "run")),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_it_is_beside_the_own_group_which_has_processes(
+    group: Path, engine_binary: Path, tmp_path: Path
+) -> None:
+    status, said = profile(engine_binary, group / "leaf", tmp_path / "run")
+    assert status == 0, said
+    assert f'"group":"{group}/uncia-' in said
+    # Nothing was switched on in a group that has processes.
+    assert (group / "leaf" / "cgroup.type").read_text().strip() == "domain"
+    assert "cpu" not in (group / "leaf" / "cgroup.subtree_control").read_text()
+
+
+def test_a_quota_above_that_of_a_group_above_is_told(
+    group: Path, engine_binary: Path, tmp_path: Path
+) -> None:
+    (group / "cpu.max").write_text("1500 20000")
+    status, said = profile(engine_binary, group / "leaf", tmp_path / "run")
+    assert status == 2
+    assert f"above that of the group {group}, which has 1500 us in 20000 us" in said
+
+
+def test_who_owns_no_group_above_is_told(group: Path, engine_binary: Path, tmp_path: Path) -> None:
+    status, said = profile(engine_binary, group / "leaf", tmp_path / "run", "nobody")
+    assert status == 2
+    assert "may not be written" in said
+
+
+def test_who_owns_only_the_own_group_is_told(
+    group: Path, engine_binary: Path, tmp_path: Path
+) -> None:
+    leaf = group / "leaf"
+    for file in (leaf, leaf / "cgroup.procs", leaf / "cgroup.subtree_control"):
+        os.chown(file, 65534, 65534)
+    status, said = profile(engine_binary, leaf, tmp_path / "with", "nobody")
+    assert status == 2
+    assert f"{leaf} has processes of its own" in said
+    (group / "cgroup.subtree_control").write_text("-cpu")
+    status, said = profile(engine_binary, leaf, tmp_path / "without", "nobody")
+    assert status == 2
+    assert f"not delegated to {leaf}" in said

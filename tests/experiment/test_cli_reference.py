@@ -1,10 +1,15 @@
 """The reference pages say what the code does."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
+from uncia.cli import build
 from uncia.cli.markdown import markdown
 from uncia.experiment import model
 from uncia.experiment.expect import Expect
@@ -17,6 +22,25 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 def test_the_page_of_the_command_line_is_up_to_date() -> None:
     page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
     assert page == markdown(), "python -m uncia.cli.markdown > docs/reference/cli.md"
+
+
+def helps(command: TyperGroup | TyperCommand, name: str) -> Iterator[tuple[str, str]]:
+    yield name, command.help or ""
+    for parameter in command.params:
+        yield f"{name} {parameter.name}", getattr(parameter, "help", None) or ""
+    if isinstance(command, TyperGroup):
+        for sub, one in command.commands.items():
+            assert isinstance(one, TyperGroup | TyperCommand)
+            yield from helps(one, f"{name} {sub}")
+
+
+def test_nothing_in_a_help_text_is_taken_for_markup_and_left_out() -> None:
+    root = get_command(build())
+    assert isinstance(root, TyperGroup)
+    texts = dict(helps(root, "uncia"))
+    assert len(texts) > 300
+    lost = {name: text for name, text in texts.items() if Text.from_markup(text).plain != text}
+    assert lost == {}
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,6 @@ def _checked(control: Control) -> Control:
         raise UnciaError(
             f"a quota of {format_duration(quota)} in a period of {words} is above one vCPU, which a"
             " single thread cannot use",
-            "Take a quota of at most the period, or at most 1 vCPU.",
+            "Take a quota of at most the period (--period), or at most 1 vCPU.",
         )
     return control

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
             help="An experiment file, or the name of one that ships with uncia."
         ),
         out: Path | None = typer.Option(
-            None, help="The run's folder [default: results/NAME-TIME].", show_default=False
+            None, help="The run's folder. Default: results/NAME-TIME.", show_default=False
         ),
         seed: int | None = typer.Option(
             None, min=0, help="Instead of the file's.", show_default=False

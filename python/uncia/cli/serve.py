@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         ),
         state: Path | None = typer.Option(
             None,
-            help="Where functions and logs are kept [default: $XDG_STATE_HOME/uncia/serve].",
+            help="Where functions and logs are kept. Default: $XDG_STATE_HOME/uncia/serve.",
             show_default=False,
         ),
         keep_alive: str | None = typer.Option(

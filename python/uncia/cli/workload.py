@@ -24,11 +24,11 @@ def register(app: typer.Typer) -> None:
         origin: str | None = typer.Option(
             None,
             "--from",
-            help="faasprofiler or stellar [default: found out].",
+            help="faasprofiler or stellar. Default: found out.",
             show_default=False,
         ),
         out: Path | None = typer.Option(
-            None, help="Where it goes [default: standard output].", show_default=False
+            None, help="Where it goes. Default: standard output.", show_default=False
         ),
         platform: str = typer.Option("embedded", help="Of an experiment file."),
         openwhisk: str | None = typer.Option(

@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
         ),
         repeat: int = typer.Option(5, min=1, help="Rounds of each behaviour."),
         pause_after: str | None = typer.Option(
-            None, help="When an instance counts as idle [default: 50ms].", show_default=False
+            None, help="When an instance counts as idle. Default: 50ms.", show_default=False
         ),
         tariff: TariffIds = [],  # noqa: B006
         run: EarlierRun = None,

@@ -21,7 +21,7 @@ EarlierRun: TypeAlias = Annotated[
 ]
 Out: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="The run's folder [default: results/NAME-TIME].", show_default=False),
+    typer.Option(help="The run's folder. Default: results/NAME-TIME.", show_default=False),
 ]
 Overwrite: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")

@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
             None,
             min=24,
             max=10_000,
-            help="Ticks a second of the kernel, for the model [default: this machine's, or 250].",
+            help="Ticks a second of the kernel, for the model. Default: this machine's, or 250.",
             show_default=False,
         ),
         run: EarlierRun = None,

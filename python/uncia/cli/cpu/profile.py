@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         vcpu: str = typer.Option(None, metavar="SHARE", help="Instead of the quota: 0.0725."),
         burst: str = typer.Option("0ms", metavar="TIME", help="Quota that may be saved up."),
         duration: str = typer.Option(
-            None, metavar="TIME", help="How long each run watches [default: 10s]."
+            None, metavar="TIME", help="How long each run watches. Default: 10s."
         ),
         cpu_time: str = typer.Option(
             None,
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
         out: Path = typer.Option(
             None,
             metavar="FOLDER",
-            help="The run's folder [default: results/cpu-profile-TIME].",
+            help="The run's folder. Default: results/cpu-profile-TIME.",
             show_default=False,
         ),
         overwrite: bool = typer.Option(False, "--overwrite", help="Replace an earlier run there."),

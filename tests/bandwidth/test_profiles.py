@@ -1,15 +1,18 @@
 """Reading profiles: published forms, their units, what is wrong with a file, and run folders."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from uncia import record
 from uncia.bandwidth import profiles
+from uncia.cli import build
 from uncia.errors import UnciaError
 
 SECOND = 10**9
@@ -110,6 +113,41 @@ def test_bare_events_of_one_run_are_a_profile(tmp_path: Path) -> None:
     assert (profile.unit, len(profile.runs), profile.runs[0].start_ns) == ("ns", 1, None)
 
 
+def test_bare_events_of_several_runs_are_a_profile(tmp_path: Path) -> None:
+    later = ns_events(origin=6_000 * SECOND)
+    profile = profiles.read(write(tmp_path, [[], ns_events(), later]))
+    assert [len(run.events) for run in profile.runs] == [0, 30, 30]
+
+
+def test_a_mark_of_byte_order_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps([published()]).encode())
+    assert profiles.read(path).events == 30
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"), [(10**3, "ms and us"), (10**6, "ms and ns"), (10**9, "s and ns")]
+)
+def test_gaps_that_do_not_fit_between_their_ends_are_of_another_unit(
+    tmp_path: Path, factor: int, words: str
+) -> None:
+    events = [[time / factor, gap] for time, gap in ns_events()]
+    error = failing(write(tmp_path, [published(data=events)]))
+    assert f"different units, such as {words}" in error.message
+
+
+def test_times_that_somebody_moved_are_not_the_kernels(tmp_path: Path) -> None:
+    runs = [ns_events(origin=origin * SECOND) for origin in (5_000, 5_011, 5_023)]
+    assert profiles.read(write(tmp_path, runs)).monotonic
+    by_end = [[[end - run[0][0] + 90 * SECOND, gap] for end, gap in run] for run in runs]
+    by_start = [[[end - run[0][0] + run[0][1], gap] for end, gap in run] for run in runs]
+    together = [[[end - runs[0][0][0] + SECOND, gap] for end, gap in run] for run in runs]
+    for moved in (by_end, by_start, together):
+        profile = profiles.read(write(tmp_path, moved))
+        assert not profile.monotonic
+        assert any("count from the beginning" in note for note in profile.notes)
+
+
 def test_gaps_and_times_in_different_units_contradict_each_other(tmp_path: Path) -> None:
     events = [[time, gap / MS] for time, gap in ns_events()]
     error = failing(write(tmp_path, [published(data=events)]))
@@ -208,6 +246,8 @@ def test_a_wrong_event_is_named(tmp_path: Path, events: list[Any], message: str)
         ('"text"', "holds text"),
         ("{]", "is not JSON"),
         ('[{"data": {"data": [[1, 2], [3', "is cut off"),
+        ('[{"data": {"data": [[1, 2], [3.', "is cut off"),
+        ('[{"data": {"data": [[1, 2], nul', "is cut off"),
         ('[{"data": {"body": "{\\"da', "is cut off"),
         ("[" * 100_000, "nested too deeply"),
         ([3], "run 0 is a number"),
@@ -298,6 +338,33 @@ def test_a_run_folder_is_a_profile(tmp_path: Path) -> None:
     assert "1 invocations are left out, for the probe did not run in them" in profile.notes
     with pytest.raises(UnciaError, match="in ns, not ms"):
         profiles.read(tmp_path / "run", unit="ms")
+
+
+@pytest.mark.parametrize(("counts", "sum_"), [((0, 0), 0), ((3, 4), 7), ((0, None), None)])
+def test_what_the_kernel_counted_is_kept(
+    tmp_path: Path, counts: tuple[int | None, ...], sum_: int | None
+) -> None:
+    rows = [row(f"i{place}", throttled_count=count) for place, count in enumerate(counts)]
+    spans = [span(one["invocation"], "probe", 1_000, SECOND) for one in rows]
+    assert profiles.read(run_folder(tmp_path / "run", rows, spans)).kernel_throttled == sum_
+
+
+def test_gaps_where_the_kernel_counted_no_throttle_tell_nothing(tmp_path: Path) -> None:
+    events = ns_events(origin=SECOND)
+    spans = [span("i", "throttle", end - gap, end) for end, gap in events]
+    spans.append(span("i", "probe", SECOND, 5 * SECOND))
+    for count, period in ((0, None), (30, "known")):
+        folder = run_folder(tmp_path / f"run-{count}", [row("i", throttled_count=count)], spans)
+        done = CliRunner().invoke(build(), ["cpu", "infer", str(folder), "--json"])
+        found = json.loads(done.stdout)
+        assert (found["period_us"] is None) is (period is None)
+        assert any("30 gaps have other causes" in note for note in found["notes"]) is (count == 0)
+
+
+def test_a_profile_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO(gzip.compress(json.dumps([published()]).encode()))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(content))
+    assert profiles.read("-").events == 30
 
 
 def test_simulated_runs_have_throttles_alone(tmp_path: Path) -> None:

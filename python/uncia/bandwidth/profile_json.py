@@ -10,6 +10,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,9 @@ from typing import Any, Final
 
 from uncia.bandwidth.profile_units import NS, Unit
 from uncia.errors import UnciaError
+
+STDIN: Final = Path("-")
+"""Means standard input, not a file."""
 
 _GZIP: Final = b"\x1f\x8b"
 _FORM: Final = (
@@ -27,6 +32,7 @@ _PAIR: Final = 2
 _SUCCESS: Final = range(200, 300)
 _LONGEST_TEXT: Final = 200  # of an error that is quoted
 _WHOLE_NS: Final = 2**62  # times beyond this fit no int64
+_BROKEN_OFF: Final = re.compile(r"[-+.\w]*\s*")  # what is left of a number or a word at the end
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,12 @@ def load(path: Path) -> Document:
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        raw = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
         if not raw:
             raise UnciaError(f"{path} is empty", hint=_FORM)
         if raw.startswith(_GZIP):
             raw = gzip.decompress(raw)
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise UnciaError(f"{path} does not exist") from error
     except EOFError as error:
@@ -121,7 +127,8 @@ def _parse(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+        rest = _BROKEN_OFF.fullmatch(text, error.pos)
+        if rest or error.msg.startswith("Unterminated string"):
             raise UnciaError(
                 f"{path} is cut off: its JSON ends in the middle, at line {error.lineno}, "
                 f"column {error.colno}",
@@ -133,14 +140,22 @@ def _parse(path: Path, text: str) -> Any:
 
 
 def _invocations(path: Path, content: Any) -> list[Any]:
-    """The invocations; a single one, or its bare events, count as a list of one."""
+    """The invocations; a single one, or its bare events, count as a list of one.
+
+    A list of lists of events is one of invocations without anything beside them.
+    """
     if isinstance(content, dict):
         return [content]
     if not isinstance(content, list):
         raise UnciaError(f"{path} holds {_kind(content)}, not a list of invocations", hint=_FORM)
     if not content:
         raise UnciaError(f"{path} holds no invocation: its list is empty", hint=_FORM)
-    return [{"data": content}] if isinstance(content[0], list) else content
+    if not isinstance(content[0], list):
+        return content
+    bare = [run for run in content if isinstance(run, list)]
+    if len(bare) == len(content) and all(not run or isinstance(run[0], list) for run in bare):
+        return [{"data": run} for run in bare]
+    return [{"data": content}]
 
 
 def _failure(of: dict[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,15 @@ _MIB: Final = 2**20
 _GROUP: Final = ("experiment", "platform", "function", "allocated_cpu", "allocated_memory")
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What a group of invocations holds; `throttled` as :attr:`Profile.kernel_throttled`."""
+
+    runs: list[ProbeRun]
+    notes: list[str]
+    throttled: int | None
+
+
 def read(folder: Path) -> list[Profile]:
     """The profiles of a run, one for each experiment, platform, function and size.
 
@@ -27,7 +37,7 @@ def read(folder: Path) -> list[Profile]:
         UnciaError: the folder is no run, holds no profile, or a gap is wrong.
     """
     rows = record.read(folder).select([*_GROUP, "invocation", "attempt", "outcome", "error"])
-    details = record.read(folder).select(["started", "execution"])
+    details = record.read(folder).select(["started", "execution", "throttled_count"])
     spans = record.read(folder, "spans").select(["invocation", "name", "start", "end"])
     probes: dict[str, tuple[int, int]] = {}
     throttles: dict[str, list[tuple[int, int]]] = {}
@@ -46,7 +56,7 @@ def read(folder: Path) -> list[Profile]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row, detail in zip(rows.to_pylist(), details.to_pylist(), strict=True):
         groups.setdefault(tuple(row[name] for name in _GROUP), []).append({**row, **detail})
-    profiles: dict[tuple[Any, ...], tuple[list[ProbeRun], list[str]]] = {}
+    profiles: dict[tuple[Any, ...], _Found] = {}
     for key, members in groups.items():
         found = _runs(folder, members, probes, throttles)
         if found is not None:
@@ -55,8 +65,16 @@ def read(folder: Path) -> list[Profile]:
         raise UnciaError(f"{folder}: no invocation of the probe succeeded")
     names = _names(list(profiles))
     return [
-        Profile(runs, str(folder), "ns", notes, names[key], monotonic=zero is not None)
-        for key, (runs, notes) in profiles.items()
+        Profile(
+            found.runs,
+            str(folder),
+            "ns",
+            found.notes,
+            names[key],
+            monotonic=zero is not None,
+            kernel_throttled=found.throttled,
+        )
+        for key, found in profiles.items()
     ]
 
 
@@ -75,9 +93,10 @@ def _runs(
     members: list[dict[str, Any]],
     probes: Mapping[str, tuple[int, int]],
     throttles: Mapping[str, list[tuple[int, int]]],
-) -> tuple[list[ProbeRun], list[str]] | None:
-    """The runs of a group and notes; None if none of its invocations is one of the probe."""
+) -> _Found | None:
+    """The runs of a group; None if none of its invocations is one of the probe."""
     runs: list[ProbeRun] = []
+    counted: list[int | None] = []
     failed: list[str] = []
     others = 0
     for row in members:
@@ -92,6 +111,7 @@ def _runs(
             others += 1
             continue
         runs.append(ProbeRun(start, length, _events(folder, name, throttles.get(name, ()))))
+        counted.append(row["throttled_count"])
     if not runs:
         return None
     notes = []
@@ -105,7 +125,8 @@ def _runs(
     empty = sum(not run.events for run in runs)
     if empty:
         notes.append(f"{empty} of {len(runs)} runs saw no throttle")
-    return runs, notes
+    known = [count for count in counted if count is not None]
+    return _Found(runs, notes, sum(known) if len(known) == len(counted) else None)
 
 
 def _events(

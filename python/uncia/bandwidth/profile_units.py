@@ -10,13 +10,15 @@ factor of 1,000 apart, so that rough bounds tell them from each other. For each 
 * the algorithm: it notes jumps of 0.5 ms and more; and since a period is 1 s at most, throttles
   come more often than every 5 s.
 
-A unit must pass all of them, in every run. If none does, or several do, nothing is guessed.
+A unit must pass all of them, in every run. If none does, or several do, nothing is guessed. Gaps
+that are longer than what lies between their ends are of another unit than the times.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -58,11 +60,19 @@ def decide(path: Path, runs: Sequence[RawRun], given: Unit | None) -> tuple[Unit
         The unit, None if no run has an event; and what to tell.
 
     Raises:
-        UnciaError: no unit fits a run, runs are in different units, or several units fit.
+        UnciaError: no unit fits a run, runs are in different units, several units fit, or times
+            and gaps are in different ones.
     """
     watched = [run for run in runs if run.events]
     if not watched:
         return given, []
+    for run in watched:
+        if (pair := _crossed(run)) is not None:
+            raise UnciaError(
+                f"{path}: run {run.index}: its gaps are some {pair.times:,} times longer than what"
+                f" lies between them: times and gaps are in different units, such as {pair.words}",
+                "Write both in the same unit.",
+            )
     if given is not None:
         against = [
             f"run {run.index}: {', '.join(names)}"
@@ -96,6 +106,30 @@ def decide(path: Path, runs: Sequence[RawRun], given: Unit | None) -> tuple[Unit
         )
     unit = fitting.pop()
     return unit, [f"the times are in {unit}: {_grounds(watched[0])}"]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """How many units of the gaps one of the times is, and which two that may be."""
+
+    times: int
+    words: str
+
+
+_PAIRS: Final = (
+    _Pair(10**3, "ms and us"),
+    _Pair(10**6, "ms and ns"),
+    _Pair(10**9, "s and ns"),
+)
+
+
+def _crossed(run: RawRun) -> _Pair | None:
+    """In which units gaps would fit between their ends, if they do not in that of the times."""
+    inner = math.fsum(gap for _, gap in run.events[1:])
+    between = run.events[-1][0] - run.events[0][0]
+    if between <= 0 or inner <= between * min(pair.times for pair in _PAIRS) / 100:
+        return None
+    return next((pair for pair in _PAIRS if inner <= between * pair.times), None)
 
 
 def _by_t0(run: RawRun, factor: float) -> bool | None:

@@ -27,6 +27,7 @@ THROTTLE: Final = "throttle"
 PROBE: Final = "probe"
 
 _LISTED: Final = 8  # names that an error lists
+_JUST_BOOTED_NS: Final = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Profile:
         name: which profile of its source, if that holds several.
         monotonic: its times count from the zero of the machine's monotonic clock, as the kernel's
             timers do.
+        kernel_throttled: refills that found the group throttled, as the kernel counted them in all
+            runs; None when not known.
     """
 
     runs: list[ProbeRun]
@@ -65,6 +68,7 @@ class Profile:
     notes: list[str] = field(default_factory=list)
     name: str | None = None
     monotonic: bool = True
+    kernel_throttled: int | None = None
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Interval, throttle and CPU time of every event but the first of each run, in ns.
@@ -98,8 +102,9 @@ def read(path: Path | str, *, unit: Unit | None = None, name: str | None = None)
     """Read one profile.
 
     Args:
-        path: a published file (``.json``, ``.json.gz``) or the folder of a run. ``RUN:NAME`` means
-            the profile NAME of a run that holds several, as ``name`` does.
+        path: a published file (``.json``, ``.json.gz``), ``-`` for one on standard input, or the
+            folder of a run. ``RUN:NAME`` means the profile NAME of a run that holds several, as
+            ``name`` does.
         unit: what the times of a file are in; by default it is found from what the file says.
         name: which profile of a run that holds several.
 
@@ -166,7 +171,22 @@ def _read_file(path: Path, unit: Unit | None) -> Profile:
         )
         for run in found
     ]
-    return Profile(runs=runs, source=str(path), unit=decided, notes=notes)
+    monotonic = not _shifted(runs)
+    if not monotonic:
+        notes.append("the times count from the beginning of the profile or of each run")
+    return Profile(runs=runs, source=str(path), unit=decided, notes=notes, monotonic=monotonic)
+
+
+def _shifted(runs: Sequence[ProbeRun]) -> bool:
+    """Whether somebody has moved the times: no machine begins a profile as soon as it is booted,
+    and no two runs of it at the same time.
+    """
+    first = [run.events[0] for run in runs if run.events]
+    if not first:
+        return False
+    begins = {end - gap for end, gap in first}
+    same = len(first) > 1 and min(len(begins), len({end for end, _ in first})) == 1
+    return same or min(begins) < _JUST_BOOTED_NS
 
 
 def _events(path: Path, run: profile_json.RawRun, factor: int) -> list[tuple[int, int]]:

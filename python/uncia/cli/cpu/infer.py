@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import AsJson, ReportFile
+from uncia.cli.cost.options import ReportFile
 
 if TYPE_CHECKING:
     from uncia.bandwidth.infer import Inferred
@@ -24,12 +25,15 @@ def register(app: typer.Typer) -> None:
     def infer(
         profile: list[str] = typer.Argument(
             metavar="PROFILE...",
-            help="Published profiles (JSON, also gzipped), or folders of uncia cpu profile.",
+            help="Published profiles (JSON, also gzipped; - for standard input), or folders of"
+            " uncia cpu profile.",
         ),
         unit: str = typer.Option(
             None, metavar="ns|us|ms|s", help="Of a file's times; by default the file tells."
         ),
-        as_json: AsJson = False,
+        as_json: bool = typer.Option(
+            False, "--json", help="Print JSON: an object, or a list if there are several profiles."
+        ),
         report: ReportFile = None,
     ) -> None:
         """Which period, quota, tick rate and scheduler made these throttles.
@@ -38,7 +42,7 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.bandwidth.infer import infer as compute
 
-        read = [_read(path, unit) for path in profile]
+        read = [_throttled(_read(path, unit)) for path in profile]
         found = [compute(one) for one in read]
         if report is not None:
             _write(report, profile, read, found)
@@ -62,6 +66,18 @@ def _read(path: str, unit: str | None) -> Profile:
     if unit is not None and unit not in known:
         raise UnciaError(f"--unit is {unit}", f"It is one of {', '.join(known)}.")
     return profiles.read(path, unit=known[unit] if unit is not None else None)
+
+
+def _throttled(profile: Profile) -> Profile:
+    """The profile without gaps of which the kernel itself says that they are no throttles."""
+    if profile.kernel_throttled != 0 or not profile.events:
+        return profile
+    note = (
+        f"the kernel counted no throttle: the {profile.events:,} gaps have other causes, and are"
+        " left out"
+    )
+    runs = [replace(run, events=[]) for run in profile.runs]
+    return replace(profile, runs=runs, notes=[*profile.notes, note])
 
 
 def _show(row: dict[str, Any]) -> None:

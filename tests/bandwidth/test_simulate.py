@@ -193,6 +193,23 @@ def test_the_command_gives_throttles_of_a_probe() -> None:
     }
 
 
+def test_tasks_that_need_nothing_have_no_share() -> None:
+    given = ("--quota", "5ms", "--cpu-time", "0ms", "--runs", "5")
+    found = json.loads(run(*given, "--json"))
+    assert (found["share"], found["duration"]["mean_ms"]) == (None, 0.0)
+    assert "5 runs, 0 ticks\n" in run(*given)
+
+
+def test_a_quota_that_no_kernel_takes_is_noted() -> None:
+    given = ["cpu", "simulate", "--period", "20ms", "--duration", "1s", "--json"]
+    for quota, noted in (("999us", True), ("1ms", False)):
+        done = CliRunner().invoke(build(), [*given, "--quota", quota])
+        assert json.loads(done.stdout)["setting"]["quota_ns"] == int(quota[:-2]) * (
+            1_000 if noted else 1_000_000
+        )
+        assert ("EINVAL" in done.stderr) is noted
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -204,6 +221,7 @@ def test_the_command_gives_throttles_of_a_probe() -> None:
         (("--quota", "5ms", "--cpu-time", "5ms", "--kernel", "4.4"), "not modelled"),
         (("--quota", "5ms", "--cpu-time", "5ms", "--threads", "2"), "--threads"),
         (("--quota", "5ms", "--cpu-time", "5ms", "--idle", "9ms..1ms"), "the longer"),
+        (("--quota", "5ms", "--duration", "1s", "--idle", "1ms..9ms"), "--idle is for tasks"),
         (("--quota", "5ms", "--cpu-time", "5ms", "--burst", "6ms"), "burst"),
     ],
 )

@@ -65,6 +65,7 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.bandwidth import kernels
         from uncia.bandwidth import simulate as model
+        from uncia.bandwidth.closed_form import MIN_QUOTA
         from uncia.units import UnitError
 
         try:
@@ -95,7 +96,9 @@ def register(app: typer.Typer) -> None:
         found = _summary(setting, model.simulate(settings, seed))
         if profile is not None:
             found["beside"] = _beside(profile, setting.model_copy(update={"runs": count}), seed)
-        typer.echo(json.dumps(found, indent=2) if as_json else _text(found))
+        typer.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else _text(found))
+        if setting.quota_ns is not None and setting.quota_ns < MIN_QUOTA:
+            typer.echo("note: a kernel refuses a quota below 1 ms (EINVAL).", err=True)
 
 
 def _work(
@@ -108,6 +111,8 @@ def _work(
     if (cpu_time is None) == (duration is None):
         raise UnciaError("give either tasks or a probe", hint="--cpu-time 17ms, or --duration 10s.")
     if duration is not None:
+        if idle is not None:
+            raise UnciaError("--idle is for tasks", hint="Leave it out, or give --cpu-time.")
         return Probe(duration_ns=parse_duration(duration), threads=threads)
     if threads > 1:
         raise UnciaError("--threads is for the probe", hint="Leave it out, or give --duration.")
@@ -181,7 +186,7 @@ def _summary(setting: Setting, simulated: Any) -> dict[str, Any]:
         "setting": setting.model_dump(exclude={"name", "runs", "neighbours"}),
         "runs": len(execution),
         "ticks": simulated.ticks,
-        "share": float(cpu.sum() / execution.sum()),
+        "share": float(cpu.sum() / execution.sum()) if execution.any() else None,
     }
     if setting.work.kind == "task":
         means = [execution[groups == group].mean() for group in np.unique(groups)]
@@ -224,10 +229,9 @@ def _spread(values: Any) -> dict[str, float | int | None]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    lines = [
-        f"{found['runs']} runs, {found['ticks']} ticks; obtained {found['share']:.4f} vCPU over all"
-        " of their wall-clock time"
-    ]
+    lines = [f"{found['runs']} runs, {found['ticks']} ticks"]
+    if found["share"] is not None:
+        lines[0] += f"; obtained {found['share']:.4f} vCPU over all of their wall-clock time"
     for kind, part in found.get("beside", {}).get("distance_periods", {}).items():
         far = "too few throttles" if part is None else f"{part:.2%} of the period"
         lines.append(f"{kind}: Wasserstein-1 to the profile {far}")

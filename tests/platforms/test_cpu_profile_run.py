@@ -42,7 +42,7 @@ def test_a_run_of_the_function_holds_a_profile_for_each_experiment(
     file.write_text(FILE)
     out = tmp_path / "run"
     process = uncia("run", file, "--out", out)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=280)
     assert process.returncode == 0, stderr
     native, python = profiles.read_all(out)
     assert (native.name, python.name) == ("native", "python")

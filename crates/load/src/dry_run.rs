@@ -5,10 +5,12 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Int64Builder, RecordBatch, StringBuilder, StringDictionaryBuilder};
-use arrow::datatypes::{DataType, Field, Int32Type, Schema};
-use arrow::error::ArrowError;
-use arrow::ipc::writer::StreamWriter;
+use arrow_array::RecordBatch;
+use arrow_array::builder::{Int64Builder, StringBuilder, StringDictionaryBuilder};
+use arrow_array::types::Int32Type;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::ArrowError;
+use arrow_schema::{DataType, Field, Schema};
 use uncia_record::{EPOCH_KEY, RecordError, SCHEMA_VERSION, TABLE_KEY, VERSION_KEY};
 
 use crate::plan::Plan;

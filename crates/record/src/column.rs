@@ -2,15 +2,16 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{
-    ArrayBuilder, ArrayRef, ArrowPrimitiveType, BooleanArray, BooleanBuilder, Decimal128Builder,
-    DictionaryArray, Float64Builder, Int32Builder, Int64Builder, ListBuilder, PrimitiveArray,
-    StringArray, StringBuilder, StructBuilder,
+use arrow_array::builder::{
+    ArrayBuilder, BooleanBuilder, Decimal128Builder, Float64Builder, Int32Builder, Int64Builder,
+    ListBuilder, StringBuilder, StructBuilder,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{
-    DataType, Decimal128Type, Field, Fields, Float64Type, Int32Type, Int64Type,
+use arrow_array::types::{Decimal128Type, Float64Type, Int32Type, Int64Type};
+use arrow_array::{
+    ArrayRef, ArrowPrimitiveType, BooleanArray, DictionaryArray, PrimitiveArray, StringArray,
 };
+use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, Fields};
 
 /// Text that repeats from row to row; cheap to clone.
 pub type Text = Arc<str>;
@@ -442,7 +443,7 @@ impl Append<&Option<Vec<(i64, i64)>>> for IntervalsColumn {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Array, Decimal128Array, Int64Array};
+    use arrow_array::{Array, Decimal128Array, Int64Array};
     use proptest::prelude::*;
 
     use super::*;

@@ -6,9 +6,9 @@ pub enum RecordError {
     #[error("{action} {path}: {source}")]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{path} is not a readable Arrow IPC stream: {source}")]
-    NotAStream { path: PathBuf, source: arrow::error::ArrowError },
+    NotAStream { path: PathBuf, source: arrow_schema::ArrowError },
     #[error("{path}: the table could not be encoded: {source}")]
-    Arrow { path: PathBuf, source: arrow::error::ArrowError },
+    Arrow { path: PathBuf, source: arrow_schema::ArrowError },
     #[error("{path}: the Parquet file could not be written: {source}")]
     Parquet { path: PathBuf, source: parquet::errors::ParquetError },
     #[error(

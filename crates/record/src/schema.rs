@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow_schema::{Field, Schema, SchemaRef};
 use serde::Serialize;
 
 use crate::column::Column;

@@ -3,10 +3,10 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamWriter as IpcWriter;
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter as IpcWriter;
+use arrow_schema::SchemaRef;
 
 use crate::column::Column;
 use crate::error::RecordError;
@@ -185,7 +185,7 @@ impl<T: Table> StreamWriter<T> {
         })
     }
 
-    fn arrow_error(&self, source: arrow::error::ArrowError) -> RecordError {
+    fn arrow_error(&self, source: arrow_schema::ArrowError) -> RecordError {
         RecordError::Arrow { path: self.path.clone(), source }
     }
 }

@@ -4,7 +4,7 @@
 //! are nanoseconds since the run's epoch (the schema's metadata carries it); in a platform's own
 //! log the epoch is the Unix epoch.
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::column::{
     Append, BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
@@ -148,7 +148,7 @@ macro_rules! table {
                 builder.appended
             }
 
-            fn finish(builder: &mut $builder, schema: &arrow::datatypes::SchemaRef) -> RecordBatch {
+            fn finish(builder: &mut $builder, schema: &arrow_schema::SchemaRef) -> RecordBatch {
                 let rows = std::mem::take(&mut builder.appended);
                 let columns: Vec<ArrayRef> = vec![ $( builder.$field.finish(rows), )+ ];
                 RecordBatch::try_new(schema.clone(), columns)

@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::Int64Type;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, RecordBatch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 use uncia_record::{
@@ -57,7 +58,7 @@ fn functions(batches: &[RecordBatch]) -> Vec<String> {
         .iter()
         .flat_map(|batch| {
             let column = batch.column_by_name("function").unwrap();
-            let text = arrow::compute::cast(column, &arrow::datatypes::DataType::Utf8).unwrap();
+            let text = arrow_cast::cast(column, &arrow_schema::DataType::Utf8).unwrap();
             text.as_string::<i32>().iter().map(|v| v.unwrap().to_owned()).collect::<Vec<_>>()
         })
         .collect()

@@ -12,10 +12,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{ArrayRef, Int64Array, Int64Builder, ListBuilder, RecordBatch, UInt32Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::error::ArrowError;
-use arrow::ipc::writer::StreamWriter;
+use arrow_array::builder::{Int64Builder, ListBuilder};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use serde::Deserialize;
 use uncia_bandwidth::Nanos;
 use uncia_bandwidth::sim::{self, Seen, Setting};

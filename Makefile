@@ -9,8 +9,10 @@ CARGO := cargo
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Tests that only compute, and may share the machine; the others watch clocks, processes and limits.
-SHARING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
+# Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
+# each other; the others look at what is on the whole machine.
+COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
+WAITING := $(addprefix tests/,doctor experiment functions lambda_api load)
 
 .PHONY: demo test lint install install-dev java lock clean
 
@@ -19,8 +21,9 @@ demo: install
 
 test: install-dev java lint
 	$(CARGO) test --workspace --release --locked --quiet
-	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(SHARING)
-	$(BIN)/pytest -q $(addprefix --ignore=,$(SHARING))
+	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
+	$(BIN)/pytest -q --numprocesses 3 --dist loadfile $(WAITING)
+	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
 
 lint: install-dev
 	$(CARGO) fmt --all --check

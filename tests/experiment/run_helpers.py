@@ -91,7 +91,7 @@ class Ended:
     err: str
 
 
-def finish(process: "subprocess.Popen[str]", timeout_s: float = 120) -> Ended:
+def finish(process: "subprocess.Popen[str]", timeout_s: float = 240) -> Ended:
     """Wait for a command to end."""
     try:
         out, err = process.communicate(timeout=timeout_s)

@@ -255,7 +255,7 @@ def test_an_interrupted_run_keeps_its_rows_and_leaves_nothing(
     wait_until(sending(folder, "second"), process)
     assert traces(folder, state_home)
     process.send_signal(number)
-    ended = finish(process, timeout_s=60)
+    ended = finish(process)
     assert ended.code == 128 + number, ended.err
     table = rows(folder)
     assert sum(row["experiment"] == "first" for row in table) == 10
@@ -277,7 +277,7 @@ def test_a_signal_before_the_first_request_leaves_nothing(
     process = uncia("run", path, "--out", folder)
     wait_until(lambda: (folder / "run.yaml").exists(), process)
     process.send_signal(signal.SIGTERM)
-    assert finish(process, timeout_s=60).code == 143
+    assert finish(process).code == 143
     assert status(folder) == "interrupted"
     assert left_behind(state_home) == []
 

@@ -21,13 +21,15 @@ OK = "def handler(event, context):\n    return {'got': event}\n"
 
 
 def package(files: dict[str, str] | str) -> bytes:
-    """A zip of these files; of a text alone, as handler.py."""
+    """A zip of these files; of a text alone, as handler.py. The same bytes whenever it is made."""
     if isinstance(files, str):
         files = {"handler.py": files}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():
-            archive.writestr(name, text)
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, text, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 

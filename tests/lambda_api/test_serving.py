@@ -23,7 +23,7 @@ def log(platform: Platform, table: str = "invocations") -> list[dict[str, Any]]:
     return rows
 
 
-def wait_for(condition: Any, timeout_s: float = 20) -> None:
+def wait_for(condition: Any, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"

@@ -114,7 +114,7 @@ def test_a_signal_stops_all_and_keeps_the_rows(
         )  # fmt: skip
         wait_until(sending(tmp_path, TWO), process)
         process.send_signal(number)
-        ended = finish(process, timeout_s=30)
+        ended = finish(process)
         assert ended.code == code, ended.err
         sent = len(server.requests)
     assert ended.json()["interrupted"] is True
@@ -132,7 +132,7 @@ def test_a_killed_process_stops_the_others(uncia: Uncia, tmp_path: Path) -> None
         )  # fmt: skip
         wait_until(sending(tmp_path, TWO), process)
         os.kill(engines(tmp_path)[0], signal.SIGKILL)
-        ended = finish(process, timeout_s=30)
+        ended = finish(process)
     assert ended.code == 1
     assert " of 2: uncia-engine load was killed by signal 9" in ended.err
     assert engines(tmp_path) == []
@@ -156,7 +156,7 @@ def test_after_kill_9_the_rows_are_readable_and_nothing_goes_on(
         # One of two is killed as well; the other ends by itself when its parent is gone.
         os.kill(numbers[0], signal.SIGKILL)
         process.communicate()
-        wait_until(lambda: engines(tmp_path) == [], timeout_s=30)
+        wait_until(lambda: engines(tmp_path) == [])
     parts = sorted(tmp_path.glob("rows*"))
     assert [part.name for part in parts] == names
     assert all(record.read(part).num_rows > 5 for part in parts)

@@ -57,7 +57,7 @@ def test_a_profile_is_a_run(tmp_path: Path, uncia: Uncia) -> None:
     out = tmp_path / "run"
     command = ("cpu", "profile", "--quota", "2ms", "--duration", "400ms", "--repeat", "3")
     process = uncia(*command, "--baseline", "100ms", "--out", out, "--json")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=240)
     assert process.returncode == 0, stderr
     summary = json.loads(stdout)
     assert json.loads((out / "summary.json").read_text()) == summary
@@ -219,7 +219,7 @@ def test_a_signal_keeps_the_runs_made_so_far(
 ) -> None:
     pid = engine_of(long)
     long.send_signal(number)
-    _, stderr = long.communicate(timeout=60)
+    _, stderr = long.communicate(timeout=240)
     assert long.returncode == 128 + number, stderr
     out = tmp_path / "run"
     assert profiles.read(out).events > 0
@@ -235,7 +235,7 @@ def test_a_killed_engine_leaves_a_group_that_the_next_sweeps(
     pid = engine_of(long)
     probes = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     os.kill(pid, signal.SIGKILL)
-    _, stderr = long.communicate(timeout=60)
+    _, stderr = long.communicate(timeout=240)
     assert long.returncode == 1, stderr
     # What was measured is there all the same.
     assert profiles.read(tmp_path / "run").events > 0
@@ -254,7 +254,7 @@ def test_clean_removes_the_groups_of_a_killed_engine_and_no_others(
 ) -> None:
     def clean(*options: str) -> str:
         process = uncia("clean", *options)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=240)
         assert process.returncode == 0, stdout + stderr
         return stdout
 
@@ -265,7 +265,7 @@ def test_clean_removes_the_groups_of_a_killed_engine_and_no_others(
     assert long.poll() is None
 
     os.kill(pid, signal.SIGKILL)
-    long.communicate(timeout=60)
+    long.communicate(timeout=240)
     left = groups(pid)
     said = clean("--dry-run")
     assert f"left {len(left)} control group" in said

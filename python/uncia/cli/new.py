@@ -37,7 +37,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write a folder with a function that runs: function.yaml and a handler.
 
-        The runtime provided is a C program that is its own runtime, compiled to one static executable.
+        The runtime provided is a C program that is its own runtime, compiled to one static
+        executable.
         """
         folder = new_function(name, runtime, into)
         typer.echo(f"{folder}: a function; see it with `uncia functions show {_as_path(folder)}`")

@@ -13,6 +13,8 @@ from uncia.bandwidth import intermittent, intermittent_result
 from uncia.bandwidth.intermittent import BURSTS, LONG, break_even_fee, compare, costs, pairs, saved
 from uncia.bandwidth.intermittent_run import Settings, cut
 from uncia.errors import UnciaError
+from uncia.report.cpu.intermittent import page
+from uncia.report.page import Table
 
 AWS = "aws-lambda-x86"
 # Lambda's published prices: USD per GB-second, and per request.
@@ -192,3 +194,15 @@ def test_the_quota_is_the_platforms() -> None:
         _ = Settings(memory=1769 * MB).quota_ns
     with pytest.raises(UnciaError, match="smallest quota is 1ms"):
         _ = Settings(memory=128 * MB, period_ns=10 * MS).quota_ns
+
+
+def test_the_page_calls_a_change_what_is_one(tmp_path: Path) -> None:
+    # In bursts 4 ms are billed instead of 50, and one fee more.
+    record.write(table(tasks([(50 * MS, [2 * MS] * 2)])), tmp_path / "invocations.parquet")
+    parts = page(intermittent_result.read(tmp_path, [AWS])).sections
+    tables = [block for part in parts for block in part.blocks if isinstance(block, Table)]
+    row = dict(zip(tables[0].head, tables[0].rows[0], strict=True))
+    assert row["change"] == "-92.0 %"
+    assert "saved" not in row
+    assert tables[1].head[1] == "execution, ms"
+    assert tables[1].rows[0][1] == "50.00"

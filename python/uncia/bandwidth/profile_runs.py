@@ -126,7 +126,11 @@ def _runs(
     if empty:
         notes.append(f"{empty} of {len(runs)} runs saw no throttle")
     known = [count for count in counted if count is not None]
-    return _Found(runs, notes, sum(known) if len(known) == len(counted) else None)
+    throttled = sum(known) if len(known) == len(counted) else None
+    gaps = sum(len(run.events) for run in runs)
+    if throttled == 0 and gaps:
+        notes.append(f"the kernel counted no throttle: the {gaps:,} gaps have other causes")
+    return _Found(runs, notes, throttled)
 
 
 def _events(

@@ -72,12 +72,8 @@ def _throttled(profile: Profile) -> Profile:
     """The profile without gaps of which the kernel itself says that they are no throttles."""
     if profile.kernel_throttled != 0 or not profile.events:
         return profile
-    note = (
-        f"the kernel counted no throttle: the {profile.events:,} gaps have other causes, and are"
-        " left out"
-    )
     runs = [replace(run, events=[]) for run in profile.runs]
-    return replace(profile, runs=runs, notes=[*profile.notes, note])
+    return replace(profile, runs=runs, notes=[*profile.notes, "these gaps are left out"])
 
 
 def _show(row: dict[str, Any]) -> None:

@@ -199,12 +199,12 @@ def _table(result: Result) -> Table:
             "<tariff",
             "GB-s",
             "in bursts",
-            "saved",
+            "change",
             "fees, µUSD",
             "in bursts ",
             "bill, µUSD",
             "in bursts  ",
-            "bill",
+            "change ",
             "pays below, nUSD a request",
             "its fee",
         ),
@@ -253,7 +253,7 @@ def _machine(measured: dict[str, dict[str, float | None]]) -> Table:
     return Table(
         (
             "<way",
-            "billed time, ms",
+            "execution, ms",
             "CPU time, ms",
             "throttled, ms",
             "requests held back",

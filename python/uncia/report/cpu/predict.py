@@ -50,7 +50,7 @@ def _durations(found: Study) -> Section:
             ),
             _rows(found, rows),
         ],
-        f"{found.work.cpu.words} of CPU time. Requests come {found.arrivals.words}. The share alone"
+        f"CPU time: {found.work.cpu.words}. Requests come {found.arrivals.words}. The share alone"
         " would give the reciprocal, a quota enforced to the nanosecond Equation (2); the kernel"
         " accounts at ticks.",
     )

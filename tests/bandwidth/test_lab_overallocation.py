@@ -15,6 +15,7 @@ from uncia import record
 from uncia.bandwidth import overallocation as lab
 from uncia.bandwidth import overallocation_run as measuring
 from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED
+from uncia.cli.cpu.laboratory import quantity
 from uncia.errors import UnciaError
 
 RUN = {
@@ -201,6 +202,7 @@ def test_a_run_without_a_whole_vcpu_cannot_be_judged(tmp_path: Path) -> None:
         ("256MB,128MB,256MB", 40, [128, 256, 1769]),
         ("128..1024", 3, [128, 576, 1024, 1769]),
         ("512MB,3538MB", 40, [512, 3538]),
+        ("128, 512,1GB", 40, [128, 512, 1024, 1769]),
     ],
 )
 def test_sizes_of_a_text(text: str, count: int, expected: list[int]) -> None:
@@ -222,3 +224,9 @@ def test_sizes_of_a_text(text: str, count: int, expected: list[int]) -> None:
 def test_sizes_that_are_none(text: str, count: int, message: str) -> None:
     with pytest.raises(UnciaError, match=message):
         measuring.sizes(text, count)
+
+
+def test_a_size_without_a_unit_is_in_megabytes() -> None:
+    assert quantity("--memory", "512", "size") == quantity("--memory", "512MB", "size") == 2**29
+    with pytest.raises(UnciaError, match="--idle: '5' is not a duration"):
+        quantity("--idle", "5", "duration")

@@ -50,7 +50,7 @@ class Settings:
 
 
 def sizes(text: str, count: int) -> list[int]:
-    """Memory sizes in MB: a list (``128MB,1769MB``), or a range ``128..1769`` or ``128..1769/50``.
+    """Memory sizes in MB: a list (``128,1GB``), or a range ``128..1769`` or ``128..1769/50``.
 
     A range has ``count`` sizes, evenly spaced, or one every so many MB, and always its ends. 1769,
     at which a function has a whole vCPU, is added, for models start from it.
@@ -84,11 +84,12 @@ def sizes(text: str, count: int) -> list[int]:
 
 
 def _megabytes(text: str) -> int:
+    text = text.strip()
     try:
-        size = parse_size(text.strip())
+        size = parse_size(f"{text}MB" if text.isdecimal() else text)
     except UnitError as error:
         raise UnciaError(
-            f"--memory: {error}", "Write sizes (128MB,1769MB) or a range (128..1769)."
+            f"--memory: {error}", "Write sizes (128,1769) or a range (128..1769)."
         ) from error
     if size % MIB:
         raise UnciaError(f"--memory: {text} is no whole number of MB")

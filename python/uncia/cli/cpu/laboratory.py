@@ -90,7 +90,7 @@ def carry_out(
 
 
 def quantity(option: str, text: str, kind: str) -> int:
-    """A size or a duration above zero.
+    """A size or a duration above zero; a size without a unit is in MB, as in the other commands.
 
     Raises:
         UnciaError: it is none; with the option's name.
@@ -99,7 +99,10 @@ def quantity(option: str, text: str, kind: str) -> int:
     from uncia.units import UnitError, parse_duration, parse_size
 
     try:
-        value = parse_size(text) if kind == "size" else parse_duration(text)
+        if kind == "size":
+            value = parse_size(f"{text}MB" if text.isdecimal() else text)
+        else:
+            value = parse_duration(text)
     except UnitError as error:
         raise UnciaError(f"{option}: {error}") from error
     if value <= 0:

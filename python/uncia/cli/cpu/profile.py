@@ -127,7 +127,10 @@ def _quota(period_ns: int, quota: str | None, vcpu: str | None) -> int:
 
 def _duration(duration: str | None, cpu_time: str | None) -> int | None:
     if cpu_time is None:
-        return _time(duration or "10s", "--duration")
+        watched = _time(duration or "10s", "--duration")
+        if watched == 0:
+            raise UnciaError(f"--duration: in {duration} nothing is seen", hint="Give 10s or so.")
+        return watched
     if duration is not None:
         raise UnciaError("--duration and --cpu-time exclude each other")
     return None

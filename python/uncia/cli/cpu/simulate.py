@@ -113,7 +113,10 @@ def _work(
     if duration is not None:
         if idle is not None:
             raise UnciaError("--idle is for tasks", hint="Leave it out, or give --cpu-time.")
-        return Probe(duration_ns=parse_duration(duration), threads=threads)
+        watched = parse_duration(duration)
+        if watched == 0:
+            raise UnciaError(f"--duration: in {duration} nothing is seen", hint="Give 10s or so.")
+        return Probe(duration_ns=watched, threads=threads)
     if threads > 1:
         raise UnciaError("--threads is for the probe", hint="Leave it out, or give --duration.")
     tasks = _values(parse(cpu_time or ""))

@@ -222,7 +222,7 @@ def test_a_new_function_with_a_runtime_of_its_own_is_deployed_and_answers(
     assert ended.code == 0, ended.err
     table = rows(folder)
     assert [row["outcome"] for row in table] == ["ok"] * 3
-    assert sorted(str(row["start"]) for row in table) == ["cold", "warm", "warm"]
+    assert "cold" in [row["start"] for row in table]
     assert all(int(str(row["execution"])) > 0 for row in table)
     names = [span["name"] for span in rows(folder, "spans") if span["clock"] == "function"]
     assert names == ["handler"] * 3

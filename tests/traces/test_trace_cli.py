@@ -130,19 +130,43 @@ def test_the_format_can_be_named_and_the_outcome_printed_as_json(tmp_path: Path)
     assert "no file of the trace huawei2025" in err
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "in" / "large.csv"
+def long_import(folder: Path) -> subprocess.Popen[str]:
+    """An import of many rows into ``result/out``; it is in the middle of them."""
+    file = folder / "in" / "large.csv"
     file.parent.mkdir()
     duckdb.sql(
         "copy (select i % 99 as app, i % 7 as func, i / 7 as end_timestamp, 0.5 as duration"
         f" from range(4000000) t(i)) to '{file}' (header)"
     )
-    process = start("import", "auto", file, "--out", tmp_path / "result" / "out")
+    process = start("import", "auto", file, "--out", folder / "result" / "out")
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("result/.uncia-trace-*/stage-*")):
+    while not list(folder.glob("result/.uncia-trace-*/stage-*")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    return process
+
+
+def test_what_a_killed_import_left_the_next_removes(tmp_path: Path) -> None:
+    process = long_import(tmp_path)
+    try:
+        process.send_signal(signal.SIGSTOP)  # it lives, and stays where it is
+        (work,) = tmp_path.glob("result/.uncia-trace-*")
+        small = trace(tmp_path)
+        code, _, err = run("import", "auto", small, "--out", tmp_path / "result" / "a")
+        assert code == 0, err
+        assert list(tmp_path.glob("result/.uncia-trace-*")) == [work]
+    finally:
+        process.kill()
+        process.communicate()
+    assert list(work.glob("stage-*"))
+    code, _, err = run("import", "auto", small, "--out", tmp_path / "result" / "b")
+    assert code == 0, err
+    assert sorted(path.name for path in (tmp_path / "result").iterdir()) == ["a", "b"]
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    process = long_import(tmp_path)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED, err

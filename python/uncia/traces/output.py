@@ -1,14 +1,14 @@
 """What an import writes: whole tables or nothing.
 
 Everything is written into a hidden folder beside the result, and gets its name when all of it is
-complete; an error or Ctrl-C before removes it. Rows that must be sorted, summed or joined wait in
-that folder as Parquet, and DuckDB does it with bounded memory, using the disk.
+complete; an error or Ctrl-C before removes it. What a killed import left, the next one removes that
+writes to the same place. Rows that must be sorted, summed or joined wait in that folder as Parquet,
+and DuckDB does it with bounded memory, using the disk.
 """
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from uncia.errors import UnciaError
 from uncia.traces.base import REJECTED_FILE, Imported, Issues
 from uncia.traces.parts import SORTED_ROWS, Order, Parts
 from uncia.traces.rejected import Rejected
+from uncia.traces.workfolder import work_folder
 
 BATCH_ROWS: Final = 1 << 18
 """Rows that are in memory at once, and that are a row group of the result."""
@@ -303,7 +304,8 @@ def output(out: Path, tables: Sequence[str], issues: Issues | None = None) -> It
         for missing in _missing(folder):
             missing.mkdir()
             made.append(missing)
-        work = Path(tempfile.mkdtemp(prefix=".uncia-trace-", dir=folder))
+        working = ExitStack()
+        work = working.enter_context(work_folder(folder))
     except OSError as error:
         _remove_empty(made)
         raise _unwritable(out, error) from error
@@ -316,7 +318,7 @@ def output(out: Path, tables: Sequence[str], issues: Issues | None = None) -> It
     finally:
         with suppress(OSError):  # a full disk, which the error that got us here tells of
             result.close()
-        shutil.rmtree(work, ignore_errors=True)
+        working.close()
         _remove_empty([*made, *([] if was_there or _is_file(out) else [out])])
 
 

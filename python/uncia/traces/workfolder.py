@@ -1,0 +1,77 @@
+"""The hidden folder that an import works in, and those that killed imports left.
+
+The folder is locked (``flock``) as long as its import lives, however that ends: one that can be
+locked has none. A file system without such locks keeps its leftovers.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+_PREFIX: Final = ".uncia-trace-"
+
+
+@contextmanager
+def work_folder(beside: Path) -> Iterator[Path]:
+    """A new folder in ``beside``, which is removed in the end; what killed imports left goes first.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    remove_left(beside)
+    folder, lock = _locked(beside)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_left(beside: Path) -> list[Path]:
+    """Remove the folders in ``beside`` whose import is gone; returns those."""
+    removed = []
+    for folder in beside.glob(f"{_PREFIX}*"):
+        try:
+            lock = _lock(folder)
+        except OSError:
+            continue  # its import lives, it is gone, or nobody can tell
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
+        if not folder.exists():
+            removed.append(folder)
+    return removed
+
+
+def _locked(beside: Path) -> tuple[Path, int | None]:
+    """A new folder and its lock; None where there are no locks."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside))
+        try:
+            lock = _lock(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another import took it for a leftover before it was locked, and removes it
+        except OSError:
+            return folder, None
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder; the lock ends with the file, or with this process."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        with suppress(OSError):
+            os.close(file)
+        raise
+    return file

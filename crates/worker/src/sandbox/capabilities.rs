@@ -141,43 +141,78 @@ impl Capabilities {
                  namespaces.",
             );
         }
-        let advice = if self.root {
-            "the machine or its container does not offer it"
-        } else {
-            "run as root, or in a delegated control group (systemd-run --user --scope -p Delegate=yes)"
-        };
-        let mut unenforced = |holds: bool, what: &str, cost: &str| {
+        let mut unenforced = |holds: bool, controller, what: &str, cost: &str| {
             if !holds {
+                let advice = self.advice(controller);
                 warnings.push(format!("{what} is not enforced: {advice}. {cost}"));
             }
         };
         unenforced(
             self.enforced.memory,
+            Controller::Memory,
             "The memory limit",
             "A function may use all of the machine's memory, and none of it is measured.",
         );
         unenforced(
             self.enforced.cpu,
+            Controller::Cpu,
             "The CPU quota",
             "Every function runs at full speed whatever its memory size, and throttling is not measured.",
         );
         unenforced(
             self.enforced.pids,
+            Controller::Pids,
             "The limit of processes",
             "A function that forks without end can take the machine down.",
         );
         if !self.freezer {
+            let advice = self.advice(Controller::Freezer);
             warnings.push(format!(
                 "Idle instances are not frozen: {advice}. A function's background threads go on \
                  between invocations."
             ));
         }
         if self.metering == Metering::Proc {
+            let advice = self.advice(Controller::CpuAccounting);
             warnings.push(format!(
                 "CPU time is that of the runtime's process alone, without its children: {advice}."
             ));
         }
         warnings
+    }
+
+    /// What to do about a controller that cannot be used.
+    fn advice(&self, controller: Controller) -> &'static str {
+        let available =
+            self.cgroup.controllers.get(controller.name()).is_some_and(|it| it.available);
+        match (self.root, self.cgroup.version, available) {
+            (false, ..) => {
+                "run as root, or in a delegated control group (systemd-run --user --scope -p \
+                 Delegate=yes)"
+            }
+            (true, None, _) => {
+                "no control groups are mounted, so mount them (mount -t cgroup2 none \
+                 /sys/fs/cgroup), or run outside of this container"
+            }
+            (true, Some(1), true) => {
+                "/sys/fs/cgroup may not be written, so run outside of this container, or start it \
+                 with --privileged"
+            }
+            (true, Some(1), false) => {
+                "its tree is not mounted (mount -t cgroup -o CONTROLLER ...), or the kernel lacks it"
+            }
+            (true, _, true) => {
+                "/sys/fs/cgroup may not be written, or the control group of this process has others \
+                 beside it and can pass nothing on, so start the container with --privileged \
+                 --cgroupns=host, run by `systemd-run --scope -p Delegate=yes`, or move the processes \
+                 into a group below it"
+            }
+            (true, _, false) => {
+                "the control group at /sys/fs/cgroup has no such controller, so run outside of this \
+                 container, or have root write it (such as +cpu) to the file cgroup.subtree_control \
+                 of the group above on the host"
+            }
+        }
     }
 }
 
@@ -230,6 +265,27 @@ mod tests {
         for word in ["memory limit", "CPU quota", "limit of processes", "not frozen", "children"] {
             assert!(capabilities.warnings.iter().any(|it| it.contains(word)), "{word}");
         }
+    }
+
+    #[test]
+    fn what_to_do_depends_on_what_is_missing() {
+        let layout = |version, available: &[Controller]| Layout {
+            version,
+            parents: BTreeMap::new(),
+            available: available.to_vec(),
+        };
+        let advice = |root, layout: Option<&Layout>| {
+            Capabilities { root, ..Capabilities::new(layout) }.advice(Controller::Cpu)
+        };
+        assert!(advice(true, None).contains("mount -t cgroup2"));
+        assert!(advice(false, None).contains("Delegate=yes"));
+        let both = [Controller::Cpu, Controller::Freezer];
+        assert!(advice(true, Some(&layout(Version::V1, &both))).contains("--privileged"));
+        assert!(advice(true, Some(&layout(Version::V1, &both[1..]))).contains("not mounted"));
+        assert!(advice(true, Some(&layout(Version::V2, &both))).contains("--cgroupns=host"));
+        assert!(advice(true, Some(&layout(Version::V2, &both[1..]))).contains("+cpu"));
+        let told = Capabilities::new(Some(&layout(Version::V2, &both))).warnings;
+        assert!(told.iter().any(|it| it.starts_with("The CPU quota is not enforced: ")));
     }
 
     #[test]

@@ -174,9 +174,11 @@ class Matcher:
 
     def _setting(self, parts: float, hz: int, quota: float, place: int) -> Setting:
         frame, period = self._frames[place], round(self._period.nominal / parts)
-        # Runs begin anywhere in a few periods: they are spread evenly over them. The clock of the
-        # simulation begins with the run.
-        start = round(frame.start + (place * _GOLDEN % 1.0) * 12 * self._period.nominal)
+        # Runs begin anywhere in a few periods: they are spread evenly over them, and begin as after
+        # a throttle, with nothing of a slice. The clock of the simulation begins when it wakes, so
+        # much earlier than it runs.
+        runs = frame.start + (place * _GOLDEN % 1.0) * 12 * self._period.nominal
+        start = round(runs) - _RESUMED
         duration = min(max(_PERIODS * self._period.nominal, 1000 * MS), 10_000 * MS)
         return Setting(
             period_ns=period,
@@ -184,6 +186,7 @@ class Matcher:
             hz=hz,
             tick_offset_ns=(round(frame.ticks[hz]) - start) % round(ticks.TICKS[hz]),
             timer={"offset": (round(frame.refills) - start) % period},
+            remaining_ns=1,
             wake_delay_ns=_RESUMED,
             starts_ns=[0],
             work=Probe(duration_ns=int(duration)),

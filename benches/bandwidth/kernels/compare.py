@@ -112,6 +112,7 @@ def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> i
         ]
         far = []
         for path in sorted(runs.glob(f"{place:03}-probe-*")):
+            describe(path)
             one = beside.compare(profiles.read(path), simulated)["interval"]
             far += [] if one is None else [one]
             told.append(infer(path, setting, hz, simulated.scheduler))
@@ -150,8 +151,6 @@ def measure(
     script = script.replace("ENGINE", shlex.quote(str(engine.binary().resolve())))
     if guest.run(["bash", "-c", script], folder) != 0:
         raise GuestError("the engine failed in the guest: see what it printed")
-    for path in (folder / "runs").iterdir():
-        describe(path)
 
 
 def describe(run: Path) -> None:

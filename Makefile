@@ -22,7 +22,7 @@ demo: install
 test: install-dev java lint
 	$(CARGO) test --workspace --release --locked --quiet
 	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
-	$(BIN)/pytest -q --numprocesses 3 --dist loadfile $(WAITING)
+	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(WAITING)
 	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
 
 lint: install-dev

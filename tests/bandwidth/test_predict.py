@@ -205,6 +205,15 @@ def test_bills_round_each_invocation_up():
     assert found[0].fee_usd_per_million == pytest.approx(0.2)
 
 
+def test_billed_time_is_that_of_the_size_sold_which_may_be_larger():
+    durations = np.array([64 * MS, 72 * MS, 101 * MS], dtype=np.int64)
+    asked = [model.Predicted(micro, durations) for micro in (200_000, 250_000)]
+    found = bill.billed(preset("ibm"), asked, tariffs.get("ibm-code-engine"))
+    # In steps of 100 ms: 100, 100 and 200.
+    assert [one.time_ms for one in found] == pytest.approx([400 / 3] * 2)
+    assert found[0].usd_per_million == found[1].usd_per_million
+
+
 def test_more_invocations_than_need_be_are_thinned_evenly(monkeypatch):
     own, tariff = preset("gcp"), tariffs.get("gcp-run-request")
     rng = np.random.default_rng(0)

@@ -198,13 +198,21 @@ def long(uncia: Uncia, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     process = uncia(*command, "--baseline", "0ms", "--out", tmp_path / "run")
     try:
         file = tmp_path / "run" / "invocations.arrows"
-        while not (file.exists() and record.read(file).num_rows):
+        while not rows_so_far(file):
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.05)
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def rows_so_far(file: Path) -> int:
+    """Of a stream that is being written; none before its schema is whole."""
+    try:
+        return record.read(file).num_rows
+    except UnciaError:
+        return 0
 
 
 def engine_of(process: "subprocess.Popen[str]") -> int:

@@ -104,8 +104,9 @@ def infer_trace(trace: traces.Trace) -> Inferred:
             "quota_us": round(
                 period.confidence * share.confidence * min(1.0, quotas.WITHIN / width), 3
             ),
-            "hz": tick.confidence,
-            "scheduler": scheduler.confidence,
+            # Both rest on gaps being throttles of that period.
+            "hz": _at_most(tick.confidence, period.confidence),
+            "scheduler": _at_most(scheduler.confidence, period.confidence),
         },
         share=share.value,
         runs=trace.given,
@@ -114,6 +115,10 @@ def infer_trace(trace: traces.Trace) -> Inferred:
         notes=[*settled.notes, *tick.notes, *scheduler.notes],
         offset_us=None if settled.match is None else round(settled.match.offset / _US, 3),
     )
+
+
+def _at_most(confidence: float | None, limit: float) -> float | None:
+    return None if confidence is None else min(confidence, limit)
 
 
 def _nothing(trace: traces.Trace, notes: list[str]) -> Inferred:

@@ -12,10 +12,14 @@ from uncia.bandwidth.presets import Preset
 
 if TYPE_CHECKING:
     from uncia.bandwidth.predict.model import Ints, Predicted
+    from uncia.tariffs import Line
     from uncia.tariffs.model import Tariff
 
 ROWS: Final = 300_000
 """More invocations than this are thinned before they are billed: evenly by rank, at each size."""
+
+HOUR_NS: Final = 3_600_000_000_000
+"""A whole number of every tariff's steps of time: what is billed for it is the size sold."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Billed:
     Attributes:
         usd_per_million: the bill of a million invocations, with fees.
         fee_usd_per_million: fees alone.
-        time_ms: mean billed time: what is billed for memory (or CPU) over the size sold.
+        time_ms: mean billed time: what is billed for memory over the size sold, which may be a
+            larger one than was asked for.
         why_not: why it could not be priced.
     """
 
@@ -41,18 +46,49 @@ def billed(preset: Preset, predicted: Sequence[Predicted], tariff: Tariff) -> li
     Raises:
         UnciaError: the tariff is none that bills such rows.
     """
+    if not predicted:
+        return []
+    most = max(1, ROWS // len(predicted))
+    lines = _lines(
+        preset,
+        [one.size for one in predicted],
+        [_thinned(one.durations, most) for one in predicted],
+        tariff,
+    )
+    hours = _lines(
+        preset, [one.size for one in predicted], [np.array([HOUR_NS]) for _ in predicted], tariff
+    )
+    found = []
+    for line, hour in zip(lines, hours, strict=True):
+        per_million = line.cost_usd_per_million
+        fee = None
+        if line.fee_usd is not None and line.rows:
+            fee = float(line.fee_usd) * 1e6 / line.rows
+        time = None
+        if line.billable_byte_ns is not None and hour.billable_byte_ns and line.rows:
+            time = line.billable_byte_ns / line.rows / (hour.billable_byte_ns / HOUR_NS) / 1e6
+        found.append(
+            Billed(
+                None if per_million is None else float(per_million),
+                fee,
+                time,
+                next(iter(line.unpriced), None),
+            )
+        )
+    return found
+
+
+def _lines(
+    preset: Preset, sizes: Sequence[int], durations: Sequence[Ints], tariff: Tariff
+) -> list[Line]:
+    """The bill of some durations, ns, at each size."""
     import pyarrow as pa
 
     from uncia.tariffs import bill
 
-    if not predicted:
-        return []
-    names = [str(one.size) for one in predicted]
-    most = max(1, ROWS // len(predicted))
-    kept = [_thinned(one.durations, most) for one in predicted]
-    counts = [one.size for one in kept]
-    sold = [preset.allocation(one.size) for one in predicted]
-    place = np.repeat(np.arange(len(names), dtype=np.int32), counts)
+    names = [str(size) for size in sizes]
+    sold = [preset.allocation(size) for size in sizes]
+    place = np.repeat(np.arange(len(names), dtype=np.int32), [one.size for one in durations])
     memory = np.array([amount for _, amount in sold], dtype=np.int64)[place]
     # Where the vCPU follows from the memory, rounding it must not ask for a larger size.
     cpu = pa.nulls(place.size, pa.int64())
@@ -64,32 +100,14 @@ def billed(preset: Preset, predicted: Sequence[Predicted], tariff: Tariff) -> li
             "outcome": pa.DictionaryArray.from_arrays(
                 pa.array(np.zeros(place.size, dtype=np.int32)), pa.array(["ok"])
             ),
-            "execution": pa.array(np.concatenate(kept)),
+            "execution": pa.array(np.concatenate(durations)),
             "initialization": pa.nulls(place.size, pa.int64()),
             "allocated_cpu": cpu,
             "allocated_memory": pa.array(memory),
         }
     )
-    lines = {str(line.group["function"]): line for line in bill(rows, [tariff], ["function"])}
-    found = []
-    for name, amount in zip(names, memory[np.cumsum(counts) - 1], strict=True):
-        line = lines[name]
-        per_million = line.cost_usd_per_million
-        fee = None
-        if line.fee_usd is not None and line.rows:
-            fee = float(line.fee_usd) * 1e6 / line.rows
-        time = None
-        if line.billable_byte_ns is not None and line.rows:
-            time = line.billable_byte_ns / line.rows / float(amount) / 1e6
-        found.append(
-            Billed(
-                None if per_million is None else float(per_million),
-                fee,
-                time,
-                next(iter(line.unpriced), None),
-            )
-        )
-    return found
+    lines = {line.group["function"]: line for line in bill(rows, [tariff], ["function"])}
+    return [lines[name] for name in names]
 
 
 def _thinned(durations: Ints, most: int) -> Ints:

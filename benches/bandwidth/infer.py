@@ -1,13 +1,16 @@
 """How often inference is right: on simulated profiles of known settings, and on published ones.
 
     python benches/bandwidth/infer.py [--every N] [--hz 250,1000] [--runs 6] [--seed 1]
+                                      [--late-us 15] [--others 0] [--drift-ppm 0]
     python benches/bandwidth/infer.py --published FOLDER
 
 A period counts as right within 2 %, a quota within 5 %; of a provider's profile the quota is the
 share of CPU time that the profile shows. Simulated are periods of 5 to 100 ms, shares of 5 to 95 %
 of a CPU (quotas of 1 ms and more), CFS with refills at whole periods and EEVDF with refills at a
-random offset, whose probe resumes 15 us late and 15 us more on average. ``--every`` takes one of so
-many settings, evenly.
+random offset, whose probe resumes ``--late-us`` late and as much more on average. ``--every`` takes
+one of so many settings, evenly. ``--others`` adds so many gaps of other causes to a throttle, of
+0.5 to 3 ms while the probe runs; ``--drift-ppm`` lets each run's clock begin anywhere and go so
+much fast or slow, as a guest's may.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ PROVIDERS: Final = {
 LOCAL: Final = re.compile(r"(CFS|EEVDF)-H(\d+)P(\d+)Q(\d+)")
 
 Truth = dict[str, Any]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def main() -> None:
@@ -48,12 +52,14 @@ def main() -> None:
     parser.add_argument("--hz", default="250,1000")
     parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--late-us", type=float, default=15)
+    parser.add_argument("--others", type=float, default=0)
+    parser.add_argument("--drift-ppm", type=float, default=0)
     given = parser.parse_args()
     if given.published is not None:
         published(given.published)
     else:
-        rates = [int(hz) for hz in given.hz.split(",")]
-        simulated(rates, given.every, given.runs, given.seed)
+        simulated([int(hz) for hz in given.hz.split(",")], given)
 
 
 def published(folder: Path) -> None:
@@ -86,9 +92,10 @@ def part(trace: Trace, runs: int | None, gaps: int | None) -> Trace:
     return traces.of([(run.end[:gaps], run.gap[:gaps]) for run in kept], trace.monotonic)
 
 
-def simulated(rates: Sequence[int], every: int, runs: int, seed: int) -> None:
+def simulated(rates: Sequence[int], given: argparse.Namespace) -> None:
     """The grid of settings."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(given.seed)
+    late_ns = round(given.late_us * 1e3)
     grid = [
         (period, period * share / 100, hz, scheduler, rng.uniform(0, period))
         for period in PERIODS_MS
@@ -98,7 +105,7 @@ def simulated(rates: Sequence[int], every: int, runs: int, seed: int) -> None:
         if period * share >= 100
     ]
     cases = []
-    for number, (period, quota, hz, scheduler, offset) in enumerate(grid[::every]):
+    for number, (period, quota, hz, scheduler, offset) in enumerate(grid[:: given.every]):
         setting = Setting.model_validate(
             {
                 "name": f"{scheduler} {hz} Hz {quota:g} in {period:g} ms",
@@ -107,17 +114,44 @@ def simulated(rates: Sequence[int], every: int, runs: int, seed: int) -> None:
                 "hz": hz,
                 "scheduler": scheduler,
                 "timer": "absolute" if scheduler == "cfs" else {"offset": round(offset * MS)},
-                "wake_delay_ns": 15_000,
-                "wake_jitter_ns": 15_000,
-                "runs": runs,
+                "wake_delay_ns": late_ns,
+                "wake_jitter_ns": late_ns,
+                "runs": given.runs,
                 "work": Probe(duration_ns=10_000 * MS),
             }
         )
-        pairs = throttles([setting], seed=seed + number)[0]
+        pairs = throttles([setting], seed=given.seed + number)[0]
         truth = dict(zip(KEYS, (period * 1e3, quota * 1e3, hz, scheduler), strict=True))
         truth["name"] = setting.name
-        cases.append((truth, traces.of((ends, ends - starts) for starts, ends in pairs)))
+        runs = [with_others(starts, ends, given.others, rng) for starts, ends in pairs]
+        trace = traces.of((ends, ends - starts) for starts, ends in runs)
+        cases.append((truth, drifting(trace, given.drift_ppm, rng) if given.drift_ppm else trace))
     tell(f"{len(cases)} simulated settings", cases)
+
+
+def with_others(
+    starts: Ints, ends: Ints, share: float, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """The gaps of a run and, within the stretches between them, others; all in ascending order."""
+    between = np.flatnonzero(rng.random(max(0, len(ends) - 1)) < share)
+    length = rng.uniform(0.5 * MS, 3 * MS, len(between))
+    room = starts[between + 1] - ends[between] - length
+    fits = room > 0
+    begin = (ends[between] + rng.random(len(between)) * room)[fits].astype(np.int64)
+    end = begin + length[fits].astype(np.int64)
+    all_starts, all_ends = np.concatenate([starts, begin]), np.concatenate([ends, end])
+    order = np.argsort(all_ends)
+    return all_starts[order], all_ends[order]
+
+
+def drifting(trace: Trace, ppm: float, rng: np.random.Generator) -> Trace:
+    """A trace whose runs have clocks of their own."""
+    pairs = []
+    for run in trace.runs:
+        rate = 1 + rng.uniform(-ppm, ppm) / 1e6
+        zero = rng.uniform(0, 1e12) - run.end[0]
+        pairs.append(((run.end + zero) * rate, run.gap * rate))
+    return traces.of(pairs, monotonic=False)
 
 
 def tell(name: str, cases: Iterable[tuple[Truth, Trace]]) -> None:

@@ -11,7 +11,8 @@ A group in which the host took more than a fifth of a percent of a CPU is measur
 times; how many groups stayed disturbed is said.
 
 Printed are, for each setting, the mean duration with its standard error (over groups) and the
-model's, and the Wasserstein-1 distance of the throttles' intervals in parts of the period. Results
+model's, and the Wasserstein-1 distance of the throttles' intervals in parts of the period, beside
+that which as many simulated runs have by chance. Results
 go to the file one by one; a second run with the same file goes on where the first one stopped.
 """
 
@@ -45,6 +46,7 @@ IDLE_PERIODS = 6
 MODEL_GROUPS = 40
 PROBES = 3
 PROBE_NS = 500 * MS
+CHANCES = 20
 PROBE_REPEATS = 5  # each run settles in one of several patterns, by the phase at which it begins
 
 
@@ -172,7 +174,30 @@ def judge(
         "model_ms": model_mean,
         "error": model_mean / mean - 1,
         "w1_periods": float(np.mean(far)) / period if far else None,
+        **by_chance(setting, made),
     }
+
+
+def by_chance(setting: dict[str, int], made: dict[str, Any]) -> dict[str, float | None]:
+    """How far as many simulated runs as a group has are from a hundred: the mean of several tries,
+    and the 95th percentile, in periods. What a measured group is nearer than that, chance explains.
+    """
+    names = ("w1_by_chance", "w1_by_chance_p95")
+    work = Probe(duration_ns=PROBE_NS)
+    found = []
+    for seed in range(CHANCES):
+        timer = {"offset": random.Random(seed).randrange(setting["period"])}
+        base = Setting(**{**made, "timer": timer}, runs=PROBE_REPEATS, work=work)
+        many = base.model_copy(update={"runs": 100})
+        few, all_ = (
+            beside.throttles(simulate([one], number).spans)["interval"]
+            for number, one in ((seed + 1, base), (0, many))
+        )
+        if len(few):
+            found.append(beside.distance(few, all_) / setting["period"])
+    if not found:
+        return dict.fromkeys(names)
+    return dict(zip(names, (float(np.mean(found)), float(np.quantile(found, 0.95))), strict=True))
 
 
 def main() -> int:
@@ -205,6 +230,7 @@ def line(found: dict[str, Any]) -> str:
         f" {found['cpu'] / MS:7.3f} ms: measured {found['measured_ms']:8.3f} +-"
         f" {found['standard_error_ms']:.3f}, model {found['model_ms']:8.3f} ms"
         f" ({found['error']:+.1%}); W1 {'too few' if far is None else f'{far:.2%} of the period'}"
+        + ("" if far is None else f" (by chance {found['w1_by_chance']:.2%})")
         + (f"; {found['disturbed_groups']} groups disturbed" if "disturbed_groups" in found else "")
     )
 

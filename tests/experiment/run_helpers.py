@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import control_groups
 import pyarrow.parquet
 import yaml
 
@@ -165,7 +166,7 @@ def traces(folder: Path, state: Path) -> set[str]:
     """
     platform = state / "embedded" / str(description(folder)["run"])
     name = "uncia-" + hashlib.sha256(os.fsencode(platform)).hexdigest()[:16]
-    groups = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{name}")}
+    groups = {str(path) for path in control_groups.named(name)}
     return groups | {line for _, line, _ in _processes() if f"{name}/" in line}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import control_groups
 import pytest
 from botocore.config import Config
 
@@ -101,7 +102,7 @@ def _group(state: Path) -> str:
 
 def cgroups(state: Path) -> list[Path]:
     """The cgroups of the platform on ``state``, in every hierarchy."""
-    found = Path("/sys/fs/cgroup").glob("**/uncia-*")
+    found = control_groups.named("uncia-*")
     return [path for path in found if path.is_dir() and _group(state).startswith(path.name)]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import control_groups
 import pytest
 
 from uncia import record
@@ -38,8 +39,7 @@ needs_groups = pytest.mark.skipif(not can_make_groups(), reason="needs root and 
 
 def groups(pid: int | None = None) -> list[Path]:
     """The probe's groups that are there, of one engine or of all."""
-    name = f"uncia-probe-{pid or ''}*"
-    return [path for path in Path("/sys/fs/cgroup").glob(f"**/{name}") if path.is_dir()]
+    return control_groups.named(f"uncia-probe-{pid or ''}*")
 
 
 def settings(**changes: Any) -> Settings:

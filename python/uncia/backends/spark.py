@@ -321,7 +321,7 @@ class Spark:
             self._machine = None
             _remove_work(application)
         self._folder.cleanup()
-        logging.getLogger().removeFilter(_is_no_interrupt)
+        logging.getLogger().removeFilter(_is_not_of_py4j)
 
 
 def open_backend(options: Options) -> Spark:
@@ -355,11 +355,14 @@ def _hush() -> None:
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     # It logs each error, with its stack.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    logging.getLogger().addFilter(_is_no_interrupt)
+    # Py4J logs what it raises as well, and what fails while a connection ends; on the root logger
+    # too, whose messages would also be given a handler there.
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_is_not_of_py4j)
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    return record.msg != "KeyboardInterrupt while sending command."
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _is_local(master: str) -> bool:

@@ -1,6 +1,7 @@
 """What end-to-end tests share: the engine, a state folder, the command as a process."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,10 @@ from uncia import engine
 # How long an example takes says nothing here: machines are noisy.
 hypothesis.settings.register_profile("uncia", deadline=None)
 hypothesis.settings.load_profile("uncia")
+
+# A shell tells its background processes to ignore it, and what a test starts inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -50,8 +50,6 @@ def test_a_local_spark_prints_nothing_and_is_gone_after_an_interrupt(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # What starts the tests may have told its children to ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout is not None
     pid = json.loads(process.stdout.readline())["java"]

@@ -57,8 +57,6 @@ def test_ctrl_c_ends_a_query_that_would_take_hours(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell may have told its background processes to ignore it, which is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         assert query.stdout is not None

@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 /// The text of a file, or of standard input (`-`).
 ///
 /// # Errors
@@ -15,4 +17,13 @@ pub fn read(path: &Path) -> Result<String, String> {
         std::fs::read_to_string(path)
     };
     text.map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))
+}
+
+/// A configuration: JSON in a file, or on standard input (`-`).
+///
+/// # Errors
+/// A sentence: it cannot be read, or is none of this kind.
+pub fn parse<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+    serde_json::from_str(&read(path)?)
+        .map_err(|error| format!("the configuration is wrong: {error}"))
 }

@@ -101,10 +101,7 @@ pub fn run(config: &Path) -> ExitCode {
 }
 
 fn answer(config: &Path) -> Result<Answer, String> {
-    let json = config::read(config)?;
-    let question: Question = serde_json::from_str(&json)
-        .map_err(|error| format!("the configuration is wrong: {error}"))?;
-    match question {
+    match config::parse(config)? {
         Question::Tasks(tasks) => durations(&tasks).map(Answer::Tasks),
         Question::Sweep(sweep) => expectations(&sweep).map(Answer::Sweep),
         Question::Jumps(asked) => jumps(&asked).map(Answer::Jumps),

@@ -28,11 +28,7 @@ struct Configuration {
 }
 
 pub fn run(config: &Path) -> ExitCode {
-    let read = config::read(config).and_then(|json| {
-        serde_json::from_str::<Configuration>(&json)
-            .map_err(|error| format!("the configuration is wrong: {error}"))
-    });
-    let configuration = match read {
+    let configuration = match config::parse::<Configuration>(config) {
         Ok(configuration) => configuration,
         Err(message) => return output::fail(&message, BAD_INPUT),
     };

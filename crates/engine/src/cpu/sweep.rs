@@ -54,11 +54,8 @@ type Pair = (usize, Option<Nanos>);
 type Lists = Vec<Vec<i64>>;
 
 pub fn run(config: &Path) -> ExitCode {
-    let read = config::read(config).and_then(|json| {
-        serde_json::from_str::<Configuration>(&json)
-            .map_err(|error| format!("the configuration is wrong: {error}"))
-    });
-    let asked = read.and_then(|configuration| Ok((configuration.pairs()?, configuration)));
+    let asked = config::parse::<Configuration>(config)
+        .and_then(|configuration| Ok((configuration.pairs()?, configuration)));
     let (pairs, configuration) = match asked {
         Ok(asked) => asked,
         Err(message) => return output::fail(&message, BAD_INPUT),

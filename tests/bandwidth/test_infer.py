@@ -164,6 +164,16 @@ def test_a_quota_of_which_some_expires_is_a_range() -> None:
     assert any("expires" in note for note in found.notes)
 
 
+def test_a_share_that_varies_from_run_to_run_tells_no_quota() -> None:
+    """As where some runs are scaled down, which no setting of one quota would show."""
+    runs = runs_of(setting(20, 1.447, 250, "cfs")) + runs_of(setting(20, 11, 250, "cfs"), seed=1)
+    found = infer_trace(traces.of(runs))
+    assert found.period_us == 20_000
+    assert found.share is not None
+    assert (found.quota_us, found.confidence["quota_us"]) == (None, None)
+    assert any("varies" in note for note in found.notes)
+
+
 def test_few_throttles_tell_less_and_say_so() -> None:
     runs = runs_of(setting(20, 1.447, 250, "cfs", runs=1))
     few = infer_trace(traces.of([(end[:6], gap[:6]) for end, gap in runs]))

@@ -92,18 +92,23 @@ def infer_trace(trace: traces.Trace) -> Inferred:
     settled = settling.settle(trace, period, tick, share.value)
     period, tick = settled.period, settled.tick
     scheduler = schedulers.find(trace, period, tick)
-    low, high = settled.quota_range
-    width = math.hypot((high - low) / settled.quota / 2, quotas.WITHIN / 20)
+    notes = [*settled.notes, *tick.notes, *scheduler.notes]
+    quota: float | None = round(settled.quota / _US, 3)
+    sure: float | None = _sure_of_quota(settled, share)
+    if sure is not None and sure < _UNSURE:
+        quota = sure = None
+        notes.append(
+            "The quota is less than half sure: the share of a CPU obtained varies too much, or"
+            " other settings would obtain it too."
+        )
     return Inferred(
         period_us=period.nominal / _US,
-        quota_us=round(settled.quota / _US, 3),
+        quota_us=quota,
         hz=tick.hz,
         scheduler=scheduler.name,
         confidence={
             "period_us": period.confidence,
-            "quota_us": round(
-                period.confidence * share.confidence * min(1.0, quotas.WITHIN / width), 3
-            ),
+            "quota_us": sure,
             # Both rest on gaps being throttles of that period.
             "hz": _at_most(tick.confidence, period.confidence),
             "scheduler": _at_most(scheduler.confidence, period.confidence),
@@ -112,9 +117,16 @@ def infer_trace(trace: traces.Trace) -> Inferred:
         runs=trace.given,
         gaps=trace.events,
         on_grid=period.on_grid,
-        notes=[*settled.notes, *tick.notes, *scheduler.notes],
+        notes=notes,
         offset_us=None if settled.match is None else round(settled.match.offset / _US, 3),
     )
+
+
+def _sure_of_quota(settled: settling.Settled, share: quotas.Share) -> float:
+    """How surely the quota is right to 5 %: less if others would obtain the same share."""
+    low, high = settled.quota_range
+    width = math.hypot((high - low) / settled.quota / 2, quotas.WITHIN / 20)
+    return round(settled.period.confidence * share.confidence * min(1.0, quotas.WITHIN / width), 3)
 
 
 def _at_most(confidence: float | None, limit: float) -> float | None:

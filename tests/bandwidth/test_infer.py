@@ -211,6 +211,30 @@ def test_gaps_at_random_are_no_throttles() -> None:
     assert found.share is not None
 
 
+@pytest.mark.parametrize("others", [1, 2])
+@pytest.mark.parametrize("most", [20, 100, None])
+def test_turns_of_other_tasks_are_no_throttles(others: int, most: int | None) -> None:
+    """Measured without any quota: gaps of a tick, or two, between ticks at which the loop ran."""
+    trace = traces.from_profile(profiles.read(PUBLISHED / f"preempted-{others}.json.gz"))
+    for runs in (trace.runs, *((run,) for run in trace.runs)):
+        found = infer_trace(traces.of([(run.end[:most], run.gap[:most]) for run in runs]))
+        assert (found.period_us, found.quota_us, found.hz, found.scheduler) == (None,) * 4
+        assert found.notes
+
+
+def test_refills_at_ticks_are_told_from_turns_by_the_grid_that_they_keep_to() -> None:
+    """16 ms at 250 Hz: each gap begins and ends at a tick, as turns do."""
+    kept = runs_of(setting(16, 6, 250, "cfs", runs=2))
+    found = infer_trace(traces.of(kept))
+    assert (found.period_us, found.scheduler) == (16_000, "cfs")
+    rng = np.random.default_rng(3)
+    # From here and there on a tick later, as after a turn that was longer.
+    late = [(end + np.cumsum(rng.random(len(end)) < 0.05) * 4 * MS, gap) for end, gap in kept]
+    found = infer_trace(traces.of(late))
+    assert (found.period_us, found.quota_us, found.hz, found.scheduler) == (None,) * 4
+    assert any("turns" in note for note in found.notes)
+
+
 def test_without_the_engine_nothing_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,12 +16,17 @@ from uncia.bandwidth.infer import scheduler as schedulers
 from uncia.bandwidth.infer import settle as settling
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer import trace as traces
+from uncia.bandwidth.infer import turns
 
 if TYPE_CHECKING:
     from uncia.bandwidth.profiles import Profile
 
 _US: Final = 1e3
 _UNSURE: Final = 0.5  # what is less sure than this is not told
+_TURNS: Final = (
+    "Gaps begin and end at ticks, and keep to no other grid: so do other tasks' turns on the same"
+    " CPU, and nothing tells of throttles."
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,9 @@ def infer_trace(trace: traces.Trace) -> Inferred:
     tick = ticks.find(trace, period, share.value)
     settled = settling.settle(trace, period, tick, share.value)
     period, tick = settled.period, settled.tick
+    if turns.possible(trace, period, tick):
+        found = _nothing(trace, [_TURNS])
+        return replace(found, share=share.value, on_grid=period.on_grid)
     scheduler = schedulers.find(trace, period, tick)
     notes = [*settled.notes, *tick.notes, *scheduler.notes]
     quota: float | None = round(settled.quota / _US, 3)

@@ -1,0 +1,62 @@
+"""Whether gaps may be other tasks' turns on the CPU, not throttles.
+
+A task that has had its turn is preempted at a tick, and so is the one after it: gaps begin *and*
+end at ticks (``task_tick_fair``). Throttles do so only where refills are at ticks, too. What then
+tells them apart is that refills keep to one grid for as long as a run lasts, while a turn that is
+a tick longer than others moves all that follow it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from uncia.bandwidth.infer import tick as ticks
+from uncia.bandwidth.infer.period import Period, grid
+from uncia.bandwidth.infer.trace import MS, Trace
+
+_RATES: Final = (250, 300, 1000)  # where no rate is known; with 100 Hz few would be left
+_ALIGNED: Final = 0.7  # resultant length of gaps' lengths on the circle of a tick
+_AT_TICK: Final = 0.2 * MS  # how far from whole ticks lengths are at most, on average
+_WHOLE: Final = 0.02
+_MOVED: Final = 0.85  # share of ends on one grid below which that is none
+_TWO: Final = (
+    2  # ticks in the shortest period that is told of ends at ticks: two tasks take turns so,
+)
+_MOVED_TWO: Final = 0.97  # and may for long,
+_MANY: Final = 150  # but not for so many ends
+
+
+def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:
+    """Whether what keeps gaps on the period's grid may be ticks alone."""
+    length = _tick_of_gaps(trace, tick)
+    if length is None:
+        return False
+    count = period.nominal / length
+    if count < _TWO - _WHOLE:
+        whole = 1 / count
+        return abs(whole - round(whole)) < _WHOLE  # each tick is at a refill
+    if abs(count - round(count)) > _WHOLE:
+        return False
+    room = min(max(period.tolerance, length / 4), period.ns / 4)
+    runs = [run for run in trace.runs if len(run.end) > _TWO]
+    if not runs:
+        return True
+    on = np.concatenate([grid(run, period.ns, room).on for run in runs])
+    if round(count) == _TWO and len(on) < _MANY:
+        return True
+    return bool(on.mean() < (_MOVED_TWO if round(count) == _TWO else _MOVED))
+
+
+def _tick_of_gaps(trace: Trace, tick: ticks.Tick) -> float | None:
+    """The longest tick of which gaps are whole multiples, ns, or None."""
+    gaps = np.concatenate([run.gap for run in trace.runs])
+    known = [hz for hz in tick.possible if hz in _RATES] or tick.possible or _RATES
+    for hz in sorted(known):
+        length = ticks.TICKS[hz]
+        mean = complex(np.exp(2j * np.pi * gaps / length).mean())
+        apart = abs(float(np.angle(mean))) / (2 * np.pi) * length
+        if abs(mean) >= _ALIGNED and apart <= min(_AT_TICK, length / 8):
+            return length
+    return None

@@ -14,7 +14,7 @@ import numpy as np
 
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer.period import Period, grid
-from uncia.bandwidth.infer.trace import MS, Trace
+from uncia.bandwidth.infer.trace import MS, Run, Trace
 
 _RATES: Final = (250, 300, 1000)  # where no rate is known; with 100 Hz few would be left
 _ALIGNED: Final = 0.7  # resultant length of gaps' lengths on the circle of a tick
@@ -39,14 +39,24 @@ def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:
         return abs(whole - round(whole)) < _WHOLE  # each tick is at a refill
     if abs(count - round(count)) > _WHOLE:
         return False
-    room = min(max(period.tolerance, length / 4), period.ns / 4)
     runs = [run for run in trace.runs if len(run.end) > _TWO]
-    if not runs:
+    two = round(count) == _TWO
+    if not runs or (two and sum(len(run.end) for run in runs) < _MANY):
         return True
-    on = np.concatenate([grid(run, period.ns, room).on for run in runs])
-    if round(count) == _TWO and len(on) < _MANY:
-        return True
-    return bool(on.mean() < (_MOVED_TWO if round(count) == _TWO else _MOVED))
+    return _kept(runs, period, length) < (_MOVED_TWO if two else _MOVED)
+
+
+def _kept(runs: list[Run], period: Period, length: float) -> float:
+    """The share of ends on one grid, from the first to the last of every run.
+
+    The period is what was measured, where clocks differ, or what was set, which is exact where they
+    do not.
+    """
+    room = min(max(period.tolerance, length / 4), period.ns / 4)
+    return max(
+        float(np.concatenate([grid(run, ns, room).on for run in runs]).mean())
+        for ns in (period.ns, period.nominal)
+    )
 
 
 def _tick_of_gaps(trace: Trace, tick: ticks.Tick) -> float | None:

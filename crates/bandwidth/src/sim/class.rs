@@ -81,6 +81,11 @@ impl Queue {
         self.members.is_empty()
     }
 
+    /// Whom is running has nobody beside it.
+    pub fn is_alone(&self) -> bool {
+        self.members.len() == 1 && self.current.is_some()
+    }
+
     pub fn contains(&self, id: usize) -> bool {
         self.members.contains(&id)
     }
@@ -99,6 +104,29 @@ impl Queue {
                 self.least = entity.vruntime;
             }
         }
+    }
+
+    /// So many ticks after each other of whom is alone: each is `charge` and `tick`.
+    pub fn coast(
+        &mut self,
+        class: Class,
+        entities: &mut [Entity],
+        by: &Granularity,
+        ran: i64,
+        ticks: u32,
+    ) {
+        let Some(id) = self.current else { return };
+        let entity = &mut entities[id];
+        let (each, slice) = (entity.virtual_time(ran), entity.virtual_time(by.slice));
+        for _ in 0..ticks {
+            entity.vruntime += each;
+            if class == Class::Eevdf && entity.vruntime >= entity.deadline {
+                entity.deadline = entity.vruntime + slice;
+                entity.protected = false;
+            }
+        }
+        entity.run += ran * i64::from(ticks);
+        self.least = entity.vruntime;
     }
 
     /// Puts an entity on the queue (`place_entity`, `enqueue_entity`).

@@ -96,12 +96,14 @@ impl<'a> Machine<'a> {
                 (at, what) = (thread.wakes, Next::Wake(id));
             }
         }
+        let mut others = at;
         for (number, cpu) in self.cpus.iter().enumerate() {
             let Some(current) = cpu.current else { continue };
             let ends = cpu.since + self.threads[current].left;
             if ends < at {
                 (at, what) = (ends, Next::Step(number));
             }
+            others = at;
             if cpu.tick < at {
                 (at, what) = (cpu.tick, Next::Tick(number));
             }
@@ -110,7 +112,7 @@ impl<'a> Machine<'a> {
             Next::Pool => self.expire(at),
             Next::Wake(id) => self.wake(id, at),
             Next::Step(cpu) => self.step(cpu, at),
-            Next::Tick(cpu) => self.on_tick(cpu, at),
+            Next::Tick(cpu) => self.on_tick(cpu, at, others),
         }
     }
 
@@ -148,11 +150,7 @@ impl<'a> Machine<'a> {
         let ran = (now - cpu.since).max(0);
         cpu.since = cpu.since.max(now);
         cpu.uncharged += ran;
-        let thread = &mut self.threads[current];
-        thread.left -= ran;
-        if let Some(seen) = &mut thread.now {
-            seen.cpu += ran;
-        }
+        self.threads[current].ran(ran);
         Some(current)
     }
 
@@ -164,8 +162,9 @@ impl<'a> Machine<'a> {
         cpu.root.charge(&mut self.entities, ran);
     }
 
-    /// `sched_tick`, `task_tick_fair`.
-    fn on_tick(&mut self, cpu: usize, now: i64) {
+    /// `sched_tick`, `task_tick_fair`: a tick, and those that follow it before `others`, which is when
+    /// anything else happens on a machine with one CPU.
+    fn on_tick(&mut self, cpu: usize, now: i64, others: i64) {
         self.ticks += 1;
         self.cpus[cpu].tick += self.tick;
         let empty = self.update(cpu, now);
@@ -178,6 +177,47 @@ impl<'a> Machine<'a> {
         }
         if empty || turn {
             self.schedule(cpu, now);
+        } else if self.cpus.len() == 1 {
+            self.coast(now, others);
+        }
+    }
+
+    /// Ticks after `now` and before `others` of a CPU on which a thread is alone: the same as one by
+    /// one, without asking in between what comes next.
+    fn coast(&mut self, now: i64, others: i64) {
+        let (this, local, tick) = (&mut self.cpus[0], &mut self.locals[0], self.tick);
+        let Some(id) = this.current else { return };
+        let thread = &mut self.threads[id];
+        let charged = this.since == now && this.root_since == now && this.uncharged == 0;
+        let alone = this.root.is_alone() && (!thread.grouped || this.group.is_alone());
+        let mut pool = self.pool.as_mut().filter(|_| thread.grouped);
+        if !charged || !alone {
+            return;
+        }
+        // This tick may have armed a timer; another would arm one that is not, and not be followed.
+        let timer = pool.as_ref().map_or(Some(others), |pool| pool.next_timer());
+        let Some(until) = timer.map(|timer| timer.min(others)) else { return };
+        let (mut ticks, mut empty) = (0_u32, false);
+        while this.tick < until && !empty && ticks < u32::MAX {
+            this.since = this.tick;
+            this.tick += tick;
+            ticks += 1;
+            empty = pool.as_mut().is_some_and(|pool| !pool.account(this.since, local, tick));
+        }
+        if ticks == 0 {
+            return;
+        }
+        self.ticks += u64::from(ticks);
+        this.root_since = this.since;
+        thread.ran(i64::from(ticks) * tick);
+        let class = self.setting.scheduler;
+        this.root.coast(class, &mut self.entities, &self.by, tick, ticks);
+        if thread.grouped {
+            this.group.coast(class, &mut self.entities, &self.by, tick, ticks);
+        }
+        if empty {
+            let now = this.since;
+            self.schedule(0, now);
         }
     }
 

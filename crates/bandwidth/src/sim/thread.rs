@@ -110,6 +110,14 @@ impl Thread {
         self.before = counters;
     }
 
+    /// It has run so long.
+    pub fn ran(&mut self, time: i64) {
+        self.left -= time;
+        if let Some(seen) = &mut self.now {
+            seen.cpu += time;
+        }
+    }
+
     /// It begins to run.
     pub fn begin(&mut self, now: i64) {
         if let (Some(since), Some(seen)) = (self.waits.take(), &mut self.now)

@@ -158,19 +158,24 @@ async fn abandoned() {
 }
 
 async fn abandoned_start() {
+    const LOOKS: u32 = 20;
     for wait_us in [0, 100, 300, 1_000, 3_000, 10_000, 50_000] {
         let function = Function::python("import time\ntime.sleep(1000)\n");
         let starting = function.try_start();
         assert!(tokio::time::timeout(Duration::from_micros(wait_us), starting).await.is_err());
-        // Nobody is left who could say when it is gone.
+        // Nobody is left who could say when it is gone, and what had begun may show itself only later.
         let id = &function.spec.id;
-        for _ in 0..500 {
-            if processes(id).is_empty() && control_groups(id).is_empty() {
-                break;
-            }
+        let (mut looks, mut gone) = (0, 0);
+        while gone < LOOKS && looks < 500 {
             tokio::time::sleep(Duration::from_millis(10)).await;
+            looks += 1;
+            gone = if processes(id).is_empty() && control_groups(id).is_empty() {
+                gone + 1
+            } else {
+                0
+            };
         }
-        assert!(processes(id).is_empty() && control_groups(id).is_empty(), "after {wait_us} us");
+        assert_eq!(gone, LOOKS, "after {wait_us} us");
     }
 }
 

@@ -20,12 +20,13 @@ _RATES: Final = (250, 300, 1000)  # where no rate is known; with 100 Hz few woul
 _ALIGNED: Final = 0.7  # resultant length of gaps' lengths on the circle of a tick
 _AT_TICK: Final = 0.2 * MS  # how far from whole ticks lengths are at most, on average
 _WHOLE: Final = 0.02
-_MOVED: Final = 0.85  # share of ends on one grid below which that is none
-_TWO: Final = (
-    2  # ticks in the shortest period that is told of ends at ticks: two tasks take turns so,
-)
-_MOVED_TWO: Final = 0.97  # and may for long,
-_MANY: Final = 150  # but not for so many ends
+# Share of ends on one grid below which that is none.
+_MOVED: Final = 0.85
+# Two tasks that take turns of a tick keep to one grid of two ticks, and may for long: of such a
+# period more is asked.
+_TWO: Final = 2
+_MOVED_TWO: Final = 0.97
+_MANY: Final = 150  # ends
 
 
 def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:

@@ -33,16 +33,18 @@ impl Retention for FixedKeepAlive {
 mod tests {
     use super::*;
 
-    const SETTINGS: FunctionSettings = FunctionSettings {
-        keep_alive: 300,
-        pause_after: Nanos::MAX,
-        pause: Some(Pause::Freeze),
-        max_instances: 1,
-    };
+    fn settings() -> FunctionSettings {
+        FunctionSettings {
+            keep_alive: 300,
+            pause_after: Nanos::MAX,
+            pause: Some(Pause::Freeze),
+            ..FunctionSettings::default()
+        }
+    }
 
     #[test]
     fn counted_from_the_last_use_without_overflow() {
-        let schedule = FixedKeepAlive.schedule(7, &SETTINGS);
+        let schedule = FixedKeepAlive.schedule(7, &settings());
         let pause = Some((Nanos::MAX, Pause::Freeze));
         assert_eq!(schedule, Schedule { pause, stop_at: 307 });
     }
@@ -50,7 +52,7 @@ mod tests {
     #[test]
     fn paused_as_the_function_has_it() {
         let pause = |pause| {
-            let settings = FunctionSettings { pause_after: 50, pause, ..SETTINGS };
+            let settings = FunctionSettings { pause_after: 50, pause, ..settings() };
             FixedKeepAlive.schedule(7, &settings).pause
         };
         assert_eq!(pause(Some(Pause::ScaleDown)), Some((57, Pause::ScaleDown)));

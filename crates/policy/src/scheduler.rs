@@ -4,35 +4,9 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::timers::{Timer, Timers};
 use crate::{
-    Admission, Binding, ConcurrencyLimits, Decision, Demand, EarlyBinding, Event, Eviction,
-    FixedKeepAlive, FunctionId, FunctionSettings, Idle, InstanceId, LeastRecentlyUsed, Load,
-    MostRecentlyUsed, Nanos, OnePerRequest, Pause, Rejection, RequestId, Retention, Reuse, Scaling,
-    StopReason,
+    Decision, Demand, End, Event, FunctionId, FunctionSettings, Idle, InstanceId, Load, Nanos,
+    Pause, Policies, Rejection, RequestId, StopReason, WorkerId,
 };
-
-/// The choices that a [`Scheduler`] leaves to others.
-pub struct Policies {
-    pub admission: Box<dyn Admission>,
-    pub scaling: Box<dyn Scaling>,
-    pub binding: Box<dyn Binding>,
-    pub reuse: Box<dyn Reuse>,
-    pub retention: Box<dyn Retention>,
-    pub eviction: Box<dyn Eviction>,
-}
-
-impl Default for Policies {
-    /// What Lambda does, as far as it is known.
-    fn default() -> Self {
-        Self {
-            admission: Box::new(ConcurrencyLimits),
-            scaling: Box::new(OnePerRequest),
-            binding: Box::new(EarlyBinding),
-            reuse: Box::new(MostRecentlyUsed),
-            retention: Box::new(FixedKeepAlive),
-            eviction: Box::new(LeastRecentlyUsed),
-        }
-    }
-}
 
 /// How many instances do what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,6 +70,7 @@ struct Instance {
 pub struct Scheduler {
     policies: Policies,
     max_instances: u32,
+    worker: WorkerId,
     functions: HashMap<FunctionId, Function>,
     instances: HashMap<InstanceId, Instance>,
     timers: Timers,
@@ -108,11 +83,12 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// `max_instances`: requests that may be in flight at once on this worker.
-    pub fn new(policies: Policies, max_instances: u32) -> Self {
+    /// Workers join by event.
+    pub fn new(policies: Policies, _seed: u64) -> Self {
         Self {
             policies,
-            max_instances,
+            max_instances: 0,
+            worker: WorkerId(0),
             functions: HashMap::new(),
             instances: HashMap::new(),
             timers: Timers::default(),
@@ -142,13 +118,22 @@ impl Scheduler {
                 self.retire(function, StopReason::Delete, out);
                 self.forget(function);
             }
-            Event::Arrival { request, function } => self.arrive(request, function, out),
-            Event::InstanceReady { instance } => self.ready(instance, out),
+            Event::Arrival { request, function, .. } => self.arrive(request, function, out),
+            Event::InstanceReady { instance, .. } => self.ready(instance, out),
             Event::InstanceFailed { instance } => self.failed(instance, out),
-            Event::InvocationDone { instance, survives } => self.done(instance, survives, out),
+            Event::InvocationEnded { instance, end, .. } => {
+                self.done(instance, end == End::Survives, out);
+            }
             Event::Undelivered { request, instance } => self.undelivered(request, instance, out),
             Event::InstanceGone { instance } => self.gone(instance, out),
-            Event::Wake => {}
+            Event::WorkerJoined { worker, capacity } => {
+                self.worker = worker;
+                self.max_instances = capacity.max_instances;
+            }
+            Event::WorkerGone { .. }
+            | Event::Sampled { .. }
+            | Event::MemoryPressure { .. }
+            | Event::Wake => {}
             Event::Shutdown => self.shut_down(out),
         }
         self.run_timers(out);
@@ -216,7 +201,7 @@ impl Scheduler {
             Some(function) if !function.deleted => {
                 let load = Load {
                     function_in_flight: function.in_flight,
-                    function_limit: function.settings.max_instances,
+                    function_limit: function.settings.max_in_flight,
                     worker_in_flight: self.in_flight,
                     worker_limit: self.max_instances,
                 };
@@ -379,7 +364,7 @@ impl Scheduler {
         if let Some(known) = self.functions.get_mut(&function) {
             known.instances += 1;
         }
-        out.push(Decision::Start { instance: id, function });
+        out.push(Decision::Start { instance: id, function, worker: self.worker });
         id
     }
 

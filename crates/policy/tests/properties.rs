@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use uncia_policy::{
-    Decision, Event, FunctionId, FunctionSettings, InstanceId, LateBinding, Nanos, Pause, Policies,
-    Rejection, RequestId, Scheduler,
+    Capacity, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, LateBinding, Nanos,
+    Pause, Policies, Qos, Rejection, RequestId, Resources, Scheduler, Usage, WorkerId,
 };
 
 const WORKER_LIMIT: u32 = 6;
@@ -15,7 +15,18 @@ const SETTINGS: FunctionSettings = FunctionSettings {
     keep_alive: 1_000,
     pause_after: 50,
     pause: Some(Pause::Freeze),
-    max_instances: 4,
+    max_in_flight: 4,
+    concurrency: 1,
+    min_instances: 0,
+    max_instances: u32::MAX,
+    allocation: Resources::ZERO,
+    spot_cpu: 0,
+    preemptible: false,
+    qos: Qos::Interactive,
+};
+const JOINED: Event = Event::WorkerJoined {
+    worker: WorkerId(0),
+    capacity: Capacity { resources: Resources::UNBOUNDED, max_instances: WORKER_LIMIT },
 };
 
 /// How each function's instances spend their keep-alive.
@@ -76,7 +87,7 @@ impl Driver {
             policies.binding = Box::new(LateBinding);
         }
         let mut driver = Self {
-            scheduler: Scheduler::new(policies, WORKER_LIMIT),
+            scheduler: Scheduler::new(policies, 0),
             now: 0,
             wake_at: None,
             next_request: 0,
@@ -84,6 +95,7 @@ impl Driver {
             waiting: BTreeMap::new(),
             answered: BTreeSet::new(),
         };
+        driver.tell(JOINED);
         for function in (0..FUNCTIONS).map(FunctionId) {
             let settings = FunctionSettings { pause: pause(function), ..SETTINGS };
             driver.tell(Event::FunctionConfigured { function, settings });
@@ -112,7 +124,7 @@ impl Driver {
 
     fn carry_out(&mut self, decision: Decision) {
         match decision {
-            Decision::Start { instance, function } => {
+            Decision::Start { instance, function, .. } => {
                 let old = self.instances.insert(instance, (function, State::Starting));
                 assert_eq!(old, None, "an instance's name is used once");
             }
@@ -140,7 +152,7 @@ impl Driver {
                         .values()
                         .filter(|(of, state)| *of == function && matches!(state, State::Busy(_)));
                     let waiting = self.waiting.values().filter(|of| **of == function);
-                    assert_eq!(mine.count() + waiting.count(), SETTINGS.max_instances as usize);
+                    assert_eq!(mine.count() + waiting.count(), SETTINGS.max_in_flight as usize);
                 }
             }
             Decision::Pause { instance, how } => {
@@ -160,6 +172,7 @@ impl Driver {
                 assert_ne!(old, State::Stopping, "it is stopped once");
             }
             Decision::WakeAt(at) => self.wake_at = Some(at),
+            other => panic!("{other:?} was not asked for"),
         }
     }
 
@@ -195,12 +208,16 @@ impl Driver {
                 let request = RequestId(self.next_request);
                 self.next_request += 1;
                 self.waiting.insert(request, FunctionId(function));
-                self.tell(Event::Arrival { request, function: FunctionId(function) });
+                self.tell(Event::Arrival {
+                    request,
+                    function: FunctionId(function),
+                    can_wait: false,
+                });
             }
             Step::Ready(n) => {
                 if let Some(instance) = self.nth(n, starting) {
                     self.settle(instance);
-                    self.tell(Event::InstanceReady { instance });
+                    self.tell(Event::InstanceReady { instance, initialization: 1 });
                 }
             }
             Step::Fail(n) => {
@@ -211,15 +228,20 @@ impl Driver {
             }
             Step::Done(n, survives) => {
                 let Some(instance) = self.nth(n, busy) else { return };
-                if let State::Busy(request) = self.instances[&instance].1 {
-                    assert!(self.answered.insert(request), "answered once");
-                }
+                let State::Busy(request) = self.instances[&instance].1 else { return };
+                assert!(self.answered.insert(request), "answered once");
                 if survives {
                     self.settle(instance);
                 } else {
                     self.instances.remove(&instance);
                 }
-                self.tell(Event::InvocationDone { instance, survives });
+                let end = if survives { End::Survives } else { End::Gone };
+                self.tell(Event::InvocationEnded {
+                    request,
+                    instance,
+                    end,
+                    usage: Usage::default(),
+                });
             }
             Step::Undelivered(n) => {
                 let Some(instance) = self.nth(n, busy) else { return };
@@ -294,14 +316,15 @@ proptest! {
 
 /// One instance serves a request at 0, and idles from then on.
 fn idle_instance(settings: FunctionSettings) -> (Scheduler, Vec<Decision>) {
-    let mut scheduler = Scheduler::new(Policies::default(), WORKER_LIMIT);
+    let mut scheduler = Scheduler::new(Policies::default(), 0);
     let (function, request, instance) = (FunctionId(0), RequestId(0), InstanceId(1));
     let mut out = Vec::new();
     for event in [
+        JOINED,
         Event::FunctionConfigured { function, settings },
-        Event::Arrival { request, function },
-        Event::InstanceReady { instance },
-        Event::InvocationDone { instance, survives: true },
+        Event::Arrival { request, function, can_wait: false },
+        Event::InstanceReady { instance, initialization: 1 },
+        Event::InvocationEnded { request, instance, end: End::Survives, usage: Usage::default() },
     ] {
         scheduler.on_event(0, &event, &mut out);
     }
@@ -346,7 +369,7 @@ fn a_change_of_settings_reaches_what_idles() {
     // Once paused it stays so until it is used, whatever the settings say by then.
     out.clear();
     scheduler.on_event(70, &Event::FunctionConfigured { function, settings: SETTINGS }, &mut out);
-    let event = Event::Arrival { request: RequestId(1), function };
+    let event = Event::Arrival { request: RequestId(1), function, can_wait: false };
     scheduler.on_event(80, &event, &mut out);
     let assign =
         Decision::Assign { request: RequestId(1), instance: InstanceId(1), resume: Some(how) };
@@ -357,7 +380,7 @@ fn a_change_of_settings_reaches_what_idles() {
 fn an_arrival_at_the_end_of_the_keep_alive_finds_no_instance() {
     let (mut scheduler, _) = idle_instance(SETTINGS);
     let mut out = Vec::new();
-    let event = Event::Arrival { request: RequestId(1), function: FunctionId(0) };
+    let event = Event::Arrival { request: RequestId(1), function: FunctionId(0), can_wait: false };
     scheduler.on_event(SETTINGS.keep_alive, &event, &mut out);
     assert!(out.iter().any(|d| matches!(d, Decision::Stop { .. })), "{out:?}");
     assert!(out.iter().any(|d| matches!(d, Decision::Start { .. })), "{out:?}");

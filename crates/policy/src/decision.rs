@@ -1,0 +1,117 @@
+//! What a scheduler decides.
+
+use crate::{CpuSet, FunctionId, InstanceId, Nanos, Pause, RequestId, WorkerId};
+
+/// Why a request is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rejection {
+    /// As many requests of the function are in flight as it may have.
+    FunctionLimit,
+    /// As many requests are in flight as the workers take, or no worker is large enough.
+    WorkerLimit,
+    /// The instance that was started for the request failed to start.
+    StartFailed(InstanceId),
+    /// The function does not exist (any more).
+    NoFunction,
+    /// The scheduler is shutting down.
+    ShuttingDown,
+}
+
+/// Why an instance is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// It idled for as long as it may.
+    KeepAlive,
+    /// Its room was needed, by another instance or under memory pressure.
+    Evicted,
+    /// It was to be preempted, and answered first.
+    Preempted,
+    /// Its function was updated.
+    Update,
+    /// Its function was deleted.
+    Delete,
+    /// The scheduler shuts down.
+    Shutdown,
+}
+
+/// How an instance's threads compete for CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CpuClass {
+    /// Before spot threads, on what is reserved for it.
+    Reserved,
+    /// On what reserved threads leave.
+    Spot,
+}
+
+/// What an instance's threads run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CpuAssignment {
+    /// Any CPU, in this class.
+    Class(CpuClass),
+    /// These CPUs are its own.
+    Cpus(CpuSet),
+}
+
+/// What is to be done, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Start an instance; report [`Event::InstanceReady`](crate::Event::InstanceReady) or
+    /// [`Event::InstanceFailed`](crate::Event::InstanceFailed).
+    Start {
+        /// Its name.
+        instance: InstanceId,
+        /// What it is an instance of.
+        function: FunctionId,
+        /// Where it starts.
+        worker: WorkerId,
+    },
+    /// Give the request to the instance, after undoing this pause; report
+    /// [`Event::InvocationEnded`](crate::Event::InvocationEnded) or
+    /// [`Event::Undelivered`](crate::Event::Undelivered).
+    Assign {
+        /// Which request.
+        request: RequestId,
+        /// Who serves it.
+        instance: InstanceId,
+        /// The pause to undo first.
+        resume: Option<Pause>,
+    },
+    /// Turn the request away.
+    Reject {
+        /// Which request.
+        request: RequestId,
+        /// Why.
+        reason: Rejection,
+    },
+    /// Pause the instance, which is idle. Nothing is reported.
+    Pause {
+        /// Which instance.
+        instance: InstanceId,
+        /// In which way.
+        how: Pause,
+    },
+    /// Stop the instance, which is idle; report [`Event::InstanceGone`](crate::Event::InstanceGone).
+    Stop {
+        /// Which instance.
+        instance: InstanceId,
+        /// Why.
+        reason: StopReason,
+    },
+    /// Stop the instance, which serves. For each request that it serves report
+    /// [`Event::InvocationEnded`](crate::Event::InvocationEnded) with
+    /// [`End::Preempted`](crate::End::Preempted), or with another end if that came first.
+    Preempt {
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// Have the instance's threads run on these CPUs. Nothing is reported.
+    SetCpu {
+        /// Which instance.
+        instance: InstanceId,
+        /// What its threads run on.
+        assignment: CpuAssignment,
+    },
+    /// Send [`Event::Wake`](crate::Event::Wake) at this time. Replaces the time of the last such
+    /// decision.
+    WakeAt(Nanos),
+}

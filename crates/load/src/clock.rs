@@ -1,22 +1,7 @@
 //! The client's clock.
 
-use rustix::time::{ClockId, clock_gettime};
-use uncia_arrivals::NS_PER_S;
+use uncia_clock::{Moment, monotonic_ns};
 use uncia_record::Epoch;
-
-/// Pairs of readings from which the closest is taken: an interruption between the two readings of
-/// a pair would shift every time of the run.
-const OFFSET_SAMPLES: usize = 16;
-
-fn read(clock: ClockId) -> i64 {
-    let time = clock_gettime(clock);
-    time.tv_sec * NS_PER_S + time.tv_nsec
-}
-
-/// Now, as Unix time in nanoseconds.
-pub fn unix_now() -> i64 {
-    read(ClockId::Realtime)
-}
 
 /// Nanoseconds since the run's epoch, by the monotonic clock: set against the real-time clock once,
 /// so that a clock step during the run moves nothing.
@@ -32,20 +17,14 @@ impl Clock {
         Self { offset: 0, epoch: 0 }
     }
 
-    pub fn since(epoch: Epoch) -> Self {
-        let sample = || {
-            let before = read(ClockId::Monotonic);
-            let unix = read(ClockId::Realtime);
-            let after = read(ClockId::Monotonic);
-            (after - before, unix - (before + (after - before) / 2))
-        };
-        let samples = (0..OFFSET_SAMPLES).map(|_| sample());
-        let (_, offset) = samples.min_by_key(|(width, _)| *width).expect("there are samples");
-        Self { offset: offset - epoch.unix_ns(), epoch: epoch.unix_ns() }
+    /// `now` says how the two clocks stand to each other.
+    pub fn since(epoch: Epoch, now: Moment) -> Self {
+        let epoch = epoch.unix_ns();
+        Self { offset: now.unix() - now.monotonic() - epoch, epoch }
     }
 
     pub fn now(self) -> i64 {
-        read(ClockId::Monotonic) + self.offset
+        monotonic_ns() + self.offset
     }
 
     /// A time of this clock as Unix time.
@@ -56,19 +35,21 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
+    use uncia_clock::{NS_PER_S, unix_ns};
+
     use super::*;
 
     #[test]
     fn agrees_with_the_real_time_clock_and_never_goes_back() {
-        let epoch = Epoch::from_unix_ns(unix_now() - 5 * NS_PER_S);
-        let clock = Clock::since(epoch);
+        let epoch = Epoch::from_unix_ns(unix_ns() - 5 * NS_PER_S);
+        let clock = Clock::since(epoch, Moment::exact());
         let mut last = clock.now();
         for _ in 0..1_000 {
             let now = clock.now();
             assert!(now >= last);
             last = now;
         }
-        let drift = (unix_now() - epoch.unix_ns() - clock.now()).abs();
+        let drift = (unix_ns() - epoch.unix_ns() - clock.now()).abs();
         assert!(drift < NS_PER_S, "{drift} ns apart");
     }
 }

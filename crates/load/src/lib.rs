@@ -33,6 +33,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
+use uncia_clock::Moment;
 use uncia_record::{Epoch, RecordError};
 
 pub use config::Config;
@@ -84,13 +85,16 @@ fn run_with(
 
 /// When the rows' time begins, and when the schedule's does.
 struct Times {
+    /// When this was decided: how the run's clock is set against the real-time clock.
+    decided: Moment,
     epoch: Epoch,
     start_unix_ns: i64,
 }
 
 impl Times {
     fn of(config: &Config) -> Result<Self, LoadError> {
-        let now = clock::unix_now();
+        let decided = Moment::exact();
+        let now = decided.unix();
         let start_unix_ns = match config.start_unix_ns {
             Some(start) if start < now && !config.dry_run => {
                 return Err(LoadError::StartPassed { late_ns: now - start });
@@ -99,7 +103,11 @@ impl Times {
             None => now + START_LEAD_NS,
         };
         let epoch = Epoch::from_unix_ns(config.epoch_unix_ns.unwrap_or(start_unix_ns));
-        Ok(Self { epoch, start_unix_ns })
+        Ok(Self { decided, epoch, start_unix_ns })
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::since(self.epoch, self.decided)
     }
 
     /// The start of the schedule on the rows' clock.
@@ -170,7 +178,7 @@ fn send(
     }));
     let counters = Counters::default();
     let (outbox, inbox) = rows::channel();
-    let clock = Clock::since(times.epoch);
+    let clock = times.clock();
     let (recorded, sent) = std::thread::scope(|scope| {
         let (writing, counting, telling) = (&mut recorder, &counters, &mut *on_event);
         let record = move || {

@@ -4,7 +4,7 @@
 // milliseconds, and asks for the next event in the same write that carries the answer to the last.
 'use strict';
 
-const BEGAN = `${Math.round((performance.timeOrigin + performance.now()) * 1e3)}000`;
+const BEGAN = process.hrtime.bigint();
 
 const fs = require('fs');
 const net = require('net');

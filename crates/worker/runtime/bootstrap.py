@@ -7,7 +7,7 @@ same write that carries the answer to the last.
 
 import time
 
-_BEGAN = time.time_ns()
+_BEGAN = time.monotonic_ns()
 
 import os
 import sys

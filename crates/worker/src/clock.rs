@@ -1,12 +1,6 @@
-//! Unix time, for what is recorded, and its forms as text.
+//! Moments, and the forms of Unix time as text.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Unix time in nanoseconds.
-pub fn unix_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
+pub use uncia_clock::{Moment, unix_ns};
 
 /// A Unix time as Lambda writes LastModified: `2024-05-01T12:30:00.123+0000`.
 pub fn iso_8601(unix_ms: i64) -> String {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use serde::Deserialize;
+use uncia_clock::Moment;
 
 pub use crate::sandbox::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host, HostError,
@@ -98,12 +99,12 @@ pub struct InstanceSpec {
     pub init_timeout: Duration,
 }
 
-/// A named interval, in Unix ns.
+/// A named interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
     pub name: &'static str,
-    pub start: i64,
-    pub end: i64,
+    pub start: Moment,
+    pub end: Moment,
 }
 
 /// Why an instance did not become ready.
@@ -174,10 +175,11 @@ pub struct Reply {
     /// Whether the runtime was given the request. If not (it ended just before), no code of the
     /// function has seen it, and another instance may try.
     pub delivered: bool,
-    /// When the runtime was given the request, in Unix ns.
-    pub started: i64,
-    /// When its answer was there, or the instance was gone, in Unix ns.
-    pub ended: i64,
+    /// When the runtime was given the request.
+    pub started: Moment,
+    /// When its answer was there, or the instance was gone; its Unix time is by the same setting of
+    /// the clock.
+    pub ended: Moment,
     pub usage: Usage,
     /// The last 4 KiB of what the function printed during the invocation.
     pub log_tail: Bytes,

@@ -344,7 +344,7 @@ fn prefix(config: &Config) -> Result<String, LoadError> {
         // dry run has no such log and is to come out the same each time.
         return Ok(match config.dry_run {
             true => "dry".to_owned(),
-            false => format!("load-{:x}-{:x}", crate::clock::unix_now(), std::process::id()),
+            false => format!("load-{:x}-{:x}", uncia_clock::unix_ns(), std::process::id()),
         });
     };
     let full = match &config.experiment {

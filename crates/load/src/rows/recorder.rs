@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use uncia_clock::Moment;
 use uncia_record::{Epoch, Invocation, RecordError, Span, StreamWriter, Table};
 
 use super::batch::{Batch, Completion, Inbox, Received};
 use super::make::RowMaker;
 use super::rules::{Observed, Rules, Stopped, Watch};
 use super::statistics::Statistics;
-use crate::clock;
+use crate::clock::Clock;
 use crate::error::LoadError;
 use crate::event::{Event, Progress};
 use crate::plan::{Plan, Schedule};
@@ -56,8 +57,8 @@ impl Due {
 /// Writes the tables of a run.
 pub struct Recorder<'a> {
     plan: &'a Plan,
-    /// Of the schedule.
-    start_unix_ns: i64,
+    /// Counts from the start of the schedule.
+    clock: Clock,
     maker: RowMaker<'a>,
     invocations: StreamWriter<Invocation>,
     spans: Option<StreamWriter<Span>>,
@@ -90,7 +91,7 @@ impl<'a> Recorder<'a> {
         })?;
         Ok(Self {
             plan,
-            start_unix_ns,
+            clock: Clock::since(Epoch::from_unix_ns(start_unix_ns), Moment::exact()),
             maker: RowMaker::new(plan, epoch),
             invocations,
             spans,
@@ -138,7 +139,7 @@ impl<'a> Recorder<'a> {
             let now = Instant::now();
             let since = now - reported;
             if since >= PROGRESS_INTERVAL {
-                let passed = clock::unix_now() - self.start_unix_ns;
+                let passed = self.clock.now();
                 let counts = (counters.sent.load(Ordering::Relaxed), due.within(passed));
                 let rate = |now: u64, then: u64| (now - then) as f64 / since.as_secs_f64();
                 let target = counts.1.zip(then.1).map(|(now, then)| rate(now, then));

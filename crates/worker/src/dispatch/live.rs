@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use uncia_clock::monotonic_ns;
 use uncia_policy::{Event, InstanceId, Pause, Rejection, RequestId, StopReason};
 use uncia_record::{Instance as InstanceRow, Span};
 
 use super::row::{self, Running};
 use super::{Answer, Answered, Birth, Dispatcher, Failure, Pending};
-use crate::clock;
+use crate::clock::Moment;
 use crate::function::Function;
 use crate::ids;
 use crate::instance::{Instance, InstanceSpec, Outcome, Reply, Request, Started};
@@ -29,18 +30,18 @@ pub enum Order {
 impl Dispatcher {
     /// Starts an instance, and follows it to its end.
     pub(super) async fn start(self: Arc<Self>, id: InstanceId, function: Arc<Function>) {
-        let began = clock::unix_ns();
+        let began = Moment::now();
         let name: Arc<str> = Arc::from(ids::instance());
         let started = self.host.start(self.spec(&function, &name)).await;
         let Started { result, phases, initialization_ns, log_tail } = started;
-        let ready = began + initialization_ns;
+        let ready = began.plus(initialization_ns);
         let spans = phases
             .iter()
             .map(|phase| Span {
                 instance: Some(name.clone()),
                 name: Arc::from(phase.name),
-                start: phase.start,
-                end: phase.end,
+                start: phase.start.unix(),
+                end: phase.end.unix(),
                 clock: Arc::from("platform"),
                 ..Span::default()
             })
@@ -51,7 +52,7 @@ impl Dispatcher {
             Ok(instance) => self.live(id, instance, birth).await,
             Err(error) => {
                 let mut row = self.instance_row(&birth);
-                row.ended = Some(ready);
+                row.ended = Some(birth.ready.unix());
                 row.end_reason = Some(Arc::from("init_error"));
                 row.invocations = Some(0);
                 self.log.instance(row);
@@ -91,7 +92,7 @@ impl Dispatcher {
             platform: Some(Arc::from("embedded")),
             function: birth.function.name.clone(),
             instance: birth.name.clone(),
-            started: birth.began,
+            started: birth.began.unix(),
             start: Some(Arc::from("cold")),
             allocated_cpu: i64::try_from(birth.function.cpu_micro()).ok(),
             allocated_memory: i64::try_from(birth.function.memory_bytes()).ok(),
@@ -103,7 +104,7 @@ impl Dispatcher {
         let (orders, mut ordered) = mpsc::unbounded_channel();
         let mut life = Life {
             row: InstanceRow {
-                initialized: Some(birth.ready),
+                initialized: Some(birth.ready.unix()),
                 invocations: Some(0),
                 idle: Some(Vec::new()),
                 ..self.instance_row(&birth)
@@ -174,7 +175,7 @@ impl Dispatcher {
     ) -> Option<&'static str> {
         let pending = self.books().pending.remove(&request)?;
         let first = life.row.invocations == Some(0);
-        let resume_began = clock::unix_ns();
+        let resume_began = Moment::now();
         let resumed = life.paused.take();
         match resumed {
             // If it can't be thawed it does not answer in time, which is an answer.
@@ -189,7 +190,7 @@ impl Dispatcher {
             Some(Pause::ScaleDown) | None => {}
         }
         life.busy_from(resume_began);
-        let resume_ended = clock::unix_ns();
+        let resume_ended = resume_began.at(monotonic_ns());
         let submission = &pending.submission;
         let reply = instance
             .invoke(Request {
@@ -267,15 +268,23 @@ struct Life {
     birth: Birth,
     row: InstanceRow,
     /// Since when it serves nothing.
-    idle_since: Option<i64>,
+    idle_since: Option<Moment>,
     paused: Option<Pause>,
 }
 
 impl Life {
-    fn busy_from(&mut self, time: i64) {
+    fn busy_from(&mut self, time: Moment) {
         if let Some(since) = self.idle_since.take() {
-            self.row.idle.get_or_insert_default().push((since, time.max(since)));
+            let end = since.plus(time.since(since).max(0));
+            let interval = (self.stamp(since), self.stamp(end));
+            self.row.idle.get_or_insert_default().push(interval);
         }
+    }
+
+    /// The Unix time of a moment by the clock as it was set when the instance started, so that its
+    /// times differ by how long it took, whatever the clock was set to since.
+    fn stamp(&self, moment: Moment) -> i64 {
+        self.birth.began.at(moment.monotonic()).unix()
     }
 
     fn served(&mut self, reply: &Reply, instance: &Instance) {
@@ -286,9 +295,9 @@ impl Life {
 
     fn end(&mut self, reason: &'static str, instance: &Instance) {
         self.row.idle_cpu = instance.idle_cpu();
-        let now = clock::unix_ns();
+        let now = Moment::now();
         self.busy_from(now);
-        self.row.ended = Some(now);
+        self.row.ended = Some(self.stamp(now));
         self.row.end_reason = Some(Arc::from(reason));
     }
 }

@@ -19,7 +19,7 @@ use uncia_policy::{
 };
 use uncia_record::{Instance as InstanceRow, Invocation, Span};
 
-use crate::clock;
+use crate::clock::Moment;
 use crate::config::{BindingName, Config};
 use crate::function::Function;
 use crate::instance::{Host, Outcome, StartError};
@@ -64,8 +64,7 @@ pub struct Answer {
 /// A request between its arrival and its answer.
 struct Pending {
     submission: Submission,
-    /// Unix ns.
-    accepted: i64,
+    accepted: Moment,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -81,8 +80,8 @@ struct Failure {
 struct Birth {
     name: Arc<str>,
     function: Arc<Function>,
-    began: i64,
-    ready: i64,
+    began: Moment,
+    ready: Moment,
     initialization: i64,
     spans: Vec<Span>,
 }
@@ -169,7 +168,7 @@ impl Dispatcher {
             let mut books = self.books();
             let request = RequestId(books.next_request);
             books.next_request += 1;
-            let pending = Pending { submission, accepted: clock::unix_ns(), answer };
+            let pending = Pending { submission, accepted: Moment::now(), answer };
             books.pending.insert(request, pending);
             request
         };

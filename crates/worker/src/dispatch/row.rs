@@ -6,6 +6,7 @@ use uncia_policy::{Pause, Rejection};
 use uncia_record::{Invocation, Span};
 
 use super::{Birth, Failure, Pending};
+use crate::clock::Moment;
 use crate::instance::{Outcome, Reply, StartError};
 use crate::meterlog::Recorded;
 
@@ -18,7 +19,7 @@ pub struct Running<'a> {
     /// Whether the instance had served nothing before.
     pub first: bool,
     /// Which pause was undone for this, from when to when.
-    pub resumed: Option<(Pause, i64, i64)>,
+    pub resumed: Option<(Pause, Moment, Moment)>,
     pub reply: &'a Reply,
 }
 
@@ -50,10 +51,10 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
     let Running { birth, first, resumed, reply } = *running;
     // The start was this request's own if it waited for it; an instance that was started for
     // another request is warm for this one.
-    let cold = first && pending.accepted <= birth.began;
+    let cold = first && birth.began.since(pending.accepted) >= 0;
     let initialization = cold.then_some(birth.initialization);
-    let execution = reply.ended - reply.started;
-    let waited = reply.started - pending.accepted;
+    let execution = reply.ended.since(reply.started);
+    let waited = reply.started.since(pending.accepted);
     let usage = &reply.usage;
     let (outcome, error) = match &reply.outcome {
         Outcome::Ok(_) => ("ok", None),
@@ -80,8 +81,8 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
                 Pause::Freeze => "thaw",
                 Pause::ScaleDown => "scale_up",
             }),
-            start,
-            end,
+            start: start.unix(),
+            end: end.unix(),
             clock: Arc::from("platform"),
             ..Span::default()
         });
@@ -106,8 +107,8 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
         })),
         instance: Some(birth.name.clone()),
         shared: Some(false),
-        started: Some(reply.started),
-        ended: Some(reply.ended),
+        started: Some(reply.started.unix()),
+        ended: Some(reply.ended.unix()),
         queued: Some((waited - initialization.unwrap_or(0)).max(0)),
         initialization,
         execution: Some(execution),

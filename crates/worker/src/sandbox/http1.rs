@@ -39,7 +39,7 @@ pub struct Head {
     pub close: bool,
     /// `Lambda-Runtime-Function-Error-Type`.
     pub error_type: Option<String>,
-    /// `Uncia-Began`: when the client's first line ran, in Unix ns.
+    /// `Uncia-Began`: when the client's first line ran, by the monotonic clock in ns.
     pub began: Option<i64>,
 }
 

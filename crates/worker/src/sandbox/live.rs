@@ -19,7 +19,7 @@ use super::meter::{Meter, Sampler};
 use super::runtime_api::{AnswerKind, Api};
 use super::spawn;
 use super::wire::{self, Exit, Order, Report};
-use crate::clock::unix_ns;
+use crate::clock::Moment;
 use crate::instance::{Outcome, Reply, Request, Usage};
 
 /// Between two attempts to thaw an instance that was killed: while it was being frozen, it may have
@@ -211,7 +211,7 @@ impl Instance {
     pub async fn invoke(&self, request: Request) -> Reply {
         let inner = &self.inner;
         if inner.busy.swap(true, Ordering::AcqRel) {
-            let now = unix_ns();
+            let now = Moment::now();
             let payload = br#"{"errorType":"Uncia.Busy","errorMessage":"the instance is serving another request"}"#;
             return Reply {
                 outcome: Outcome::FunctionError(bytes::Bytes::from_static(payload)),
@@ -229,7 +229,7 @@ impl Instance {
         }
         inner.meter.begin();
         inner.sampler.rouse();
-        let called = unix_ns();
+        let called = Moment::now();
         let (mut started, mut ended) = (None, None);
         let waited = tokio::select! {
             biased;
@@ -237,7 +237,7 @@ impl Instance {
             _ = inner.gone() => Waited::Gone,
             () = tokio::time::sleep(request.timeout) => Waited::TimeUp,
         };
-        let ended = ended.unwrap_or_else(unix_ns);
+        let ended = ended.unwrap_or_else(Moment::now);
         let usage = inner.meter.end();
         if let Some(watched) = &inner.watched {
             watched.rest();
@@ -265,7 +265,7 @@ impl Instance {
             outcome,
             delivered: started.is_some(),
             started: started.unwrap_or(called),
-            ended,
+            ended: started.unwrap_or(called).at(ended.monotonic()),
             usage,
             log_tail: inner.log.tail(),
         };
@@ -277,12 +277,12 @@ impl Instance {
     async fn exchange(
         &self,
         request: &Request,
-        called: i64,
-        started: &mut Option<i64>,
-        ended: &mut Option<i64>,
+        called: Moment,
+        started: &mut Option<Moment>,
+        ended: &mut Option<Moment>,
     ) -> Waited {
         let timeout = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
-        let deadline_ms = called.saturating_add(timeout) / NS_PER_MS;
+        let deadline_ms = called.unix().saturating_add(timeout) / NS_PER_MS;
         if let Ok(delivered) = self.inner.api.deliver(request, deadline_ms).await {
             *started = Some(delivered.at);
             if let Ok(answer) = delivered.answer.await {

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::http1::{Body, Head, HttpError, Reader, head, response};
-use crate::clock::unix_ns;
+use crate::clock::Moment;
 use crate::instance::Request;
 
 /// Lambda's limit of an answer: 6 MiB and 100 bytes.
@@ -33,9 +33,10 @@ const PREFIX: &str = "/2018-06-01/runtime/";
 /// How initialization ended, as the runtime says.
 #[derive(Debug)]
 pub enum Initialized {
-    /// It asks for the first event. `began`: when its client's first line ran, if it says.
+    /// It asks for the first event. `began`: when its client's first line ran, if it
+    /// says, by the monotonic clock in ns.
     Ready {
-        at: i64,
+        at: Moment,
         began: Option<i64>,
     },
     Failed {
@@ -44,10 +45,10 @@ pub enum Initialized {
     },
 }
 
-/// What the runtime answered, and when all of it was there, in Unix ns.
+/// What the runtime answered, and when all of it was there.
 #[derive(Debug)]
 pub struct Answer {
-    pub at: i64,
+    pub at: Moment,
     pub kind: AnswerKind,
 }
 
@@ -58,9 +59,9 @@ pub enum AnswerKind {
     TooLarge(u64),
 }
 
-/// An event on its way: when it was handed over, in Unix ns, and the answer to come.
+/// An event on its way: when it was handed over, and the answer to come.
 pub struct Delivered {
-    pub at: i64,
+    pub at: Moment,
     pub answer: oneshot::Receiver<Answer>,
 }
 
@@ -152,7 +153,7 @@ impl Api {
         }
         let mut message = head(200, request.payload.len(), &headers);
         let mut writer = waiting.writer.lock().await;
-        let at = unix_ns();
+        let at = Moment::now();
         if request.payload.len() <= ONE_WRITE {
             message.extend_from_slice(&request.payload);
             writer.send(&message).await?;
@@ -262,7 +263,8 @@ impl Api {
             state.waiting = Some(Waiting { connection, writer: writer.clone(), close: head.close });
             if let Some(initialized) = state.initialized.take() {
                 // Nobody listens if the start was given up.
-                let _ = initialized.send(Initialized::Ready { at: unix_ns(), began: head.began });
+                let _ =
+                    initialized.send(Initialized::Ready { at: Moment::now(), began: head.began });
             }
         }
         self.parked.notify_one();
@@ -281,7 +283,7 @@ impl Api {
     }
 
     fn answer(&self, id: &str, is_error: bool, body: Body) -> Vec<u8> {
-        let at = unix_ns();
+        let at = Moment::now();
         let current = {
             let mut state = self.lock();
             state.current.take_if(|current| current.request_id == id)

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use nix::fcntl::OFlag;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use uncia_clock::monotonic_ns;
 
 use super::cgroup::{CgroupError, Controller, Group, Limits, PERIODS_US};
 use super::descriptor::readable;
@@ -29,7 +30,7 @@ use super::runtime_api::{Api, Initialized, accept};
 use super::spawn::Launch;
 use super::sweep;
 use super::wire::{self, Config, Report};
-use crate::clock::unix_ns;
+use crate::clock::Moment;
 use crate::instance::{
     ChainService, Enforcement, InstanceSpec, Network, Phase, Runtime, StartError,
 };
@@ -73,25 +74,25 @@ struct Launched {
 impl Host {
     /// Starts an instance and waits until its runtime asks for the first request.
     pub async fn start(self: &Arc<Self>, spec: InstanceSpec) -> Started {
-        let began = unix_ns();
+        let began = Moment::now();
         let mut phases = Vec::new();
         let mut log_tail = Bytes::new();
-        let result = self.try_start(&spec, &mut phases, &mut log_tail).await;
+        let result = self.try_start(&spec, began, &mut phases, &mut log_tail).await;
         // A start ends when the runtime is ready, not when this task gets to know it.
         let ended = match &result {
-            Ok(_) => phases.last().map_or_else(unix_ns, |phase: &Phase| phase.end),
-            Err(_) => unix_ns(),
+            Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
+            Err(_) => Moment::now(),
         };
-        Started { result, phases, initialization_ns: ended - began, log_tail }
+        Started { result, phases, initialization_ns: ended.since(began), log_tail }
     }
 
     async fn try_start(
         self: &Arc<Self>,
         spec: &InstanceSpec,
+        began: Moment,
         phases: &mut Vec<Phase>,
         log_tail: &mut Bytes,
     ) -> Result<Instance, StartError> {
-        let began = unix_ns();
         if self.closed.load(Ordering::SeqCst) {
             return Err(StartError::Sandbox("the worker is closing".into()));
         }
@@ -106,7 +107,7 @@ impl Host {
             period_us: spec.period_us,
         };
         let group = self.group(spec, limits).await?;
-        let grouped = unix_ns();
+        let grouped = began.at(monotonic_ns());
         phases.push(Phase { name: "cgroup", start: began, end: grouped });
 
         let Launched { inner, mut reports, initialized } =
@@ -324,9 +325,9 @@ impl Host {
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         reports: &mut Reports,
-        spawned: i64,
+        spawned: Moment,
         phases: &mut Vec<Phase>,
-    ) -> Result<i64, StartError> {
+    ) -> Result<Moment, StartError> {
         let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
         loop {
             let report = tokio::time::timeout_at(deadline, reports.recv())
@@ -343,7 +344,8 @@ impl Host {
                     }
                 }
                 Some((Report::Running { phases: inside }, _)) => {
-                    let entered = inside.first().map_or(spawned, |(_, start, _)| *start);
+                    let entered =
+                        inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
                     phases.push(Phase { name: "spawn", start: spawned, end: entered });
                     for (name, start, end) in inside {
                         let name = match name.as_str() {
@@ -351,12 +353,12 @@ impl Host {
                             "mounts" => "mounts",
                             _ => "exec",
                         };
-                        phases.push(Phase { name, start, end });
+                        phases.push(Phase { name, start: spawned.at(start), end: spawned.at(end) });
                     }
                     if let Some(pid) = runtime_process(inner) {
                         inner.meter.set_runtime(pid);
                     }
-                    return Ok(phases.last().map_or_else(unix_ns, |phase| phase.end));
+                    return Ok(phases.last().map_or(spawned, |phase| phase.end));
                 }
                 Some((Report::Failed(message), _)) => return Err(StartError::Sandbox(message)),
                 Some((Report::NotRunnable(message), _)) => {
@@ -377,7 +379,7 @@ impl Host {
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         outcome: oneshot::Receiver<Initialized>,
-        executed: i64,
+        executed: Moment,
         phases: &mut Vec<Phase>,
     ) -> Result<(), StartError> {
         let outcome = tokio::select! {
@@ -396,9 +398,12 @@ impl Host {
         };
         match outcome {
             Ok(Initialized::Ready { at, began }) => {
+                let at = executed.at(at.monotonic());
                 // What a function says about itself is believed only within reason.
-                match began.filter(|began| (executed..=at).contains(began)) {
+                let possible = executed.monotonic()..=at.monotonic();
+                match began.filter(|began| possible.contains(began)) {
                     Some(began) => {
+                        let began = executed.at(began);
                         phases.push(Phase { name: "runtime", start: executed, end: began });
                         phases.push(Phase { name: "handler", start: began, end: at });
                     }

@@ -61,7 +61,7 @@ pub enum Order {
 pub enum Report {
     /// The listeners asked for, as file descriptors, in order.
     Listening,
-    /// The runtime's program runs. Times are Unix ns.
+    /// The runtime's program runs. Times are readings of the monotonic clock in ns.
     Running { phases: Vec<(String, i64, i64)> },
     /// The sandbox could not be built.
     Failed(String),

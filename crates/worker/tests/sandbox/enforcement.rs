@@ -73,7 +73,7 @@ async fn spin(instance: &Instance, event: &str) -> Reply {
 /// The CPU time of an invocation is at most what the periods that it touched allow, give or take
 /// how late the worker was for the last of them.
 fn check(reply: &Reply, cpu_micro: i64, slack_ns: i64) {
-    let wall = reply.ended - reply.started;
+    let wall = reply.ended.since(reply.started);
     let allowed = (wall + 20 * NS_PER_MS) * cpu_micro / 1_000_000;
     let used = cpu_ns(reply);
     assert!(used <= allowed + slack_ns, "{used} ns in {wall} ns");

@@ -1,6 +1,7 @@
 //! What a sandbox promises, tested with real instances. A test that cannot hold on this machine says
 //! why it was not run.
 
+mod clock;
 mod enforcement;
 mod errors;
 mod fixture;
@@ -21,8 +22,10 @@ fn main() -> ExitCode {
         return code;
     }
     // This program also plays other parts: a function that brings its own runtime, and a worker that
-    // is killed.
-    if let Some(code) = provided::run_if_asked().or_else(lifecycle::run_if_asked) {
+    // is killed, or whose clock is set.
+    if let Some(code) =
+        provided::run_if_asked().or_else(lifecycle::run_if_asked).or_else(clock::run_if_asked)
+    {
         return code;
     }
     let arguments = Arguments::from_args();
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     tests.extend(keep_alive::tests());
     tests.extend(enforcement::tests());
     tests.extend(provided::tests());
+    tests.extend(clock::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

@@ -71,7 +71,7 @@ async fn sleeping() {
     let code = "import time\ndef handler(event, context):\n    time.sleep(0.3)\n";
     let instance = Function::python(code).start().await;
     let reply = instance.invoke(request("{}")).await;
-    assert!(reply.ended - reply.started >= 300_000_000);
+    assert!(reply.ended.since(reply.started) >= 300_000_000);
     assert!(cpu_ns(&reply) < 100_000_000, "{}", cpu_ns(&reply));
     instance.stop(Duration::ZERO).await;
 }

@@ -23,9 +23,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use uncia_clock::monotonic_ns;
 
 use super::wire::{self, Config, Exit, Order, Report};
-use crate::clock::unix_ns;
 
 /// The hidden subcommand.
 pub const ARGUMENT: &str = "__instance";
@@ -90,7 +90,7 @@ pub fn enter_if_asked() -> Option<ExitCode> {
 }
 
 fn run() -> Result<(), Failure> {
-    let entered = unix_ns();
+    let entered = monotonic_ns();
     privileges::detach()?;
     let config: Config = match wire::receive(CONTROL, MsgFlags::empty()) {
         Ok(Some((config, _))) => config,
@@ -98,7 +98,7 @@ fn run() -> Result<(), Failure> {
         Err(error) => return Err(Failure::Configuration(error)),
     };
     network::build(&config)?;
-    let networked = unix_ns();
+    let networked = monotonic_ns();
     nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
 
     // Opened while the host's files can still be seen.
@@ -108,7 +108,7 @@ fn run() -> Result<(), Failure> {
         None => None,
     };
     mounts::build(&config)?;
-    let mounted = unix_ns();
+    let mounted = monotonic_ns();
 
     let signals = watch_children()?;
     let runtime = runtime::start(&config, &join)?;
@@ -117,7 +117,7 @@ fn run() -> Result<(), Failure> {
     let phases = vec![
         ("network".to_owned(), entered, networked),
         ("mounts".to_owned(), networked, mounted),
-        ("exec".to_owned(), mounted, unix_ns()),
+        ("exec".to_owned(), mounted, monotonic_ns()),
     ];
     wire::send(CONTROL, &Report::Running { phases }, &[]).doing("report to the worker")?;
     drop(config);

@@ -12,6 +12,7 @@ mod probe;
 mod recover;
 #[cfg(target_os = "linux")]
 mod serve;
+mod warnings;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     if let Some(code) = uncia_worker::instance::enter_if_asked() {
         return code;
     }
+    warnings::print();
     match Arguments::parse().command {
         #[cfg(target_os = "linux")]
         Command::Serve(arguments) => serve::run(&arguments),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use uncia_policy::Pause;
+use uncia_policy::{Pause, Policies, PolicyNames, UnknownPolicy};
 
 use crate::instance::{Enforcement, Network};
 
@@ -48,6 +48,11 @@ pub struct Config {
     /// Wait before a failed asynchronous invocation is tried again; twice that before the third
     /// attempt. 1 min as on Lambda.
     pub event_retry_ms: u64,
+    /// Which policy makes which choice, by name.
+    #[serde(skip)]
+    pub policies: PolicyNames,
+    /// Of whatever the policies choose at random.
+    pub seed: u64,
     /// Asynchronous invocations that may wait; more are turned away with 429.
     pub event_queue: usize,
 }
@@ -71,6 +76,8 @@ impl Default for Config {
             stop_grace_ms: 300,
             shutdown_grace_ms: 5_000,
             event_retry_ms: 60_000,
+            policies: PolicyNames::default(),
+            seed: 0,
             event_queue: 10_000,
         }
     }
@@ -168,6 +175,15 @@ impl Config {
         at_least("pids_max", self.pids_max, 2)?;
         at_least("init_timeout_ms", self.init_timeout_ms, 1)?;
         at_least("event_queue", self.event_queue as u64, 1)
+    }
+
+    /// The policies that it names.
+    pub fn policies(&self) -> Result<Policies, UnknownPolicy> {
+        let mut names = self.policies.clone();
+        if self.binding == BindingName::Late {
+            names.binding = "late".to_owned();
+        }
+        Policies::from_names(&names)
     }
 
     pub fn stop_grace(&self) -> Duration {

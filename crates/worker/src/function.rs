@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use uncia_policy::{FunctionId, FunctionSettings};
+use uncia_policy::{FunctionId, FunctionSettings, Resources};
 
 use crate::config::{Config, KeepAliveCpu, check_period};
-use crate::instance::{Enforcement, Network, Runtime};
+use crate::instance::{Enforcement, InstanceSpec, Network, Runtime};
 use crate::store::Code;
 
 /// Memory that comes with one vCPU on Lambda, in MB.
@@ -83,7 +83,7 @@ impl Function {
         self.configuration.ephemeral_mb * MIB
     }
 
-    /// What the policies are told.
+    /// What the policies know of it.
     pub fn settings(&self, config: &Config) -> FunctionSettings {
         let ms = |value: u64| value.saturating_mul(NS_PER_MS);
         let limits = [self.overrides.max_instances, self.configuration.reserved_concurrency];
@@ -91,7 +91,33 @@ impl Function {
             keep_alive: ms(self.overrides.keep_alive_ms.unwrap_or(config.keep_alive_ms)),
             pause_after: ms(self.overrides.pause_after_ms.unwrap_or(config.pause_after_ms)),
             pause: self.overrides.keep_alive_cpu.unwrap_or(config.keep_alive_cpu).pause(),
-            max_instances: limits.into_iter().flatten().min().unwrap_or(config.max_instances),
+            max_in_flight: limits.into_iter().flatten().min().unwrap_or(config.max_instances),
+            allocation: Resources { cpu: self.cpu_micro(), memory: self.memory_bytes() },
+            ..FunctionSettings::default()
+        }
+    }
+
+    /// What an instance of it needs to start.
+    pub fn instance_spec(&self, id: &str, config: &Config) -> InstanceSpec {
+        let overrides = &self.overrides;
+        InstanceSpec {
+            id: id.to_owned(),
+            function: self.name.to_string(),
+            function_arn: self.arn.clone(),
+            version: "$LATEST".to_owned(),
+            runtime: self.runtime(),
+            handler: self.configuration.handler.clone(),
+            code: self.code.folder(),
+            environment: self.configuration.environment.clone(),
+            memory_bytes: self.memory_bytes(),
+            cpu_micro: self.cpu_micro(),
+            period_us: overrides.period_us.unwrap_or(config.period_us),
+            ephemeral_bytes: self.ephemeral_bytes(),
+            pids_max: config.pids_max,
+            network: overrides.network.unwrap_or(config.default_network.into()),
+            enforcement: overrides.enforcement.unwrap_or(config.enforcement),
+            init_throttled: overrides.init_throttled.unwrap_or(config.init_throttled),
+            init_timeout: Duration::from_millis(config.init_timeout_ms),
         }
     }
 

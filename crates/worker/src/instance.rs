@@ -125,9 +125,11 @@ pub enum StartError {
 }
 
 /// One request to an instance.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Request {
     pub request_id: String,
+    /// The name under which the platform logs it.
+    pub invocation: String,
     pub payload: Bytes,
     pub timeout: Duration,
     /// Base64 of the client context header, as Lambda passes it on.

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
+use uncia_policy::{Resources, UnknownPolicy};
 
-use crate::api::{ARN_PREFIX, Api, ApiError, Events};
+use crate::api::{ARN_PREFIX, Api, ApiError};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::instance::{ChainService, Host, HostConfig, HostError};
@@ -29,6 +30,8 @@ pub enum ServeError {
     Store(#[from] StoreError),
     #[error("the log cannot be opened: {0}")]
     Log(#[from] LogError),
+    #[error("the configuration is not valid: {0}")]
+    Policy(#[from] UnknownPolicy),
     #[error("instances cannot run here: {0}")]
     Host(#[from] HostError),
 }
@@ -69,15 +72,21 @@ impl Worker {
             chain: chain(itself.clone()),
         })
         .await?;
-        let dispatcher = Dispatcher::new(config.clone(), host.clone(), log.clone());
+        let policies = config.policies()?;
+        let dispatcher = Dispatcher::start(
+            Arc::new(config.clone()),
+            host.clone(),
+            log.clone(),
+            policies,
+            Resources::UNBOUNDED,
+        );
         for function in registry.all() {
             dispatcher.configure(&function);
         }
-        let events = Arc::new(Events::default());
-        let api = Arc::new(Api { config, address, host, registry, dispatcher, log, events });
+        let api = Arc::new(Api { config, address, host, registry, dispatcher, log });
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());
-        api.events.resume(&api, left);
+        api.dispatcher.resume_events(left);
         let server = tokio::spawn(api.clone().serve(listener));
         Ok(Self { api, server, _lock: lock })
     }
@@ -95,8 +104,9 @@ impl Worker {
     pub async fn stop(self) {
         let grace = self.api.config.shutdown_grace();
         self.api.dispatcher.shut_down(grace).await;
-        self.server.abort();
         self.api.host.close().await;
+        self.api.dispatcher.finish().await;
+        self.server.abort();
         self.api.log.close();
     }
 }

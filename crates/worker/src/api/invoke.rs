@@ -10,10 +10,10 @@ use http_body_util::Full;
 use serde_json::json;
 use uncia_record::Invocation;
 
-use super::Api;
 use super::error::{Answer, ApiError, empty_answer};
 use super::functions::find;
 use super::route::{decode, query_values};
+use super::{Api, events};
 use crate::dispatch::{self, Answered, Submission};
 use crate::function::Function;
 use crate::ids;
@@ -65,15 +65,12 @@ pub async fn run(
         function,
         request_id: names.request_id,
         invocation: names.invocation,
-        attempt: 1,
         parent: names.parent,
         payload,
         client_context,
-        event: None,
     };
-    let dispatcher = api.dispatcher.clone();
-    let task = tokio::spawn(async move { dispatcher.submit(submission).await });
-    task.await.map_err(|error| ApiError::service(format!("The invocation failed: {error}")))
+    let answer = api.dispatcher.submit(submission).await;
+    answer.map_err(|stopped| ApiError::unavailable(stopped.to_string()))
 }
 
 pub async fn answer(
@@ -106,7 +103,7 @@ pub async fn answer(
         }
         "Event" => {
             let request_id = names.request_id.clone();
-            api.events.accept(api, &function, names, payload, context).await?;
+            events::accept(api, &function, names, payload, context).await?;
             let mut accepted = empty_answer(StatusCode::ACCEPTED);
             put(accepted.headers_mut(), "x-amzn-requestid", &request_id);
             Ok(accepted)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::request::Parts;
 use serde_json::json;
-use uncia_record::{Epoch, Table};
+use uncia_record::{Epoch, Instance, Table};
 
 use super::error::{Answer, ApiError, json_answer};
 use super::route::query_values;
@@ -16,14 +16,18 @@ const ARROW: &str = "application/vnd.apache.arrow.stream";
 
 pub async fn answer(api: &Arc<Api>, path: &[&str], head: &Parts) -> Result<Answer, ApiError> {
     match path {
-        ["health"] => Ok(health(api)),
+        ["health"] => Ok(health(api).await),
         ["code", sha256] => code(api, sha256),
         [table @ ("invocations" | "spans" | "instances")] => {
             let query = query(head.uri.query().unwrap_or(""))?;
             let unread = |error: LogError| ApiError::service(format!("The log: {error}"));
             api.log.barrier().await.map_err(unread)?;
             let (api, table) = (api.clone(), (*table).to_owned());
-            let read = tokio::task::spawn_blocking(move || read(&api, &table, &query));
+            let living = match table.as_str() {
+                "instances" => api.dispatcher.living(query.function.as_deref()).await,
+                _ => Vec::new(),
+            };
+            let read = tokio::task::spawn_blocking(move || read(&api, &table, &query, living));
             match read.await {
                 Ok(Ok((stream, last))) => {
                     let mut answer = bytes_answer(ARROW, stream);
@@ -54,7 +58,12 @@ fn query(text: &str) -> Result<Query, ApiError> {
     })
 }
 
-fn read(api: &Api, table: &str, query: &Query) -> Result<(Vec<u8>, i64), LogError> {
+fn read(
+    api: &Api,
+    table: &str,
+    query: &Query,
+    living: Vec<Instance>,
+) -> Result<(Vec<u8>, i64), LogError> {
     let reader = Reader::open(api.log.path())?;
     Ok(match table {
         "invocations" => {
@@ -67,14 +76,14 @@ fn read(api: &Api, table: &str, query: &Query) -> Result<(Vec<u8>, i64), LogErro
         }
         _ => {
             let (mut rows, last) = reader.ended_instances(query)?;
-            rows.extend(api.dispatcher.living(query.function.as_deref()));
+            rows.extend(living);
             (Table::ipc(&rows, Epoch::UNIX), last)
         }
     })
 }
 
-fn health(api: &Api) -> Answer {
-    let counts = api.dispatcher.counts();
+async fn health(api: &Api) -> Answer {
+    let counts = api.dispatcher.counts().await;
     let enforcer = api.host.enforcer();
     let body = json!({
         "version": env!("CARGO_PKG_VERSION"),

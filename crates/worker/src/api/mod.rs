@@ -23,7 +23,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
 pub use error::{Answer, ApiError};
-pub use events::Events;
 
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
@@ -44,9 +43,8 @@ pub struct Api {
     pub address: SocketAddr,
     pub host: Arc<Host>,
     pub registry: Arc<Registry>,
-    pub dispatcher: Arc<Dispatcher>,
+    pub dispatcher: Dispatcher,
     pub log: Arc<MeterLog>,
-    pub events: Arc<Events>,
 }
 
 impl Api {

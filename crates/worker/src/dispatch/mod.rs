@@ -1,51 +1,66 @@
-//! Carries what happens to the policies, and what they decide to the host.
+//! From a request's arrival to its row in the log.
 //!
-//! A request enters by [`Dispatcher::submit`]; the scheduler says which instance serves it. Every
-//! instance has a task of its own ([`live`]) that does what is decided about it, in that order.
-//! A request is answered after its row is in the log.
+//! One task, the [`owner`], owns the scheduler of `uncia-policy` and the state of all requests and
+//! instances. A request reaches it as a message ([`Dispatcher::submit`]); the scheduler decides which
+//! instance serves it; that instance's task ([`instance_task`]) carries the order out on whatever
+//! lies below the seam ([`host`]) and reports back; the request's row ([`row`]) goes to the log, and
+//! once it is there, the answer to whoever asked.
+//!
+//! | module | concern |
+//! |---|---|
+//! | [`owner`] | the state, and what follows from each message |
+//! | [`message`] | what the owner and the instances' tasks say to each other |
+//! | [`requests`], [`instances`], [`events`] | the parts of the state |
+//! | [`instance_task`] | following one instance from its start to its end |
+//! | [`host`] | the seam: sandboxes, or in tests something that only behaves like them |
+//! | [`row`] | the log's row of a request |
 
-mod live;
+mod events;
+mod host;
+mod instance_task;
+mod instances;
+mod message;
+mod owner;
+mod requests;
 mod row;
+mod sandboxes;
+#[cfg(test)]
+mod tests;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, mpsc, oneshot};
-use uncia_policy::{
-    Counts, Decision, Event, FunctionId, InstanceId, LateBinding, Nanos, Policies, Rejection,
-    RequestId, Scheduler,
-};
-use uncia_record::{Instance as InstanceRow, Invocation, Span};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use uncia_policy::{Capacity, Counts, Event, Policies, Rejection, Resources, Scheduler, WorkerId};
+use uncia_record::{Instance as InstanceRow, Invocation};
 
-use crate::clock::Moment;
-use crate::config::{BindingName, Config};
+pub use host::{Host, Log};
+
+use crate::config::Config;
 use crate::function::Function;
-use crate::instance::{Host, Outcome, StartError};
-use crate::meterlog::{LogError, MeterLog};
+use crate::instance::{Outcome, StartError};
+use crate::meterlog::{AcceptedEvent, LogError, WaitingEvent};
+use events::{INLINE_BYTES, QueuedEvent};
+use message::Message;
+use owner::Owner;
 
-use live::Order;
-
-/// A request that is to be served.
+/// A request whose answer is waited for.
 pub struct Submission {
     pub function: Arc<Function>,
     pub request_id: String,
     /// The name under which it is logged.
     pub invocation: String,
-    /// 1 for the first attempt.
-    pub attempt: i64,
     /// The request that caused this one.
     pub parent: Option<String>,
     pub payload: Bytes,
     pub client_context: Option<String>,
-    /// The accepted event that this is an attempt of, and whether it is the last if it fails.
-    pub event: Option<(i64, bool)>,
 }
 
 /// What became of a request.
+#[derive(Debug)]
 pub enum Answered {
-    /// It ran, or its instance failed to start by the function's own fault.
+    /// An instance was given it.
     Ran(Outcome),
     /// Its instance did not become ready.
     NotReady(StartError),
@@ -55,246 +70,144 @@ pub enum Answered {
 }
 
 /// The answer to a request, with its row of the log.
+#[derive(Debug)]
 pub struct Answer {
     pub result: Answered,
     pub row: Invocation,
     pub log_tail: Bytes,
 }
 
-/// A request between its arrival and its answer.
-struct Pending {
-    submission: Submission,
-    accepted: Moment,
-    answer: oneshot::Sender<Answer>,
-}
+/// The platform has stopped.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the platform has stopped")]
+pub struct Stopped;
 
-/// The start of an instance that failed.
-struct Failure {
-    error: StartError,
-    log_tail: Bytes,
-    birth: Birth,
-}
+/// As many events wait as may.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("as many events wait as the platform takes")]
+pub struct QueueFull;
 
-/// What is known of an instance's start.
+/// Reaches the owner; clones reach the same.
 #[derive(Clone)]
-struct Birth {
-    name: Arc<str>,
-    function: Arc<Function>,
-    began: Moment,
-    ready: Moment,
-    initialization: i64,
-    spans: Vec<Span>,
-}
-
-struct Books {
-    scheduler: Scheduler,
-    functions: HashMap<FunctionId, Arc<Function>>,
-    pending: HashMap<RequestId, Pending>,
-    live: HashMap<InstanceId, mpsc::UnboundedSender<Order>>,
-    failures: HashMap<InstanceId, Failure>,
-    /// What the log will say of the instances that live.
-    rows: HashMap<InstanceId, InstanceRow>,
-    next_request: u64,
-    wake_at: Option<Nanos>,
-}
-
-/// Shared by all who submit requests.
 pub struct Dispatcher {
-    config: Config,
-    host: Arc<Host>,
-    log: Arc<MeterLog>,
-    origin: Instant,
-    books: Mutex<Books>,
-    alarm: Notify,
-    idle: Notify,
+    owner: mpsc::UnboundedSender<Message>,
+    /// As many events may wait as it has permits.
+    event_slots: Arc<Semaphore>,
 }
+
+/// A place among the waiting events.
+pub struct EventSlot(tokio::sync::OwnedSemaphorePermit);
 
 impl Dispatcher {
-    /// Takes over the host; the policies are Lambda's as far as they are known, or as configured.
-    pub fn new(config: Config, host: Arc<Host>, log: Arc<MeterLog>) -> Arc<Self> {
-        let mut policies = Policies::default();
-        if config.binding == BindingName::Late {
-            policies.binding = Box::new(LateBinding);
-        }
-        let scheduler = Scheduler::new(policies, config.max_instances);
-        let books = Books {
-            scheduler,
-            functions: HashMap::new(),
-            pending: HashMap::new(),
-            live: HashMap::new(),
-            failures: HashMap::new(),
-            rows: HashMap::new(),
-            next_request: 1,
-            wake_at: None,
-        };
-        let dispatcher = Arc::new(Self {
-            config,
-            host,
-            log,
-            origin: Instant::now(),
-            books: Mutex::new(books),
-            alarm: Notify::new(),
-            idle: Notify::new(),
-        });
-        tokio::spawn(ring(dispatcher.clone()));
-        dispatcher
+    /// Starts the owner. `resources` are the machine's.
+    pub fn start<H: Host, L: Log>(
+        config: Arc<Config>,
+        host: H,
+        log: Arc<L>,
+        policies: Policies,
+        resources: Resources,
+    ) -> Self {
+        let (owner, messages) = mpsc::unbounded_channel();
+        let event_slots = Arc::new(Semaphore::new(config.event_queue.min(Semaphore::MAX_PERMITS)));
+        let capacity = Capacity { resources, max_instances: config.max_instances };
+        let joined = Event::WorkerJoined { worker: WorkerId(0), capacity };
+        let scheduler = Scheduler::new(policies, config.seed);
+        let state = Owner::new(config, host, log, scheduler, owner.clone());
+        tokio::spawn(state.run(joined, messages));
+        Self { owner, event_slots }
     }
 
-    /// Makes a function, or its new settings, known. Instances that can't serve it any more retire.
-    pub fn configure(self: &Arc<Self>, function: &Arc<Function>) {
-        let settings = function.settings(&self.config);
-        let stale = {
-            let mut books = self.books();
-            let old = books.functions.insert(function.id, function.clone());
-            old.is_some_and(|old| !old.same_instances(function))
-        };
-        self.happened(Event::FunctionConfigured { function: function.id, settings });
-        if stale {
-            self.happened(Event::FunctionUpdated { function: function.id });
-        }
+    /// Makes a function, or its new settings, known. Instances that cannot serve it any more retire.
+    pub fn configure(&self, function: &Arc<Function>) {
+        self.send(Message::Configure(function.clone()));
     }
 
     /// The function is gone.
-    pub fn delete(self: &Arc<Self>, function: &Function) {
-        self.happened(Event::FunctionDeleted { function: function.id });
-        self.books().functions.remove(&function.id);
+    pub fn delete(&self, function: &Arc<Function>) {
+        self.send(Message::Delete(function.clone()));
     }
 
     /// Serves a request to its end, whether or not anybody waits for the answer.
-    pub async fn submit(self: &Arc<Self>, submission: Submission) -> Answer {
+    pub async fn submit(&self, submission: Submission) -> Result<Answer, Stopped> {
         let (answer, answered) = oneshot::channel();
-        let function = submission.function.id;
-        let request = {
-            let mut books = self.books();
-            let request = RequestId(books.next_request);
-            books.next_request += 1;
-            let pending = Pending { submission, accepted: Moment::now(), answer };
-            books.pending.insert(request, pending);
-            request
-        };
-        self.happened(Event::Arrival { request, function });
-        answered.await.expect("every request is answered")
+        self.send(Message::Submit(Box::new(submission), answer));
+        answered.await.map_err(|_| Stopped)
+    }
+
+    /// Reserves a place for an event that is about to be written to the log.
+    pub fn reserve_event(&self) -> Result<EventSlot, QueueFull> {
+        self.event_slots.clone().try_acquire_owned().map(EventSlot).map_err(|_| QueueFull)
+    }
+
+    /// Runs an event that is in the log, as soon as there is room.
+    pub fn run_event(&self, event: AcceptedEvent, slot: EventSlot) {
+        let payload_bytes = event.payload.len();
+        self.send(Message::Accept(Box::new(QueuedEvent {
+            id: event.id,
+            function: Arc::from(event.function),
+            request_id: event.request_id,
+            invocation: event.invocation,
+            attempt: event.attempt,
+            failures: event.failures,
+            payload_bytes,
+            payload: Some(event.payload).filter(|_| payload_bytes <= INLINE_BYTES),
+            client_context: event.client_context,
+            deferrals: 0,
+            _slot: Some(slot.0),
+        })));
+    }
+
+    /// Goes on with the events that an earlier worker had accepted.
+    pub fn resume_events(&self, events: Vec<WaitingEvent>) {
+        for event in events {
+            self.send(Message::Accept(Box::new(QueuedEvent {
+                id: event.id,
+                function: Arc::from(event.function),
+                request_id: event.request_id,
+                invocation: event.invocation,
+                attempt: event.attempt,
+                failures: event.failures,
+                payload_bytes: event.payload_bytes,
+                payload: None,
+                client_context: event.client_context,
+                deferrals: 0,
+                // More may be left than this worker takes.
+                _slot: self.event_slots.clone().try_acquire_owned().ok(),
+            })));
+        }
     }
 
     /// How many instances do what.
-    pub fn counts(&self) -> Counts {
-        self.books().scheduler.counts()
+    pub async fn counts(&self) -> Counts {
+        let (answer, counts) = oneshot::channel();
+        self.send(Message::Counts(answer));
+        counts.await.unwrap_or_default()
     }
 
     /// The rows of the instances that live.
-    pub fn living(&self, function: Option<&str>) -> Vec<InstanceRow> {
-        let books = self.books();
-        let mut rows: Vec<InstanceRow> = books
-            .rows
-            .values()
-            .filter(|row| function.is_none_or(|name| &*row.function == name))
-            .cloned()
-            .collect();
-        rows.sort_by_key(|row| row.started);
-        rows
+    pub async fn living(&self, function: Option<&str>) -> Vec<InstanceRow> {
+        let (answer, rows) = oneshot::channel();
+        self.send(Message::Living(function.map(str::to_owned), answer));
+        rows.await.unwrap_or_default()
     }
 
     /// Lets nothing in any more, waits up to `grace` for what runs, and stops the instances.
-    pub async fn shut_down(self: &Arc<Self>, grace: Duration) {
-        self.happened(Event::Shutdown);
-        let emptied = async {
-            loop {
-                let idle = self.idle.notified();
-                if self.books().scheduler.instances() == 0 {
-                    break;
-                }
-                idle.await;
-            }
-        };
+    pub async fn shut_down(&self, grace: Duration) {
+        let (emptied, done) = oneshot::channel();
+        self.send(Message::ShutDown(emptied));
         // What has not ended by then is killed when the host closes.
-        let _ = tokio::time::timeout(grace, emptied).await;
+        let _ = tokio::time::timeout(grace, done).await;
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends once the host has closed: every request has an answer when this returns.
+    pub async fn finish(&self) {
+        let (finished, done) = oneshot::channel();
+        self.send(Message::Finish(finished));
+        let _ = done.await;
     }
 
-    fn now(&self) -> Nanos {
-        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// Tells the scheduler, and does what it says.
-    fn happened(self: &Arc<Self>, event: Event) {
-        let mut decisions = Vec::new();
-        let mut books = self.books();
-        books.scheduler.on_event(self.now(), &event, &mut decisions);
-        for decision in decisions {
-            self.carry_out(&mut books, decision);
-        }
-        if books.scheduler.instances() == 0 {
-            self.idle.notify_waiters();
-        }
-    }
-
-    fn carry_out(self: &Arc<Self>, books: &mut Books, decision: Decision) {
-        match decision {
-            Decision::Start { instance, function } => {
-                if let Some(function) = books.functions.get(&function).cloned() {
-                    tokio::spawn(self.clone().start(instance, function));
-                } else {
-                    // Deleted since its request came in.
-                    tokio::spawn(self.clone().report(Event::InstanceFailed { instance }));
-                }
-            }
-            // How it is paused, its own task knows best.
-            Decision::Assign { request, instance, resume: _ } => {
-                self.order(books, instance, Order::Serve { request });
-            }
-            Decision::Reject { request, reason } => {
-                if let Some(pending) = books.pending.remove(&request) {
-                    let failure = match reason {
-                        Rejection::StartFailed(instance) => books.failures.remove(&instance),
-                        _ => None,
-                    };
-                    tokio::spawn(self.clone().turn_away(pending, reason, failure));
-                }
-            }
-            Decision::Pause { instance, how } => self.order(books, instance, Order::Pause(how)),
-            Decision::Stop { instance, reason } => {
-                self.order(books, instance, Order::Stop(reason));
-            }
-            Decision::WakeAt(at) => {
-                books.wake_at = Some(at);
-                self.alarm.notify_one();
-            }
-        }
-    }
-
-    fn order(self: &Arc<Self>, books: &Books, instance: InstanceId, order: Order) {
-        if let Some(live) = books.live.get(&instance) {
-            // If its task has ended, that is being reported, with what it was ordered to do.
-            let _ = live.send(order);
-        }
-    }
-
-    async fn report(self: Arc<Self>, event: Event) {
-        self.happened(event);
-    }
-}
-
-/// Wakes the scheduler when it asked to be woken.
-async fn ring(dispatcher: Arc<Dispatcher>) {
-    loop {
-        let wake_at = dispatcher.books().wake_at;
-        let now = dispatcher.now();
-        match wake_at {
-            Some(at) if at <= now => {
-                dispatcher.books().wake_at = None;
-                dispatcher.happened(Event::Wake);
-            }
-            Some(at) => {
-                let nap = tokio::time::sleep(Duration::from_nanos(at - now));
-                tokio::select! {
-                    () = nap => {}
-                    () = dispatcher.alarm.notified() => {}
-                }
-            }
-            None => dispatcher.alarm.notified().await,
-        }
+    /// After the end of the owner, whoever waits for an answer learns it from that.
+    fn send(&self, message: Message) {
+        let _ = self.owner.send(message);
     }
 }

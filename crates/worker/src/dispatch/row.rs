@@ -5,22 +5,24 @@ use std::sync::Arc;
 use uncia_policy::{Pause, Rejection};
 use uncia_record::{Invocation, Span};
 
-use super::{Birth, Failure, Pending};
-use crate::clock::Moment;
-use crate::instance::{Outcome, Reply, StartError};
+use super::instances::InstanceState;
+use super::message::Resume;
+use super::requests::PendingRequest;
+use crate::instance::{Outcome, Reply, StartError, Usage};
 use crate::meterlog::Recorded;
 
-const NS_PER_MS: i64 = 1_000_000;
-const PLATFORM: &str = "embedded";
+/// What the column `platform` says.
+pub const PLATFORM: &str = "embedded";
 
-/// An invocation that ran, and on what.
-pub struct Running<'a> {
-    pub birth: &'a Birth,
-    /// Whether the instance had served nothing before.
-    pub first: bool,
-    /// Which pause was undone for this, from when to when.
-    pub resumed: Option<(Pause, Moment, Moment)>,
+const NS_PER_MS: i64 = 1_000_000;
+
+/// A request that an instance was given, and what came of it.
+pub struct Execution<'a> {
+    pub instance: &'a InstanceState,
     pub reply: &'a Reply,
+    /// The pause that was undone for it.
+    pub resume: Option<Resume>,
+    pub preempted: bool,
 }
 
 /// Billed as Lambda bills: the execution, and the initialization that the request caused, up to
@@ -30,39 +32,44 @@ fn billed(execution: i64, initialization: i64) -> i64 {
     used + (NS_PER_MS - used % NS_PER_MS) % NS_PER_MS
 }
 
-fn base(pending: &Pending) -> Invocation {
-    let submission = &pending.submission;
+fn base(request: &PendingRequest) -> Invocation {
     Invocation {
         platform: Some(Arc::from(PLATFORM)),
-        function: submission.function.name.clone(),
-        invocation: submission.invocation.clone(),
-        request_id: Some(submission.request_id.clone()),
-        attempt: submission.attempt,
-        parent: submission.parent.clone(),
-        request_bytes: i64::try_from(submission.payload.len()).ok(),
-        allocated_cpu: i64::try_from(submission.function.cpu_micro()).ok(),
-        allocated_memory: i64::try_from(submission.function.memory_bytes()).ok(),
+        function: request.function.name.clone(),
+        invocation: request.invocation.clone(),
+        request_id: Some(request.request_id.clone()),
+        attempt: request.attempt,
+        parent: request.parent.clone(),
+        request_bytes: i64::try_from(request.payload_bytes).ok(),
+        allocated_cpu: i64::try_from(request.function.cpu_micro()).ok(),
+        allocated_memory: i64::try_from(request.function.memory_bytes()).ok(),
         ..Invocation::default()
     }
 }
 
-/// The row of a request that an instance served.
-pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
-    let Running { birth, first, resumed, reply } = *running;
-    // The start was this request's own if it waited for it; an instance that was started for
-    // another request is warm for this one.
-    let cold = first && birth.began.since(pending.accepted) >= 0;
-    let initialization = cold.then_some(birth.initialization);
-    let execution = reply.ended.since(reply.started);
-    let waited = reply.started.since(pending.accepted);
-    let usage = &reply.usage;
-    let (outcome, error) = match &reply.outcome {
+/// What the policies learn of an invocation's use.
+pub fn usage(usage: &Usage) -> uncia_policy::Usage {
+    let whole = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+    let cpu = usage.cpu_user_ns.zip(usage.cpu_system_ns).map(|(user, system)| user + system);
+    uncia_policy::Usage {
+        cpu: whole(cpu),
+        memory: whole(usage.memory_avg),
+        ..uncia_policy::Usage::default()
+    }
+}
+
+/// The outcome as the log has it, and its error.
+fn outcome(request: &PendingRequest, execution: &Execution<'_>) -> (&'static str, Option<String>) {
+    if execution.preempted {
+        return ("preempted", Some("stopped for the sake of another request".to_owned()));
+    }
+    match &execution.reply.outcome {
         Outcome::Ok(_) => ("ok", None),
         Outcome::FunctionError(payload) => {
             ("function_error", Some(String::from_utf8_lossy(payload).chars().take(512).collect()))
         }
         Outcome::Timeout => {
-            let limit = pending.submission.function.timeout().as_secs_f64();
+            let limit = request.function.timeout().as_secs_f64();
             ("timeout", Some(format!("Task timed out after {limit:.2} seconds")))
         }
         Outcome::Exited(how) => {
@@ -72,23 +79,34 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
         Outcome::ResponseTooLarge(bytes) => {
             ("function_error", Some(format!("the response of {bytes} bytes is too large")))
         }
-    };
-    let mut spans = if cold { birth.spans.clone() } else { Vec::new() };
-    if let Some((how, start, end)) = resumed {
+    }
+}
+
+/// The row of a request that an instance was given.
+pub fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> Recorded {
+    let Execution { instance, reply, resume, .. } = *execution;
+    // The start was this request's own if it waited for it; an instance that was started for
+    // another request is warm for this one.
+    let cold = instance.invocations == 0 && instance.began.since(request.accepted) >= 0;
+    let initialization = instance.initialization.filter(|_| cold);
+    let execution_ns = reply.ended.since(reply.started).max(0);
+    let waited = reply.started.since(request.accepted);
+    let usage = &reply.usage;
+    let (outcome, error) = outcome(request, execution);
+    let mut spans = if cold { instance.spans.clone() } else { Vec::new() };
+    if let Some(resume) = resume {
+        let start = resume.start.unix();
         spans.push(Span {
-            instance: Some(birth.name.clone()),
-            name: Arc::from(match how {
+            instance: Some(instance.name.clone()),
+            name: Arc::from(match resume.pause {
                 Pause::Freeze => "thaw",
                 Pause::ScaleDown => "scale_up",
             }),
-            start: start.unix(),
-            end: end.unix(),
+            start,
+            end: start + resume.end.since(resume.start),
             clock: Arc::from("platform"),
             ..Span::default()
         });
-    }
-    for span in &mut spans {
-        span.invocation = Some(pending.submission.invocation.clone());
     }
     let row = Invocation {
         response_bytes: match &reply.outcome {
@@ -100,68 +118,90 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
         },
         outcome: Arc::from(outcome),
         error,
-        start: Some(Arc::from(match (cold, resumed) {
+        start: Some(Arc::from(match (cold, resume.map(|resume| resume.pause)) {
             (true, _) => "cold",
-            (false, Some((Pause::Freeze, ..))) => "thawed",
+            (false, Some(Pause::Freeze)) => "thawed",
             (false, _) => "warm",
         })),
-        instance: Some(birth.name.clone()),
+        instance: Some(instance.name.clone()),
         shared: Some(false),
         started: Some(reply.started.unix()),
-        ended: Some(reply.ended.unix()),
+        ended: Some(reply.started.unix() + execution_ns),
         queued: Some((waited - initialization.unwrap_or(0)).max(0)),
         initialization,
-        execution: Some(execution),
-        billed: Some(billed(execution, initialization.unwrap_or(0))),
+        execution: Some(execution_ns),
+        // What was stopped for another's sake is not billed.
+        billed: Some(if execution.preempted {
+            0
+        } else {
+            billed(execution_ns, initialization.unwrap_or(0))
+        }),
         cpu_user: usage.cpu_user_ns,
         cpu_system: usage.cpu_system_ns,
         memory_avg: usage.memory_avg,
         memory_peak: usage.memory_peak,
         throttled_count: usage.throttled_count,
         throttled_time: usage.throttled_ns,
-        ..base(pending)
+        ..base(request)
     };
-    Recorded { row, spans, event: pending.submission.event }
+    recorded(row, spans)
 }
 
-/// The row of a request that no instance served; a failed start is in it with its duration.
-pub fn of_refusal(pending: &Pending, reason: Rejection, failure: Option<&Failure>) -> Recorded {
-    let (outcome, error) = match (reason, failure) {
-        (_, Some(Failure { error: StartError::Sandbox(reason), .. })) => {
-            ("transport_error", format!("the sandbox could not be made: {reason}"))
-        }
-        (_, Some(Failure { error: error @ StartError::Timeout(_), .. })) => {
-            ("timeout", error.to_string())
-        }
-        (_, Some(failure)) => ("function_error", failure.error.to_string()),
-        (Rejection::FunctionLimit, None) => {
-            ("throttled", "the function's concurrency limit is reached".to_owned())
-        }
-        (Rejection::WorkerLimit, None) => {
-            ("throttled", "the platform's concurrency limit is reached".to_owned())
-        }
-        (Rejection::StartFailed(_), None) => {
-            ("transport_error", "the instance could not be started".to_owned())
-        }
-        (Rejection::NoFunction, None) => ("transport_error", "the function was deleted".to_owned()),
-        (Rejection::ShuttingDown, None) => {
-            ("transport_error", "the platform is shutting down".to_owned())
-        }
+/// The row of a request that was turned away.
+pub fn rejected(request: &PendingRequest, reason: Rejection) -> Recorded {
+    let (outcome, error) = match reason {
+        Rejection::FunctionLimit => ("throttled", "the function's concurrency limit is reached"),
+        Rejection::WorkerLimit => ("throttled", "the platform's concurrency limit is reached"),
+        Rejection::StartFailed(_) => ("transport_error", "the instance could not be started"),
+        Rejection::NoFunction => ("transport_error", "the function was deleted"),
+        Rejection::ShuttingDown => ("transport_error", "the platform is shutting down"),
     };
-    let birth = failure.map(|failure| &failure.birth);
-    let mut spans = birth.map_or_else(Vec::new, |birth| birth.spans.clone());
-    for span in &mut spans {
-        span.invocation = Some(pending.submission.invocation.clone());
-    }
+    let error = Some(error.to_owned());
+    recorded(Invocation { outcome: Arc::from(outcome), error, ..base(request) }, Vec::new())
+}
+
+/// The row of a request whose instance did not become ready.
+pub fn not_ready(
+    request: &PendingRequest,
+    instance: &InstanceState,
+    error: &StartError,
+) -> Recorded {
+    let outcome = match error {
+        StartError::Sandbox(_) => "transport_error",
+        StartError::Timeout(_) => "timeout",
+        _ => "function_error",
+    };
     let row = Invocation {
         outcome: Arc::from(outcome),
-        error: Some(error),
-        start: birth.map(|_| Arc::from("cold")),
-        instance: birth.map(|birth| birth.name.clone()),
-        initialization: birth.map(|birth| birth.initialization),
-        ..base(pending)
+        error: Some(error.to_string()),
+        start: Some(Arc::from("cold")),
+        instance: Some(instance.name.clone()),
+        initialization: instance.initialization,
+        ..base(request)
     };
-    Recorded { row, spans, event: pending.submission.event }
+    recorded(row, instance.spans.clone())
+}
+
+/// The row of a request whose instances ended each time before they were given it.
+pub fn never_delivered(
+    request: &PendingRequest,
+    instance: &InstanceState,
+    error: &str,
+) -> Recorded {
+    let row = Invocation {
+        outcome: Arc::from("function_error"),
+        error: Some(format!("Runtime exited with error: {error}")),
+        instance: Some(instance.name.clone()),
+        ..base(request)
+    };
+    recorded(row, Vec::new())
+}
+
+fn recorded(row: Invocation, mut spans: Vec<Span>) -> Recorded {
+    for span in &mut spans {
+        span.invocation = Some(row.invocation.clone());
+    }
+    Recorded { row, spans, ..Recorded::default() }
 }
 
 #[cfg(test)]

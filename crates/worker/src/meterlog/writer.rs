@@ -28,6 +28,7 @@ pub struct AcceptedEvent {
     pub invocation: String,
     /// Attempts made so far.
     pub attempt: i64,
+    pub failures: i64,
     pub payload: Bytes,
     pub client_context: Option<String>,
     /// Unix ns.
@@ -39,14 +40,14 @@ pub struct AcceptedEvent {
 pub struct Recorded {
     pub row: Invocation,
     pub spans: Vec<Span>,
-    /// The asynchronous invocation that this was an attempt of, and whether it was the last.
-    pub event: Option<(i64, bool)>,
+    pub idle: Option<super::IdleInterval>,
+    pub event: Option<super::EventUpdate>,
 }
 
 type Ack<T> = oneshot::Sender<Result<T, LogError>>;
 
 enum Entry {
-    Invocation(Box<Recorded>, Ack<()>),
+    Invocation(Box<Recorded>, Box<dyn FnOnce(Result<(), LogError>) + Send>),
     Instance(Box<Instance>),
     Event(Box<AcceptedEvent>, Ack<i64>),
     DropEvent(i64),
@@ -65,7 +66,7 @@ pub struct MeterLog {
 impl MeterLog {
     /// Opens the log in the state folder. Instances that an earlier worker left running, which are
     /// gone by now, are recorded as such; its accepted events that were not done are returned.
-    pub fn open(state: &Path) -> Result<(Self, Vec<AcceptedEvent>), LogError> {
+    pub fn open(state: &Path) -> Result<(Self, Vec<super::WaitingEvent>), LogError> {
         let path = state.join("meter.sqlite");
         let database = |error: rusqlite::Error| LogError::Database {
             path: path.clone(),
@@ -101,14 +102,37 @@ impl MeterLog {
         &self.path
     }
 
-    /// Writes an invocation; returns when it is committed.
-    pub async fn invocation(&self, recorded: Recorded) -> Result<(), LogError> {
-        self.ask(|ack| Entry::Invocation(Box::new(recorded), ack)).await
+    pub fn invocation(
+        &self,
+        recorded: Recorded,
+        on_commit: Box<dyn FnOnce(Result<(), LogError>) + Send>,
+    ) {
+        if let Err(error) = self.entries.send(Entry::Invocation(Box::new(recorded), on_commit))
+            && let Entry::Invocation(_, on_commit) = error.0
+        {
+            on_commit(Err(LogError::Closed));
+        }
     }
 
     /// Writes an event that is about to be accepted; returns its id when it is committed.
-    pub async fn event(&self, event: AcceptedEvent) -> Result<i64, LogError> {
+    pub async fn accept(&self, event: AcceptedEvent) -> Result<i64, LogError> {
         self.ask(|ack| Entry::Event(Box::new(event), ack)).await
+    }
+
+    pub fn read_payload(&self, id: i64) -> Result<Option<Bytes>, LogError> {
+        let database = |error: rusqlite::Error| LogError::Database {
+            path: self.path.clone(),
+            message: error.to_string(),
+        };
+        let connection = tables::open(&self.path).map_err(database)?;
+        use rusqlite::OptionalExtension;
+        connection
+            .query_row("SELECT payload FROM events WHERE id = ?1", [id], |row| {
+                row.get::<_, Vec<u8>>(0)
+            })
+            .optional()
+            .map(|payload| payload.map(Bytes::from))
+            .map_err(database)
     }
 
     /// Forgets an event, some time soon.
@@ -160,18 +184,18 @@ fn close_left_instances(connection: &Connection) -> rusqlite::Result<usize> {
     )
 }
 
-fn left_events(connection: &Connection) -> rusqlite::Result<Vec<AcceptedEvent>> {
+fn left_events(connection: &Connection) -> rusqlite::Result<Vec<super::WaitingEvent>> {
     let mut statement = connection.prepare("SELECT * FROM events ORDER BY id")?;
     let rows = statement.query_map([], |row| {
-        Ok(AcceptedEvent {
+        Ok(super::WaitingEvent {
             id: row.get("id")?,
             function: row.get("function")?,
             request_id: row.get("request_id")?,
             invocation: row.get("invocation")?,
             attempt: row.get("attempt")?,
-            payload: row.get::<_, Vec<u8>>("payload")?.into(),
+            failures: 0,
+            payload_bytes: row.get::<_, Vec<u8>>("payload")?.len(),
             client_context: row.get("client_context")?,
-            accepted: row.get("accepted")?,
         })
     })?;
     rows.collect()
@@ -213,7 +237,8 @@ impl Writer {
             let answer = result.as_ref().map(|_| ()).map_err(LogError::clone);
             // Whoever asked may have gone away meanwhile; what was written stays written.
             match entry {
-                Entry::Invocation(_, ack) | Entry::Barrier(ack) => drop(ack.send(answer)),
+                Entry::Invocation(_, on_commit) => on_commit(answer),
+                Entry::Barrier(ack) => drop(ack.send(answer)),
                 Entry::Event(_, ack) => {
                     let id = ids.next().unwrap_or_default();
                     drop(ack.send(answer.map(|()| id)));
@@ -242,8 +267,11 @@ impl Writer {
                         tables::insert_span(connection, &recorded.row.function, span)?;
                     }
                     match recorded.event {
-                        Some((id, true)) => drop_event(connection, id)?,
-                        Some((id, false)) => {
+                        Some(super::EventUpdate::Done { id }) => drop_event(connection, id)?,
+                        Some(
+                            super::EventUpdate::Failed { id, .. }
+                            | super::EventUpdate::Attempted { id, .. },
+                        ) => {
                             connection
                                 .prepare_cached("UPDATE events SET attempt = ?2 WHERE id = ?1")?
                                 .execute(params![id, recorded.row.attempt])?;

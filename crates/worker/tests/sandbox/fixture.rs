@@ -225,6 +225,7 @@ fn dedent(text: &str) -> String {
 pub fn request(payload: &str) -> Request {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     Request {
+        invocation: "test".to_owned(),
         request_id: format!("request-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         timeout: PATIENCE,

@@ -1,0 +1,185 @@
+//! Accepted events: asynchronous invocations that are in the log until they are done.
+//!
+//! An event waits for room and is never refused. It is done when an attempt succeeds, or when
+//! [`MAX_FAILURES`] attempts ran and failed. What its own function had no part in (a sandbox that
+//! could not be made, a row that could not be written) does not count, and is tried again later.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+use uncia_policy::Nanos;
+
+use super::message::NextAttempt;
+use crate::instance::{Outcome, StartError};
+use crate::meterlog::EventUpdate;
+
+/// Lambda tries an event that failed twice more.
+const MAX_FAILURES: i64 = 3;
+
+/// Payloads up to this size stay in memory while an event waits; larger ones are read from the log
+/// when their turn comes, so that many waiting events take little memory.
+pub const INLINE_BYTES: usize = 1024;
+
+/// Before an attempt that failed by no fault of the function is repeated: at first, doubled each
+/// time up to the longest.
+const FIRST_DEFERRAL_MS: u64 = 250;
+const LONGEST_DEFERRAL_MS: u64 = 60_000;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// An event that is accepted and not done.
+#[derive(Debug)]
+pub struct QueuedEvent {
+    /// In the log.
+    pub id: i64,
+    pub function: Arc<str>,
+    pub request_id: String,
+    pub invocation: String,
+    /// The number of the last attempt that has a row.
+    pub attempt: i64,
+    /// Attempts that ran and failed.
+    pub failures: i64,
+    pub payload_bytes: usize,
+    /// None if it is to be read from the log.
+    pub payload: Option<Bytes>,
+    pub client_context: Option<String>,
+    /// Attempts in a row that failed by no fault of the function.
+    pub deferrals: u32,
+    /// Its place among the events that may wait, given back when it is done.
+    pub _slot: Option<OwnedSemaphorePermit>,
+}
+
+/// How an attempt ended, as far as it matters to the event.
+pub enum AttemptEnd<'a> {
+    Ran(&'a Outcome),
+    NotReady(&'a StartError),
+    /// Its function was deleted.
+    NoFunction,
+}
+
+impl QueuedEvent {
+    /// Takes note of how the attempt with this number ended. Returns what the log is to be told and
+    /// what comes next; `retry_ms` is the wait before the second attempt.
+    pub fn attempted(
+        &mut self,
+        attempt: i64,
+        end: &AttemptEnd<'_>,
+        retry_ms: u64,
+    ) -> (EventUpdate, NextAttempt) {
+        let id = self.id;
+        self.attempt = attempt;
+        match end {
+            AttemptEnd::Ran(Outcome::Ok(_)) | AttemptEnd::NoFunction => {
+                (EventUpdate::Done { id }, NextAttempt::None)
+            }
+            AttemptEnd::NotReady(StartError::Sandbox(_)) => {
+                (EventUpdate::Attempted { id, attempt }, NextAttempt::AfterMs(self.defer()))
+            }
+            AttemptEnd::Ran(_) | AttemptEnd::NotReady(_) => {
+                self.failures += 1;
+                self.deferrals = 0;
+                if self.failures >= MAX_FAILURES {
+                    return (EventUpdate::Done { id }, NextAttempt::None);
+                }
+                let wait = retry_ms.saturating_mul(self.failures.unsigned_abs());
+                let update = EventUpdate::Failed { id, attempt, failures: self.failures };
+                (update, NextAttempt::AfterMs(wait))
+            }
+        }
+    }
+
+    /// How long to wait, in ms, after an attempt that failed by no fault of the function.
+    pub fn defer(&mut self) -> u64 {
+        let wait = FIRST_DEFERRAL_MS.saturating_mul(1 << self.deferrals.min(16));
+        self.deferrals += 1;
+        wait.min(LONGEST_DEFERRAL_MS)
+    }
+}
+
+/// Events between two attempts, by the time of the next.
+#[derive(Default)]
+pub struct DelayedEvents {
+    by_time: BTreeMap<(Nanos, i64), Box<QueuedEvent>>,
+}
+
+impl DelayedEvents {
+    pub fn insert(&mut self, now: Nanos, delay_ms: u64, event: Box<QueuedEvent>) {
+        let at = now.saturating_add(delay_ms.saturating_mul(NS_PER_MS));
+        self.by_time.insert((at, event.id), event);
+    }
+
+    pub fn next_at(&self) -> Option<Nanos> {
+        self.by_time.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Takes an event whose time has come.
+    pub fn pop_due(&mut self, now: Nanos) -> Option<Box<QueuedEvent>> {
+        let entry = self.by_time.first_entry()?;
+        (entry.key().0 <= now).then(|| entry.remove())
+    }
+
+    /// Takes the events of a function.
+    pub fn remove_function(&mut self, function: &str) -> Vec<Box<QueuedEvent>> {
+        let keys: Vec<_> = self
+            .by_time
+            .iter()
+            .filter(|(_, event)| &*event.function == function)
+            .map(|(key, _)| *key)
+            .collect();
+        keys.iter().filter_map(|key| self.by_time.remove(key)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event() -> QueuedEvent {
+        QueuedEvent {
+            id: 7,
+            function: Arc::from("f"),
+            request_id: String::new(),
+            invocation: String::new(),
+            attempt: 0,
+            failures: 0,
+            payload_bytes: 2,
+            payload: None,
+            client_context: None,
+            deferrals: 0,
+            _slot: None,
+        }
+    }
+
+    #[test]
+    fn three_failures_end_an_event_and_refusals_do_not() {
+        let mut event = event();
+        let failed = AttemptEnd::Ran(&Outcome::Timeout);
+        let sandbox = StartError::Sandbox("no room".to_owned());
+        for attempt in 1..=20 {
+            let (update, next) = event.attempted(attempt, &AttemptEnd::NotReady(&sandbox), 100);
+            assert_eq!(update, EventUpdate::Attempted { id: 7, attempt });
+            assert!(matches!(next, NextAttempt::AfterMs(250..=60_000)));
+        }
+        let (update, next) = event.attempted(21, &failed, 100);
+        assert_eq!(update, EventUpdate::Failed { id: 7, attempt: 21, failures: 1 });
+        assert_eq!(next, NextAttempt::AfterMs(100));
+        let (_, next) = event.attempted(22, &failed, 100);
+        assert_eq!(next, NextAttempt::AfterMs(200));
+        let (update, next) = event.attempted(23, &failed, 100);
+        assert_eq!((update, next), (EventUpdate::Done { id: 7 }, NextAttempt::None));
+    }
+
+    #[test]
+    fn delayed_events_come_in_the_order_of_their_times() {
+        let mut delayed = DelayedEvents::default();
+        delayed.insert(0, 20, Box::new(QueuedEvent { id: 1, ..event() }));
+        delayed.insert(0, 10, Box::new(QueuedEvent { id: 2, ..event() }));
+        assert_eq!(delayed.next_at(), Some(10 * NS_PER_MS));
+        assert!(delayed.pop_due(9 * NS_PER_MS).is_none());
+        assert_eq!(delayed.pop_due(10 * NS_PER_MS).unwrap().id, 2);
+        assert_eq!(delayed.remove_function("f").len(), 1);
+        assert_eq!(delayed.next_at(), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! The seam below the dispatcher: whatever starts instances and gives them requests.
+//!
+//! In production these are sandboxes; in tests a host without processes, in virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use uncia_policy::CpuAssignment;
+use uncia_record::Instance as InstanceRow;
+
+use crate::instance::{InstanceSpec, Phase, Reply, Request, StartError};
+use crate::meterlog::{LogError, Recorded};
+
+/// Starts instances.
+pub trait Host: Clone + Send + Sync + 'static {
+    type Instance: Instance;
+
+    /// Starts an instance and waits until it can serve, or has failed and left nothing behind.
+    fn start(&self, spec: InstanceSpec) -> impl Future<Output = Started<Self::Instance>> + Send;
+}
+
+/// How a start went.
+pub struct Started<I> {
+    pub result: Result<I, StartError>,
+    pub phases: Vec<Phase>,
+    /// The whole start in ns, until the instance could serve or had failed.
+    pub initialization_ns: i64,
+    /// The last of what was printed meanwhile.
+    pub log_tail: Bytes,
+}
+
+/// A running instance. It serves one request at a time.
+pub trait Instance: Clone + Send + Sync + 'static {
+    /// Serves a request. On an outcome that the instance does not survive, nothing of it is left
+    /// when this returns.
+    fn invoke(&self, request: Request) -> impl Future<Output = Reply> + Send;
+
+    /// Stops its processes where they are.
+    fn freeze(&self) -> impl Future<Output = std::io::Result<()>> + Send;
+
+    /// Undoes [`Self::freeze`].
+    fn thaw(&self) -> impl Future<Output = std::io::Result<()>> + Send;
+
+    /// Leaves it next to no CPU.
+    fn scale_down(&self) -> std::io::Result<()>;
+
+    /// Undoes [`Self::scale_down`].
+    fn scale_up(&self) -> std::io::Result<()>;
+
+    /// Gives it a CPU class, or CPUs of its own.
+    fn set_cpu(&self, assignment: CpuAssignment) -> std::io::Result<()>;
+
+    /// CPU time in ns that it used while it served nothing; None if that is not measured.
+    fn idle_cpu(&self) -> Option<i64>;
+
+    /// Ends it within `grace`; nothing of it is left when this returns. May be called again.
+    fn stop(&self, grace: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Resolves when the instance has ended, by itself or not.
+    fn exited(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Called with the result once a row is in the log, or could not be written.
+pub type OnCommit = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+
+/// Keeps what was measured, and the accepted events that are not done.
+pub trait Log: Send + Sync + 'static {
+    /// Writes an invocation with all that belongs to it, in one transaction.
+    fn invocation(&self, recorded: Recorded, on_commit: OnCommit);
+
+    /// Writes the state of an instance, some time soon.
+    fn instance(&self, row: InstanceRow);
+
+    /// Forgets an event, some time soon.
+    fn drop_event(&self, id: i64);
+
+    /// The payload of an event; None if the event is not in the log.
+    fn payload(
+        self: Arc<Self>,
+        id: i64,
+    ) -> impl Future<Output = Result<Option<Bytes>, LogError>> + Send;
+}

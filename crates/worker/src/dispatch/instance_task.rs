@@ -1,0 +1,229 @@
+//! The task of an instance: starts it, carries out one order after the other, reports to the owner.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use uncia_clock::Moment;
+use uncia_policy::{InstanceId, Pause, StopReason};
+
+use super::host::{Host, Instance, Log, Started};
+use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
+use crate::instance::{InstanceSpec, Outcome, StartError};
+
+/// What the task of an instance needs.
+pub struct InstanceTask<H: Host, L> {
+    pub id: InstanceId,
+    pub host: H,
+    pub log: Arc<L>,
+    pub spec: InstanceSpec,
+    pub orders: UnboundedReceiver<Order>,
+    pub owner: UnboundedSender<Message>,
+    pub stop_grace: Duration,
+}
+
+/// Reports the end of a task that ends in any other way than it should, by a panic.
+struct EndGuard {
+    id: InstanceId,
+    owner: UnboundedSender<Message>,
+    armed: bool,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        if self.armed {
+            let ended = Message::Ended { instance: self.id, reason: "exit", idle_cpu: None };
+            // Without an owner, nobody needs to know.
+            let _ = self.owner.send(ended);
+        }
+    }
+}
+
+impl<H: Host, L: Log> InstanceTask<H, L> {
+    /// Follows the instance from its start to its end.
+    pub async fn run(self) {
+        let Self { id, host, log, spec, orders, owner, stop_grace } = self;
+        let mut guard = EndGuard { id, owner: owner.clone(), armed: true };
+        let Started { result, phases, initialization_ns, log_tail } = host.start(spec).await;
+        let last = match result {
+            Ok(instance) => {
+                report(&owner, Message::Ready { instance: id, phases, initialization_ns });
+                let mut running = Running {
+                    id,
+                    instance,
+                    log,
+                    orders,
+                    deferred: VecDeque::new(),
+                    owner: owner.clone(),
+                    stop_grace,
+                    paused: None,
+                };
+                let reason = running.follow().await;
+                Message::Ended { instance: id, reason, idle_cpu: running.instance.idle_cpu() }
+            }
+            Err(error) => Message::Failed(Box::new(FailedStart {
+                instance: id,
+                error,
+                phases,
+                initialization_ns,
+                log_tail,
+            })),
+        };
+        guard.armed = false;
+        report(&owner, last);
+    }
+}
+
+/// The error of a start whose task ended without a word.
+pub fn lost_start() -> StartError {
+    StartError::Sandbox("its task ended unexpectedly".to_owned())
+}
+
+/// Without an owner the platform ends, and nobody needs to know.
+fn report(owner: &UnboundedSender<Message>, message: Message) {
+    let _ = owner.send(message);
+}
+
+struct Running<I, L> {
+    id: InstanceId,
+    instance: I,
+    log: Arc<L>,
+    orders: UnboundedReceiver<Order>,
+    /// Orders that came while a request was served.
+    deferred: VecDeque<Order>,
+    owner: UnboundedSender<Message>,
+    stop_grace: Duration,
+    paused: Option<Pause>,
+}
+
+impl<I: Instance, L: Log> Running<I, L> {
+    /// Carries out orders until the instance has ended; returns why it has.
+    async fn follow(&mut self) -> &'static str {
+        loop {
+            let order = match self.deferred.pop_front() {
+                Some(order) => Some(order),
+                None => tokio::select! {
+                    biased;
+                    order = self.orders.recv() => order,
+                    () = self.instance.exited() => return "exit",
+                },
+            };
+            match order {
+                Some(Order::Serve(work)) => {
+                    if let Some(reason) = self.serve(*work).await {
+                        return reason;
+                    }
+                }
+                Some(Order::Pause(how)) => {
+                    let paused = match how {
+                        Pause::Freeze => self.instance.freeze().await,
+                        Pause::ScaleDown => self.instance.scale_down(),
+                    };
+                    // Where that cannot be done it idles on, and is warm.
+                    self.paused = paused.is_ok().then_some(how);
+                }
+                Some(Order::Stop(reason)) => {
+                    self.instance.stop(self.stop_grace).await;
+                    return stop_reason(reason);
+                }
+                // What it served has ended meanwhile.
+                Some(Order::Preempt) => {
+                    self.instance.stop(Duration::ZERO).await;
+                    return "preempted";
+                }
+                Some(Order::SetCpu(assignment)) => {
+                    if let Err(error) = self.instance.set_cpu(assignment) {
+                        tracing::warn!(instance = self.id.0, "its CPUs cannot be set: {error}");
+                    }
+                }
+                None => {
+                    self.instance.stop(Duration::ZERO).await;
+                    return "shutdown";
+                }
+            }
+        }
+    }
+
+    /// Serves a request and reports; returns why the instance has ended, if it has.
+    async fn serve(&mut self, mut work: Work) -> Option<&'static str> {
+        if let Some(event) = work.stored {
+            match self.log.clone().payload(event).await {
+                Ok(Some(payload)) => work.request.payload = payload,
+                Ok(None) => {
+                    self.served(&work, ServeResult::NoPayload("it is not in the log".to_owned()));
+                    return None;
+                }
+                Err(error) => {
+                    self.served(&work, ServeResult::NoPayload(error.to_string()));
+                    return None;
+                }
+            }
+        }
+        let start = Moment::now();
+        let paused = self.paused.take();
+        match paused {
+            // If it cannot be thawed it does not answer in time, which is an answer.
+            Some(Pause::Freeze) => drop(self.instance.thaw().await),
+            Some(Pause::ScaleDown) if self.instance.scale_up().is_err() => {
+                // It is gone, or would be given less than is paid for.
+                self.instance.stop(Duration::ZERO).await;
+                self.served(&work, ServeResult::Undelivered);
+                return Some("exit");
+            }
+            Some(Pause::ScaleDown) | None => {}
+        }
+        let resume = paused.map(|pause| Resume { pause, start, end: Moment::now() });
+        let instance = self.instance.clone();
+        let request = std::mem::take(&mut work.request);
+        let mut invocation = pin!(instance.invoke(request));
+        let mut preempted = false;
+        let reply = loop {
+            tokio::select! {
+                biased;
+                reply = &mut invocation => break reply,
+                order = self.orders.recv(), if !preempted => match order {
+                    Some(Order::Preempt) | None => {
+                        preempted = true;
+                        self.instance.stop(Duration::ZERO).await;
+                    }
+                    Some(order) => self.deferred.push_back(order),
+                },
+            }
+        };
+        if !reply.delivered {
+            self.served(&work, ServeResult::Undelivered);
+            return Some("exit");
+        }
+        let gone = match &reply.outcome {
+            _ if preempted => Some("preempted"),
+            outcome if outcome.instance_survives() => None,
+            Outcome::Timeout => Some("timeout"),
+            Outcome::OutOfMemory => Some("out_of_memory"),
+            _ => Some("exit"),
+        };
+        // An answer that came before the end counts.
+        let preempted = preempted && !reply.outcome.instance_survives();
+        let reply = Box::new(reply);
+        self.served(&work, ServeResult::Replied { reply, resume, preempted });
+        gone
+    }
+
+    fn served(&self, work: &Work, result: ServeResult) {
+        let idle_cpu = self.instance.idle_cpu();
+        let served = Served { instance: self.id, request: work.id, result, idle_cpu };
+        report(&self.owner, Message::Served(Box::new(served)));
+    }
+}
+
+fn stop_reason(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::KeepAlive => "keep_alive",
+        StopReason::Evicted => "evicted",
+        StopReason::Update => "update",
+        StopReason::Delete => "delete",
+        StopReason::Shutdown => "shutdown",
+        StopReason::Preempted => "preempted",
+    }
+}

@@ -1,0 +1,122 @@
+//! Instances as the owner knows them, and their rows in the log.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::UnboundedSender;
+use uncia_clock::Moment;
+use uncia_policy::RequestId;
+use uncia_record::{Instance as InstanceRow, Span};
+
+use super::message::{Order, Resume};
+use super::row::PLATFORM;
+use crate::function::Function;
+use crate::instance::{Phase, Reply};
+use crate::meterlog::IdleInterval;
+
+/// An instance from the decision to start it until nothing of it is left.
+pub struct InstanceState {
+    pub name: Arc<str>,
+    pub function: Arc<Function>,
+    pub orders: UnboundedSender<Order>,
+    /// What it was ordered to serve and has not reported.
+    pub assigned: Vec<RequestId>,
+    pub began: Moment,
+    /// How long its start took, in ns, once it has ended.
+    pub initialization: Option<i64>,
+    /// The phases of its start, until the first request's row has them.
+    pub spans: Vec<Span>,
+    pub invocations: i64,
+    pub idle_cpu: Option<i64>,
+    idle_since: Option<Moment>,
+}
+
+impl InstanceState {
+    pub fn new(name: Arc<str>, function: Arc<Function>, orders: UnboundedSender<Order>) -> Self {
+        Self {
+            name,
+            function,
+            orders,
+            assigned: Vec::new(),
+            began: Moment::now(),
+            initialization: None,
+            spans: Vec::new(),
+            invocations: 0,
+            idle_cpu: None,
+            idle_since: None,
+        }
+    }
+
+    /// Its start has ended.
+    pub fn ready(&mut self, phases: &[Phase], initialization_ns: i64) {
+        self.initialization = Some(initialization_ns);
+        self.idle_since = Some(self.began.plus(initialization_ns));
+        self.spans = phases
+            .iter()
+            .map(|phase| Span {
+                instance: Some(self.name.clone()),
+                name: Arc::from(phase.name),
+                start: phase.start.unix(),
+                end: phase.start.unix() + phase.end.since(phase.start),
+                clock: Arc::from("platform"),
+                ..Span::default()
+            })
+            .collect();
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.initialization.is_some()
+    }
+
+    pub fn unassign(&mut self, request: RequestId) {
+        self.assigned.retain(|assigned| *assigned != request);
+    }
+
+    /// It has served a request, and idles again; returns how long it idled before.
+    pub fn serve(&mut self, reply: &Reply, resume: Option<Resume>) -> Option<IdleInterval> {
+        self.invocations += 1;
+        let busy_from = resume.map_or(reply.started, |resume| resume.start);
+        let idle = self.idle_until(busy_from);
+        self.idle_since = Some(reply.ended);
+        idle
+    }
+
+    fn idle_until(&mut self, end: Moment) -> Option<IdleInterval> {
+        let since = self.idle_since.take()?;
+        let start = since.unix();
+        Some(IdleInterval {
+            instance: self.name.clone(),
+            start,
+            end: start + end.since(since).max(0),
+        })
+    }
+
+    /// What the log says of it while it lives. Its idle intervals are rows of their own.
+    pub fn row(&self) -> InstanceRow {
+        let initialized = self.initialization.map(|ns| self.began.unix() + ns);
+        InstanceRow {
+            platform: Some(Arc::from(PLATFORM)),
+            function: self.function.name.clone(),
+            instance: self.name.clone(),
+            started: self.began.unix(),
+            initialized,
+            start: Some(Arc::from("cold")),
+            allocated_cpu: i64::try_from(self.function.cpu_micro()).ok(),
+            allocated_memory: i64::try_from(self.function.memory_bytes()).ok(),
+            invocations: Some(self.invocations),
+            idle_cpu: self.idle_cpu,
+            ..InstanceRow::default()
+        }
+    }
+
+    /// What the log says of it in the end, with the last of its idle intervals.
+    pub fn ended_row(&mut self, reason: &'static str, idle_cpu: Option<i64>) -> InstanceRow {
+        let idle = self.idle_until(Moment::now()).map(|idle| vec![(idle.start, idle.end)]);
+        InstanceRow {
+            idle,
+            ended: Some(self.began.unix() + Moment::now().since(self.began)),
+            end_reason: Some(Arc::from(reason)),
+            idle_cpu: idle_cpu.or(self.idle_cpu),
+            ..self.row()
+        }
+    }
+}

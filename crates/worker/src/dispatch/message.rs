@@ -1,0 +1,125 @@
+//! What reaches the owner, and what an instance's task is ordered to do.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use uncia_clock::Moment;
+use uncia_policy::{Counts, CpuAssignment, Event, InstanceId, Pause, RequestId, StopReason};
+use uncia_record::Instance as InstanceRow;
+
+use super::events::QueuedEvent;
+use super::{Answer, Submission};
+use crate::function::Function;
+use crate::instance::{Phase, Reply, Request, StartError};
+use crate::meterlog::LogError;
+
+/// To the owner.
+pub enum Message {
+    /// The function exists, or has changed.
+    Configure(Arc<Function>),
+    Delete(Arc<Function>),
+    /// A request whose answer is waited for.
+    Submit(Box<Submission>, oneshot::Sender<Answer>),
+    /// An accepted event, which is in the log.
+    Accept(Box<QueuedEvent>),
+    /// The row of an event's attempt is in the log, or could not be written.
+    EventRecorded {
+        event: Box<QueuedEvent>,
+        next: NextAttempt,
+        result: Result<(), LogError>,
+    },
+    /// An instance can serve.
+    Ready {
+        instance: InstanceId,
+        phases: Vec<Phase>,
+        initialization_ns: i64,
+    },
+    /// An instance did not become ready, and nothing of it is left.
+    Failed(Box<FailedStart>),
+    /// An instance is done with a request.
+    Served(Box<Served>),
+    /// Nothing of an instance is left, and its task has ended.
+    Ended {
+        instance: InstanceId,
+        reason: &'static str,
+        idle_cpu: Option<i64>,
+    },
+    /// Something for the scheduler alone.
+    Tell(Event),
+    Counts(oneshot::Sender<Counts>),
+    /// The rows of the instances that live, of one function or all.
+    Living(Option<String>, oneshot::Sender<Vec<InstanceRow>>),
+    /// Let nothing in any more; answered when the last instance is gone.
+    ShutDown(oneshot::Sender<()>),
+    /// End; answered when every request has been.
+    Finish(oneshot::Sender<()>),
+}
+
+/// What follows once an event's attempt is in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextAttempt {
+    /// The event is done, and gone from the log.
+    None,
+    /// It is tried again after so many milliseconds.
+    AfterMs(u64),
+}
+
+/// A start that failed.
+pub struct FailedStart {
+    pub instance: InstanceId,
+    pub error: StartError,
+    pub phases: Vec<Phase>,
+    pub initialization_ns: i64,
+    pub log_tail: Bytes,
+}
+
+/// What became of a request that an instance was given.
+pub struct Served {
+    pub instance: InstanceId,
+    pub request: RequestId,
+    pub result: ServeResult,
+    pub idle_cpu: Option<i64>,
+}
+
+pub enum ServeResult {
+    /// The runtime was given the request.
+    Replied {
+        reply: Box<Reply>,
+        resume: Option<Resume>,
+        /// It was stopped for another's sake.
+        preempted: bool,
+    },
+    /// The instance was gone before it was given the request.
+    Undelivered,
+    /// The payload could not be read; the instance is as it was.
+    NoPayload(String),
+}
+
+/// A pause that was undone for a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Resume {
+    pub pause: Pause,
+    pub start: Moment,
+    pub end: Moment,
+}
+
+/// To an instance's task.
+pub enum Order {
+    /// After undoing the pause, if it is paused.
+    Serve(Box<Work>),
+    Pause(Pause),
+    Stop(StopReason),
+    /// Stop at once, whatever it serves.
+    Preempt,
+    SetCpu(CpuAssignment),
+}
+
+/// A request as an instance gets it.
+pub struct Work {
+    pub id: RequestId,
+    /// Its payload is empty if it is `stored`.
+    pub request: Request,
+    /// The event in the log that holds the payload.
+    pub stored: Option<i64>,
+}

@@ -1,0 +1,84 @@
+//! Requests between their arrival and their answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use uncia_clock::Moment;
+use uncia_policy::RequestId;
+
+use super::Answer;
+use super::events::QueuedEvent;
+use super::message::Work;
+use crate::function::Function;
+use crate::instance::Request;
+
+/// How often a request may be assigned to instances that are gone before they are given it.
+const MAX_UNDELIVERED: u32 = 3;
+
+/// A request between its arrival and its answer.
+pub struct PendingRequest {
+    pub function: Arc<Function>,
+    pub request_id: String,
+    /// The name under which it is logged.
+    pub invocation: String,
+    /// The request that caused this one.
+    pub parent: Option<String>,
+    pub client_context: Option<String>,
+    /// None if it is to be read from the log.
+    pub payload: Option<Bytes>,
+    pub payload_bytes: usize,
+    /// The number of the current attempt, from 1.
+    pub attempt: i64,
+    pub accepted: Moment,
+    /// How often it was assigned in vain.
+    pub undelivered: u32,
+    pub source: Source,
+}
+
+/// Where a request comes from, and its answer goes.
+pub enum Source {
+    Client(oneshot::Sender<Answer>),
+    Event(Box<QueuedEvent>),
+}
+
+impl PendingRequest {
+    /// The next attempt of an accepted event.
+    pub fn of_event(mut event: Box<QueuedEvent>, function: Arc<Function>) -> Self {
+        Self {
+            function,
+            request_id: event.request_id.clone(),
+            invocation: event.invocation.clone(),
+            parent: None,
+            client_context: event.client_context.clone(),
+            payload: event.payload.take(),
+            payload_bytes: event.payload_bytes,
+            attempt: event.attempt + 1,
+            accepted: Moment::now(),
+            undelivered: 0,
+            source: Source::Event(event),
+        }
+    }
+
+    /// The request as its instance gets it.
+    pub fn work(&self, id: RequestId) -> Work {
+        let stored = match &self.source {
+            Source::Event(event) if self.payload.is_none() => Some(event.id),
+            _ => None,
+        };
+        let request = Request {
+            request_id: self.request_id.clone(),
+            invocation: self.invocation.clone(),
+            payload: self.payload.clone().unwrap_or_default(),
+            timeout: self.function.timeout(),
+            client_context: self.client_context.clone(),
+        };
+        Work { id, request, stored }
+    }
+
+    /// Counts an assignment in vain; false once it has been tried as often as it may.
+    pub fn may_be_assigned_again(&mut self) -> bool {
+        self.undelivered += 1;
+        self.undelivered < MAX_UNDELIVERED
+    }
+}

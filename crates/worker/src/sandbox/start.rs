@@ -175,6 +175,11 @@ impl Host {
         let (read, output) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(sandbox)?;
         nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
             .map_err(sandbox)?;
+        let user = self.user();
+        if self.capabilities.root {
+            // Whoever opens a pipe by its name, such as /dev/stdout, must be allowed to by its mode.
+            nix::unistd::fchown(&output, Some(user.into()), None).map_err(sandbox)?;
+        }
         let (api, initialized) = Api::new(spec.function_arn.clone());
 
         // With the host's network, the API is on the host's loopback, at a port of its own.
@@ -186,7 +191,7 @@ impl Host {
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
-        let config = self.config(spec, root, group.as_deref(), &address, own_network);
+        let config = self.config(spec, root, group.as_deref(), &address, user);
         // It waits in the socket, so that the process finds it as soon as it runs.
         wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
             StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
@@ -261,8 +266,9 @@ impl Host {
         root: &Root,
         group: Option<&Group>,
         api: &str,
-        own_network: bool,
+        user: u32,
     ) -> Config {
+        let own_network = spec.network != Network::Host;
         let mut arguments = environment::command(spec, &root.command);
         let program = PathBuf::from(&arguments[0]);
         if spec.runtime == Runtime::Provided {
@@ -289,7 +295,7 @@ impl Host {
             root: root.path.clone(),
             code: spec.code.clone(),
             tmp_bytes: spec.ephemeral_bytes.min(most),
-            uid: self.user(),
+            uid: user,
             gid: GROUP_ID,
             user_namespace: !self.capabilities.root,
             own_network,

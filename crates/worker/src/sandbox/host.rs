@@ -105,19 +105,23 @@ impl Host {
         if let Some(layout) = &layout {
             sweep::record(&state, &layout.folders()).map_err(bad_state)?;
         }
-        let capabilities = Capabilities::new(layout.as_ref());
+        let mut capabilities = Capabilities::new(layout.as_ref());
         if !capabilities.can_sandbox() {
             return Err(HostError::Namespaces(capabilities.warnings[0].clone()));
         }
 
         let mut roots = HashMap::new();
-        for (runtime, interpreter) in [
-            (Runtime::Python, config.python.as_deref()),
-            (Runtime::Node, config.node.as_deref()),
-            (Runtime::Provided, None),
-        ] {
-            if let Some(root) = rootfs::prepare(&roots_folder, runtime, interpreter)? {
-                roots.insert(runtime, root);
+        for runtime in Runtime::all() {
+            let interpreter = config.interpreters.get(runtime.name());
+            match rootfs::prepare(&roots_folder, *runtime, interpreter.map(PathBuf::as_path)) {
+                Ok(root) => roots.extend(root.map(|root| (*runtime, root))),
+                // One that nobody asked for keeps no other from working.
+                Err(error @ RootError::Ask(..)) if interpreter.is_none() => {
+                    capabilities
+                        .warnings
+                        .push(format!("There is no runtime {runtime:?}: {error}."));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         let keep: Vec<_> = roots.values().collect();

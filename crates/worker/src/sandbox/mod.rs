@@ -12,7 +12,8 @@
 //! | [`spawn`] | processes in fresh namespaces, from one long-lived thread |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
-//! | [`rootfs`] | the roots, one for each runtime |
+//! | [`runtimes`] | the language runtimes, a file each |
+//! | [`rootfs`] | their roots |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
@@ -34,6 +35,7 @@ mod meter;
 mod priority;
 mod rootfs;
 mod runtime_api;
+mod runtimes;
 mod spawn;
 mod start;
 mod sweep;
@@ -46,4 +48,5 @@ pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::enter_if_asked;
 pub use live::Instance;
+pub use runtimes::Runtime;
 pub use start::Started;

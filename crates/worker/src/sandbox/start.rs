@@ -269,11 +269,9 @@ impl Host {
         user: u32,
     ) -> Config {
         let own_network = spec.network != Network::Host;
-        let mut arguments = environment::command(spec, &root.command);
+        let mut arguments = root.command.clone();
+        arguments.extend(spec.runtime.definition().arguments(spec));
         let program = PathBuf::from(&arguments[0]);
-        if spec.runtime == Runtime::Provided {
-            arguments.truncate(1);
-        }
         let mut listen = vec![];
         if own_network {
             listen.push(RUNTIME_API_PORT);
@@ -478,7 +476,7 @@ async fn serve_chain(listener: TcpListener, chain: ChainService) {
 
 /// A program of ours that does not run is our fault, and the function's own is its.
 fn not_runnable(runtime: Runtime, message: String) -> StartError {
-    if runtime != Runtime::Provided {
+    if !runtime.definition().starts_functions_program() {
         return StartError::Sandbox(message);
     }
     let error_type = "Runtime.InvalidEntrypoint";

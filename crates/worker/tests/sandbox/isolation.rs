@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
-use uncia_worker::instance::{Network, Outcome, Runtime};
+use uncia_worker::instance::{Network, Outcome};
 
 use crate::fixture::{Function, MIB, Needs, answer, request, state, test};
 
@@ -197,7 +197,7 @@ async fn node_threads() {
             }));
             return [await Promise.all(answers), execFileSync('/bin/sh', ['-c', 'echo inner']).toString()];
         };";
-    let function = Function::new(Runtime::Node, &[("main.js", code)], "main.handler")
+    let function = Function::new("node", &[("main.js", code)], "main.handler")
         .with(|spec| spec.memory_bytes = 512 * MIB);
     assert_eq!(function.once("{}").await, json!([[2, 4, 6], "inner\n"]));
 }

@@ -15,6 +15,7 @@ use super::meter::Sampler;
 use super::rootfs::{self, Root, RootError};
 use super::spawn::Spawner;
 use super::sweep;
+use super::threads::Failure;
 use crate::instance::{ChainService, HostConfig, Runtime};
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,7 @@ pub struct Host {
     pub(super) next_user: AtomicU32,
     pub(super) instances: Mutex<HashMap<String, Arc<Inner>>>,
     pub(super) closed: AtomicBool,
+    pub(super) failure: Failure,
 }
 
 impl Host {
@@ -130,15 +132,17 @@ impl Host {
         raise_descriptor_limit();
         let own = Path::new("/proc/self/exe");
         let executable = tuning.executable.as_deref().unwrap_or(own);
+        let failure = Failure::new();
         Ok(Self {
             chain: config.chain,
-            spawner: Spawner::new(executable).map_err(HostError::Thread)?,
+            spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
             sampler: Sampler::new().map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new().map_err(HostError::Thread)?),
             unique_users: capabilities.root && all_users_exist(),
             next_user: AtomicU32::new(std::process::id()),
             instances: Mutex::default(),
             closed: AtomicBool::new(false),
+            failure,
             name,
             state,
             capabilities,
@@ -154,6 +158,12 @@ impl Host {
     /// What event-driven enforcement has cost so far.
     pub fn enforcer(&self) -> EnforcerUse {
         self.enforcer.usage()
+    }
+
+    /// Resolves with a sentence once one of the host's threads has ended unasked: it can run no
+    /// instances any more.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + use<> {
+        self.failure.reported()
     }
 
     /// "3.11.7", "20.20.2"; `None` if this runtime is not on the host.

@@ -18,6 +18,7 @@
 //! | [`cgroup`], [`meter`] | limits, and what was used |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
+//! | [`threads`] | threads whose end is a failure of the host |
 //! | [`capabilities`] | what this machine offers |
 //! | [`sweep`] | what an earlier worker left |
 
@@ -39,6 +40,7 @@ mod runtimes;
 mod spawn;
 mod start;
 mod sweep;
+mod threads;
 mod wire;
 
 pub use capabilities::{

@@ -1,12 +1,13 @@
 //! How the worker behaves: the configuration file of `uncia-engine serve`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 use uncia_policy::{Pause, Policies, PolicyNames, UnknownPolicy};
 
-use crate::instance::{Enforcement, Network};
+use crate::instance::{Enforcement, Network, Runtime};
 
 /// Shortest and longest period that the kernel's CPU bandwidth control takes.
 const PERIOD_US: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
@@ -83,12 +84,24 @@ impl Default for Config {
     }
 }
 
-/// Where the language runtimes are; by default found on the PATH.
+/// Interpreters by the name of their runtime; those not named are found on the PATH.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Runtimes {
-    pub python: Option<PathBuf>,
-    pub node: Option<PathBuf>,
+#[serde(try_from = "BTreeMap<String, PathBuf>")]
+pub struct Runtimes(pub BTreeMap<String, PathBuf>);
+
+impl TryFrom<BTreeMap<String, PathBuf>> for Runtimes {
+    type Error = String;
+
+    fn try_from(paths: BTreeMap<String, PathBuf>) -> Result<Self, String> {
+        let known = || Runtime::all().iter().filter(|it| it.requirement().is_some());
+        match paths.keys().find(|name| known().all(|it| it.name() != **name)) {
+            Some(name) => {
+                let known: Vec<_> = known().map(|it| format!("`{}`", it.name())).collect();
+                Err(format!("unknown runtime `{name}`, expected one of {}", known.join(", ")))
+            }
+            None => Ok(Self(paths)),
+        }
+    }
 }
 
 /// What an idle instance may do from `pause_after_ms` on.
@@ -228,6 +241,17 @@ mod tests {
         assert!(Config::parse(r#"{"default_network": "internet"}"#).is_err());
         let error = Config::parse(r#"{"keep_alive_cpu": "stop"}"#).unwrap_err().to_string();
         assert!(error.contains("`scale-down`"), "{error}");
+    }
+
+    #[test]
+    fn interpreters_by_name() {
+        let config = Config::parse(r#"{"runtimes": {"node": "/opt/node"}}"#).unwrap();
+        assert_eq!(config.runtimes.0["node"], PathBuf::from("/opt/node"));
+        for unknown in ["perl", "provided"] {
+            let text = format!(r#"{{"runtimes": {{"{unknown}": "/x"}}}}"#);
+            let error = Config::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(unknown) && error.contains("`python`"), "{error}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub struct Function {
 
 impl Function {
     pub fn runtime(&self) -> Runtime {
-        runtime_of(&self.configuration.runtime)
+        Runtime::serving(&self.configuration.runtime)
             .expect("the runtime was checked before the function was stored")
     }
 
@@ -139,19 +139,6 @@ impl Function {
             && mine.ephemeral_mb == theirs.ephemeral_mb
             && mine.environment == theirs.environment
     }
-}
-
-/// What runs a runtime identifier of Lambda's; None if it is none, or none that exists here.
-pub fn runtime_of(identifier: &str) -> Option<Runtime> {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if matches!(identifier, "provided" | "provided.al2" | "provided.al2023") {
-        return Some(Runtime::Provided);
-    }
-    if identifier.strip_prefix("python3.").is_some_and(digits) {
-        return Some(Runtime::Python);
-    }
-    let node = identifier.strip_prefix("nodejs")?.strip_suffix(".x")?;
-    digits(node).then_some(Runtime::Node)
 }
 
 /// What is set by tags `uncia:<key>`, because Lambda's API has no word for it.
@@ -281,16 +268,6 @@ mod tests {
         ] {
             let message = parse(tag, value).unwrap_err();
             assert!(message.contains(word) && message.contains(tag), "{message}");
-        }
-    }
-
-    #[test]
-    fn runtimes_by_family() {
-        assert_eq!(runtime_of("python3.12"), Some(Runtime::Python));
-        assert_eq!(runtime_of("nodejs20.x"), Some(Runtime::Node));
-        assert_eq!(runtime_of("provided.al2023"), Some(Runtime::Provided));
-        for unknown in ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", ""] {
-            assert_eq!(runtime_of(unknown), None, "{unknown}");
         }
     }
 }

@@ -16,17 +16,8 @@ use uncia_clock::Moment;
 
 pub use crate::sandbox::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host, HostError,
-    Instance, Metering, Namespaces, Started, Tuning, enter_if_asked,
+    Instance, Metering, Namespaces, Runtime, Started, Tuning, enter_if_asked,
 };
-
-/// What runs the handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Runtime {
-    Python,
-    Node,
-    /// The deployment package brings its own executable, `bootstrap`, which speaks the Runtime API.
-    Provided,
-}
 
 /// What an instance can reach besides its Runtime API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,10 +55,8 @@ pub type ChainService = Arc<
 pub struct HostConfig {
     /// The worker's state folder; root filesystems and instances' folders are made below it.
     pub state: PathBuf,
-    /// The Python interpreter; by default `python3` from the PATH.
-    pub python: Option<PathBuf>,
-    /// The Node.js binary; by default `node` from the PATH.
-    pub node: Option<PathBuf>,
+    /// Interpreters by the name of their runtime; the others are found on the PATH.
+    pub interpreters: BTreeMap<String, PathBuf>,
     pub chain: ChainService,
 }
 

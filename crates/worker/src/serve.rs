@@ -67,8 +67,7 @@ impl Worker {
         let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();
         let host = Host::open(HostConfig {
             state: state.to_owned(),
-            python: config.runtimes.python.clone(),
-            node: config.runtimes.node.clone(),
+            interpreters: config.runtimes.0.clone(),
             chain: chain(itself.clone()),
         })
         .await?;

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::ApiError;
-use crate::function::{Configuration, runtime_of};
+use crate::function::Configuration;
 use crate::instance::{Host, Runtime};
 
 const MEMORY_MB: std::ops::RangeInclusive<u64> = 128..=10_240;
@@ -222,17 +222,16 @@ fn in_range(key: &str, value: u64, range: &std::ops::RangeInclusive<u64>) -> Res
 
 /// The runtime, which must exist on this host.
 pub fn check_runtime(identifier: &str, host: &Host) -> Result<Runtime, ApiError> {
-    let runtime = runtime_of(identifier).ok_or_else(|| {
+    let runtime = Runtime::serving(identifier).ok_or_else(|| {
+        let mut known: Vec<_> = Runtime::all().iter().map(|it| it.identifiers()).collect();
+        let last = known.pop().unwrap_or_default();
+        let known = known.join(", ");
         ApiError::invalid(format!(
-            "Runtime {identifier:?} is not supported; python3.N, nodejsN.x and provided.al2023 are"
+            "Runtime {identifier:?} is not supported; {known} and {last} are"
         ))
     })?;
     if host.runtime_version(runtime).is_none() {
-        let missing = match runtime {
-            Runtime::Python => "Python 3 (python3)",
-            Runtime::Node => "Node.js (node)",
-            Runtime::Provided => "what custom runtimes need",
-        };
+        let missing = runtime.requirement().unwrap_or("what custom runtimes need");
         return Err(ApiError::invalid(format!(
             "Runtime {identifier:?} needs {missing} on this machine, which has none: install it, \
              or name it under runtimes in the configuration"

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rootfs::{CERTIFICATES, TASK};
-use crate::instance::{InstanceSpec, Network, Runtime};
+use crate::instance::{InstanceSpec, Network};
 
 /// Where a runtime finds its API, inside its own network.
 pub const RUNTIME_API_PORT: u16 = 9001;
@@ -14,11 +14,7 @@ pub const CHAIN_PORT: u16 = 9002;
 /// The region of an ARN that names none.
 const DEFAULT_REGION: &str = "us-east-1";
 
-const BYTES_PER_MIB: u64 = 1024 * 1024;
-
-/// Of the memory of an instance, what V8 may use for its old space, in percent: as on Lambda. Without
-/// a limit it would take the machine's memory for the function's, and be killed before it collects.
-const V8_HEAP_PERCENT: u64 = 90;
+pub const BYTES_PER_MIB: u64 = 1024 * 1024;
 
 /// The environment of an instance: Lambda's variables, the function's, and then those of Lambda's that
 /// a function cannot change.
@@ -51,7 +47,7 @@ pub fn build(spec: &InstanceSpec, version: &str, runtime_api: &str) -> BTreeMap<
     set("LAMBDA_RUNTIME_DIR", "/var/runtime");
     set("AWS_REGION", region);
     set("AWS_DEFAULT_REGION", region);
-    set("AWS_EXECUTION_ENV", &execution_environment(spec.runtime, version));
+    set("AWS_EXECUTION_ENV", &spec.runtime.definition().execution_environment(version));
     set("AWS_LAMBDA_RUNTIME_API", runtime_api);
     set("AWS_LAMBDA_FUNCTION_NAME", &spec.function);
     set("AWS_LAMBDA_FUNCTION_VERSION", &spec.version);
@@ -65,44 +61,20 @@ pub fn build(spec: &InstanceSpec, version: &str, runtime_api: &str) -> BTreeMap<
     environment
 }
 
-/// The command line: the root's, with what depends on the instance.
-pub fn command(spec: &InstanceSpec, base: &[String]) -> Vec<String> {
-    let mut command = base.to_vec();
-    if spec.runtime == Runtime::Node {
-        let own = spec.environment.get("NODE_OPTIONS").map_or("", String::as_str);
-        if !own.contains("max-old-space-size") && !own.contains("max_old_space_size") {
-            let heap = spec.memory_bytes / BYTES_PER_MIB * V8_HEAP_PERCENT / 100;
-            command.push(format!("--max-old-space-size={heap}"));
-        }
-        command.push("/var/runtime/bootstrap.js".into());
-    }
-    command
-}
-
-/// Lambda's name of a runtime: "python3.11", "nodejs20.x".
-fn execution_environment(runtime: Runtime, version: &str) -> String {
-    let mut parts = version.split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    match runtime {
-        Runtime::Python => format!("AWS_Lambda_python{major}.{minor}"),
-        Runtime::Node => format!("AWS_Lambda_nodejs{major}.x"),
-        Runtime::Provided => "AWS_Lambda_provided".into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::instance::Runtime;
 
-    fn spec(runtime: Runtime, environment: &[(&str, &str)]) -> InstanceSpec {
+    fn spec(runtime: &str, environment: &[(&str, &str)]) -> InstanceSpec {
         InstanceSpec {
             id: "abc".into(),
             function: "hello".into(),
             function_arn: "arn:aws:lambda:eu-west-1:000000000000:function:hello".into(),
             version: "$LATEST".into(),
-            runtime,
+            runtime: Runtime::named(runtime).unwrap(),
             handler: "handler.handler".into(),
             code: "/code".into(),
             environment: environment
@@ -123,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_function_adds_but_does_not_pretend() {
-        let spec = spec(Runtime::Python, &[("LEVEL", "3"), ("_HANDLER", "x"), ("TZ", "CET")]);
+        let spec = spec("python", &[("LEVEL", "3"), ("_HANDLER", "x"), ("TZ", "CET")]);
         let environment = build(&spec, "3.11.7", "127.0.0.1:9001");
         assert_eq!(environment["LEVEL"], "3");
         assert_eq!(environment["TZ"], "CET");
@@ -137,13 +109,15 @@ mod tests {
 
     #[test]
     fn nodes_heap_fits_its_memory_unless_the_function_says_otherwise() {
-        let base = ["/var/lang/bin/node".to_owned()];
-        let command_of = |options: &[(&str, &str)]| command(&spec(Runtime::Node, options), &base);
-        assert_eq!(command_of(&[])[1], "--max-old-space-size=230");
-        let own = command_of(&[("NODE_OPTIONS", "--max-old-space-size=100")]);
-        assert_eq!(own[1], "/var/runtime/bootstrap.js");
+        let arguments = |options: &[(&str, &str)]| {
+            let spec = spec("node", options);
+            spec.runtime.definition().arguments(&spec)
+        };
+        assert_eq!(arguments(&[])[0], "--max-old-space-size=230");
+        let own = arguments(&[("NODE_OPTIONS", "--max-old-space-size=100")]);
+        assert_eq!(own, ["/var/runtime/bootstrap.js"]);
         assert_eq!(
-            build(&spec(Runtime::Node, &[]), "20.1.0", "")["AWS_EXECUTION_ENV"],
+            build(&spec("node", &[]), "20.1.0", "")["AWS_EXECUTION_ENV"],
             "AWS_Lambda_nodejs20.x"
         );
     }

@@ -15,6 +15,7 @@ use super::meter::Sampler;
 use super::rootfs::{self, Root, RootError};
 use super::spawn::Spawner;
 use super::sweep;
+use super::threads::Failure;
 use crate::instance::{ChainService, HostConfig, Runtime};
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,7 @@ pub struct Host {
     pub(super) next_user: AtomicU32,
     pub(super) instances: Mutex<HashMap<String, Arc<Inner>>>,
     pub(super) closed: AtomicBool,
+    pub(super) failure: Failure,
 }
 
 impl Host {
@@ -105,19 +107,23 @@ impl Host {
         if let Some(layout) = &layout {
             sweep::record(&state, &layout.folders()).map_err(bad_state)?;
         }
-        let capabilities = Capabilities::new(layout.as_ref());
+        let mut capabilities = Capabilities::new(layout.as_ref());
         if !capabilities.can_sandbox() {
             return Err(HostError::Namespaces(capabilities.warnings[0].clone()));
         }
 
         let mut roots = HashMap::new();
-        for (runtime, interpreter) in [
-            (Runtime::Python, config.python.as_deref()),
-            (Runtime::Node, config.node.as_deref()),
-            (Runtime::Provided, None),
-        ] {
-            if let Some(root) = rootfs::prepare(&roots_folder, runtime, interpreter)? {
-                roots.insert(runtime, root);
+        for runtime in Runtime::all() {
+            let interpreter = config.interpreters.get(runtime.name());
+            match rootfs::prepare(&roots_folder, *runtime, interpreter.map(PathBuf::as_path)) {
+                Ok(root) => roots.extend(root.map(|root| (*runtime, root))),
+                // One that nobody asked for keeps no other from working.
+                Err(error @ RootError::Ask(..)) if interpreter.is_none() => {
+                    capabilities
+                        .warnings
+                        .push(format!("There is no runtime {runtime:?}: {error}."));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         let keep: Vec<_> = roots.values().collect();
@@ -126,15 +132,17 @@ impl Host {
         raise_descriptor_limit();
         let own = Path::new("/proc/self/exe");
         let executable = tuning.executable.as_deref().unwrap_or(own);
+        let failure = Failure::new();
         Ok(Self {
             chain: config.chain,
-            spawner: Spawner::new(executable).map_err(HostError::Thread)?,
+            spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
             sampler: Sampler::new().map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new().map_err(HostError::Thread)?),
             unique_users: capabilities.root && all_users_exist(),
             next_user: AtomicU32::new(std::process::id()),
             instances: Mutex::default(),
             closed: AtomicBool::new(false),
+            failure,
             name,
             state,
             capabilities,
@@ -150,6 +158,12 @@ impl Host {
     /// What event-driven enforcement has cost so far.
     pub fn enforcer(&self) -> EnforcerUse {
         self.enforcer.usage()
+    }
+
+    /// Resolves with a sentence once one of the host's threads has ended unasked: it can run no
+    /// instances any more.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + use<> {
+        self.failure.reported()
     }
 
     /// "3.11.7", "20.20.2"; `None` if this runtime is not on the host.

@@ -12,11 +12,13 @@
 //! | [`spawn`] | processes in fresh namespaces, from one long-lived thread |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
-//! | [`rootfs`] | the roots, one for each runtime |
+//! | [`runtimes`] | the language runtimes, a file each |
+//! | [`rootfs`] | their roots |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
+//! | [`threads`] | threads whose end is a failure of the host |
 //! | [`capabilities`] | what this machine offers |
 //! | [`sweep`] | what an earlier worker left |
 
@@ -34,9 +36,11 @@ mod meter;
 mod priority;
 mod rootfs;
 mod runtime_api;
+mod runtimes;
 mod spawn;
 mod start;
 mod sweep;
+mod threads;
 mod wire;
 
 pub use capabilities::{
@@ -46,4 +50,5 @@ pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::enter_if_asked;
 pub use live::Instance;
+pub use runtimes::Runtime;
 pub use start::Started;

@@ -11,13 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::mpsc;
-use std::thread;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use tokio::sync::oneshot;
 
 use super::init;
+use super::threads::{self, Failure};
 
 /// Room for the child between clone and exec, which only makes system calls.
 const STACK_BYTES: usize = 64 * 1024;
@@ -67,10 +67,10 @@ pub struct Spawner {
 
 impl Spawner {
     /// `executable` is this binary, or another one that calls [`init::enter_if_asked`] first.
-    pub fn new(executable: &Path) -> io::Result<Self> {
+    pub fn new(executable: &Path, failure: &Failure) -> io::Result<Self> {
         let executable = CString::new(executable.as_os_str().as_bytes())?;
         let (jobs, queue) = mpsc::channel::<Job>();
-        thread::Builder::new().name("uncia-spawner".into()).spawn(move || {
+        threads::start("uncia-spawner", "starts processes", failure, move || {
             while let Ok((launch, answer)) = queue.recv() {
                 // If nobody waits for the answer any more, dropping the child ends it.
                 drop(answer.send(clone(&executable, &launch)));

@@ -176,6 +176,11 @@ impl Host {
         let (read, output) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(sandbox)?;
         nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
             .map_err(sandbox)?;
+        let user = self.user();
+        if self.capabilities.root {
+            // Whoever opens a pipe by its name, such as /dev/stdout, must be allowed to by its mode.
+            nix::unistd::fchown(&output, Some(user.into()), None).map_err(sandbox)?;
+        }
         let (api, initialized) = Api::new(spec.function_arn.clone());
 
         // With the host's network, the API is on the host's loopback, at a port of its own.
@@ -187,7 +192,7 @@ impl Host {
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
-        let config = self.config(spec, root, group.as_deref(), &address, own_network);
+        let config = self.config(spec, root, group.as_deref(), &address, user);
         // It waits in the socket, so that the process finds it as soon as it runs.
         wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
             StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
@@ -262,13 +267,12 @@ impl Host {
         root: &Root,
         group: Option<&Group>,
         api: &str,
-        own_network: bool,
+        user: u32,
     ) -> Config {
-        let mut arguments = environment::command(spec, &root.command);
+        let own_network = spec.network != Network::Host;
+        let mut arguments = root.command.clone();
+        arguments.extend(spec.runtime.definition().arguments(spec));
         let program = PathBuf::from(&arguments[0]);
-        if spec.runtime == Runtime::Provided {
-            arguments.truncate(1);
-        }
         let mut listen = vec![];
         if own_network {
             listen.push(RUNTIME_API_PORT);
@@ -290,7 +294,7 @@ impl Host {
             root: root.path.clone(),
             code: spec.code.clone(),
             tmp_bytes: spec.ephemeral_bytes.min(most),
-            uid: self.user(),
+            uid: user,
             gid: GROUP_ID,
             user_namespace: !self.capabilities.root,
             own_network,
@@ -477,7 +481,7 @@ async fn serve_chain(listener: TcpListener, chain: ChainService) {
 
 /// A program of ours that does not run is our fault, and the function's own is its.
 fn not_runnable(runtime: Runtime, message: String) -> StartError {
-    if runtime != Runtime::Provided {
+    if !runtime.definition().starts_functions_program() {
         return StartError::Sandbox(message);
     }
     let error_type = "Runtime.InvalidEntrypoint";

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sha2::{Digest, Sha256};
 
-use super::cgroup::{clear_tree, thaw_tree};
+use super::cgroup::{clear_tree, discover, thaw_tree};
 use super::init;
 
 /// In the state folder: where the worker's control groups are, which depends on where it was started.
@@ -33,7 +33,8 @@ pub fn parent_name(state: &Path) -> String {
 
 /// Ends every process and removes every control group that the worker named `name` left.
 pub fn sweep(state: &Path, name: &str) -> io::Result<()> {
-    let mut folders = recorded(state)?;
+    let guess = || discover(name, false).map(|layout| layout.folders()).unwrap_or_default();
+    let mut folders = recorded(state)?.unwrap_or_else(guess);
     // Never anything but a group of this name, whatever the record says.
     folders.retain(|folder| folder.file_name().is_some_and(|it| it == name));
     // On version 1 the freezer is a tree of its own, and what it holds frozen dies in no tree.
@@ -50,7 +51,7 @@ pub fn sweep(state: &Path, name: &str) -> io::Result<()> {
 
 /// Notes where the worker's control groups are, before any instance is in one.
 pub fn record(state: &Path, folders: &[PathBuf]) -> io::Result<()> {
-    let mut all = recorded(state)?;
+    let mut all = recorded(state)?.unwrap_or_default();
     all.extend(folders.iter().cloned());
     all.sort();
     all.dedup();
@@ -60,12 +61,22 @@ pub fn record(state: &Path, folders: &[PathBuf]) -> io::Result<()> {
     fs::rename(temporary, state.join(RECORD))
 }
 
-fn recorded(state: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::read(state.join(RECORD)) {
-        Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
+/// What the record says; `None` if it is damaged.
+fn recorded(state: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+    let path = state.join(RECORD);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
+        text => text?,
+    };
+    let folders = serde_json::from_slice(&text);
+    if let Err(error) = &folders {
+        tracing::warn!(
+            path = %path.display(),
+            "the record of control groups is damaged ({error}); what an earlier worker left is \
+             looked for where this one makes its groups"
+        );
     }
+    Ok(folders.ok())
 }
 
 /// What `ps` shows of an instance's first process after its name and the hidden subcommand.
@@ -139,10 +150,21 @@ mod tests {
         }
         record(state.path(), &folders[..1]).unwrap();
         record(state.path(), &folders[1..]).unwrap();
-        assert_eq!(recorded(state.path()).unwrap(), folders);
+        assert_eq!(recorded(state.path()).unwrap().unwrap(), folders);
         fs::remove_dir(&folders[0]).unwrap();
         record(state.path(), &[]).unwrap();
-        assert_eq!(recorded(state.path()).unwrap(), folders[1..]);
+        assert_eq!(recorded(state.path()).unwrap().unwrap(), folders[1..]);
+    }
+
+    #[test]
+    fn a_damaged_record_is_no_error() {
+        let state = tempfile::tempdir().unwrap();
+        for damage in [&b""[..], b"[\"/sys/fs", b"{}", b"\xff\0"] {
+            fs::write(state.path().join(RECORD), damage).unwrap();
+            sweep(state.path(), &parent_name(state.path())).unwrap();
+            record(state.path(), &[state.path().to_owned()]).unwrap();
+            assert_eq!(recorded(state.path()).unwrap().unwrap(), [state.path()]);
+        }
     }
 
     #[test]

@@ -61,14 +61,8 @@ pub enum PackageError {
     Encrypted(String),
     #[error("The zip file compresses {name:?} by {method}; only stored and deflate are supported")]
     Method { name: String, method: String },
-    #[error(
-        "The package holds no handler: \"{handler}\" wants one of {wanted} at the root of the zip file"
-    )]
-    NoHandler { handler: String, wanted: String },
-    #[error(
-        "The package holds no executable file \"bootstrap\" at its root, which the runtime {0} starts"
-    )]
-    NoBootstrap(String),
+    #[error("{0}")]
+    NoHandler(String),
     #[error("The package could not be unpacked: {0}")]
     Io(#[from] io::Error),
 }
@@ -249,24 +243,9 @@ pub fn check_handler(
     identifier: &str,
     handler: &str,
 ) -> Result<(), PackageError> {
-    if runtime == Runtime::Provided {
-        let found = code.join("bootstrap").is_file();
-        return if found { Ok(()) } else { Err(PackageError::NoBootstrap(identifier.to_owned())) };
-    }
-    let module = handler.rsplit_once('.').map_or(handler, |(module, _)| module);
-    let candidates = match runtime {
-        Runtime::Python => {
-            let path = module.replace('.', "/");
-            vec![format!("{path}.py"), format!("{path}/__init__.py"), format!("{path}.pyc")]
-        }
-        _ => vec![format!("{module}.js"), format!("{module}.mjs"), format!("{module}.cjs")],
-    };
-    let inside = |path: &str| {
+    let has = |path: &str| {
         Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
             && code.join(path).is_file()
     };
-    if candidates.iter().any(|path| inside(path)) {
-        return Ok(());
-    }
-    Err(PackageError::NoHandler { handler: handler.to_owned(), wanted: candidates.join(", ") })
+    runtime.definition().check_package(&has, identifier, handler).map_err(PackageError::NoHandler)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use serde_json::json;
-use uncia_worker::instance::{Outcome, Runtime, StartError};
+use uncia_worker::instance::{Outcome, StartError};
 
 use crate::fixture::{Function, Needs, answer, error, request, test};
 
@@ -66,7 +66,7 @@ async fn python_unloadable() {
         (vec![("main.py", code)], "main", "Runtime.MalformedHandlerName", "Bad handler 'main'"),
         (vec![("main.py", code)], "sys.exit", "Runtime.ImportModuleError", "built-in module sys"),
     ] {
-        let (found, message) = init_error(&Function::new(Runtime::Python, &files, handler)).await;
+        let (found, message) = init_error(&Function::new("python", &files, handler)).await;
         assert_eq!(found, kind, "{handler}: {message}");
         assert!(message.contains(words), "{handler}: {message}");
     }
@@ -143,7 +143,7 @@ async fn node_unloadable() {
         ("throw new RangeError('no');", "index.handler", "RangeError", "no"),
         (code, "index", "Runtime.MalformedHandlerName", "Bad handler"),
     ] {
-        let function = Function::new(Runtime::Node, &[("index.js", text)], handler);
+        let function = Function::new("node", &[("index.js", text)], handler);
         let (found, message) = init_error(&function).await;
         assert_eq!(found, kind, "{handler}: {message}");
         assert!(message.contains(words), "{handler}: {message}");
@@ -162,7 +162,7 @@ async fn node_errors() {
           if (event === 'forever') return new Promise(() => {});
           return Promise.resolve('fine');
         };";
-    let function = Function::new(Runtime::Node, &[("index.js", code)], "index.handler");
+    let function = Function::new("node", &[("index.js", code)], "index.handler");
     let instance = function.start().await;
     for (event, kind, message) in [
         ("sync", "RangeError", "sync"),
@@ -186,7 +186,7 @@ async fn node_uncaught() {
         exports.handler = (event, context, callback) => {
           setTimeout(() => { throw new RangeError('outside'); }, 1);
         };";
-    let function = Function::new(Runtime::Node, &[("index.js", code)], "index.handler");
+    let function = Function::new("node", &[("index.js", code)], "index.handler");
     let instance = function.start().await;
     let reply = instance.invoke(request("{}")).await;
     assert_eq!(error(&reply)["errorType"], "RangeError");

@@ -52,7 +52,7 @@ pub fn finish() {
 }
 
 pub fn config(state: &Path) -> HostConfig {
-    HostConfig { state: state.to_owned(), python: None, node: None, chain: chain() }
+    HostConfig { state: state.to_owned(), interpreters: BTreeMap::new(), chain: chain() }
 }
 
 /// Answers what it was asked.
@@ -149,10 +149,10 @@ pub struct Function {
 impl Function {
     /// A Python handler; its text may be indented.
     pub fn python(code: &str) -> Self {
-        Self::new(Runtime::Python, &[("main.py", &dedent(code))], "main.handler")
+        Self::new("python", &[("main.py", &dedent(code))], "main.handler")
     }
 
-    pub fn new(runtime: Runtime, files: &[(&str, &str)], handler: &str) -> Self {
+    pub fn new(runtime: &str, files: &[(&str, &str)], handler: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().expect("a folder");
         let open = fs::Permissions::from_mode(0o755);
@@ -170,7 +170,7 @@ impl Function {
             function: "test".into(),
             function_arn: "arn:aws:lambda:us-east-1:000000000000:function:test".into(),
             version: "$LATEST".into(),
-            runtime,
+            runtime: Runtime::named(runtime).expect("a runtime"),
             handler: handler.into(),
             code: PathBuf::from(folder.path()),
             environment: BTreeMap::new(),

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use uncia_worker::instance::{Network, Outcome};
 
-use crate::fixture::{Function, Needs, answer, request, state, test};
+use crate::fixture::{Function, MIB, Needs, answer, request, state, test};
 
 pub fn tests() -> Vec<Trial> {
     vec![
@@ -22,6 +22,11 @@ pub fn tests() -> Vec<Trial> {
         test("no_descriptors_of_the_worker", Needs::Sandbox, descriptors),
         test("mounts_do_not_leak", Needs::Sandbox, mounts),
         test("links_in_the_code_lead_nowhere", Needs::Sandbox, links),
+        test("no_new_namespaces", Needs::Sandbox, no_new_namespaces),
+        test("only_ordinary_sockets", Needs::Sandbox, socket_families),
+        test("threads_and_processes_under_the_filter", Needs::Sandbox, python_threads),
+        test("node_threads_under_the_filter", Needs::Node, node_threads),
+        test("the_standard_streams_can_be_opened", Needs::Sandbox, standard_streams),
     ]
 }
 
@@ -102,6 +107,122 @@ async fn no_host_processes() {
         ",
     );
     assert_eq!(function.once("{}").await, json!([[2], 2, 1, "localhost"]));
+}
+
+const CALLS: &str = "
+        import ctypes, errno, os, platform
+        libc = ctypes.CDLL(None, use_errno=True)
+        NUMBERS = {
+            'x86_64': {'clone': 56, 'clone3': 435, 'unshare': 272, 'setns': 308, 'io_uring_setup': 425},
+            'aarch64': {'clone': 220, 'clone3': 435, 'unshare': 97, 'setns': 268, 'io_uring_setup': 425},
+        }[platform.machine()]
+        def call(name, *arguments):
+            result = libc.syscall(NUMBERS[name], *arguments)
+            if name == 'clone' and result == 0:
+                os._exit(0)
+            return 'allowed' if result >= 0 else errno.errorcode[ctypes.get_errno()]
+        ";
+
+/// User namespaces would give a function rights over what it makes in them, and with those a much
+/// larger part of the kernel.
+async fn no_new_namespaces() {
+    let code = format!(
+        "{CALLS}
+        def handler(event, context):
+            files = os.open('/proc/self/ns/net', os.O_RDONLY)
+            return [call('unshare', 0x10000000), call('clone', 0x10000000 | 17, 0, 0, 0, 0),
+                    call('clone3', 0, 0), call('setns', files, 0), call('io_uring_setup', 1, 0),
+                    call('clone', 17, 0, 0, 0, 0)]
+        "
+    );
+    let refused = json!(["EPERM", "EPERM", "ENOSYS", "EPERM", "ENOSYS", "allowed"]);
+    assert_eq!(Function::python(&code).once("{}").await, refused);
+}
+
+/// AF_VSOCK knows no network namespaces: two functions without any network could talk through it.
+async fn socket_families() {
+    let function = Function::python(
+        "
+        import errno, socket
+        def attempt(family, kind):
+            try:
+                socket.socket(family, kind).close()
+                return 'allowed'
+            except OSError as error:
+                return errno.errorcode[error.errno]
+        def handler(event, context):
+            vsock, alg, tipc = 40, 38, 30
+            return [attempt(family, kind) for family, kind in (
+                (vsock, socket.SOCK_STREAM), (vsock, socket.SOCK_DGRAM), (alg, socket.SOCK_SEQPACKET),
+                (tipc, socket.SOCK_STREAM), (socket.AF_UNIX, socket.SOCK_STREAM),
+                (socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET6, socket.SOCK_DGRAM),
+                (socket.AF_NETLINK, socket.SOCK_RAW))]
+        ",
+    );
+    let no = "EAFNOSUPPORT";
+    let yes = "allowed";
+    assert_eq!(function.once("{}").await, json!([no, no, no, no, yes, yes, yes, yes]));
+}
+
+async fn python_threads() {
+    let function = Function::python(
+        "
+        import os, subprocess, threading
+        def handler(event, context):
+            results = []
+            threads = [threading.Thread(target=results.append, args=(number,)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            child = os.fork()
+            if child == 0:
+                os._exit(7)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            printed = subprocess.run(['/bin/sh', '-c', 'echo $(echo inner)'], stdout=subprocess.PIPE).stdout
+            return [sorted(results), status, printed.decode()]
+        ",
+    );
+    assert_eq!(function.once("{}").await, json!([[0, 1, 2, 3, 4, 5, 6, 7], 7, "inner\n"]));
+}
+
+async fn node_threads() {
+    let code = "
+        const { Worker } = require('worker_threads');
+        const { execFileSync } = require('child_process');
+        exports.handler = async () => {
+            const answers = [1, 2, 3].map((number) => new Promise((resolve, reject) => {
+                const source = `require('worker_threads').parentPort.postMessage(${number} * 2)`;
+                new Worker(source, { eval: true }).on('message', resolve).on('error', reject);
+            }));
+            return [await Promise.all(answers), execFileSync('/bin/sh', ['-c', 'echo inner']).toString()];
+        };";
+    let function = Function::new("node", &[("main.js", code)], "main.handler")
+        .with(|spec| spec.memory_bytes = 512 * MIB);
+    assert_eq!(function.once("{}").await, json!([[2, 4, 6], "inner\n"]));
+}
+
+/// Programs write to /dev/stdout by name, which opens the pipe anew.
+async fn standard_streams() {
+    let function = Function::python(
+        "
+        import subprocess
+        def handler(event, context):
+            for name in ('/dev/stdout', '/dev/stderr', '/proc/self/fd/1'):
+                with open(name, 'w') as stream:
+                    stream.write('python to ' + name + '\\n')
+            subprocess.run(['/bin/sh', '-c', 'echo shell >/dev/stdout; echo shell >/dev/stderr'], check=True)
+            return open('/dev/stdin').read()
+        ",
+    );
+    let instance = function.start().await;
+    let reply = instance.invoke(request("{}")).await;
+    let printed = String::from_utf8_lossy(&reply.log_tail).into_owned();
+    assert_eq!(answer(&reply), "");
+    let expected = "python to /dev/stdout\npython to /dev/stderr\npython to /proc/self/fd/1\n\
+                    shell\nshell\n";
+    assert_eq!(printed, expected);
+    instance.stop(Duration::ZERO).await;
 }
 
 async fn no_rights() {

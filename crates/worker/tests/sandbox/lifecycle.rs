@@ -25,7 +25,10 @@ pub fn tests() -> Vec<Trial> {
         test("an_abandoned_invocation_ends_the_instance", Needs::Sandbox, abandoned),
         test("an_abandoned_start_leaves_nothing", Needs::Sandbox, abandoned_start),
         test("many_start_at_once", Needs::Sandbox, many),
-        test("a_killed_worker_is_swept", Needs::Freezer, swept),
+        test("a_killed_worker_is_swept", Needs::Freezer, || swept(None)),
+        test("a_killed_worker_is_swept_without_its_record", Needs::Freezer, || {
+            swept(Some("[\"/sys/fs/cgr"))
+        }),
         test("closing_ends_everything", Needs::Sandbox, closing),
         test("version_2_of_control_groups", Needs::Unified, unified),
         test("a_state_folder_that_cannot_be_used", Needs::Sandbox, bad_state),
@@ -228,7 +231,8 @@ pub fn run_if_asked() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-async fn swept() {
+/// `record`: what is left of the record of control groups, if it was damaged.
+async fn swept(record: Option<&str>) {
     let folder = tempfile::tempdir().unwrap();
     let mut worker = Command::new(std::env::current_exe().unwrap())
         .env(WORKER, folder.path())
@@ -253,6 +257,9 @@ async fn swept() {
     }
     assert!(!control_groups(&ids[0]).is_empty());
 
+    if let Some(text) = record {
+        fs::write(folder.path().join("cgroups.json"), text).unwrap();
+    }
     let host = Host::open(config(folder.path())).await.unwrap();
     for id in &ids {
         assert!(processes(id).is_empty(), "{id}");

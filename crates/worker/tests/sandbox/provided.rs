@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use serde_json::json;
-use uncia_worker::instance::{Outcome, Runtime, StartError};
+use uncia_worker::instance::{Outcome, StartError};
 
 use crate::fixture::{Function, Needs, answer, request, test};
 
@@ -50,7 +50,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
 }
 
 async fn own_runtime() {
-    let function = Function::new(Runtime::Provided, &[], "anything");
+    let function = Function::new("provided", &[], "anything");
     let own = std::env::current_exe().unwrap();
     std::fs::copy(own, function.spec.code.join("bootstrap")).unwrap();
     let instance = function.start().await;
@@ -66,7 +66,7 @@ async fn own_runtime() {
 }
 
 async fn missing() {
-    let function = Function::new(Runtime::Provided, &[], "anything");
+    let function = Function::new("provided", &[], "anything");
     match function.try_start().await.result {
         Err(StartError::Init { error_type, message, .. }) => {
             assert_eq!(error_type, "Runtime.InvalidEntrypoint");

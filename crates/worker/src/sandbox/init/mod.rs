@@ -10,6 +10,7 @@ mod mounts;
 mod network;
 mod privileges;
 mod runtime;
+mod seccomp;
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -88,7 +88,8 @@ pub fn drop_all(config: &Config) -> Result<(), Failure> {
         setresuid(uid, uid, uid).doing("change the user")?;
     }
     set_capabilities(0).doing("drop capabilities")?;
-    nix::sys::prctl::set_no_new_privs().doing("forbid new privileges")
+    nix::sys::prctl::set_no_new_privs().doing("forbid new privileges")?;
+    super::seccomp::install()
 }
 
 /// A second user namespace, in which the only user there is has an ordinary number.

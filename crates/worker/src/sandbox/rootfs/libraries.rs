@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::sources::Sources;
 use super::{RootError, tree};
 
 /// Libraries that compiled packages may expect on every machine (PEP 600's manylinux set as far as it
@@ -26,6 +27,8 @@ const EXPECTED: [&str; 13] = [
     "libexpat.so.1",
 ];
 
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+
 const ELF_MAGIC: &[u8; 4] = b"\x7fELF";
 
 /// The kind of program header that names the loader.
@@ -35,12 +38,13 @@ const PT_INTERP: u32 = 3;
 const MAX_PATH: u64 = 4096;
 
 /// Copies into `root/usr/lib` the loader that `program` names and every library that it or a program
-/// or module among `sources` needs. All are asked about where they are on the host, because they may
+/// or module among `copied` needs. All are asked about where they are on the host, because they may
 /// say relative to themselves where their libraries are.
 pub fn copy<'a>(
     root: &Path,
     program: &Path,
-    sources: impl Iterator<Item = &'a Path>,
+    copied: impl Iterator<Item = &'a Path>,
+    sources: &mut Sources,
 ) -> Result<(), RootError> {
     let error = |cause: io::Error| RootError::Libraries(program.to_owned(), cause.to_string());
     // A static program needs nothing.
@@ -62,15 +66,17 @@ pub fn copy<'a>(
             list(&loader, &path, &mut needed)?;
         }
     }
+    // Says which library a name means: it changes when one is installed.
+    sources.add(Path::new(LOADER_CACHE));
     let mut inside = Vec::new();
-    for source in sources {
+    for source in copied {
         binaries(source, &mut inside).map_err(error)?;
     }
     for binary in inside {
         list(&loader, &binary, &mut needed)?;
     }
     for (name, path) in needed {
-        tree::copy(&path, &root.join("usr/lib").join(name))?;
+        tree::copy(&path, &root.join("usr/lib").join(name), sources)?;
     }
     Ok(())
 }

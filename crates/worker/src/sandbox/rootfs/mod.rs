@@ -7,20 +7,19 @@
 //! `/var/task`.
 
 mod libraries;
-mod node;
-mod python;
+mod sources;
 mod tree;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use sha2::{Digest, Sha256};
 
-use crate::instance::Runtime;
+use self::sources::Sources;
+use super::runtimes::Runtime;
 
 /// The function's code.
 pub const TASK: &str = "/var/task";
@@ -44,13 +43,14 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
     ["usr/lib/ssl/cert.pem", "etc/pki/tls/cert.pem", "etc/ssl/cert.pem"];
 
 /// Changes whenever the layout of a root does, so that older ones are built anew.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
+
+/// In a runtime's folder: its root, and what that was made of.
+const ROOT: &str = "root";
+const SOURCES: &str = "sources.json";
 
 /// Longest error message of an interpreter that is passed on, in characters.
 const MAX_COMPLAINT: usize = 200;
-
-/// Hexadecimal digits of a key that tell builds of the same version apart.
-const KEY_DIGITS: usize = 12;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
@@ -66,23 +66,20 @@ pub enum RootError {
     Libraries(PathBuf, String),
 }
 
-/// A runtime that is on the host.
-#[derive(Debug, Clone)]
-struct Found {
-    name: &'static str,
-    version: String,
+/// What a root holds besides what all roots do.
+#[derive(Debug, Clone, Default)]
+pub struct RootSpec {
+    pub version: String,
     /// The interpreter's file on the host; none for functions that bring their own.
-    interpreter: Option<PathBuf>,
+    pub interpreter: Option<PathBuf>,
     /// What to copy: from the host, to the root (relative).
-    copies: Vec<(PathBuf, PathBuf)>,
+    pub copies: Vec<(PathBuf, PathBuf)>,
     /// Links to make: (in the root, its target).
-    links: Vec<(PathBuf, PathBuf)>,
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// The client of the Runtime API: file name and text.
-    client: Option<(&'static str, &'static str)>,
-    /// Completes the root at this place.
-    finish: fn(&Self, &Path) -> Result<(), RootError>,
+    pub client: Option<(&'static str, &'static str)>,
     /// The program and its first arguments, as seen in the root.
-    command: Vec<String>,
+    pub command: Vec<String>,
 }
 
 /// A root file system that is ready.
@@ -94,93 +91,63 @@ pub struct Root {
     pub command: Vec<String>,
 }
 
-/// Finds a runtime and builds its root below `folder` unless it is there. `None`: not on the host.
+/// Finds a runtime and builds its root below `folder` unless one is there that was made of the same
+/// files. `None`: not on the host.
 pub fn prepare(
     folder: &Path,
     runtime: Runtime,
     interpreter: Option<&Path>,
 ) -> Result<Option<Root>, RootError> {
-    let found = match runtime {
-        Runtime::Python => python::find(interpreter)?,
-        Runtime::Node => node::find(interpreter)?,
-        Runtime::Provided => Some(provided()),
-    };
-    let Some(found) = found else {
+    let Some(spec) = runtime.definition().root(interpreter)? else {
         // One that was asked for must be there; one that was only looked for need not.
         return interpreter.map_or(Ok(None), |path| Err(RootError::Missing(path.to_owned())));
     };
-    let path = folder.join(key(&found));
-    if path.is_dir() {
+    let name = format!("{}-{}", runtime.name(), spec.version);
+    let place = folder.join(&name);
+    let path = place.join(ROOT);
+    let recipe = recipe(&spec);
+    if Sources::read(&place.join(SOURCES)).is_some_and(|sources| sources.are_current(&recipe)) {
         // Read by the worker, so that no function is charged for the runtime's pages in the cache.
         tree::warm(&path);
     } else {
         // Built beside its place and renamed when complete: a root that is there is whole.
-        let building = folder.join(format!(".building-{}", key(&found)));
+        let building = folder.join(format!(".building-{name}"));
+        let in_place = |error| RootError::Make(place.clone(), error);
         tree::clear(&building).map_err(|error| RootError::Make(building.clone(), error))?;
-        let result = build(&building, &found).and_then(|()| {
-            fs::rename(&building, &path).map_err(|error| RootError::Make(path.clone(), error))
+        let result = build(&building, runtime, &spec, recipe).and_then(|()| {
+            tree::clear(&place).map_err(in_place)?;
+            fs::rename(&building, &place).map_err(in_place)
         });
         if let Err(error) = result {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = tree::clear(&building);
             return Err(error);
         }
     }
-    Ok(Some(Root { version: found.version, path, command: found.command }))
+    Ok(Some(Root { version: spec.version, path, command: spec.command }))
 }
 
 /// Removes the roots of runtimes that are no longer there, and what a crash left half-built.
 pub fn remove_others(folder: &Path, keep: &[&Root]) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if keep.iter().all(|root| root.path != path) {
+        if keep.iter().all(|root| !root.path.starts_with(&path)) {
             tree::clear(&path)?;
         }
     }
     Ok(())
 }
 
-fn provided() -> Found {
-    Found {
-        name: "provided",
-        version: "provided".into(),
-        interpreter: None,
-        copies: Vec::new(),
-        links: Vec::new(),
-        client: None,
-        finish: |_, _| Ok(()),
-        command: vec![format!("{TASK}/bootstrap")],
-    }
+/// A digest of all that makes two roots differ besides the files that they are made of.
+fn recipe(spec: &RootSpec) -> String {
+    let digest = Sha256::digest(format!("{LAYOUT} {spec:?}"));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Name, version, and a digest of all else that makes two roots differ.
-fn key(found: &Found) -> String {
-    let mut digest = Sha256::new();
-    digest.update(LAYOUT.to_le_bytes());
-    let mut add = |text: &[u8]| {
-        digest.update(text.len().to_le_bytes());
-        digest.update(text);
-    };
-    for (from, to) in &found.copies {
-        add(from.as_os_str().as_encoded_bytes());
-        add(to.as_os_str().as_encoded_bytes());
-    }
-    if let Some(interpreter) = &found.interpreter
-        && let Ok(metadata) = fs::metadata(interpreter)
-    {
-        let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
-        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-        add(&since.as_nanos().to_le_bytes());
-        add(&metadata.size().to_le_bytes());
-    }
-    add(found.client.map_or("", |(_, text)| text).as_bytes());
-    let digest = digest.finalize();
-    let digits: String =
-        digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()[..KEY_DIGITS].into();
-    format!("{}-{}-{digits}", found.name, found.version)
-}
-
-fn build(root: &Path, found: &Found) -> Result<(), RootError> {
+/// Builds a root in the new folder `place`, with the list of what it was made of.
+fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Result<(), RootError> {
+    let root = &place.join(ROOT);
+    let mut sources = Sources::new(recipe);
     let make = |path: &str| {
         let path = root.join(path);
         tree::make_folder(&path).map_err(|error| RootError::Make(path, error))
@@ -207,23 +174,26 @@ fn build(root: &Path, found: &Found) -> Result<(), RootError> {
         link(root, Path::new(name), Path::new(target))?;
     }
     generate(root)?;
-    for (from, to) in &found.copies {
-        tree::copy(from, &root.join(to))?;
+    for (from, to) in &spec.copies {
+        tree::copy(from, &root.join(to), &mut sources)?;
     }
-    for (name, target) in &found.links {
+    for (name, target) in &spec.links {
         link(root, name, target)?;
     }
-    if let Some((name, text)) = found.client {
+    if let Some((name, text)) = spec.client {
         write(root, &format!("var/runtime/{name}"), text)?;
     }
-    certificates(root)?;
+    certificates(root, &mut sources)?;
     let shell = Path::new("/bin/sh");
     if shell.exists() {
-        tree::copy(shell, &root.join("usr/bin/sh"))?;
+        tree::copy(shell, &root.join("usr/bin/sh"), &mut sources)?;
     }
-    let sources = found.copies.iter().map(|(from, _)| from.as_path()).chain([shell]);
-    libraries::copy(root, found.interpreter.as_deref().unwrap_or(shell), sources)?;
-    (found.finish)(found, root)
+    let copied = spec.copies.iter().map(|(from, _)| from.as_path()).chain([shell]);
+    libraries::copy(root, spec.interpreter.as_deref().unwrap_or(shell), copied, &mut sources)?;
+    runtime.definition().finish(spec, root)?;
+    let failed = |error| RootError::Make(place.to_owned(), error);
+    tree::open_to_all(place).map_err(failed)?;
+    sources.write(&place.join(SOURCES)).map_err(failed)
 }
 
 /// What the C library reads.
@@ -237,11 +207,14 @@ fn generate(root: &Path) -> Result<(), RootError> {
     write(root, "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")
 }
 
-fn certificates(root: &Path) -> Result<(), RootError> {
+fn certificates(root: &Path, sources: &mut Sources) -> Result<(), RootError> {
+    for path in HOST_CERTIFICATES {
+        sources.add(Path::new(path));
+    }
     let Some(host) = HOST_CERTIFICATES.iter().map(Path::new).find(|path| path.is_file()) else {
         return Ok(());
     };
-    tree::copy(host, &root.join(&CERTIFICATES[1..]))?;
+    tree::copy(host, &root.join(&CERTIFICATES[1..]), sources)?;
     for place in OPENSSL_CERTIFICATES {
         link(root, Path::new(place), Path::new(CERTIFICATES))?;
     }
@@ -259,7 +232,7 @@ fn write(root: &Path, name: &str, text: &str) -> Result<(), RootError> {
 }
 
 /// Runs an interpreter to learn about it; `None` if there is no such program.
-fn ask(program: &Path, arguments: &[&str]) -> Result<Option<Vec<u8>>, RootError> {
+pub fn ask(program: &Path, arguments: &[&str]) -> Result<Option<Vec<u8>>, RootError> {
     let error = |text: String| RootError::Ask(program.to_owned(), text);
     // Whatever the user has set for the worker's own Python is not the functions'.
     let quiet = ["PYTHONHOME", "PYTHONPATH", "NODE_OPTIONS", "LD_PRELOAD"].map(OsString::from);
@@ -286,15 +259,18 @@ fn ask(program: &Path, arguments: &[&str]) -> Result<Option<Vec<u8>>, RootError>
 mod tests {
     use super::*;
 
+    fn runtime(name: &str) -> Runtime {
+        Runtime::named(name).unwrap()
+    }
+
     #[test]
-    fn a_key_tells_what_differs() {
-        let one = provided();
-        assert!(key(&one).starts_with("provided-provided-"));
-        assert_eq!(key(&one), key(&one.clone()));
-        let other = Found { client: Some(("a", "b")), ..one.clone() };
-        assert_ne!(key(&one), key(&other));
-        let other = Found { copies: vec![("/a".into(), "b".into())], ..one.clone() };
-        assert_ne!(key(&one), key(&other));
+    fn a_recipe_tells_what_differs() {
+        let one = RootSpec::default();
+        assert_eq!(recipe(&one), recipe(&one.clone()));
+        let other = RootSpec { client: Some(("a", "b")), ..one.clone() };
+        assert_ne!(recipe(&one), recipe(&other));
+        let other = RootSpec { copies: vec![("/a".into(), "b".into())], ..one.clone() };
+        assert_ne!(recipe(&one), recipe(&other));
     }
 
     #[test]
@@ -302,7 +278,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join(".building-x")).unwrap();
         fs::create_dir(folder.path().join("python-3.1-old")).unwrap();
-        let root = prepare(folder.path(), Runtime::Provided, None).unwrap().unwrap();
+        let root = prepare(folder.path(), runtime("provided"), None).unwrap().unwrap();
         for place in ["dev", "proc", "tmp", "var/task", "etc/passwd", "lib64", "usr/bin/sh"] {
             assert!(root.path.join(place).exists(), "{place}");
         }
@@ -310,8 +286,34 @@ mod tests {
         remove_others(folder.path(), &[&root]).unwrap();
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(left.len(), 1);
-        let again = prepare(folder.path(), Runtime::Provided, None).unwrap().unwrap();
+        let again = prepare(folder.path(), runtime("provided"), None).unwrap().unwrap();
         assert_eq!(again.path, root.path);
+    }
+
+    #[test]
+    fn a_root_is_made_anew_when_a_library_in_it_was_patched() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = prepare(folder.path(), runtime("provided"), None).unwrap().unwrap();
+        let record = root.path.parent().unwrap().join(SOURCES);
+        let text = fs::read_to_string(&record).unwrap();
+        assert!(text.contains("libc.so.6") || cfg!(target_env = "musl"), "{text}");
+        let mark = root.path.join("mark");
+        fs::write(&mark, "").unwrap();
+        prepare(folder.path(), runtime("provided"), None).unwrap();
+        assert!(mark.exists(), "nothing has changed");
+        // As if the file had had another inode when the root was made.
+        let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let files = value["files"].as_object_mut().unwrap();
+        let library = files.iter_mut().find(|(path, _)| path.contains("/libc.so"));
+        let Some((_, stamp)) = library else { return };
+        stamp["inode"] = 1.into();
+        fs::write(&record, value.to_string()).unwrap();
+        prepare(folder.path(), runtime("provided"), None).unwrap();
+        assert!(!mark.exists(), "it is a new root");
+        assert_eq!(fs::read_to_string(&record).unwrap(), text);
+        fs::write(&record, "torn").unwrap();
+        prepare(folder.path(), runtime("provided"), None).unwrap();
+        assert_eq!(fs::read_to_string(&record).unwrap(), text);
     }
 
     #[test]
@@ -319,7 +321,7 @@ mod tests {
         assert!(ask(Path::new("/nonexistent/python3"), &[]).unwrap().is_none());
         let missing = Some(Path::new("/nonexistent/python3"));
         let folder = tempfile::tempdir().unwrap();
-        let error = prepare(folder.path(), Runtime::Python, missing).unwrap_err();
+        let error = prepare(folder.path(), runtime("python"), missing).unwrap_err();
         assert_eq!(error.to_string(), "there is no program /nonexistent/python3");
         let error = ask(Path::new("/bin/sh"), &["-c", "echo no >&2; exit 3"]).unwrap_err();
         assert_eq!(error.to_string(), "cannot ask /bin/sh about itself: no");

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::RootError;
+use super::sources::Sources;
 
 /// Folders of a standard library that no function imports; most of its size.
 const LEFT_OUT_FOLDERS: [&str; 8] = [
@@ -29,8 +30,11 @@ const LEFT_OUT_SUFFIXES: [&str; 4] = [".a", ".exe", ".opt-1.pyc", ".opt-2.pyc"];
 
 /// Copies a file or folder, following links. Times are kept, because compiled Python files name the
 /// time of their source; everybody may read the copy, because functions run as nobody in particular.
-pub fn copy(from: &Path, to: &Path) -> Result<(), RootError> {
+/// Whatever is copied is noted in `sources`.
+pub fn copy(from: &Path, to: &Path, sources: &mut Sources) -> Result<(), RootError> {
     let error = |source| RootError::Copy { from: from.to_owned(), source };
+    // Before it is read, so that a change meanwhile is one.
+    sources.add(from);
     let metadata = match fs::metadata(from) {
         Ok(metadata) => metadata,
         // A link to nowhere.
@@ -43,7 +47,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), RootError> {
             let entry = entry.map_err(error)?;
             let is_folder = entry.path().is_dir();
             if !left_out(&entry.file_name(), is_folder) {
-                copy(&entry.path(), &to.join(entry.file_name()))?;
+                copy(&entry.path(), &to.join(entry.file_name()), sources)?;
             }
         }
         return Ok(());
@@ -83,6 +87,25 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     }
     fs::create_dir(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o755))
+}
+
+/// Lets everybody read whatever is there, and run what its owner may, whatever the umask was.
+pub fn open_to_all(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    if metadata.is_symlink() {
+        return Ok(());
+    }
+    let mode = metadata.permissions().mode();
+    let all = if mode & 0o100 == 0 { 0o644 } else { 0o755 };
+    if mode & 0o777 != all {
+        fs::set_permissions(path, Permissions::from_mode(all))?;
+    }
+    if metadata.is_dir() {
+        for entry in fs::read_dir(path)? {
+            open_to_all(&entry?.path())?;
+        }
+    }
+    Ok(())
 }
 
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
@@ -130,6 +153,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whatever_the_umask_was_everybody_may_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        fs::write(inner.join("file"), "").unwrap();
+        for (path, closed) in [(inner.join("file"), 0o600), (inner.clone(), 0o700)] {
+            fs::set_permissions(path, Permissions::from_mode(closed)).unwrap();
+        }
+        open_to_all(folder.path()).unwrap();
+        assert_eq!((mode(&inner), mode(&inner.join("file"))), (0o755, 0o644));
+    }
+
+    #[test]
     fn a_copy_keeps_times_and_leaves_out_what_no_function_needs() {
         let folder = tempfile::tempdir().unwrap();
         let from = folder.path().join("from");
@@ -149,7 +186,9 @@ mod tests {
         symlink("json/b.py", from.join("link.py")).unwrap();
         symlink("nowhere", from.join("dangling")).unwrap();
         let to = folder.path().join("to");
-        copy(&from, &to).unwrap();
+        let mut sources = Sources::new(String::new());
+        copy(&from, &to, &mut sources).unwrap();
+        assert!(sources.are_current(""));
         let metadata = fs::metadata(to.join("json/b.py")).unwrap();
         assert_eq!(metadata.modified().unwrap(), time);
         assert_eq!(metadata.permissions().mode() & 0o777, 0o644);
@@ -157,5 +196,10 @@ mod tests {
         for name in ["test", "_tkinter.so", "dangling"] {
             assert!(!to.join(name).exists(), "{name}");
         }
+        // Neither what is left out nor what Python compiles itself makes a difference.
+        fs::write(from.join("test/a.py"), "other").unwrap();
+        assert!(sources.are_current(""));
+        fs::write(from.join("json/c.py"), "new").unwrap();
+        assert!(!sources.are_current(""));
     }
 }

@@ -1,0 +1,187 @@
+//! Language runtimes: one file each, found by its place in this folder.
+//!
+//! A file defines a unit struct `Definition` and implements [`RuntimeDefinition`] for it; its name is
+//! the file's. Nothing else knows a runtime by name: what the API calls it, what its root holds, how
+//! it is started and what a package for it must contain are all in its file.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+
+use super::rootfs::{RootError, RootSpec};
+use crate::instance::InstanceSpec;
+
+include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
+
+/// What sets one runtime apart from others.
+pub(crate) trait RuntimeDefinition: Sync {
+    /// Its name, such as in the configuration's `runtimes`.
+    fn name(&self) -> &'static str;
+
+    /// The form of its identifiers in Lambda's API, for people: `python3.N`.
+    fn identifiers(&self) -> &'static str;
+
+    /// Whether an identifier of Lambda's API means this runtime.
+    fn serves(&self, identifier: &str) -> bool;
+
+    /// What must be installed for it, for people; `None` if nothing, and then it has no interpreter.
+    fn requirement(&self) -> Option<&'static str>;
+
+    /// What its root holds, by looking at the host: at `interpreter`, or else at the one on the
+    /// PATH. `None` if there is none.
+    fn root(&self, interpreter: Option<&Path>) -> Result<Option<RootSpec>, RootError>;
+
+    /// Completes its root, which has been built at `folder`.
+    fn finish(&self, _spec: &RootSpec, _folder: &Path) -> Result<(), RootError> {
+        Ok(())
+    }
+
+    /// Arguments that depend on the instance, after those of the root's command.
+    fn arguments(&self, _spec: &InstanceSpec) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// `AWS_EXECUTION_ENV` for the version that [`RootSpec::version`] names.
+    fn execution_environment(&self, version: &str) -> String;
+
+    /// Whether a package holds what it will look for; the error is a sentence. `has` says whether the
+    /// package has a file of that name.
+    fn check_package(
+        &self,
+        has: &dyn Fn(&str) -> bool,
+        identifier: &str,
+        handler: &str,
+    ) -> Result<(), String>;
+
+    /// Whether the program that starts is the function's own, so that its failing to start is the
+    /// function's fault and not the platform's.
+    fn starts_functions_program(&self) -> bool {
+        false
+    }
+}
+
+/// A runtime, as a handle that is cheap to copy.
+#[derive(Clone, Copy)]
+pub struct Runtime(&'static dyn RuntimeDefinition);
+
+impl Runtime {
+    /// All of them, in the order of their names.
+    pub fn all() -> &'static [Self] {
+        ALL
+    }
+
+    /// The runtime of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.iter().copied().find(|it| it.name() == name)
+    }
+
+    /// The runtime that an identifier of Lambda's API means.
+    pub fn serving(identifier: &str) -> Option<Self> {
+        ALL.iter().copied().find(|it| it.0.serves(identifier))
+    }
+
+    /// `python`, `node`, `provided`, ...
+    pub fn name(self) -> &'static str {
+        self.0.name()
+    }
+
+    /// The form of its identifiers in Lambda's API, for people: `python3.N`.
+    pub fn identifiers(self) -> &'static str {
+        self.0.identifiers()
+    }
+
+    /// The program that must be installed for it, for people; `None` if none is, and then no
+    /// interpreter can be configured.
+    pub fn requirement(self) -> Option<&'static str> {
+        self.0.requirement()
+    }
+
+    pub(crate) fn definition(self) -> &'static dyn RuntimeDefinition {
+        self.0
+    }
+}
+
+impl PartialEq for Runtime {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Runtime {}
+
+impl Hash for Runtime {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether a text is a number without sign.
+fn digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Major and minor version.
+fn major_minor(version: &str) -> (&str, &str) {
+    let mut parts = version.split('.');
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+/// The file that a handler such as `folder/module.function` means, without its ending.
+fn module(handler: &str) -> &str {
+    handler.rsplit_once('.').map_or(handler, |(module, _)| module)
+}
+
+/// Checks that a package has one of the files that a handler may lie in.
+fn any_of(candidates: &[String], has: &dyn Fn(&str) -> bool, handler: &str) -> Result<(), String> {
+    if candidates.iter().any(|path| has(path)) {
+        return Ok(());
+    }
+    Err(format!(
+        "The package holds no handler: \"{handler}\" wants one of {} at the root of the zip file",
+        candidates.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_by_identifier_and_by_name() {
+        for (identifier, name) in [
+            ("python3.12", "python"),
+            ("nodejs20.x", "node"),
+            ("provided", "provided"),
+            ("provided.al2023", "provided"),
+        ] {
+            assert_eq!(Runtime::serving(identifier), Runtime::named(name), "{identifier}");
+        }
+        for unknown in ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", ""] {
+            assert_eq!(Runtime::serving(unknown), None, "{unknown}");
+        }
+        let names: Vec<_> = Runtime::all().iter().map(|it| it.name()).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        assert!(names.iter().all(|name| Runtime::named(name).is_some()));
+    }
+
+    #[test]
+    fn packages_must_hold_what_is_started() {
+        let check = |name: &str, files: &[&str], handler| {
+            let has = |path: &str| files.contains(&path);
+            Runtime::named(name).unwrap().definition().check_package(&has, "identifier", handler)
+        };
+        assert_eq!(check("python", &["a/b.py"], "a.b.handler"), Ok(()));
+        assert_eq!(check("python", &["a/b/__init__.py"], "a/b.handler"), Ok(()));
+        assert!(check("python", &["b.py"], "a.handler").unwrap_err().contains("a.py"));
+        assert_eq!(check("node", &["index.mjs"], "index.handler"), Ok(()));
+        assert!(check("node", &["index.py"], "index.handler").unwrap_err().contains("index.js"));
+        assert_eq!(check("provided", &["bootstrap"], "any"), Ok(()));
+        assert!(check("provided", &["main"], "any").unwrap_err().contains("identifier"));
+    }
+}

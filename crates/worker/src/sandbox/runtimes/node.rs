@@ -1,0 +1,109 @@
+//! Node.js: the binary of the host.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{RuntimeDefinition, any_of, digits, major_minor, module};
+use crate::instance::InstanceSpec;
+use crate::sandbox::environment::BYTES_PER_MIB;
+use crate::sandbox::rootfs::{RootError, RootSpec, ask};
+
+/// The client of the Runtime API.
+const CLIENT: &str = include_str!("../../../runtime/bootstrap.js");
+
+/// Distributions may keep some of Node's own modules as files, whose places are in its configuration.
+const QUESTION: &str = "\
+const fs = require('fs');
+const files = new Set();
+(function walk(value) {
+  if (typeof value === 'string' && /^\\/.*\\.(js|mjs|wasm)$/.test(value) && fs.existsSync(value)) {
+    files.add(value);
+  } else if (value && typeof value === 'object') {
+    Object.values(value).forEach(walk);
+  }
+})(process.config.variables);
+console.log(JSON.stringify({
+  version: process.versions.node,
+  executable: fs.realpathSync(process.execPath),
+  files: [...files],
+}));";
+
+/// Of the memory of an instance, what V8 may use for its old space, in percent: as on Lambda. Without
+/// a limit it would take the machine's memory for the function's, and be killed before it collects.
+const V8_HEAP_PERCENT: u64 = 90;
+
+#[derive(Deserialize)]
+struct Answer {
+    version: String,
+    executable: PathBuf,
+    files: Vec<PathBuf>,
+}
+
+pub(super) struct Definition;
+
+impl RuntimeDefinition for Definition {
+    fn name(&self) -> &'static str {
+        "node"
+    }
+
+    fn identifiers(&self) -> &'static str {
+        "nodejsN.x"
+    }
+
+    fn serves(&self, identifier: &str) -> bool {
+        let version = identifier.strip_prefix("nodejs").and_then(|rest| rest.strip_suffix(".x"));
+        version.is_some_and(digits)
+    }
+
+    fn requirement(&self) -> Option<&'static str> {
+        Some("Node.js (node)")
+    }
+
+    fn root(&self, interpreter: Option<&Path>) -> Result<Option<RootSpec>, RootError> {
+        let program = interpreter.unwrap_or(Path::new("node"));
+        let Some(output) = ask(program, &["-e", QUESTION])? else { return Ok(None) };
+        let answer: Answer = serde_json::from_slice(&output)
+            .map_err(|error| RootError::Ask(program.to_owned(), error.to_string()))?;
+        let binary = PathBuf::from("var/lang/bin/node");
+        let mut copies = vec![(answer.executable.clone(), binary.clone())];
+        for file in answer.files {
+            if let Ok(to) = file.strip_prefix("/") {
+                copies.push((file.clone(), to.to_owned()));
+            }
+        }
+        Ok(Some(RootSpec {
+            version: answer.version,
+            interpreter: Some(answer.executable),
+            copies,
+            client: Some(("bootstrap.js", CLIENT)),
+            command: vec![Path::new("/").join(binary).display().to_string()],
+            ..RootSpec::default()
+        }))
+    }
+
+    fn arguments(&self, spec: &InstanceSpec) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let options = spec.environment.get("NODE_OPTIONS").map_or("", String::as_str);
+        if !options.contains("max-old-space-size") && !options.contains("max_old_space_size") {
+            let heap = spec.memory_bytes / BYTES_PER_MIB * V8_HEAP_PERCENT / 100;
+            arguments.push(format!("--max-old-space-size={heap}"));
+        }
+        arguments.push("/var/runtime/bootstrap.js".into());
+        arguments
+    }
+
+    fn execution_environment(&self, version: &str) -> String {
+        format!("AWS_Lambda_nodejs{}.x", major_minor(version).0)
+    }
+
+    fn check_package(
+        &self,
+        has: &dyn Fn(&str) -> bool,
+        _identifier: &str,
+        handler: &str,
+    ) -> Result<(), String> {
+        let path = module(handler);
+        any_of(&[".js", ".mjs", ".cjs"].map(|ending| format!("{path}{ending}")), has, handler)
+    }
+}

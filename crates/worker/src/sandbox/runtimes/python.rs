@@ -1,0 +1,121 @@
+//! Python: the interpreter and standard library of the host.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{RuntimeDefinition, any_of, digits, major_minor, module};
+use crate::sandbox::rootfs::{RootError, RootSpec, ask};
+
+/// The client of the Runtime API.
+const CLIENT: &str = include_str!("../../../runtime/bootstrap.py");
+
+/// What an interpreter says of itself, whether it is the distribution's, built by hand, or a virtual
+/// environment's.
+const QUESTION: &str = "\
+import json, os, sys
+print(json.dumps({
+    'version': '%d.%d.%d' % sys.version_info[:3],
+    'short': '%d.%d' % sys.version_info[:2],
+    'executable': os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable),
+    'stdlib': os.path.realpath(os.path.dirname(os.__file__)),
+    'dynload': next((os.path.realpath(p) for p in sys.path if p.endswith('lib-dynload')), None),
+    'platlibdir': getattr(sys, 'platlibdir', 'lib'),
+}))";
+
+/// Compiles the client, and the standard library if the host's is not, once for all instances: they
+/// cannot write, so each of them would compile for itself. Arguments: the root, the library in it.
+const COMPILE: &str = "\
+import compileall, glob, os, py_compile, sys
+root, library = sys.argv[1:]
+client = os.path.join(root, 'var/runtime/bootstrap.py')
+py_compile.compile(client, cfile=client + 'c', dfile='/var/runtime/bootstrap.py', doraise=True)
+if not glob.glob(os.path.join(root, library, '__pycache__', 'os.*.pyc')):
+    compileall.compile_dir(os.path.join(root, library), stripdir=root, prependdir='/', quiet=2)
+";
+
+#[derive(Deserialize)]
+struct Answer {
+    version: String,
+    short: String,
+    executable: PathBuf,
+    stdlib: PathBuf,
+    dynload: Option<PathBuf>,
+    platlibdir: String,
+}
+
+pub(super) struct Definition;
+
+impl RuntimeDefinition for Definition {
+    fn name(&self) -> &'static str {
+        "python"
+    }
+
+    fn identifiers(&self) -> &'static str {
+        "python3.N"
+    }
+
+    fn serves(&self, identifier: &str) -> bool {
+        identifier.strip_prefix("python3.").is_some_and(digits)
+    }
+
+    fn requirement(&self) -> Option<&'static str> {
+        Some("Python 3 (python3)")
+    }
+
+    fn root(&self, interpreter: Option<&Path>) -> Result<Option<RootSpec>, RootError> {
+        let program = interpreter.unwrap_or(Path::new("python3"));
+        let Some(output) = ask(program, &["-I", "-c", QUESTION])? else { return Ok(None) };
+        let answer: Answer = serde_json::from_slice(&output)
+            .map_err(|error| RootError::Ask(program.to_owned(), error.to_string()))?;
+        let name = format!("python{}", answer.short);
+        let binary = Path::new("var/lang/bin").join(&name);
+        // Python finds its library relative to its binary, wherever they were before.
+        let library = Path::new("var/lang").join(&answer.platlibdir).join(&name);
+        let mut copies =
+            vec![(answer.executable.clone(), binary.clone()), (answer.stdlib, library.clone())];
+        copies.extend(answer.dynload.map(|folder| (folder, library.join("lib-dynload"))));
+        Ok(Some(RootSpec {
+            version: answer.version,
+            interpreter: Some(answer.executable),
+            copies,
+            links: vec![("var/lang/bin/python3".into(), name.into())],
+            client: Some(("bootstrap.py", CLIENT)),
+            // -S: there are no site packages; looking for them takes longer than all else.
+            // -u: what a function prints before it is killed is not lost.
+            command: vec![
+                Path::new("/").join(binary).display().to_string(),
+                "-S".into(),
+                "-u".into(),
+                "/var/runtime/bootstrap.pyc".into(),
+            ],
+        }))
+    }
+
+    fn finish(&self, spec: &RootSpec, folder: &Path) -> Result<(), RootError> {
+        let (Some(interpreter), Some((_, library))) = (&spec.interpreter, spec.copies.get(1))
+        else {
+            return Ok(());
+        };
+        let error = |text: &str| RootError::Ask(interpreter.clone(), text.to_owned());
+        let folder = folder.to_str().ok_or_else(|| error("the state folder's name is no text"))?;
+        let library = library.to_str().ok_or_else(|| error("its library's name is no text"))?;
+        ask(interpreter, &["-I", "-c", COMPILE, folder, library]).map(drop)
+    }
+
+    fn execution_environment(&self, version: &str) -> String {
+        let (major, minor) = major_minor(version);
+        format!("AWS_Lambda_python{major}.{minor}")
+    }
+
+    fn check_package(
+        &self,
+        has: &dyn Fn(&str) -> bool,
+        _identifier: &str,
+        handler: &str,
+    ) -> Result<(), String> {
+        let path = module(handler).replace('.', "/");
+        let endings = [".py", "/__init__.py", ".pyc"];
+        any_of(&endings.map(|ending| format!("{path}{ending}")), has, handler)
+    }
+}

@@ -13,9 +13,15 @@ const FRESH_TENTHS: i128 = 9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It may run; look again at this time.
-    Run { look_at: Nanos },
+    Run {
+        /// When to look again.
+        look_at: Nanos,
+    },
     /// Its budget is exhausted; look again at this time, when it has one again.
-    Hold { until: Nanos },
+    Hold {
+        /// When to look again.
+        until: Nanos,
+    },
 }
 
 /// The CPU time that an instance may use in each period, and what is left of it.

@@ -1,49 +1,49 @@
-//! When to start, reuse, pause and remove instances, and whom to turn away: decisions without I/O
-//! and without a clock.
+//! Decisions about requests and instances, without I/O and without a clock: whom to admit, what to
+//! start and where, what to reuse, pause, evict and preempt.
 //!
-//! A [`Scheduler`] is told what happened ([`Event`]) and when, and says what to do ([`Decision`]).
-//! Whoever drives it (the worker with the real clock, a simulator with a virtual one) carries the
-//! decisions out and reports back. The scheduler keeps the books: which instance does what, who
-//! waits, which timer is next. The choices that one may want to make differently are small traits,
-//! one file each: [`Admission`], [`Scaling`], [`Binding`], [`Reuse`], [`Retention`], [`Eviction`].
+//! A [`Scheduler`] takes events ([`Event`]) with their time and returns decisions ([`Decision`]).
+//! A driver (the worker with the real clock, a simulator with a virtual one) carries them out and
+//! reports back. The scheduler keeps the state: what each instance does, which requests wait, which
+//! timer is next. What can be decided in more than one way is a small trait with a folder of its
+//! own, and in it a file per policy, found by the file's name: [`admission`], [`order`],
+//! [`scaling`], [`binding`], [`placement`], [`reuse`], [`retention`], [`eviction`], [`cpu`].
+//! [`Policies::from_names`] makes a set of them. All policies read the same [`View`] of the state
+//! and draw from the same seeded [`Random`] stream, so that the same seed and events give the same
+//! decisions.
 //!
 //! A [`Budget`] decides in the same manner when an instance has used its share of a CPU.
 
-mod admission;
-mod bind;
+#![forbid(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
+
+pub mod admission;
+pub mod binding;
 mod budget;
+pub mod cpu;
 mod decision;
 mod event;
-mod evict;
+pub mod eviction;
 mod ids;
-mod keep_alive;
+pub mod order;
+pub mod placement;
 mod policies;
-mod reuse;
-mod scale;
+pub mod retention;
+pub mod reuse;
+pub mod scaling;
 mod scheduler;
 mod settings;
-mod timers;
+mod state;
+mod view;
 
-pub use admission::{Admission, ConcurrencyLimits, Load};
-pub use bind::{Binding, EarlyBinding, LateBinding};
 pub use budget::{Budget, Verdict};
-pub use evict::{Eviction, LeastRecentlyUsed};
-pub use keep_alive::{FixedKeepAlive, Retention, Schedule};
-pub use policies::{Policies, PolicyNames, UnknownPolicy};
-pub use reuse::{MostRecentlyUsed, Reuse};
-pub use scale::{Demand, OnePerRequest, Scaling};
-pub use scheduler::{Counts, Scheduler};
-
 pub use decision::{CpuAssignment, CpuClass, Decision, Rejection, StopReason};
 pub use event::{End, Event};
 pub use ids::{FunctionId, InstanceId, Nanos, RequestId, WorkerId};
+pub use policies::{Policies, PolicyNames, UnknownPolicy};
+pub use scheduler::Scheduler;
 pub use settings::{Capacity, CpuSet, FunctionSettings, Pause, Qos, Resources, Usage};
+pub use state::{Counts, Phase};
+pub use view::{FunctionView, InstanceView, View, WorkerView};
 
-/// An instance that serves nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Idle {
-    pub instance: InstanceId,
-    pub since: Nanos,
-    /// What was done to it, if anything.
-    pub paused: Option<Pause>,
-}
+/// The stream from which policies draw, seeded by [`Scheduler::new`].
+pub type Random = rand_chacha::ChaCha8Rng;

@@ -1,414 +1,265 @@
-//! Whatever happens, in whatever order, the scheduler keeps its promises. A driver with a virtual
-//! clock and no instances at all carries out what it decides.
+//! Whatever happens, in whatever order, under whatever policies, the scheduler keeps its promises.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod driver;
 
+use std::collections::BTreeMap;
+
+use driver::{Doing, Driver, Instance};
 use proptest::prelude::*;
 use uncia_policy::{
-    Capacity, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, LateBinding, Nanos,
-    Pause, Policies, Qos, Rejection, RequestId, Resources, Scheduler, Usage, WorkerId,
+    End, Event, FunctionSettings, Nanos, Pause, Policies, PolicyNames, Qos, Resources, WorkerId,
 };
 
-const WORKER_LIMIT: u32 = 6;
-const FUNCTIONS: u64 = 3;
-const SETTINGS: FunctionSettings = FunctionSettings {
-    keep_alive: 1_000,
-    pause_after: 50,
-    pause: Some(Pause::Freeze),
-    max_in_flight: 4,
-    concurrency: 1,
-    min_instances: 0,
-    max_instances: u32::MAX,
-    allocation: Resources::ZERO,
-    spot_cpu: 0,
-    preemptible: false,
-    qos: Qos::Interactive,
-};
-const JOINED: Event = Event::WorkerJoined {
-    worker: WorkerId(0),
-    capacity: Capacity { resources: Resources::UNBOUNDED, max_instances: WORKER_LIMIT },
-};
+const FUNCTIONS: u64 = 4;
+const WORKERS: u32 = 4;
+const ROOM: Resources = Resources { cpu: 4, memory: 12 };
 
-/// How each function's instances spend their keep-alive.
-fn pause(function: FunctionId) -> Option<Pause> {
-    [Some(Pause::Freeze), Some(Pause::ScaleDown), None][function.0 as usize]
+/// The functions differ in all that policies look at.
+fn settings(function: u64) -> FunctionSettings {
+    let function = function as usize;
+    let preemptible = [false, true, true, false][function];
+    FunctionSettings {
+        keep_alive: [1_000, 1_000, 300, 2_000][function],
+        pause_after: 50,
+        pause: [Some(Pause::Freeze), Some(Pause::ScaleDown), None, None][function],
+        max_in_flight: [4, 6, 5, 3][function],
+        concurrency: [1, 1, 3, 2][function],
+        min_instances: 0,
+        max_instances: [9, 9, 2, 9][function],
+        allocation: Resources { cpu: 1, memory: [1, 3, 4, 6][function] },
+        spot_cpu: u64::from(preemptible),
+        preemptible,
+        qos: if preemptible { Qos::Batch } else { Qos::Interactive },
+    }
 }
 
 /// What a driver may do next; numbers choose among what is possible.
 #[derive(Debug, Clone)]
 enum Step {
-    Arrive(u64),
+    Arrive(u64, bool),
     Ready(usize),
     Fail(usize),
-    Done(usize, bool),
+    End(usize, End),
+    Preempted(usize),
     Undelivered(usize),
-    Exit(usize),
+    Gone(usize),
     Stopped(usize),
     Pass(Nanos),
     Update(u64),
+    Configure(u64, u32, u32),
+    Join(u32, u32),
+    Lose(u32),
+    Sample(usize, u64),
+    Pressure(u32, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let n = any::<usize>;
+    let end =
+        prop_oneof![9 => Just(End::Survives), 1 => Just(End::Gone), 1 => Just(End::Preempted)];
     prop_oneof![
-        6 => (0..FUNCTIONS).prop_map(Step::Arrive),
-        5 => any::<usize>().prop_map(Step::Ready),
-        1 => any::<usize>().prop_map(Step::Fail),
-        5 => (any::<usize>(), prop::bool::weighted(0.9)).prop_map(|(n, ok)| Step::Done(n, ok)),
-        1 => any::<usize>().prop_map(Step::Undelivered),
-        1 => any::<usize>().prop_map(Step::Exit),
-        3 => any::<usize>().prop_map(Step::Stopped),
+        9 => (0..FUNCTIONS, any::<bool>()).prop_map(|(function, wait)| Step::Arrive(function, wait)),
+        6 => n().prop_map(Step::Ready),
+        1 => n().prop_map(Step::Fail),
+        6 => (n(), end).prop_map(|(n, end)| Step::End(n, end)),
+        4 => n().prop_map(Step::Preempted),
+        1 => n().prop_map(Step::Undelivered),
+        1 => n().prop_map(Step::Gone),
+        4 => n().prop_map(Step::Stopped),
         4 => (0..400u64).prop_map(Step::Pass),
         1 => (0..FUNCTIONS).prop_map(Step::Update),
+        1 => (0..FUNCTIONS, 0..5u32, 0..3u32).prop_map(|(f, max, min)| Step::Configure(f, max, min)),
+        1 => (0..WORKERS, 1..5u32).prop_map(|(worker, max)| Step::Join(worker, max)),
+        1 => (0..WORKERS).prop_map(Step::Lose),
+        1 => (n(), 0..8u64).prop_map(|(n, memory)| Step::Sample(n, memory)),
+        1 => (0..WORKERS, 0..8u64).prop_map(|(worker, bytes)| Step::Pressure(worker, bytes)),
     ]
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
-    Starting,
-    Idle { paused: Option<Pause>, since: Nanos },
-    Busy(RequestId),
-    Stopping,
+/// Any policy of each kind.
+fn names() -> impl Strategy<Value = PolicyNames> {
+    prop::collection::vec(any::<usize>(), Policies::known().len()).prop_map(|numbers| {
+        let mut names = PolicyNames::default();
+        for ((kind, known), n) in Policies::known().into_iter().zip(numbers) {
+            *names.get_mut(kind).unwrap() = known[n % known.len()].to_owned();
+        }
+        names
+    })
 }
 
-struct Driver {
-    scheduler: Scheduler,
-    now: Nanos,
-    wake_at: Option<Nanos>,
-    next_request: u64,
-    instances: BTreeMap<InstanceId, (FunctionId, State)>,
-    waiting: BTreeMap<RequestId, FunctionId>,
-    answered: BTreeSet<RequestId>,
+fn set_up(names: &PolicyNames, workers: u32) -> Driver {
+    let mut driver = Driver::new(names, 7);
+    for worker in 0..workers {
+        driver.join(worker, ROOM, 4);
+    }
+    for function in 0..FUNCTIONS {
+        driver.configure(function, settings(function));
+    }
+    driver
 }
 
-impl Driver {
-    fn new(late: bool) -> Self {
-        let mut policies = Policies::default();
-        if late {
-            policies.binding = Box::new(LateBinding);
+fn run(driver: &mut Driver, step: &Step) {
+    let starting = |instance: &Instance| instance.doing == Doing::Starting;
+    let serving = |instance: &Instance| !instance.serving.is_empty();
+    match *step {
+        Step::Arrive(function, can_wait) => {
+            driver.arrive(function, can_wait);
         }
-        let mut driver = Self {
-            scheduler: Scheduler::new(policies, 0),
-            now: 0,
-            wake_at: None,
-            next_request: 0,
-            instances: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            answered: BTreeSet::new(),
-        };
-        driver.tell(JOINED);
-        for function in (0..FUNCTIONS).map(FunctionId) {
-            let settings = FunctionSettings { pause: pause(function), ..SETTINGS };
-            driver.tell(Event::FunctionConfigured { function, settings });
-        }
-        driver
-    }
-
-    fn tell(&mut self, event: Event) {
-        let mut decisions = Vec::new();
-        self.scheduler.on_event(self.now, &event, &mut decisions);
-        for decision in decisions {
-            self.carry_out(decision);
-        }
-        assert_eq!(self.scheduler.instances(), self.instances.len());
-        let idle = self.count(|state| matches!(state, State::Idle { .. }));
-        assert_eq!(self.scheduler.timers(), idle, "one timer per idle instance");
-        assert!(idle == 0 || self.wake_at.is_some(), "somebody wakes it for the idle ones");
-        let running = self.count(|state| matches!(state, State::Busy(_)));
-        assert_eq!(self.scheduler.in_flight() as usize, self.waiting.len() + running);
-        assert!(self.scheduler.in_flight() <= WORKER_LIMIT);
-    }
-
-    fn count(&self, of: impl Fn(&State) -> bool) -> usize {
-        self.instances.values().filter(|(_, state)| of(state)).count()
-    }
-
-    fn carry_out(&mut self, decision: Decision) {
-        match decision {
-            Decision::Start { instance, function, .. } => {
-                let old = self.instances.insert(instance, (function, State::Starting));
-                assert_eq!(old, None, "an instance's name is used once");
-            }
-            Decision::Assign { request, instance, resume } => {
-                let function = self.waiting.remove(&request).expect("a request that waits");
-                let (of, state) = self.instances.get_mut(&instance).expect("a live instance");
-                assert_eq!(*of, function, "an instance serves its own function");
-                match *state {
-                    State::Idle { paused, since } => {
-                        assert_eq!(paused, resume, "what is paused is resumed first");
-                        assert!(self.now < since + SETTINGS.keep_alive, "kept too long");
-                    }
-                    // It has just become ready, or free.
-                    State::Starting | State::Busy(_) => assert_eq!(resume, None),
-                    State::Stopping => panic!("{instance:?} is being stopped"),
-                }
-                *state = State::Busy(request);
-            }
-            Decision::Reject { request, reason } => {
-                let function = self.waiting.remove(&request).expect("a request that waits");
-                assert!(self.answered.insert(request));
-                if reason == Rejection::FunctionLimit {
-                    let mine = self
-                        .instances
-                        .values()
-                        .filter(|(of, state)| *of == function && matches!(state, State::Busy(_)));
-                    let waiting = self.waiting.values().filter(|of| **of == function);
-                    assert_eq!(mine.count() + waiting.count(), SETTINGS.max_in_flight as usize);
-                }
-            }
-            Decision::Pause { instance, how } => {
-                let (function, state) = self.instances.get_mut(&instance).unwrap();
-                assert_eq!(Some(how), pause(*function), "as its function has it");
-                match state {
-                    State::Idle { paused, since } => {
-                        assert_eq!(paused.replace(how), None, "paused once");
-                        assert!(self.now >= *since + SETTINGS.pause_after, "paused too early");
-                    }
-                    other => panic!("{other:?} is not to be paused"),
-                }
-            }
-            Decision::Stop { instance, .. } => {
-                let state = &mut self.instances.get_mut(&instance).unwrap().1;
-                let old = std::mem::replace(state, State::Stopping);
-                assert_ne!(old, State::Stopping, "it is stopped once");
-            }
-            Decision::WakeAt(at) => self.wake_at = Some(at),
-            other => panic!("{other:?} was not asked for"),
-        }
-    }
-
-    fn nth(&self, n: usize, of: impl Fn(&State) -> bool) -> Option<InstanceId> {
-        let found: Vec<InstanceId> =
-            self.instances.iter().filter(|(_, (_, s))| of(s)).map(|(id, _)| *id).collect();
-        (!found.is_empty()).then(|| found[n % found.len()])
-    }
-
-    /// Lets time pass, with the wake-ups that were asked for.
-    fn pass(&mut self, time: Nanos) {
-        let until = self.now + time;
-        while let Some(at) = self.wake_at.filter(|at| *at <= until) {
-            self.now = self.now.max(at);
-            self.wake_at = None;
-            self.tell(Event::Wake);
-        }
-        self.now = until;
-    }
-
-    fn settle(&mut self, instance: InstanceId) {
-        // What it did not decide otherwise is idle now.
-        if let Some((_, state)) = self.instances.get_mut(&instance) {
-            *state = State::Idle { paused: None, since: self.now };
-        }
-    }
-
-    fn step(&mut self, step: &Step) {
-        let starting = |state: &State| *state == State::Starting;
-        let busy = |state: &State| matches!(state, State::Busy(_));
-        match *step {
-            Step::Arrive(function) => {
-                let request = RequestId(self.next_request);
-                self.next_request += 1;
-                self.waiting.insert(request, FunctionId(function));
-                self.tell(Event::Arrival {
-                    request,
-                    function: FunctionId(function),
-                    can_wait: false,
-                });
-            }
-            Step::Ready(n) => {
-                if let Some(instance) = self.nth(n, starting) {
-                    self.settle(instance);
-                    self.tell(Event::InstanceReady { instance, initialization: 1 });
-                }
-            }
-            Step::Fail(n) => {
-                if let Some(instance) = self.nth(n, starting) {
-                    self.instances.remove(&instance);
-                    self.tell(Event::InstanceFailed { instance });
-                }
-            }
-            Step::Done(n, survives) => {
-                let Some(instance) = self.nth(n, busy) else { return };
-                let State::Busy(request) = self.instances[&instance].1 else { return };
-                assert!(self.answered.insert(request), "answered once");
-                if survives {
-                    self.settle(instance);
-                } else {
-                    self.instances.remove(&instance);
-                }
-                let end = if survives { End::Survives } else { End::Gone };
-                self.tell(Event::InvocationEnded {
-                    request,
-                    instance,
-                    end,
-                    usage: Usage::default(),
-                });
-            }
-            Step::Undelivered(n) => {
-                let Some(instance) = self.nth(n, busy) else { return };
-                if let Some((function, State::Busy(request))) = self.instances.remove(&instance) {
-                    self.waiting.insert(request, function);
-                    self.tell(Event::Undelivered { request, instance });
-                }
-            }
-            Step::Exit(n) => {
-                if let Some(instance) = self.nth(n, |s| matches!(s, State::Idle { .. })) {
-                    self.instances.remove(&instance);
-                    self.tell(Event::InstanceGone { instance });
-                }
-            }
-            Step::Stopped(n) => {
-                if let Some(instance) = self.nth(n, |s| *s == State::Stopping) {
-                    self.instances.remove(&instance);
-                    self.tell(Event::InstanceGone { instance });
-                }
-            }
-            Step::Pass(time) => self.pass(time),
-            Step::Update(function) => {
-                self.tell(Event::FunctionUpdated { function: FunctionId(function) });
+        Step::Ready(n) => {
+            if let Some(id) = driver.nth(n, starting) {
+                driver.ready(id);
             }
         }
-    }
-
-    /// Ends everything that goes on, without failures, until nothing is left to do.
-    fn finish(&mut self) {
-        for _ in 0..10_000 {
-            if self.waiting.is_empty() && self.instances.is_empty() {
-                return;
+        Step::Fail(n) => {
+            if let Some(id) = driver.nth(n, starting) {
+                driver.fail(id);
             }
-            self.step(&Step::Ready(0));
-            self.step(&Step::Done(0, true));
-            self.step(&Step::Stopped(0));
-            self.pass(100);
         }
-        panic!("it does not come to rest: {:?}, {:?}", self.waiting, self.instances);
+        Step::End(n, end) => {
+            if let Some(id) = driver.nth(n, serving) {
+                let gone = driver.instances[&id].doing == Doing::Gone;
+                driver.end(id, n, if gone { End::Gone } else { end });
+            }
+        }
+        Step::Preempted(n) => {
+            if let Some(id) = driver.nth(n, |instance| instance.doing == Doing::Preempting) {
+                driver.end(id, n, End::Preempted);
+            }
+        }
+        Step::Undelivered(n) => {
+            if let Some(id) = driver.nth(n, serving) {
+                driver.undelivered(id, n);
+            }
+        }
+        Step::Gone(n) => {
+            if let Some(id) = driver.nth(n, |_| true) {
+                driver.gone(id);
+            }
+        }
+        Step::Stopped(n) => {
+            if let Some(id) = driver.nth(n, |instance| instance.doing == Doing::Stopping) {
+                driver.gone(id);
+            }
+        }
+        Step::Pass(time) => driver.pass(time),
+        Step::Update(function) => driver.update(function),
+        Step::Configure(function, max_in_flight, min_instances) => {
+            let settings = settings(function);
+            driver
+                .configure(function, FunctionSettings { max_in_flight, min_instances, ..settings });
+        }
+        // A worker's capacity does not shrink here: what it has by then may exceed it.
+        Step::Join(worker, max_instances) => {
+            let had = driver.workers.get(&WorkerId(worker)).map_or(0, |had| had.max_instances);
+            driver.join(worker, ROOM, max_instances.max(had));
+        }
+        Step::Lose(worker) => driver.lose_worker(WorkerId(worker)),
+        Step::Sample(n, memory) => {
+            if let Some(instance) = driver.nth(n, |_| true) {
+                driver.send(Event::Sampled { instance, cpu: 1, memory });
+            }
+        }
+        Step::Pressure(worker, bytes) => {
+            driver.send(Event::MemoryPressure { worker: WorkerId(worker), bytes });
+        }
     }
+}
+
+/// Lifts every limit, so that all that waits can be served, and lets all of it end.
+fn settle(driver: &mut Driver) {
+    for worker in 0..WORKERS {
+        driver.join(worker, ROOM, 4);
+    }
+    for function in 0..FUNCTIONS {
+        driver.configure(function, settings(function));
+    }
+    driver.finish();
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(384))]
 
     #[test]
     fn promises_are_kept_and_every_request_is_answered(
         steps in prop::collection::vec(step(), 0..200),
-        late in any::<bool>(),
+        names in names(),
+        workers in 0..=WORKERS,
     ) {
-        let mut driver = Driver::new(late);
+        let mut driver = set_up(&names, workers);
         for step in &steps {
-            driver.step(step);
+            run(&mut driver, step);
         }
-        driver.finish();
+        settle(&mut driver);
         prop_assert_eq!(driver.answered.len() as u64, driver.next_request);
         prop_assert_eq!(driver.scheduler.timers(), 0);
+        prop_assert_eq!(driver.scheduler.in_flight(), 0);
+        let counts = driver.scheduler.counts();
+        prop_assert_eq!(counts, uncia_policy::Counts::default());
+        for worker in driver.scheduler.view().workers() {
+            let taken = (worker.reserved(), worker.preempting(), worker.used(), worker.evictable());
+            prop_assert_eq!(taken, Default::default());
+        }
+        for (request, attempts) in &driver.attempts {
+            prop_assert!(*attempts > 0, "{:?}", request);
+        }
     }
 
     #[test]
-    fn the_same_events_give_the_same_decisions(steps in prop::collection::vec(step(), 0..80)) {
+    fn the_same_seed_and_events_give_the_same_decisions(
+        steps in prop::collection::vec(step(), 0..80),
+        names in names(),
+    ) {
         let run = || {
-            let mut driver = Driver::new(false);
+            let mut driver = set_up(&names, 3);
             for step in &steps {
-                driver.step(step);
+                run(&mut driver, step);
             }
-            (driver.instances, driver.waiting, driver.answered)
+            driver.log
         };
         prop_assert_eq!(run(), run());
     }
-}
 
-/// One instance serves a request at 0, and idles from then on.
-fn idle_instance(settings: FunctionSettings) -> (Scheduler, Vec<Decision>) {
-    let mut scheduler = Scheduler::new(Policies::default(), 0);
-    let (function, request, instance) = (FunctionId(0), RequestId(0), InstanceId(1));
-    let mut out = Vec::new();
-    for event in [
-        JOINED,
-        Event::FunctionConfigured { function, settings },
-        Event::Arrival { request, function, can_wait: false },
-        Event::InstanceReady { instance, initialization: 1 },
-        Event::InvocationEnded { request, instance, end: End::Survives, usage: Usage::default() },
-    ] {
-        scheduler.on_event(0, &event, &mut out);
-    }
-    (scheduler, std::mem::take(&mut out))
-}
-
-#[test]
-fn an_idle_instance_is_frozen_and_removed_to_the_nanosecond() {
-    let (mut scheduler, decisions) = idle_instance(SETTINGS);
-    assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.pause_after)));
-    let mut out = Vec::new();
-    scheduler.on_event(SETTINGS.pause_after - 1, &Event::Wake, &mut out);
-    assert!(!out.iter().any(|d| matches!(d, Decision::Pause { .. })), "{out:?}");
-    out.clear();
-    scheduler.on_event(SETTINGS.pause_after, &Event::Wake, &mut out);
-    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how: Pause::Freeze });
-    assert_eq!(out[1], Decision::WakeAt(SETTINGS.keep_alive));
-    out.clear();
-    scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
-    assert!(matches!(out[0], Decision::Stop { instance: InstanceId(1), .. }), "{out:?}");
-}
-
-#[test]
-fn what_runs_as_usual_is_never_paused() {
-    let settings = FunctionSettings { pause: None, ..SETTINGS };
-    let (mut scheduler, decisions) = idle_instance(settings);
-    assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.keep_alive)));
-    let mut out = Vec::new();
-    scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
-    assert!(matches!(out[..], [Decision::Stop { .. }]), "{out:?}");
-}
-
-#[test]
-fn a_change_of_settings_reaches_what_idles() {
-    let function = FunctionId(0);
-    let (mut scheduler, _) = idle_instance(FunctionSettings { pause: None, ..SETTINGS });
-    let settings = FunctionSettings { pause: Some(Pause::ScaleDown), ..SETTINGS };
-    let mut out = Vec::new();
-    scheduler.on_event(60, &Event::FunctionConfigured { function, settings }, &mut out);
-    let how = Pause::ScaleDown;
-    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how });
-    // Once paused it stays so until it is used, whatever the settings say by then.
-    out.clear();
-    scheduler.on_event(70, &Event::FunctionConfigured { function, settings: SETTINGS }, &mut out);
-    let event = Event::Arrival { request: RequestId(1), function, can_wait: false };
-    scheduler.on_event(80, &event, &mut out);
-    let assign =
-        Decision::Assign { request: RequestId(1), instance: InstanceId(1), resume: Some(how) };
-    assert_eq!(out, [assign]);
-}
-
-#[test]
-fn an_arrival_at_the_end_of_the_keep_alive_finds_no_instance() {
-    let (mut scheduler, _) = idle_instance(SETTINGS);
-    let mut out = Vec::new();
-    let event = Event::Arrival { request: RequestId(1), function: FunctionId(0), can_wait: false };
-    scheduler.on_event(SETTINGS.keep_alive, &event, &mut out);
-    assert!(out.iter().any(|d| matches!(d, Decision::Stop { .. })), "{out:?}");
-    assert!(out.iter().any(|d| matches!(d, Decision::Start { .. })), "{out:?}");
-}
-
-/// How many of `requests` at once, that each take no time, are the first of their instance, when
-/// one instance is ready before the others.
-fn cold_starts(late: bool, requests: u64) -> usize {
-    let mut driver = Driver::new(late);
-    for _ in 0..requests {
-        driver.step(&Step::Arrive(0));
-    }
-    let mut served = BTreeSet::new();
-    while let Some(first) = driver.nth(0, |state| *state == State::Starting) {
-        driver.step(&Step::Ready(0));
-        served.insert(first);
-        while driver.count(|state| matches!(state, State::Busy(_))) > 0 {
-            driver.step(&Step::Done(0, true));
+    #[test]
+    fn a_shutdown_or_deletion_leaves_nothing_behind(
+        steps in prop::collection::vec(step(), 0..100),
+        names in names(),
+        delete in any::<bool>(),
+    ) {
+        let mut driver = set_up(&names, 2);
+        for step in &steps {
+            run(&mut driver, step);
         }
-        if driver.waiting.is_empty() {
-            break;
+        if delete {
+            for function in (0..FUNCTIONS).map(uncia_policy::FunctionId) {
+                driver.send(Event::FunctionDeleted { function });
+            }
+        } else {
+            driver.send(Event::Shutdown);
         }
+        prop_assert_eq!(driver.scheduler.counts().backlog, 0);
+        for worker in 0..WORKERS {
+            driver.join(worker, ROOM, 4);
+        }
+        let min: BTreeMap<_, _> = std::mem::take(&mut driver.settings);
+        driver.settings = min
+            .into_iter()
+            .map(|(id, settings)| (id, FunctionSettings { min_instances: 1, ..settings }))
+            .collect();
+        for _ in 0..2_000 {
+            if driver.instances.is_empty() && driver.waiting.is_empty() {
+                break;
+            }
+            run(&mut driver, &Step::Ready(0));
+            run(&mut driver, &Step::End(0, End::Survives));
+            run(&mut driver, &Step::Preempted(0));
+            run(&mut driver, &Step::Stopped(0));
+            if let Some(id) = driver.nth(0, |instance| instance.doing == Doing::Gone) {
+                driver.gone(id);
+            }
+        }
+        prop_assert!(driver.instances.is_empty() && driver.waiting.is_empty());
+        prop_assert_eq!(driver.answered.len() as u64, driver.next_request);
+        let functions = driver.scheduler.view().functions().count();
+        prop_assert_eq!(functions, if delete { 0 } else { FUNCTIONS as usize });
     }
-    served.len()
-}
-
-#[test]
-fn binding_decides_whether_a_burst_shares_what_is_ready_first() {
-    assert_eq!(cold_starts(false, 4), 4);
-    assert_eq!(cold_starts(true, 4), 1);
 }

@@ -1,0 +1,50 @@
+//! Interactive requests before batch: they have preemptible batch instances make room.
+//!
+//! Beyond Lambda's limits a request is let in if an instance of its function can take it, or if a
+//! worker has room for another one beside all that is active. A request that is not gets a place in
+//! the queue of its class. If it is interactive, preemptible instances of the worker that needs to
+//! give up least are preempted for it, unless room for it is being made already.
+
+use super::concurrency_limits::ConcurrencyLimits;
+use super::{Admission, Candidate, Ruling, WaitFor};
+use crate::{Qos, Random, Rejection, View, WorkerView};
+
+/// Lets requests in by class.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TwoClass;
+
+/// Makes the policy.
+pub fn policy() -> Box<dyn Admission> {
+    Box::new(TwoClass)
+}
+
+impl Admission for TwoClass {
+    fn admit(&mut self, view: View<'_>, random: &mut Random, request: &Candidate) -> Ruling {
+        match ConcurrencyLimits.admit(view, random, request) {
+            Ruling::Admit => {}
+            other => return other,
+        }
+        let Some(function) = view.function(request.function) else {
+            return Ruling::Reject(Rejection::NoFunction);
+        };
+        let allocation = function.settings().allocation;
+        let has_room = |worker: &WorkerView<'_>| worker.has_room_after_eviction(allocation);
+        if function.free_slots() > 0 || view.workers().any(|worker| has_room(&worker)) {
+            return Ruling::Admit;
+        }
+        let is_coming = |worker: WorkerView<'_>| worker.has_room_after_preemption(allocation);
+        if function.settings().qos == Qos::Batch || view.workers().any(is_coming) {
+            return Ruling::Wait(WaitFor::Class);
+        }
+        let missing = |worker: &WorkerView<'_>| {
+            let stays = worker.allocated() - worker.evictable() - worker.preempting();
+            let missing = stays + allocation - worker.capacity().resources;
+            let can = missing.fits(worker.preemptible()) && worker.active().next().is_some();
+            can.then_some((missing.memory, missing.cpu, worker.id()))
+        };
+        match view.workers().filter_map(|worker| missing(&worker)).min() {
+            Some((.., worker)) => Ruling::Preempt(worker),
+            None => Ruling::Wait(WaitFor::Class),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Which waiting request is next: one file per policy.
+
+use crate::admission::Candidate;
+use crate::{Random, View};
+
+include!(concat!(env!("OUT_DIR"), "/order.rs"));
+
+/// Ranks requests.
+pub trait Order: Send {
+    /// The rank of a request that arrives, for as long as it waits: the smallest is served first,
+    /// and among equals the first to arrive. What is requeued comes before all others.
+    ///
+    /// A rank that grows without bound over time, at most a bounded step behind the clock, keeps
+    /// every request from starving: sooner or later all that arrives ranks behind it.
+    fn rank(&mut self, view: View<'_>, random: &mut Random, request: &Candidate) -> u64;
+}

@@ -1,0 +1,155 @@
+//! Requests until they are admitted.
+
+use crate::admission::{Candidate, Ruling, WaitFor};
+use crate::state::{Key, Request};
+use crate::{Decision, FunctionId, Rejection, RequestId, Scheduler, View};
+
+impl Scheduler {
+    /// A request comes in.
+    pub(super) fn arrive(
+        &mut self,
+        request: RequestId,
+        function: FunctionId,
+        can_wait: bool,
+        out: &mut Vec<Decision>,
+    ) {
+        if self.state.shutting_down {
+            out.push(Decision::Reject { request, reason: Rejection::ShuttingDown });
+            return;
+        }
+        let slot = self.state.function(function);
+        let Some(slot) = slot.filter(|slot| !self.state.functions[*slot].deleted) else {
+            out.push(Decision::Reject { request, reason: Rejection::NoFunction });
+            return;
+        };
+        let arrived = self.state.now;
+        self.state.functions[slot].statistics.on_arrival(arrived);
+        let candidate = Candidate { request, function, arrived, can_wait };
+        let view = View::new(&self.state);
+        let rank = self.policies.order.rank(view, &mut self.random, &candidate);
+        let arrival = self.state.next_arrival();
+        let key = Key { new: true, rank, arrival };
+        let request = Request { id: request, key, arrived, can_wait };
+        let known = &self.state.functions[slot];
+        let qos = known.settings.qos;
+        let follows = known.backlog.first_key_value().is_some_and(|(first, _)| *first < key);
+        if can_wait && follows {
+            self.state.push_backlog(slot, request);
+            return;
+        }
+        match self.rule(slot, &request) {
+            Ruling::Admit => match self.state.earlier_waits_for(key, qos) {
+                Some(what) => self.enqueue(slot, request, what),
+                None => self.admit(slot, request, out),
+            },
+            Ruling::Reject(reason) => out.push(Decision::Reject { request: request.id, reason }),
+            Ruling::Wait(what) => self.enqueue(slot, request, what),
+            Ruling::Preempt(worker) => {
+                self.enqueue(slot, request, WaitFor::Class);
+                self.preempt_for(slot, worker, out);
+            }
+        }
+    }
+
+    fn rule(&mut self, slot: usize, request: &Request) -> Ruling {
+        let candidate = Candidate {
+            request: request.id,
+            function: self.state.functions[slot].id,
+            arrived: request.arrived,
+            can_wait: request.can_wait,
+        };
+        self.policies.admission.admit(View::new(&self.state), &mut self.random, &candidate)
+    }
+
+    /// Lets a request in.
+    fn admit(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
+        self.state.in_flight += 1;
+        let function = &mut self.state.functions[slot];
+        function.in_flight += 1;
+        if function.waiting() > 0 || !self.serve_at_once(slot, request, out) {
+            self.state.push_unbound(slot, request);
+            self.serve(slot, out);
+        } else {
+            self.scale(slot, out);
+        }
+    }
+
+    /// Has a request wait to be admitted. What the function waits for changes only if the request is
+    /// the first of its backlog.
+    pub(super) fn enqueue(&mut self, slot: usize, request: Request, what: WaitFor) {
+        let function = &self.state.functions[slot];
+        if function.backlog.first_key_value().is_some_and(|(first, _)| *first < request.key) {
+            self.state.push_backlog(slot, request);
+            return;
+        }
+        self.state.leave_queue(slot);
+        self.state.push_backlog(slot, request);
+        self.state.wait_for(slot, Some(what));
+    }
+
+    /// A request is not in flight any more: its function's next may be admitted in its stead.
+    pub(super) fn leave(&mut self, slot: usize) {
+        self.state.in_flight -= 1;
+        let function = &mut self.state.functions[slot];
+        function.in_flight -= 1;
+        if function.waits_for == Some(WaitFor::Function) {
+            // It takes its turn, after those that wait for the cluster.
+            self.state.wait_for(slot, Some(WaitFor::Class));
+        }
+        self.is_room_new = true;
+    }
+
+    /// Asks admission again for the first of each queue, until it has to wait on.
+    pub(super) fn admit_waiting(&mut self, out: &mut Vec<Decision>) {
+        for queue in self.state.queues() {
+            while let Some((_, slot)) = self.state.first_in_queue(queue) {
+                let function = &self.state.functions[slot];
+                let was = function.waits_for;
+                let Some(request) = function.backlog.first_key_value().map(|(_, first)| *first)
+                else {
+                    break;
+                };
+                match self.rule(slot, &request) {
+                    Ruling::Admit => {
+                        self.pop_first(slot, was);
+                        self.admit(slot, request, out);
+                    }
+                    Ruling::Reject(reason) => {
+                        self.pop_first(slot, was);
+                        out.push(Decision::Reject { request: request.id, reason });
+                        self.state.forget(slot);
+                    }
+                    Ruling::Wait(what) if Some(what) == was => break,
+                    Ruling::Wait(what) => self.state.wait_for(slot, Some(what)),
+                    Ruling::Preempt(worker) => {
+                        self.state.wait_for(slot, Some(WaitFor::Class));
+                        self.preempt_for(slot, worker, out);
+                        if was == Some(WaitFor::Class) {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the first of the function's backlog; the next one waits for the same.
+    fn pop_first(&mut self, slot: usize, was: Option<WaitFor>) {
+        self.state.leave_queue(slot);
+        self.state.pop_backlog(slot);
+        self.state.wait_for(slot, was);
+    }
+
+    /// Rejects all that wait to be admitted to the function.
+    pub(super) fn reject_backlog(
+        &mut self,
+        slot: usize,
+        reason: Rejection,
+        out: &mut Vec<Decision>,
+    ) {
+        self.state.leave_queue(slot);
+        while let Some(request) = self.state.pop_backlog(slot) {
+            out.push(Decision::Reject { request: request.id, reason });
+        }
+    }
+}

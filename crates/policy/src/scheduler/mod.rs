@@ -1,0 +1,182 @@
+//! What follows from an event.
+
+mod admitting;
+mod instances;
+mod room;
+mod serving;
+mod starting;
+mod stopping;
+mod timers;
+mod workers;
+
+use rand_chacha::rand_core::SeedableRng as _;
+
+use crate::admission::WaitFor;
+use crate::cpu::CpuEvent;
+use crate::state::{Function, State};
+use crate::{
+    Counts, CpuAssignment, Decision, Event, FunctionId, FunctionSettings, InstanceId, Nanos,
+    Policies, Random, StopReason, View,
+};
+use timers::Timers;
+
+/// Decides what becomes of requests and instances.
+///
+/// * An admitted request takes an available instance if there is one. Otherwise an instance is
+///   started for it, and it waits for that one, or for whichever is free first if the
+///   [`Binding`](crate::binding::Binding) says so. An instance whose requests were served elsewhere
+///   becomes idle.
+/// * A request that is not admitted is rejected, or waits. A start for which there is no room waits,
+///   too; idle instances are evicted for it. Both are taken up again in the order of their ranks as
+///   soon as something ends or leaves, the first before any other is tried: none starves, and an
+///   event's cost does not grow with what waits.
+/// * An update retires the instances: what is idle is stopped at once, what serves a request, or is
+///   being started for one, afterwards.
+/// * A request whose instance is gone before it was given the request, or is preempted, is served
+///   again before those that came later.
+pub struct Scheduler {
+    policies: Policies,
+    random: Random,
+    state: State,
+    timers: Timers,
+    /// When the scaling is asked without an event.
+    next_tick: Option<Nanos>,
+    /// Something ended or left, so that what waits may go on.
+    is_room_new: bool,
+    /// Filled by policies, and empty between uses.
+    assignments: Vec<(InstanceId, CpuAssignment)>,
+    starts: Vec<(FunctionId, u32)>,
+}
+
+impl Scheduler {
+    /// No workers, no functions; the policies draw from a stream with this seed.
+    pub fn new(policies: Policies, seed: u64) -> Self {
+        Self {
+            policies,
+            random: Random::seed_from_u64(seed),
+            state: State::default(),
+            timers: Timers::default(),
+            next_tick: None,
+            is_room_new: false,
+            assignments: Vec::new(),
+            starts: Vec::new(),
+        }
+    }
+
+    /// Appends to `out` what follows from `event`, which happened at `now`.
+    ///
+    /// What was due by then comes first, even if the wake-up for it is late: an instance that has
+    /// idled for its keep-alive time serves no more. An event about an instance, function or worker
+    /// that the scheduler does not know (any more) is none.
+    pub fn on_event(&mut self, now: Nanos, event: &Event, out: &mut Vec<Decision>) {
+        self.state.now = self.state.now.max(now);
+        self.run_timers(out);
+        match *event {
+            Event::WorkerJoined { worker, capacity } => self.join(worker, capacity, out),
+            Event::WorkerGone { worker } => self.lose_worker(worker, out),
+            Event::FunctionConfigured { function, settings } => {
+                self.configure(function, settings, out);
+            }
+            Event::FunctionUpdated { function } => {
+                if let Some(slot) = self.state.function(function) {
+                    self.state.functions[slot].is_broken = false;
+                    self.retire(slot, StopReason::Update, out);
+                    self.serve(slot, out);
+                }
+            }
+            Event::FunctionDeleted { function } => self.delete(function, out),
+            Event::Arrival { request, function, can_wait } => {
+                self.arrive(request, function, can_wait, out);
+            }
+            Event::InstanceReady { instance, initialization } => {
+                self.ready(instance, initialization, out);
+            }
+            Event::InstanceFailed { instance } => self.failed(instance, out),
+            Event::InvocationEnded { request, instance, end, usage } => {
+                self.ended(request, instance, end, &usage, out);
+            }
+            Event::Undelivered { request, instance } => self.undelivered(request, instance, out),
+            Event::InstanceGone { instance } => self.gone(instance, out),
+            Event::Sampled { instance, cpu, memory } => self.sampled(instance, cpu, memory, out),
+            Event::MemoryPressure { worker, bytes } => self.relieve(worker, bytes, out),
+            Event::Wake => {}
+            Event::Shutdown => self.shut_down(out),
+        }
+        self.run_timers(out);
+        while std::mem::take(&mut self.is_room_new) {
+            self.start_parked(out);
+            self.admit_waiting(out);
+        }
+        if let Some(at) = self.timers.arm(self.state.now, self.next_tick) {
+            out.push(Decision::WakeAt(at));
+        }
+    }
+
+    /// The state as the policies see it.
+    pub fn view(&self) -> View<'_> {
+        View::new(&self.state)
+    }
+
+    /// How many instances do what, for people to see.
+    pub fn counts(&self) -> Counts {
+        self.state.counts()
+    }
+
+    /// Admitted requests that have not ended.
+    pub fn in_flight(&self) -> u32 {
+        self.state.in_flight
+    }
+
+    /// Instances in whatever phase, until they are reported gone.
+    pub fn instances(&self) -> usize {
+        self.state.instances.len()
+    }
+
+    /// Timers that are set; never more than there are idle instances.
+    pub fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
+    fn configure(&mut self, id: FunctionId, settings: FunctionSettings, out: &mut Vec<Decision>) {
+        let slot = match self.state.function(id) {
+            Some(slot) => slot,
+            None => self.state.add_function(Function::new(id, settings)),
+        };
+        self.state.leave_queue(slot);
+        let function = &mut self.state.functions[slot];
+        function.settings = settings;
+        function.deleted = false;
+        function.is_broken = false;
+        for member in function.members.clone() {
+            self.reconsider_idle(member);
+        }
+        self.run_timers(out);
+        self.state.wait_for(slot, Some(WaitFor::Class));
+        self.is_room_new = true;
+        self.serve(slot, out);
+    }
+
+    fn run_timers(&mut self, out: &mut Vec<Decision>) {
+        while let Some(slot) = self.timers.next_due(self.state.now) {
+            self.idle_timer(slot, out);
+        }
+        let Some(every) = self.policies.scaling.tick_every().map(|every| every.max(1)) else {
+            return;
+        };
+        let next = *self.next_tick.get_or_insert(self.state.now.saturating_add(every));
+        if next <= self.state.now {
+            self.next_tick = Some(self.state.now.saturating_add(every));
+            self.tick(out);
+        }
+    }
+
+    /// Has the CPUs assigned anew after what happened to the instance in the slot.
+    fn assign_cpus(&mut self, slot: usize, event: CpuEvent, out: &mut Vec<Decision>) {
+        let view = View::new(&self.state);
+        let (random, changed) = (&mut self.random, &mut self.assignments);
+        self.policies.cpu.assign(view, random, &view.instance_at(slot), event, changed);
+        for (instance, assignment) in changed.drain(..) {
+            out.push(Decision::SetCpu { instance, assignment });
+        }
+    }
+}

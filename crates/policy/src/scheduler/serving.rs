@@ -1,0 +1,137 @@
+//! Admitted requests until an instance serves them.
+
+use crate::cpu::CpuEvent;
+use crate::state::{Phase, Request};
+use crate::{Decision, Rejection, Scheduler, View};
+
+impl Scheduler {
+    /// Gives what waits to what is available, and starts what is missing.
+    pub(super) fn serve(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        while !self.state.functions[slot].available.is_empty() {
+            if self.state.functions[slot].waiting() == 0 {
+                break;
+            }
+            let view = View::new(&self.state);
+            let function = view.function_at(slot);
+            let is_late = self.policies.binding.is_late(view, &mut self.random, &function);
+            let function = &self.state.functions[slot];
+            let unbound = function.unbound.first_key_value().map(|(key, _)| *key);
+            let bound = function.bound.first_key_value().map(|(key, _)| *key);
+            let next = unbound.into_iter().chain(bound.filter(|_| is_late)).min();
+            let Some(key) = next else { break };
+            let Some(instance) = self.choose(slot) else { break };
+            let request = if Some(key) == unbound {
+                self.state.pop_unbound(slot)
+            } else {
+                self.release(slot, key)
+            };
+            let Some(request) = request else { break };
+            self.assign(instance, request, out);
+        }
+        self.scale(slot, out);
+        self.state.forget(slot);
+    }
+
+    /// Takes a request from the starting instance that it waits for.
+    fn release(&mut self, slot: usize, key: crate::state::Key) -> Option<Request> {
+        let starting = self.state.functions[slot].bound.get(&key).map(|(_, starting)| *starting)?;
+        self.state.unlink(starting);
+        self.state.instances[starting].bound.retain(|bound| *bound != key);
+        self.state.link(starting);
+        self.state.take_bound(slot, key).map(|(request, _)| request)
+    }
+
+    /// Gives a request to an available instance; false if there is none.
+    pub(super) fn serve_at_once(
+        &mut self,
+        slot: usize,
+        request: Request,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        if self.state.functions[slot].available.is_empty() {
+            return false;
+        }
+        let instance = self.choose(slot);
+        if let Some(instance) = instance {
+            self.assign(instance, request, out);
+        }
+        instance.is_some()
+    }
+
+    /// The available instance that serves next.
+    fn choose(&mut self, slot: usize) -> Option<usize> {
+        let view = View::new(&self.state);
+        let function = view.function_at(slot);
+        let chosen = self.policies.reuse.choose(view, &mut self.random, &function)?;
+        self.state.instance(chosen).filter(|instance| {
+            let instance = &self.state.instances[*instance];
+            instance.function == slot && instance.is_available()
+        })
+    }
+
+    fn assign(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
+        self.state.unlink(slot);
+        let now = self.state.now;
+        let instance = &mut self.state.instances[slot];
+        let resume = instance.paused.take();
+        let begins = instance.phase != Phase::Active;
+        if begins {
+            instance.phase = Phase::Active;
+            instance.since = now;
+            self.timers.clear(slot);
+        }
+        instance.serving.push(request);
+        self.state.functions[instance.function].is_broken = false;
+        let id = instance.id;
+        self.state.link(slot);
+        if begins {
+            self.assign_cpus(slot, CpuEvent::Active, out);
+        }
+        self.state.instances[slot].served += 1;
+        out.push(Decision::Assign { request: request.id, instance: id, resume });
+    }
+
+    /// Gives an instance that has just started, and is not linked, the requests that it was started
+    /// for.
+    pub(super) fn assign_bound(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        let function = self.state.instances[slot].function;
+        for key in std::mem::take(&mut self.state.instances[slot].bound) {
+            if let Some((request, _)) = self.state.take_bound(function, key) {
+                self.state.instances[slot].serving.push(request);
+            }
+        }
+        self.state.instances[slot].phase = Phase::Active;
+        self.state.functions[function].is_broken = false;
+        self.state.link(slot);
+        self.assign_cpus(slot, CpuEvent::Active, out);
+        let instance = &mut self.state.instances[slot];
+        instance.served += instance.serving.len() as u64;
+        out.extend(instance.serving.iter().map(|request| Decision::Assign {
+            request: request.id,
+            instance: instance.id,
+            resume: None,
+        }));
+    }
+
+    /// Has an admitted request that did not run wait again, before all that came later.
+    pub(super) fn requeue(&mut self, slot: usize, mut request: Request, out: &mut Vec<Decision>) {
+        if self.state.functions[slot].deleted {
+            self.leave(slot);
+            out.push(Decision::Reject { request: request.id, reason: Rejection::NoFunction });
+        } else {
+            request.key.new = false;
+            self.state.push_unbound(slot, request);
+        }
+    }
+
+    /// Has a request that was preempted wait to be admitted again, before all that came later.
+    pub(super) fn readmit(&mut self, slot: usize, mut request: Request, out: &mut Vec<Decision>) {
+        if self.state.functions[slot].deleted || self.state.shutting_down {
+            return self.requeue(slot, request, out);
+        }
+        request.key.new = false;
+        request.can_wait = true;
+        self.leave(slot);
+        self.enqueue(slot, request, crate::admission::WaitFor::Class);
+    }
+}

@@ -1,0 +1,137 @@
+//! Starts of instances.
+
+use crate::state::{Instance, Phase};
+use crate::{Decision, InstanceId, Nanos, Rejection, Resources, Scheduler, StopReason, View};
+
+impl Scheduler {
+    /// Binds waiting requests to instances that start anyway, and starts what the scaling finds
+    /// missing.
+    pub(super) fn scale(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        while !self.state.functions[slot].unbound.is_empty() {
+            let Some((_, &spare)) = self.state.functions[slot].spare.first_key_value() else {
+                break;
+            };
+            self.state.bind(spare);
+        }
+        let view = View::new(&self.state);
+        let function = view.function_at(slot);
+        let starts = self.policies.scaling.starts(view, &mut self.random, &function);
+        self.start_many(slot, starts, out);
+    }
+
+    /// Asks the scaling for starts without an event.
+    pub(super) fn tick(&mut self, out: &mut Vec<Decision>) {
+        let mut starts = std::mem::take(&mut self.starts);
+        let view = View::new(&self.state);
+        self.policies.scaling.on_tick(view, &mut self.random, &mut starts);
+        for (function, count) in starts.drain(..) {
+            if let Some(slot) = self.state.function(function) {
+                self.start_many(slot, count, out);
+            }
+        }
+        self.starts = starts;
+        self.is_room_new = true;
+    }
+
+    /// Starts so many instances, as far as the function may have them and there is room.
+    fn start_many(&mut self, slot: usize, starts: u32, out: &mut Vec<Decision>) {
+        let was_parked = self.state.unpark(slot);
+        self.start_up_to(slot, starts, out);
+        // Others that waited behind it may have their turn.
+        self.is_room_new |= was_parked && self.state.functions[slot].parked.is_none();
+    }
+
+    fn start_up_to(&mut self, slot: usize, starts: u32, out: &mut Vec<Decision>) {
+        for _ in 0..starts {
+            let function = &self.state.functions[slot];
+            let needed = !function.unbound.is_empty();
+            let is_ending = function.deleted || self.state.shutting_down;
+            // Those that end with their function serve only what is left of its requests.
+            if !needed && (is_ending || function.is_broken)
+                || !is_ending && function.instances() >= function.settings.max_instances
+            {
+                return;
+            }
+            let mine = (function.start_key(), slot);
+            let is_first = self.state.first_parked().is_none_or(|first| mine <= first);
+            let worker = if is_first { self.place(slot) } else { None };
+            match worker {
+                Some(worker) => self.start(slot, worker, out),
+                None if self.could_ever_start(slot) => return self.state.park(slot),
+                None => return self.reject_unbound(slot, out),
+            }
+        }
+    }
+
+    fn place(&mut self, slot: usize) -> Option<usize> {
+        let view = View::new(&self.state);
+        let function = view.function_at(slot);
+        let worker = self.policies.placement.place(view, &mut self.random, &function)?;
+        self.state.worker(worker)
+    }
+
+    /// Whether any worker, if it were empty, could hold an instance; without workers one may join.
+    fn could_ever_start(&self, slot: usize) -> bool {
+        let allocation = self.state.functions[slot].settings.allocation;
+        let mut workers = self.state.workers.iter();
+        self.state.workers.is_empty() || workers.any(|(_, worker)| worker.could_hold(allocation))
+    }
+
+    fn reject_unbound(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        while let Some(request) = self.state.pop_unbound(slot) {
+            self.leave(slot);
+            let reason = Rejection::WorkerLimit;
+            out.push(Decision::Reject { request: request.id, reason });
+        }
+    }
+
+    fn start(&mut self, function: usize, worker: usize, out: &mut Vec<Decision>) {
+        let known = &self.state.functions[function];
+        let settings = known.settings;
+        let name = known.id;
+        let retiring = if self.state.shutting_down {
+            Some(StopReason::Shutdown)
+        } else {
+            known.deleted.then_some(StopReason::Delete)
+        };
+        self.make_room(worker, settings.allocation, out);
+        let slot = self.state.add_instance(Instance {
+            id: InstanceId(0),
+            function,
+            worker,
+            phase: Phase::Starting,
+            retiring,
+            kept: false,
+            since: self.state.now,
+            paused: None,
+            pause: None,
+            stop_at: Nanos::MAX,
+            bound: Vec::new(),
+            serving: Vec::new(),
+            served: 0,
+            concurrency: settings.concurrency.max(1),
+            allocation: settings.allocation,
+            reservation: settings.reservation(),
+            preemptible: settings.preemptible,
+            used: Resources::ZERO,
+            function_index: 0,
+            worker_index: 0,
+        });
+        self.state.bind(slot);
+        out.push(Decision::Start {
+            instance: self.state.instances[slot].id,
+            function: name,
+            worker: self.state.workers[worker].id,
+        });
+    }
+
+    /// Starts what waits for room, the first before any other is tried.
+    pub(super) fn start_parked(&mut self, out: &mut Vec<Decision>) {
+        while let Some((key, slot)) = self.state.first_parked() {
+            self.serve(slot, out);
+            if self.state.first_parked().is_some_and(|first| first <= (key, slot)) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Idle instances, until they are paused and stopped; and the end of functions and of everything.
+
+use crate::cpu::CpuEvent;
+use crate::state::Phase;
+use crate::{Decision, FunctionId, Rejection, Scheduler, StopReason, View};
+
+impl Scheduler {
+    /// The instance, which is not linked, has nothing to do: it retires, or idles and may serve who
+    /// waits.
+    pub(super) fn free(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        let instance = &mut self.state.instances[slot];
+        if let Some(reason) = instance.retiring {
+            self.state.link(slot);
+            self.stop(slot, reason, out);
+            return;
+        }
+        instance.phase = Phase::Idle;
+        instance.since = self.state.now;
+        let function = &mut self.state.functions[instance.function];
+        if !instance.kept && function.kept < function.settings.min_instances {
+            function.kept += 1;
+            instance.kept = true;
+        }
+        let worker = instance.worker;
+        self.state.link(slot);
+        self.plan(slot);
+        let view = View::new(&self.state);
+        self.policies.eviction.on_idle(view, &view.instance_at(slot));
+        self.assign_cpus(slot, CpuEvent::Idle, out);
+        self.is_room_new = true;
+        if self.state.workers[worker].is_overfull()
+            && self.state.functions[self.state.instances[slot].function].waiting() == 0
+        {
+            self.shrink(worker, out);
+        }
+    }
+
+    /// Decides what becomes of an idle instance, and sets its timer.
+    fn plan(&mut self, slot: usize) {
+        let view = View::new(&self.state);
+        let instance = view.instance_at(slot);
+        let schedule = self.policies.retention.schedule(view, &mut self.random, &instance);
+        let instance = &mut self.state.instances[slot];
+        instance.stop_at = schedule.stop_at;
+        instance.pause = schedule.pause;
+        self.set_timer(slot);
+    }
+
+    fn set_timer(&mut self, slot: usize) {
+        let instance = &self.state.instances[slot];
+        let pause = instance.pause.filter(|(at, _)| instance.kept || *at < instance.stop_at);
+        match pause.filter(|_| instance.paused.is_none()) {
+            Some((at, _)) => self.timers.set(slot, instance.id, at),
+            None if instance.kept => self.timers.clear(slot),
+            None => self.timers.set(slot, instance.id, instance.stop_at),
+        }
+    }
+
+    /// The time has come to pause or stop an idle instance.
+    pub(super) fn idle_timer(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        let instance = &self.state.instances[slot];
+        if !instance.kept && instance.stop_at <= self.state.now {
+            self.stop(slot, StopReason::KeepAlive, out);
+        } else if let Some((_, how)) = instance.pause {
+            let id = instance.id;
+            self.state.set_paused(slot, how);
+            self.set_timer(slot);
+            out.push(Decision::Pause { instance: id, how });
+        }
+    }
+
+    /// The settings of its function have changed: an idle instance has another schedule, and may be
+    /// kept ready or not any more.
+    pub(super) fn reconsider_idle(&mut self, slot: usize) {
+        let instance = &self.state.instances[slot];
+        let function = &self.state.functions[instance.function];
+        let min = function.settings.min_instances;
+        let changes = if instance.kept {
+            function.kept > min
+        } else {
+            instance.phase == Phase::Idle && function.kept < min
+        };
+        if changes {
+            self.state.unlink_worker(slot);
+            let instance = &mut self.state.instances[slot];
+            instance.kept = !instance.kept;
+            let function = &mut self.state.functions[instance.function];
+            function.kept = if instance.kept { function.kept + 1 } else { function.kept - 1 };
+            self.state.link_worker(slot);
+        }
+        if self.state.instances[slot].phase == Phase::Idle {
+            self.plan(slot);
+        }
+    }
+
+    /// Marks all instances of a function to be stopped, and stops those that are idle.
+    pub(super) fn retire(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
+        let function = &self.state.functions[slot];
+        let idle: Vec<usize> = function.available.iter(&self.state.by_function).collect();
+        for member in function.members.clone() {
+            if self.state.instances[member].phase == Phase::Idle {
+                continue;
+            }
+            self.state.unlink(member);
+            let instance = &mut self.state.instances[member];
+            instance.retiring.get_or_insert(reason);
+            if std::mem::take(&mut instance.kept) {
+                self.state.functions[slot].kept -= 1;
+            }
+            self.state.link(member);
+        }
+        for instance in idle {
+            if self.state.instances[instance].phase == Phase::Idle {
+                self.stop(instance, reason, out);
+            }
+        }
+    }
+
+    /// Stops an instance that serves nothing and is linked.
+    pub(super) fn stop(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
+        self.timers.clear(slot);
+        self.state.unlink(slot);
+        let instance = &mut self.state.instances[slot];
+        instance.phase = Phase::Stopping;
+        instance.retiring.get_or_insert(reason);
+        if std::mem::take(&mut instance.kept) {
+            self.state.functions[instance.function].kept -= 1;
+        }
+        let id = instance.id;
+        self.state.link(slot);
+        self.assign_cpus(slot, CpuEvent::Gone, out);
+        self.is_room_new = true;
+        out.push(Decision::Stop { instance: id, reason });
+    }
+
+    pub(super) fn delete(&mut self, id: FunctionId, out: &mut Vec<Decision>) {
+        let Some(slot) = self.state.function(id) else { return };
+        self.state.functions[slot].deleted = true;
+        self.reject_backlog(slot, Rejection::NoFunction, out);
+        self.retire(slot, StopReason::Delete, out);
+        self.serve(slot, out);
+    }
+
+    pub(super) fn shut_down(&mut self, out: &mut Vec<Decision>) {
+        self.state.shutting_down = true;
+        let functions = self.state.functions.iter();
+        let mut functions: Vec<_> = functions.map(|(slot, function)| (function.id, slot)).collect();
+        functions.sort_unstable();
+        for (_, slot) in functions {
+            self.reject_backlog(slot, Rejection::ShuttingDown, out);
+            self.retire(slot, StopReason::Shutdown, out);
+            self.state.forget(slot);
+        }
+    }
+}

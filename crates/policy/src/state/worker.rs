@@ -1,0 +1,93 @@
+//! What is known of a worker.
+
+use crate::state::list::List;
+use crate::{Capacity, Resources, WorkerId};
+
+/// A worker and all that is counted by worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) capacity: Capacity,
+    /// Instances that take up room, and their allocations.
+    pub(crate) instances: u32,
+    pub(crate) allocated: Resources,
+    /// Those of them that can be evicted.
+    pub(crate) evictable: u32,
+    pub(crate) evictable_resources: Resources,
+    /// What starting and active instances have for themselves.
+    pub(crate) reserved: Resources,
+    /// Allocations of active instances that may be preempted.
+    pub(crate) preemptible: Resources,
+    /// Instances that are being preempted, and their allocations.
+    pub(crate) preempting: u32,
+    pub(crate) preempting_resources: Resources,
+    /// Memory that instances which are being stopped or preempted will free.
+    pub(crate) freeing: u64,
+    /// What instances use, by their last samples.
+    pub(crate) used: Resources,
+    /// Requests that its instances serve or are being started for.
+    pub(crate) in_flight: u32,
+    /// Evictable instances, the longest idle first.
+    pub(crate) idle: List,
+    /// Active preemptible instances; the one whose requests changed last comes last.
+    pub(crate) active: List,
+    /// All its instances, in no order.
+    pub(crate) members: Vec<usize>,
+}
+
+impl Worker {
+    pub(crate) fn new(id: WorkerId, capacity: Capacity) -> Self {
+        Self {
+            id,
+            capacity,
+            instances: 0,
+            allocated: Resources::ZERO,
+            evictable: 0,
+            evictable_resources: Resources::ZERO,
+            reserved: Resources::ZERO,
+            preemptible: Resources::ZERO,
+            preempting: 0,
+            preempting_resources: Resources::ZERO,
+            freeing: 0,
+            used: Resources::ZERO,
+            in_flight: 0,
+            idle: List::default(),
+            active: List::default(),
+            members: Vec::new(),
+        }
+    }
+
+    /// Whether one more instance fits beside `instances` with `allocated`.
+    fn takes(&self, instances: u32, allocated: Resources, more: Resources) -> bool {
+        instances < self.capacity.max_instances && (allocated + more).fits(self.capacity.resources)
+    }
+
+    /// Whether an instance fits as things are.
+    pub(crate) fn has_room(&self, allocation: Resources) -> bool {
+        self.takes(self.instances, self.allocated, allocation)
+    }
+
+    /// Whether an instance fits once idle ones are evicted.
+    pub(crate) fn has_room_after_eviction(&self, allocation: Resources) -> bool {
+        let instances = self.instances - self.evictable;
+        self.takes(instances, self.allocated - self.evictable_resources, allocation)
+    }
+
+    /// Whether an instance fits once, too, those that are being preempted are gone.
+    pub(crate) fn has_room_after_preemption(&self, allocation: Resources) -> bool {
+        let instances = self.instances - self.evictable - self.preempting;
+        let stays = self.allocated - self.evictable_resources - self.preempting_resources;
+        self.takes(instances, stays, allocation)
+    }
+
+    /// Whether an instance fits on the empty worker.
+    pub(crate) fn could_hold(&self, allocation: Resources) -> bool {
+        self.takes(0, Resources::ZERO, allocation)
+    }
+
+    /// Whether it has more than its capacity, as after a change of it.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.instances > self.capacity.max_instances
+            || !self.allocated.fits(self.capacity.resources)
+    }
+}

@@ -1,0 +1,340 @@
+//! What policies see of the state: read only, by function, worker and instance.
+
+use crate::state::{Function, Instance, Phase, State, Worker};
+use crate::{
+    Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Pause, Resources, WorkerId,
+};
+
+/// The scheduler's state at a moment.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    state: &'a State,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(state: &'a State) -> Self {
+        Self { state }
+    }
+
+    /// The time of the event that is being handled.
+    pub fn now(&self) -> Nanos {
+        self.state.now
+    }
+
+    /// Admitted requests that have not ended.
+    pub fn in_flight(&self) -> u32 {
+        self.state.in_flight
+    }
+
+    /// Requests that may be in flight: the sum of the workers' `max_instances`.
+    pub fn limit(&self) -> u64 {
+        self.state.limit
+    }
+
+    /// A function that is known.
+    pub fn function(&self, id: FunctionId) -> Option<FunctionView<'a>> {
+        self.state.function(id).map(|slot| self.function_at(slot))
+    }
+
+    /// All functions, in no order that means anything, but the same in every run.
+    pub fn functions(&self) -> impl Iterator<Item = FunctionView<'a>> + use<'a> {
+        let state = self.state;
+        state.functions.iter().map(move |(_, function)| FunctionView { state, function })
+    }
+
+    /// A worker that has joined.
+    pub fn worker(&self, id: WorkerId) -> Option<WorkerView<'a>> {
+        let state = self.state;
+        state.worker(id).map(|slot| WorkerView { state, worker: &state.workers[slot] })
+    }
+
+    /// All workers, by id.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
+        let state = self.state;
+        let slots = state.workers_by_id.values();
+        slots.map(move |slot| WorkerView { state, worker: &state.workers[*slot] })
+    }
+
+    /// An instance that is not reported gone.
+    pub fn instance(&self, id: InstanceId) -> Option<InstanceView<'a>> {
+        self.state.instance(id).map(|slot| self.instance_at(slot))
+    }
+
+    pub(crate) fn function_at(&self, slot: usize) -> FunctionView<'a> {
+        FunctionView { state: self.state, function: &self.state.functions[slot] }
+    }
+
+    pub(crate) fn instance_at(&self, slot: usize) -> InstanceView<'a> {
+        InstanceView { state: self.state, instance: &self.state.instances[slot] }
+    }
+}
+
+/// A function, its requests and its past.
+#[derive(Debug, Clone, Copy)]
+pub struct FunctionView<'a> {
+    state: &'a State,
+    function: &'a Function,
+}
+
+impl<'a> FunctionView<'a> {
+    /// Its name.
+    pub fn id(&self) -> FunctionId {
+        self.function.id
+    }
+
+    /// What its owner asks for.
+    pub fn settings(&self) -> &'a FunctionSettings {
+        &self.function.settings
+    }
+
+    /// Admitted requests that have not ended.
+    pub fn in_flight(&self) -> u32 {
+        self.function.in_flight
+    }
+
+    /// Admitted requests that no instance serves yet.
+    pub fn waiting(&self) -> usize {
+        self.function.waiting()
+    }
+
+    /// Those of them that do not wait for an instance that retires.
+    pub fn waiting_for_new(&self) -> usize {
+        self.function.waiting() - self.function.bound_to_retiring as usize
+    }
+
+    /// Requests that wait to be admitted.
+    pub fn backlog(&self) -> usize {
+        self.function.backlog.len()
+    }
+
+    /// Starting instances. Like the next two, without those that retire.
+    pub fn starting(&self) -> u32 {
+        self.function.starting
+    }
+
+    /// Instances that serve nothing.
+    pub fn idle(&self) -> u32 {
+        self.function.idle
+    }
+
+    /// Instances that serve.
+    pub fn active(&self) -> u32 {
+        self.function.active
+    }
+
+    /// Further requests that its instances, starting ones included, can take.
+    pub fn free_slots(&self) -> u64 {
+        let function = self.function;
+        function.slots.saturating_sub(function.serving + self.waiting_for_new() as u64)
+    }
+
+    /// Arrivals so far, admitted or not.
+    pub fn arrivals(&self) -> u64 {
+        self.function.statistics.arrivals
+    }
+
+    /// When the last request arrived.
+    pub fn last_arrival(&self) -> Option<Nanos> {
+        self.function.statistics.last_arrival
+    }
+
+    /// Arrivals a second of late.
+    pub fn arrival_rate(&self) -> f64 {
+        self.function.statistics.arrival_rate(self.state.now)
+    }
+
+    /// Invocations that ended by themselves; the means are of these.
+    pub fn ended(&self) -> u64 {
+        self.function.statistics.ended
+    }
+
+    /// Mean duration of an invocation; None if none has ended.
+    pub fn mean_duration(&self) -> Option<Nanos> {
+        self.function.statistics.duration.get()
+    }
+
+    /// Mean CPU time of an invocation; None if none was measured.
+    pub fn mean_cpu(&self) -> Option<Nanos> {
+        self.function.statistics.cpu.get()
+    }
+
+    /// Mean of the invocations' average memory; None if none was measured.
+    pub fn mean_memory(&self) -> Option<u64> {
+        self.function.statistics.memory.get()
+    }
+
+    /// Mean time that the start of an instance took; None if none was ready yet.
+    pub fn mean_initialization(&self) -> Option<Nanos> {
+        self.function.statistics.initialization.get()
+    }
+
+    /// The instances that can take a request now, the least recently used first.
+    pub fn available(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
+        let state = self.state;
+        let slots = self.function.available.iter(&state.by_function);
+        slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
+    }
+}
+
+/// A worker, what it has and what is taken of it.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerView<'a> {
+    state: &'a State,
+    worker: &'a Worker,
+}
+
+impl<'a> WorkerView<'a> {
+    /// Its name.
+    pub fn id(&self) -> WorkerId {
+        self.worker.id
+    }
+
+    /// What it has room for.
+    pub fn capacity(&self) -> Capacity {
+        self.worker.capacity
+    }
+
+    /// Instances on it, without those that are being stopped.
+    pub fn instances(&self) -> u32 {
+        self.worker.instances
+    }
+
+    /// Requests that its instances serve or are being started for.
+    pub fn in_flight(&self) -> u32 {
+        self.worker.in_flight
+    }
+
+    /// Allocations of its instances, without those that are being stopped.
+    pub fn allocated(&self) -> Resources {
+        self.worker.allocated
+    }
+
+    /// The part of it that idle instances hold which may be evicted.
+    pub fn evictable(&self) -> Resources {
+        self.worker.evictable_resources
+    }
+
+    /// The part of it that active instances hold which may be preempted.
+    pub fn preemptible(&self) -> Resources {
+        self.worker.preemptible
+    }
+
+    /// The part of it that instances hold which are being preempted.
+    pub fn preempting(&self) -> Resources {
+        self.worker.preempting_resources
+    }
+
+    /// What starting and active instances have for themselves.
+    pub fn reserved(&self) -> Resources {
+        self.worker.reserved
+    }
+
+    /// What its instances use, by their last samples.
+    pub fn used(&self) -> Resources {
+        self.worker.used
+    }
+
+    /// Whether an instance of this size fits beside all others.
+    pub fn has_room(&self, allocation: Resources) -> bool {
+        self.worker.has_room(allocation)
+    }
+
+    /// Whether an instance of this size fits once idle ones are evicted.
+    pub fn has_room_after_eviction(&self, allocation: Resources) -> bool {
+        self.worker.has_room_after_eviction(allocation)
+    }
+
+    /// Whether an instance of this size fits once idle ones are evicted and those that are being
+    /// preempted are gone.
+    pub fn has_room_after_preemption(&self, allocation: Resources) -> bool {
+        self.worker.has_room_after_preemption(allocation)
+    }
+
+    /// The idle instances that may be evicted, the longest idle first.
+    pub fn idle(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
+        let state = self.state;
+        let slots = self.worker.idle.iter(&state.by_worker);
+        slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
+    }
+
+    /// The active instances that may be preempted; those that began to serve last come last.
+    pub fn active(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
+        let state = self.state;
+        let slots = self.worker.active.iter(&state.by_worker);
+        slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
+    }
+}
+
+/// An instance.
+#[derive(Debug, Clone, Copy)]
+pub struct InstanceView<'a> {
+    state: &'a State,
+    instance: &'a Instance,
+}
+
+impl<'a> InstanceView<'a> {
+    /// Its name.
+    pub fn id(&self) -> InstanceId {
+        self.instance.id
+    }
+
+    /// What it is an instance of.
+    pub fn function(&self) -> FunctionView<'a> {
+        View::new(self.state).function_at(self.instance.function)
+    }
+
+    /// Where it is.
+    pub fn worker(&self) -> WorkerView<'a> {
+        WorkerView { state: self.state, worker: &self.state.workers[self.instance.worker] }
+    }
+
+    /// What it does.
+    pub fn phase(&self) -> Phase {
+        self.instance.phase
+    }
+
+    /// Since when: for an active one, since it took a request while it served none.
+    pub fn since(&self) -> Nanos {
+        self.instance.since
+    }
+
+    /// Requests that it serves.
+    pub fn serving(&self) -> usize {
+        self.instance.serving.len()
+    }
+
+    /// Requests that it was given so far.
+    pub fn served(&self) -> u64 {
+        self.instance.served
+    }
+
+    /// Requests that it can serve at once.
+    pub fn concurrency(&self) -> u32 {
+        self.instance.concurrency
+    }
+
+    /// What was done to it while it idles, if anything.
+    pub fn paused(&self) -> Option<Pause> {
+        self.instance.paused
+    }
+
+    /// CPU and memory allocated to it.
+    pub fn allocation(&self) -> Resources {
+        self.instance.allocation
+    }
+
+    /// What it has of them for itself while it serves.
+    pub fn reservation(&self) -> Resources {
+        self.instance.reservation
+    }
+
+    /// Whether it may be stopped while it serves.
+    pub fn is_preemptible(&self) -> bool {
+        self.instance.preemptible
+    }
+
+    /// What it uses, by the last sample; zero if it was never sampled.
+    pub fn used(&self) -> Resources {
+        self.instance.used
+    }
+}

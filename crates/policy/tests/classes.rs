@@ -1,0 +1,194 @@
+//! Two classes of requests on four workers: interactive ones preempt batch.
+
+mod driver;
+
+use driver::{Doing, Driver, Instance};
+use uncia_policy::{
+    Decision, End, Event, FunctionSettings, InstanceId, PolicyNames, Qos, RequestId, Resources,
+    WorkerId,
+};
+
+const INTERACTIVE: u64 = 0;
+const BATCH: u64 = 1;
+
+/// Four workers with room for two instances each, and a function of each class.
+fn driver() -> Driver {
+    let names = PolicyNames {
+        admission: "two-class".into(),
+        placement: "least-loaded".into(),
+        ..PolicyNames::default()
+    };
+    let mut driver = Driver::new(&names, 1);
+    for worker in 0..4 {
+        driver.join(worker, Resources { cpu: 2, memory: 2 }, 99);
+    }
+    let allocation = Resources { cpu: 1, memory: 1 };
+    let interactive = FunctionSettings { allocation, ..settings() };
+    driver.configure(INTERACTIVE, interactive);
+    let (spot_cpu, preemptible, qos) = (1, true, Qos::Batch);
+    driver.configure(BATCH, FunctionSettings { spot_cpu, preemptible, qos, ..interactive });
+    driver
+}
+
+fn settings() -> FunctionSettings {
+    FunctionSettings { keep_alive: 1_000, ..FunctionSettings::default() }
+}
+
+fn arrive(driver: &mut Driver, function: u64, requests: usize) -> Vec<RequestId> {
+    let requests = (0..requests).map(|_| driver.arrive(function, function == BATCH)).collect();
+    for id in driver.nths(|instance| instance.doing == Doing::Starting) {
+        driver.ready(id);
+    }
+    requests
+}
+
+fn preempting(driver: &Driver) -> Vec<InstanceId> {
+    driver.nths(|instance| instance.doing == Doing::Preempting)
+}
+
+#[test]
+fn requests_are_spread_over_the_workers() {
+    let mut driver = driver();
+    arrive(&mut driver, INTERACTIVE, 6);
+    let load: Vec<u32> =
+        driver.scheduler.view().workers().map(|worker| worker.in_flight()).collect();
+    assert_eq!(load, [2, 2, 1, 1]);
+}
+
+#[test]
+fn an_interactive_request_preempts_batch_which_runs_again() {
+    let mut driver = driver();
+    let batch = arrive(&mut driver, BATCH, 10);
+    assert_eq!((driver.started, driver.scheduler.counts().backlog), (8, 2));
+    let interactive = arrive(&mut driver, INTERACTIVE, 1)[0];
+    let [victim] = preempting(&driver)[..] else { panic!("one is preempted") };
+    let lost = driver.instances[&victim].serving[0];
+    driver.end(victim, 0, End::Preempted);
+    let start = driver.nth(0, |instance| instance.doing == Doing::Starting).expect("a start");
+    driver.ready(start);
+    assert_eq!(driver.attempts[&interactive], 1);
+    assert_eq!(driver.scheduler.counts().backlog, 3, "what was preempted waits again");
+    // It comes before the batch that came later.
+    driver.end(start, 0, End::Survives);
+    arrive(&mut driver, BATCH, 0);
+    assert_eq!(driver.attempts[&lost], 2);
+    driver.finish();
+    assert_eq!(driver.answered.len(), 11);
+    assert!(
+        batch.iter().all(|request| driver.attempts[request] == 1 + u32::from(*request == lost))
+    );
+}
+
+#[test]
+fn no_more_is_preempted_than_is_needed() {
+    let mut driver = driver();
+    arrive(&mut driver, BATCH, 8);
+    arrive(&mut driver, INTERACTIVE, 3);
+    // The first one's room is coming; the others are asked again when it is there.
+    assert_eq!(preempting(&driver).len(), 1);
+    driver.finish();
+    assert!(driver.preempted <= 3);
+}
+
+#[test]
+fn what_is_not_preemptible_stays_and_the_request_waits() {
+    let mut driver = driver();
+    arrive(&mut driver, INTERACTIVE, 8);
+    let waiting = arrive(&mut driver, INTERACTIVE, 1)[0];
+    assert_eq!((driver.preempted, driver.scheduler.counts().backlog), (0, 1));
+    let active = driver.nth(0, Instance::is_active).unwrap();
+    driver.end(active, 0, End::Survives);
+    assert_eq!(driver.attempts[&waiting], 1);
+}
+
+#[test]
+fn an_answer_that_comes_before_the_preemption_counts() {
+    let mut driver = driver();
+    arrive(&mut driver, BATCH, 8);
+    arrive(&mut driver, INTERACTIVE, 1);
+    let victim = preempting(&driver)[0];
+    driver.end(victim, 0, End::Survives);
+    assert_eq!(driver.instances[&victim].doing, Doing::Stopping);
+    driver.finish();
+    assert_eq!(driver.answered.len(), 9);
+}
+
+#[test]
+fn memory_pressure_evicts_what_idles_and_then_preempts_what_may_be() {
+    let mut driver = driver();
+    arrive(&mut driver, INTERACTIVE, 4);
+    let batch = arrive(&mut driver, BATCH, 4);
+    let on = |instance: &Instance| instance.worker == WorkerId(2);
+    let idle = driver.nth(0, |instance| on(instance) && !instance.settings.preemptible).unwrap();
+    driver.end(idle, 0, End::Survives);
+    let pressure = |bytes| Event::MemoryPressure { worker: WorkerId(2), bytes };
+    driver.send(pressure(1));
+    assert_eq!(driver.instances[&idle].doing, Doing::Stopping);
+    driver.send(pressure(1));
+    assert_eq!(driver.preempted, 0, "that much is being freed already");
+    driver.send(pressure(2));
+    let [victim] = preempting(&driver)[..] else { panic!("one is preempted") };
+    assert!(
+        on(&driver.instances[&victim]) && batch.contains(&driver.instances[&victim].serving[0])
+    );
+    // What is not preemptible stays, whatever the pressure.
+    driver.send(pressure(99));
+    assert_eq!(preempting(&driver), [victim]);
+    driver.finish();
+}
+
+#[test]
+fn classes_of_cpus_follow_the_reservation() {
+    use uncia_policy::{CpuAssignment, CpuClass};
+    let mut driver =
+        Driver::new(&PolicyNames { cpu: "by-reservation".into(), ..PolicyNames::default() }, 0);
+    driver.join(0, Resources::UNBOUNDED, 9);
+    let allocation = Resources { cpu: 2, memory: 1 };
+    let settings = FunctionSettings { allocation, spot_cpu: 1, ..settings() };
+    driver.configure(0, settings);
+    driver.configure(1, FunctionSettings { spot_cpu: 2, ..settings });
+    for function in [0, 1] {
+        arrive(&mut driver, function, 1);
+    }
+    let set = |instance, class| Decision::SetCpu {
+        instance: InstanceId(instance),
+        assignment: CpuAssignment::Class(class),
+    };
+    let sets: Vec<Decision> =
+        driver.log.iter().filter(|d| matches!(d, Decision::SetCpu { .. })).copied().collect();
+    assert_eq!(sets, [set(1, CpuClass::Reserved), set(2, CpuClass::Spot)]);
+    driver.finish();
+}
+
+/// Under shortest-job-first a short request overtakes long ones that wait, but not for ever.
+#[test]
+fn short_jobs_overtake_long_ones_within_bounds() {
+    let names = PolicyNames { order: "shortest-job-first".into(), ..PolicyNames::default() };
+    let mut driver = Driver::new(&names, 0);
+    driver.join(0, Resources::UNBOUNDED, 1);
+    let settings = settings();
+    driver.configure(0, settings);
+    driver.configure(9, settings);
+    // Their means become 20 and 200 ns.
+    for function in [0, 9] {
+        arrive(&mut driver, function, 1);
+        let active = driver.nth(0, Instance::is_active).unwrap();
+        driver.end(active, 0, End::Survives);
+    }
+    arrive(&mut driver, 0, 1);
+    let long = driver.arrive(9, true);
+    let short = driver.arrive(0, true);
+    let next = |driver: &mut Driver| {
+        let active = driver.nth(0, Instance::is_active).unwrap();
+        driver.end(active, 0, End::Survives);
+        arrive(driver, 0, 0);
+        let active = driver.nth(0, Instance::is_active).unwrap();
+        driver.instances[&active].serving[0]
+    };
+    assert_eq!(next(&mut driver), short);
+    // Short ones that come later than ten times the long one's duration do not overtake it.
+    driver.pass(10 * 200);
+    driver.arrive(0, true);
+    assert_eq!(next(&mut driver), long);
+    driver.finish();
+}

@@ -1,0 +1,362 @@
+//! A driver with a virtual clock and no instances at all: it carries out what the scheduler decides,
+//! and checks after each event that the scheduler keeps its promises.
+
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uncia_policy::{
+    Capacity, Counts, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, Nanos, Pause,
+    Policies, PolicyNames, Rejection, RequestId, Resources, Scheduler, Usage, WorkerId,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    Starting,
+    /// It waits, or serves.
+    Running,
+    Preempting,
+    Stopping,
+    /// It is gone, but not all of its requests are reported.
+    Gone,
+}
+
+#[derive(Debug, Clone)]
+pub struct Instance {
+    pub function: FunctionId,
+    pub worker: WorkerId,
+    pub settings: FunctionSettings,
+    pub doing: Doing,
+    pub serving: Vec<RequestId>,
+    pub paused: Option<Pause>,
+    pub since: Nanos,
+}
+
+impl Instance {
+    pub fn is_idle(&self) -> bool {
+        self.doing == Doing::Running && self.serving.is_empty()
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.doing == Doing::Running && !self.serving.is_empty()
+    }
+}
+
+pub struct Driver {
+    pub scheduler: Scheduler,
+    pub now: Nanos,
+    pub wake_at: Option<Nanos>,
+    pub next_request: u64,
+    pub settings: BTreeMap<FunctionId, FunctionSettings>,
+    pub workers: BTreeMap<WorkerId, Capacity>,
+    pub instances: BTreeMap<InstanceId, Instance>,
+    /// Requests that are neither served nor answered, and whether they can wait.
+    pub waiting: BTreeMap<RequestId, (FunctionId, bool)>,
+    pub answered: BTreeSet<RequestId>,
+    pub rejected: BTreeMap<RequestId, Rejection>,
+    /// How often each request was assigned.
+    pub attempts: BTreeMap<RequestId, u32>,
+    pub preempted: u32,
+    pub started: u32,
+    /// Every decision so far.
+    pub log: Vec<Decision>,
+}
+
+impl Driver {
+    pub fn new(names: &PolicyNames, seed: u64) -> Self {
+        let policies = Policies::from_names(names).expect("policies that exist");
+        Self {
+            scheduler: Scheduler::new(policies, seed),
+            now: 0,
+            wake_at: None,
+            next_request: 0,
+            settings: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            rejected: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            preempted: 0,
+            started: 0,
+            log: Vec::new(),
+        }
+    }
+
+    pub fn join(&mut self, worker: u32, resources: Resources, max_instances: u32) {
+        let (worker, capacity) = (WorkerId(worker), Capacity { resources, max_instances });
+        self.workers.insert(worker, capacity);
+        self.send(Event::WorkerJoined { worker, capacity });
+    }
+
+    pub fn lose_worker(&mut self, worker: WorkerId) {
+        self.workers.remove(&worker);
+        let gone: Vec<InstanceId> =
+            self.nths(|instance| instance.worker == worker).into_iter().collect();
+        for id in gone {
+            self.requeue_all(id);
+        }
+        self.send(Event::WorkerGone { worker });
+    }
+
+    pub fn configure(&mut self, function: u64, settings: FunctionSettings) {
+        let function = FunctionId(function);
+        self.settings.insert(function, settings);
+        self.send(Event::FunctionConfigured { function, settings });
+    }
+
+    pub fn arrive(&mut self, function: u64, can_wait: bool) -> RequestId {
+        let (request, function) = (RequestId(self.next_request), FunctionId(function));
+        self.next_request += 1;
+        self.waiting.insert(request, (function, can_wait));
+        self.send(Event::Arrival { request, function, can_wait });
+        request
+    }
+
+    pub fn ready(&mut self, instance: InstanceId) {
+        let known = self.instances.get_mut(&instance).expect("an instance");
+        known.doing = Doing::Running;
+        known.since = self.now;
+        self.send(Event::InstanceReady { instance, initialization: 10 });
+    }
+
+    pub fn fail(&mut self, instance: InstanceId) {
+        self.instances.remove(&instance);
+        self.send(Event::InstanceFailed { instance });
+    }
+
+    /// The `n`th request of the instance ends.
+    pub fn end(&mut self, instance: InstanceId, n: usize, end: End) {
+        let known = self.instances.get_mut(&instance).expect("an instance");
+        let request = known.serving.remove(n % known.serving.len());
+        let function = known.function;
+        known.since = self.now;
+        if end != End::Survives {
+            known.doing = Doing::Gone;
+        }
+        self.forget(instance);
+        if end == End::Preempted {
+            self.waiting.insert(request, (function, true));
+        } else {
+            assert!(self.answered.insert(request), "answered once");
+        }
+        let usage = Usage { duration: 20 * (function.0 + 1), cpu: Some(3), memory: Some(1) };
+        self.send(Event::InvocationEnded { request, instance, end, usage });
+    }
+
+    pub fn undelivered(&mut self, instance: InstanceId, n: usize) {
+        let known = self.instances.get_mut(&instance).expect("an instance");
+        let request = known.serving.remove(n % known.serving.len());
+        known.doing = Doing::Gone;
+        self.waiting.insert(request, (known.function, true));
+        self.forget(instance);
+        self.send(Event::Undelivered { request, instance });
+    }
+
+    /// The instance is gone, whatever it did.
+    pub fn gone(&mut self, instance: InstanceId) {
+        self.requeue_all(instance);
+        self.send(Event::InstanceGone { instance });
+    }
+
+    fn requeue_all(&mut self, instance: InstanceId) {
+        let known = self.instances.remove(&instance).expect("an instance");
+        for request in known.serving {
+            self.waiting.insert(request, (known.function, true));
+        }
+    }
+
+    /// Forgets an instance that is gone, once nothing of it is left to report.
+    fn forget(&mut self, instance: InstanceId) {
+        let known = &self.instances[&instance];
+        if known.doing == Doing::Gone && known.serving.is_empty() {
+            self.instances.remove(&instance);
+        }
+    }
+
+    pub fn update(&mut self, function: u64) {
+        self.send(Event::FunctionUpdated { function: FunctionId(function) });
+    }
+
+    /// Lets time pass, with the wake-ups that were asked for.
+    pub fn pass(&mut self, time: Nanos) {
+        let until = self.now + time;
+        while let Some(at) = self.wake_at.filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.wake_at = None;
+            self.send(Event::Wake);
+        }
+        self.now = until;
+    }
+
+    pub fn send(&mut self, event: Event) {
+        let mut decisions = Vec::new();
+        self.scheduler.on_event(self.now, &event, &mut decisions);
+        for decision in decisions {
+            self.log.push(decision);
+            self.carry_out(decision);
+        }
+        self.check();
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Start { instance, function, worker } => {
+                assert!(self.workers.contains_key(&worker), "it starts on a worker");
+                self.started += 1;
+                let settings = self.settings[&function];
+                let (doing, since) = (Doing::Starting, self.now);
+                let (serving, paused) = (Vec::new(), None);
+                let new = Instance { function, worker, settings, doing, serving, paused, since };
+                assert!(self.instances.insert(instance, new).is_none(), "a name is used once");
+            }
+            Decision::Assign { request, instance, resume } => {
+                let (function, _) = self.waiting.remove(&request).expect("a request that waits");
+                let known = self.instances.get_mut(&instance).expect("a live instance");
+                assert_eq!(known.function, function, "an instance serves its own function");
+                assert_eq!(known.doing, Doing::Running, "it can serve");
+                assert_eq!(known.paused.take(), resume, "what is paused is resumed first");
+                let settings = known.settings;
+                assert!(
+                    (known.serving.len() as u32) < settings.concurrency,
+                    "no more than it takes"
+                );
+                let kept = self.settings[&function].min_instances > 0;
+                let is_fresh = self.now < known.since + settings.keep_alive;
+                assert!(kept || !known.is_idle() || is_fresh, "kept too long");
+                known.serving.push(request);
+                *self.attempts.entry(request).or_default() += 1;
+            }
+            Decision::Reject { request, reason } => {
+                let (function, can_wait) = self.waiting.remove(&request).expect("it waits");
+                assert!(self.answered.insert(request), "answered once");
+                self.rejected.insert(request, reason);
+                let limit = matches!(reason, Rejection::FunctionLimit);
+                assert!(!(limit && can_wait), "what can wait does");
+                if limit {
+                    let max = self.settings[&function].max_in_flight;
+                    assert!(self.in_flight_of(function) >= max, "the limit is reached");
+                }
+            }
+            Decision::Pause { instance, how } => {
+                let known = self.instances.get_mut(&instance).expect("a live instance");
+                assert!(known.is_idle(), "only what idles is paused");
+                let settings = self.settings[&known.function];
+                assert_eq!(Some(how), settings.pause, "as its function has it");
+                assert_eq!(known.paused.replace(how), None, "paused once");
+                assert!(self.now >= known.since + settings.pause_after, "paused too early");
+            }
+            Decision::Stop { instance, .. } => {
+                let known = self.instances.get_mut(&instance).expect("a live instance");
+                assert!(known.serving.is_empty(), "only what serves nothing is stopped");
+                assert!(!matches!(known.doing, Doing::Stopping | Doing::Gone), "stopped once");
+                known.doing = Doing::Stopping;
+            }
+            Decision::Preempt { instance } => {
+                let known = self.instances.get_mut(&instance).expect("a live instance");
+                assert!(known.is_active(), "only what serves is preempted, and once");
+                assert!(known.settings.preemptible, "only what is preemptible");
+                known.doing = Doing::Preempting;
+                self.preempted += 1;
+            }
+            Decision::SetCpu { instance, .. } => {
+                assert!(self.instances.contains_key(&instance), "a live instance");
+            }
+            Decision::WakeAt(at) => self.wake_at = Some(at),
+        }
+    }
+
+    fn in_flight_of(&self, function: FunctionId) -> u32 {
+        self.scheduler.view().function(function).map_or(0, |function| function.in_flight())
+    }
+
+    /// What the scheduler counts is what is.
+    fn check(&self) {
+        let count =
+            |of: &dyn Fn(&Instance) -> bool| self.instances.values().filter(|i| of(i)).count();
+        let idle = count(&Instance::is_idle);
+        let counts = self.scheduler.counts();
+        let serving: usize = self.instances.values().map(|instance| instance.serving.len()).sum();
+        assert_eq!(
+            counts,
+            Counts {
+                starting: count(&|instance| instance.doing == Doing::Starting),
+                busy: count(&|instance| instance.is_active() || instance.doing == Doing::Preempting),
+                idle,
+                frozen: count(
+                    &|instance| instance.paused == Some(Pause::Freeze) && instance.is_idle()
+                ),
+                scaled_down: count(
+                    &|instance| instance.paused == Some(Pause::ScaleDown) && instance.is_idle()
+                ),
+                stopping: count(&|instance| matches!(
+                    instance.doing,
+                    Doing::Stopping | Doing::Gone
+                )),
+                waiting: self.waiting.len() - counts.backlog,
+                backlog: counts.backlog,
+            }
+        );
+        assert_eq!(self.scheduler.instances(), self.instances.len());
+        assert_eq!(self.scheduler.in_flight() as usize, counts.waiting + serving);
+        assert!(self.scheduler.timers() <= idle, "at most one timer for each idle instance");
+        if self.settings.values().all(|settings| settings.min_instances == 0) {
+            assert_eq!(self.scheduler.timers(), idle, "one timer for each idle instance");
+        }
+        let woken = self.scheduler.timers() == 0 || self.wake_at.is_some();
+        assert!(woken, "somebody wakes it for the idle ones");
+        for worker in self.scheduler.view().workers() {
+            let on = |instance: &&Instance| instance.worker == worker.id();
+            let takes_room =
+                |instance: &&Instance| !matches!(instance.doing, Doing::Stopping | Doing::Gone);
+            let mut allocated = Resources::ZERO;
+            let mut instances = 0;
+            for instance in self.instances.values().filter(on).filter(takes_room) {
+                allocated += instance.settings.allocation;
+                instances += 1;
+            }
+            let capacity = self.workers[&worker.id()];
+            assert_eq!((worker.allocated(), worker.instances()), (allocated, instances));
+            assert!(allocated.fits(capacity.resources), "no more allocated than there is");
+            assert!(instances <= capacity.max_instances, "no more instances than it takes");
+            let spare = worker.idle().all(|instance| instance.serving() == 0);
+            assert!(spare, "only what serves nothing is idle");
+        }
+    }
+
+    /// The instances of which this holds.
+    pub fn nths(&self, of: impl Fn(&Instance) -> bool) -> Vec<InstanceId> {
+        self.instances.iter().filter(|(_, known)| of(known)).map(|(id, _)| *id).collect()
+    }
+
+    /// One of the instances of which this holds.
+    pub fn nth(&self, n: usize, of: impl Fn(&Instance) -> bool) -> Option<InstanceId> {
+        let matching = self.nths(of);
+        (!matching.is_empty()).then(|| matching[n % matching.len()])
+    }
+
+    /// Ends everything that goes on, without failures, until nothing is left to do.
+    pub fn finish(&mut self) {
+        for _ in 0..10_000 {
+            let kept = self.scheduler.view().functions().any(|f| f.settings().min_instances > 0);
+            let rest = if kept { self.nths(|i| !i.is_idle()).len() } else { self.instances.len() };
+            if self.waiting.is_empty() && rest == 0 {
+                return;
+            }
+            if let Some(id) = self.nth(0, |instance| instance.doing == Doing::Starting) {
+                self.ready(id);
+            }
+            if let Some(id) = self.nth(0, Instance::is_active) {
+                self.end(id, 0, End::Survives);
+            }
+            if let Some(id) = self.nth(0, |instance| instance.doing == Doing::Preempting) {
+                self.end(id, 0, End::Preempted);
+            }
+            if let Some(id) = self.nth(0, |i| matches!(i.doing, Doing::Stopping | Doing::Gone)) {
+                self.gone(id);
+            }
+            self.pass(100);
+        }
+        panic!("it does not come to rest: {:?}, {:?}", self.waiting, self.instances);
+    }
+}

@@ -1,0 +1,344 @@
+//! Under the default policies the scheduler does what Lambda does.
+
+mod driver;
+
+use driver::{Driver, Instance};
+use uncia_policy::{
+    Capacity, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, Pause, Policies,
+    PolicyNames, Qos, Rejection, RequestId, Resources, Scheduler, StopReason, Usage, WorkerId,
+};
+
+const SETTINGS: FunctionSettings = FunctionSettings {
+    keep_alive: 1_000,
+    pause_after: 50,
+    pause: Some(Pause::Freeze),
+    max_in_flight: 4,
+    concurrency: 1,
+    min_instances: 0,
+    max_instances: u32::MAX,
+    allocation: Resources::ZERO,
+    spot_cpu: 0,
+    preemptible: false,
+    qos: Qos::Interactive,
+};
+const JOINED: Event = Event::WorkerJoined {
+    worker: WorkerId(0),
+    capacity: Capacity { resources: Resources::UNBOUNDED, max_instances: 6 },
+};
+
+/// One instance serves a request at 0, and idles from then on.
+fn idle_instance(settings: FunctionSettings) -> (Scheduler, Vec<Decision>) {
+    let mut scheduler = Scheduler::new(Policies::default(), 0);
+    let (function, request, instance) = (FunctionId(0), RequestId(0), InstanceId(1));
+    let mut out = Vec::new();
+    for event in [
+        JOINED,
+        Event::FunctionConfigured { function, settings },
+        Event::Arrival { request, function, can_wait: false },
+        Event::InstanceReady { instance, initialization: 1 },
+        Event::InvocationEnded { request, instance, end: End::Survives, usage: Usage::default() },
+    ] {
+        scheduler.on_event(0, &event, &mut out);
+    }
+    (scheduler, std::mem::take(&mut out))
+}
+
+#[test]
+fn an_idle_instance_is_frozen_and_removed_to_the_nanosecond() {
+    let (mut scheduler, decisions) = idle_instance(SETTINGS);
+    assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.pause_after)));
+    let mut out = Vec::new();
+    scheduler.on_event(SETTINGS.pause_after - 1, &Event::Wake, &mut out);
+    assert!(!out.iter().any(|d| matches!(d, Decision::Pause { .. })), "{out:?}");
+    out.clear();
+    scheduler.on_event(SETTINGS.pause_after, &Event::Wake, &mut out);
+    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how: Pause::Freeze });
+    assert_eq!(out[1], Decision::WakeAt(SETTINGS.keep_alive));
+    out.clear();
+    scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
+    assert!(matches!(out[0], Decision::Stop { instance: InstanceId(1), .. }), "{out:?}");
+}
+
+#[test]
+fn what_runs_as_usual_is_never_paused() {
+    let settings = FunctionSettings { pause: None, ..SETTINGS };
+    let (mut scheduler, decisions) = idle_instance(settings);
+    assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.keep_alive)));
+    let mut out = Vec::new();
+    scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
+    assert!(matches!(out[..], [Decision::Stop { .. }]), "{out:?}");
+}
+
+#[test]
+fn a_change_of_settings_reaches_what_idles() {
+    let function = FunctionId(0);
+    let (mut scheduler, _) = idle_instance(FunctionSettings { pause: None, ..SETTINGS });
+    let settings = FunctionSettings { pause: Some(Pause::ScaleDown), ..SETTINGS };
+    let mut out = Vec::new();
+    scheduler.on_event(60, &Event::FunctionConfigured { function, settings }, &mut out);
+    let how = Pause::ScaleDown;
+    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how });
+    // Once paused it stays so until it is used, whatever the settings say by then.
+    out.clear();
+    scheduler.on_event(70, &Event::FunctionConfigured { function, settings: SETTINGS }, &mut out);
+    let event = Event::Arrival { request: RequestId(1), function, can_wait: false };
+    scheduler.on_event(80, &event, &mut out);
+    let assign =
+        Decision::Assign { request: RequestId(1), instance: InstanceId(1), resume: Some(how) };
+    assert_eq!(out, [assign]);
+}
+
+#[test]
+fn an_arrival_at_the_end_of_the_keep_alive_finds_no_instance() {
+    let (mut scheduler, _) = idle_instance(SETTINGS);
+    let mut out = Vec::new();
+    let event = Event::Arrival { request: RequestId(1), function: FunctionId(0), can_wait: false };
+    scheduler.on_event(SETTINGS.keep_alive, &event, &mut out);
+    assert!(out.iter().any(|d| matches!(d, Decision::Stop { .. })), "{out:?}");
+    assert!(out.iter().any(|d| matches!(d, Decision::Start { .. })), "{out:?}");
+}
+
+/// One worker for six instances, and these functions.
+fn driver(names: &PolicyNames, functions: &[FunctionSettings]) -> Driver {
+    let mut driver = Driver::new(names, 0);
+    driver.join(0, Resources::UNBOUNDED, 6);
+    for (function, settings) in functions.iter().enumerate() {
+        driver.configure(function as u64, *settings);
+    }
+    driver
+}
+
+/// Readies whatever starts.
+fn ready_all(driver: &mut Driver) {
+    for id in driver.nths(|instance| instance.doing == driver::Doing::Starting) {
+        driver.ready(id);
+    }
+}
+
+/// How many of `requests` at once, that each take no time, are the first of their instance, when
+/// one instance is ready before the others.
+fn cold_starts(binding: &str, requests: u64) -> usize {
+    let names = PolicyNames { binding: binding.into(), ..PolicyNames::default() };
+    let mut driver = driver(&names, &[SETTINGS]);
+    for _ in 0..requests {
+        driver.arrive(0, false);
+    }
+    let mut served = 0;
+    while let Some(first) = driver.nth(0, |instance| instance.doing == driver::Doing::Starting) {
+        driver.ready(first);
+        served += 1;
+        while let Some(active) = driver.nth(0, Instance::is_active) {
+            driver.end(active, 0, End::Survives);
+        }
+        if driver.waiting.is_empty() {
+            break;
+        }
+    }
+    served
+}
+
+#[test]
+fn binding_decides_whether_a_burst_shares_what_is_ready_first() {
+    assert_eq!(cold_starts("early", 4), 4);
+    assert_eq!(cold_starts("late", 4), 1);
+}
+
+#[test]
+fn what_exceeds_a_limit_is_rejected_or_waits() {
+    let mut driver = driver(&PolicyNames::default(), &[SETTINGS, SETTINGS]);
+    let events: Vec<RequestId> = (0..6).map(|_| driver.arrive(0, true)).collect();
+    let rejected = driver.arrive(0, false);
+    assert_eq!(driver.rejected[&rejected], Rejection::FunctionLimit);
+    driver.arrive(1, false);
+    driver.arrive(1, false);
+    let rejected = driver.arrive(1, false);
+    assert_eq!(driver.rejected[&rejected], Rejection::WorkerLimit);
+    assert_eq!((driver.scheduler.in_flight(), driver.scheduler.counts().backlog), (6, 2));
+    driver.finish();
+    assert!(events.iter().all(|event| driver.attempts[event] == 1));
+}
+
+#[test]
+fn nothing_is_let_in_where_nothing_may_be_until_it_may() {
+    let none = FunctionSettings { max_in_flight: 0, ..SETTINGS };
+    let mut driver = driver(&PolicyNames::default(), &[none]);
+    let event = driver.arrive(0, true);
+    driver.pass(1_000_000);
+    assert_eq!((driver.started, driver.waiting.len()), (0, 1));
+    driver.configure(0, SETTINGS);
+    driver.finish();
+    assert_eq!(driver.attempts[&event], 1);
+}
+
+/// Events that wait for the whole platform have their turn, however many requests of another function
+/// come in meanwhile.
+#[test]
+fn what_waits_for_the_platform_does_not_starve() {
+    let greedy = FunctionSettings { max_in_flight: 6, ..SETTINGS };
+    let mut driver = driver(&PolicyNames::default(), &[greedy, SETTINGS]);
+    for _ in 0..6 {
+        driver.arrive(0, true);
+    }
+    let event = driver.arrive(1, true);
+    for _ in 0..3 {
+        for can_wait in [true, false] {
+            driver.arrive(0, can_wait);
+        }
+        ready_all(&mut driver);
+        let active = driver.nth(0, Instance::is_active).expect("one that serves");
+        driver.end(active, 0, End::Survives);
+    }
+    ready_all(&mut driver);
+    assert_eq!(driver.attempts.get(&event), Some(&1));
+}
+
+/// A start that needs much room has its turn, however many small ones come in meanwhile.
+#[test]
+fn a_large_start_does_not_starve() {
+    let room = |memory| FunctionSettings { allocation: Resources { cpu: 0, memory }, ..SETTINGS };
+    let mut driver = Driver::new(&PolicyNames::default(), 0);
+    driver.join(0, Resources { cpu: 0, memory: 4 }, 99);
+    driver.configure(0, FunctionSettings { max_in_flight: 99, ..room(1) });
+    driver.configure(1, room(4));
+    for _ in 0..4 {
+        driver.arrive(0, false);
+    }
+    let large = driver.arrive(1, false);
+    for _ in 0..4 {
+        driver.arrive(0, false);
+        ready_all(&mut driver);
+        let active = driver.nth(0, Instance::is_active).expect("one that serves");
+        driver.end(active, 0, End::Gone);
+    }
+    ready_all(&mut driver);
+    assert_eq!(driver.attempts.get(&large), Some(&1));
+    driver.finish();
+}
+
+#[test]
+fn what_no_worker_can_ever_hold_is_rejected() {
+    let allocation = Resources { cpu: 0, memory: 8 };
+    let mut driver = Driver::new(&PolicyNames::default(), 0);
+    driver.join(0, Resources { cpu: 1, memory: 4 }, 99);
+    driver.configure(0, FunctionSettings { allocation, ..SETTINGS });
+    let request = driver.arrive(0, false);
+    assert_eq!(driver.rejected[&request], Rejection::WorkerLimit);
+}
+
+#[test]
+fn requests_of_an_instance_that_is_gone_are_served_by_another() {
+    let mut driver = driver(&PolicyNames::default(), &[SETTINGS]);
+    let first = driver.arrive(0, false);
+    driver.gone(InstanceId(1)); // While it starts.
+    driver.ready(InstanceId(2));
+    driver.gone(InstanceId(2)); // While it serves.
+    let later = driver.arrive(0, false);
+    driver.ready(InstanceId(3));
+    assert_eq!((driver.attempts[&first], driver.attempts.get(&later)), (2, None));
+    driver.finish();
+    assert_eq!((driver.attempts[&first], driver.attempts[&later]), (2, 1));
+}
+
+#[test]
+fn requests_of_a_worker_that_is_gone_are_served_by_another() {
+    let mut driver = driver(&PolicyNames::default(), &[SETTINGS]);
+    let requests: Vec<RequestId> = (0..3).map(|_| driver.arrive(0, false)).collect();
+    driver.ready(InstanceId(1));
+    driver.lose_worker(WorkerId(0));
+    assert_eq!((driver.scheduler.instances(), driver.scheduler.in_flight()), (0, 3));
+    driver.join(1, Resources::UNBOUNDED, 2);
+    driver.finish();
+    let attempts: Vec<u32> = requests.iter().map(|request| driver.attempts[request]).collect();
+    assert_eq!(attempts, [2, 1, 1]);
+}
+
+#[test]
+fn an_instance_serves_as_many_requests_as_its_concurrency() {
+    let settings = FunctionSettings { concurrency: 3, max_in_flight: 99, ..SETTINGS };
+    let mut driver = driver(&PolicyNames::default(), &[settings]);
+    driver.join(0, Resources::UNBOUNDED, 99);
+    for _ in 0..5 {
+        driver.arrive(0, false);
+    }
+    assert_eq!(driver.started, 2);
+    ready_all(&mut driver);
+    driver.arrive(0, false);
+    assert_eq!((driver.started, driver.waiting.len()), (2, 0));
+    driver.arrive(0, false);
+    assert_eq!((driver.started, driver.waiting.len()), (3, 1));
+}
+
+#[test]
+fn instances_are_kept_ready_and_started_anew() {
+    let settings = FunctionSettings { min_instances: 2, ..SETTINGS };
+    let mut driver = driver(&PolicyNames::default(), &[settings]);
+    ready_all(&mut driver);
+    driver.pass(1_000_000);
+    assert_eq!((driver.started, driver.nths(Instance::is_idle).len()), (2, 2));
+    let request = driver.arrive(0, false);
+    assert_eq!(driver.attempts[&request], 1);
+    let active = driver.nth(0, Instance::is_active).unwrap();
+    driver.end(active, 0, End::Gone);
+    ready_all(&mut driver);
+    assert_eq!((driver.started, driver.nths(Instance::is_idle).len()), (3, 2));
+    driver.configure(0, SETTINGS);
+    driver.pass(1_000);
+    assert_eq!(driver.nths(Instance::is_idle).len(), 0);
+}
+
+/// Nobody waits for it, so that it is not started over and over.
+#[test]
+fn an_instance_that_cannot_start_is_not_kept_ready() {
+    let settings = FunctionSettings { min_instances: 1, ..SETTINGS };
+    let mut driver = driver(&PolicyNames::default(), &[settings]);
+    driver.fail(InstanceId(1));
+    driver.pass(1_000_000);
+    assert_eq!((driver.started, driver.instances.len()), (1, 0));
+    driver.update(0);
+    driver.ready(InstanceId(2));
+    driver.gone(InstanceId(2));
+    assert_eq!((driver.started, driver.instances.len()), (2, 0));
+    driver.arrive(0, false);
+    assert_eq!(driver.started, 3);
+}
+
+#[test]
+fn a_function_has_no_more_instances_than_it_may() {
+    let settings = FunctionSettings { max_instances: 1, ..SETTINGS };
+    let mut driver = driver(&PolicyNames::default(), &[settings]);
+    driver.arrive(0, false);
+    driver.arrive(0, false);
+    assert_eq!(driver.started, 1);
+    driver.finish();
+    assert_eq!((driver.started, driver.answered.len()), (1, 2));
+}
+
+#[test]
+fn a_full_worker_evicts_the_longest_idle_of_any_function() {
+    let mut driver = driver(&PolicyNames::default(), &[SETTINGS; 7]);
+    for function in 0..6 {
+        driver.arrive(function, false);
+        ready_all(&mut driver);
+    }
+    for instance in [4, 2, 1, 3, 5, 6] {
+        driver.end(InstanceId(instance), 0, End::Survives);
+    }
+    driver.arrive(6, false);
+    let evicted = Decision::Stop { instance: InstanceId(4), reason: StopReason::Evicted };
+    assert!(driver.log.contains(&evicted), "{:?}", driver.log);
+}
+
+#[test]
+fn a_worker_that_shrinks_evicts_what_it_has_no_room_for() {
+    let mut driver = driver(&PolicyNames::default(), &[SETTINGS; 4]);
+    for function in 0..4 {
+        driver.arrive(function, false);
+        ready_all(&mut driver);
+    }
+    for instance in 1..=3 {
+        driver.end(InstanceId(instance), 0, End::Survives);
+    }
+    driver.join(0, Resources::UNBOUNDED, 2);
+    let live = driver.nths(|instance| instance.doing == driver::Doing::Running);
+    assert_eq!(live, [InstanceId(3), InstanceId(4)]);
+}

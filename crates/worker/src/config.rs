@@ -50,6 +50,8 @@ pub struct Config {
     pub event_retry_ms: u64,
     /// Asynchronous invocations that may wait; more are turned away with 429.
     pub event_queue: usize,
+    /// Rows of each table that the platform's own log keeps; older ones are removed.
+    pub log_rows: u64,
 }
 
 impl Default for Config {
@@ -72,6 +74,7 @@ impl Default for Config {
             shutdown_grace_ms: 5_000,
             event_retry_ms: 60_000,
             event_queue: 10_000,
+            log_rows: 10_000_000,
         }
     }
 }
@@ -167,7 +170,8 @@ impl Config {
         // The first process of an instance, and the runtime's own threads.
         at_least("pids_max", self.pids_max, 2)?;
         at_least("init_timeout_ms", self.init_timeout_ms, 1)?;
-        at_least("event_queue", self.event_queue as u64, 1)
+        at_least("event_queue", self.event_queue as u64, 1)?;
+        at_least("log_rows", self.log_rows, 1)
     }
 
     pub fn stop_grace(&self) -> Duration {

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::function::Function;
 use crate::ids;
 use crate::instance::{Instance, InstanceSpec, Outcome, Reply, Request, Started};
-use crate::meterlog::Recorded;
+use crate::meterlog::{IdleInterval, LogError, Recorded};
 
 /// What an instance is to do.
 pub enum Order {
@@ -105,7 +105,6 @@ impl Dispatcher {
             row: InstanceRow {
                 initialized: Some(birth.ready),
                 invocations: Some(0),
-                idle: Some(Vec::new()),
                 ..self.instance_row(&birth)
             },
             idle_since: Some(birth.ready),
@@ -188,7 +187,7 @@ impl Dispatcher {
             }
             Some(Pause::ScaleDown) | None => {}
         }
-        life.busy_from(resume_began);
+        let idle = life.busy_from(resume_began);
         let resume_ended = clock::unix_ns();
         let submission = &pending.submission;
         let reply = instance
@@ -212,7 +211,7 @@ impl Dispatcher {
             resumed: resumed.map(|how| (how, resume_began, resume_ended)),
             reply: &reply,
         };
-        let recorded = row::of_reply(&pending, &running);
+        let recorded = Recorded { idle, ..row::of_reply(&pending, &running) };
         self.books().rows.insert(id, life.row.clone());
         let result = Answered::Ran(reply.outcome.clone());
         let (answer, to) = self.record(pending, recorded, result, reply.log_tail).await;
@@ -237,7 +236,9 @@ impl Dispatcher {
         log_tail: Bytes,
     ) -> (Answer, oneshot::Sender<Answer>) {
         let row = recorded.row.clone();
-        let result = match self.log.invocation(recorded).await {
+        let (committed, commit) = oneshot::channel();
+        self.log.invocation(recorded, |result| drop(committed.send(result)));
+        let result = match commit.await.unwrap_or(Err(LogError::Closed)) {
             Ok(()) => result,
             Err(error) => Answered::NotLogged(error),
         };
@@ -272,10 +273,10 @@ struct Life {
 }
 
 impl Life {
-    fn busy_from(&mut self, time: i64) {
-        if let Some(since) = self.idle_since.take() {
-            self.row.idle.get_or_insert_default().push((since, time.max(since)));
-        }
+    /// The idle interval that ends then.
+    fn busy_from(&mut self, time: i64) -> Option<IdleInterval> {
+        let start = self.idle_since.take()?;
+        Some(IdleInterval { instance: self.birth.name.clone(), start, end: time.max(start) })
     }
 
     fn served(&mut self, reply: &Reply, instance: &Instance) {
@@ -287,7 +288,7 @@ impl Life {
     fn end(&mut self, reason: &'static str, instance: &Instance) {
         self.row.idle_cpu = instance.idle_cpu();
         let now = clock::unix_ns();
-        self.busy_from(now);
+        self.row.idle = self.busy_from(now).map(|idle| vec![(idle.start, idle.end)]);
         self.row.ended = Some(now);
         self.row.end_reason = Some(Arc::from(reason));
     }

@@ -39,8 +39,18 @@ pub struct Submission {
     pub parent: Option<String>,
     pub payload: Bytes,
     pub client_context: Option<String>,
-    /// The accepted event that this is an attempt of, and whether it is the last if it fails.
-    pub event: Option<(i64, bool)>,
+    /// The accepted event that this is an attempt of.
+    pub event: Option<EventAttempt>,
+}
+
+/// An attempt to run an accepted event.
+#[derive(Clone, Copy)]
+pub struct EventAttempt {
+    pub id: i64,
+    /// Attempts before this one that ran and failed.
+    pub failures: i64,
+    /// Whether no other follows if this one runs and fails.
+    pub last: bool,
 }
 
 /// What became of a request.

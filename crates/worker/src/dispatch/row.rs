@@ -7,7 +7,7 @@ use uncia_record::{Invocation, Span};
 
 use super::{Birth, Failure, Pending};
 use crate::instance::{Outcome, Reply, StartError};
-use crate::meterlog::Recorded;
+use crate::meterlog::{EventUpdate, Recorded};
 
 const NS_PER_MS: i64 = 1_000_000;
 const PLATFORM: &str = "embedded";
@@ -120,7 +120,19 @@ pub fn of_reply(pending: &Pending, running: &Running<'_>) -> Recorded {
         throttled_time: usage.throttled_ns,
         ..base(pending)
     };
-    Recorded { row, spans, event: pending.submission.event }
+    let ok = matches!(reply.outcome, Outcome::Ok(_));
+    Recorded { row, spans, idle: None, event: event_update(pending, ok, true) }
+}
+
+/// What an attempt means for the accepted event that it was an attempt of.
+fn event_update(pending: &Pending, ok: bool, ran: bool) -> Option<EventUpdate> {
+    let event = pending.submission.event?;
+    let (id, attempt, failures) = (event.id, pending.submission.attempt, event.failures + 1);
+    Some(match ran {
+        true if ok || event.last => EventUpdate::Done { id },
+        true => EventUpdate::Failed { id, attempt, failures },
+        false => EventUpdate::Attempted { id, attempt },
+    })
 }
 
 /// The row of a request that no instance served; a failed start is in it with its duration.
@@ -160,7 +172,8 @@ pub fn of_refusal(pending: &Pending, reason: Rejection, failure: Option<&Failure
         initialization: birth.map(|birth| birth.initialization),
         ..base(pending)
     };
-    Recorded { row, spans, event: pending.submission.event }
+    let ran = failure.is_some_and(|failure| !matches!(failure.error, StartError::Sandbox(_)));
+    Recorded { row, spans, idle: None, event: event_update(pending, false, ran) }
 }
 
 #[cfg(test)]

@@ -71,10 +71,11 @@ async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
     });
     // Whoever started it may not listen; then nobody needs to know.
     let _ = writeln!(std::io::stdout().lock(), "{ready}");
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    let failure = tokio::select! {
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        message = worker.failed() => Some(message),
+    };
     worker.stop().await;
-    ExitCode::SUCCESS
+    failure.map_or(ExitCode::SUCCESS, |message| output::fail(&message, FAILED))
 }

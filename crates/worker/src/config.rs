@@ -56,6 +56,8 @@ pub struct Config {
     pub seed: u64,
     /// Asynchronous invocations that may wait; more are turned away with 429.
     pub event_queue: usize,
+    /// Rows of each table that the platform's own log keeps; older ones are removed.
+    pub log_rows: u64,
 }
 
 impl Default for Config {
@@ -80,6 +82,7 @@ impl Default for Config {
             policies: PolicyNames::default(),
             seed: 0,
             event_queue: 10_000,
+            log_rows: 10_000_000,
         }
     }
 }
@@ -187,7 +190,8 @@ impl Config {
         // The first process of an instance, and the runtime's own threads.
         at_least("pids_max", self.pids_max, 2)?;
         at_least("init_timeout_ms", self.init_timeout_ms, 1)?;
-        at_least("event_queue", self.event_queue as u64, 1)
+        at_least("event_queue", self.event_queue as u64, 1)?;
+        at_least("log_rows", self.log_rows, 1)
     }
 
     /// The policies that it names.

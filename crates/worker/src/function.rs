@@ -35,6 +35,26 @@ pub struct Configuration {
     pub reserved_concurrency: Option<u32>,
 }
 
+impl Configuration {
+    /// Stands for a configuration that was stored and cannot be read.
+    pub fn unreadable() -> Self {
+        Self {
+            runtime: "provided.al2023".to_owned(),
+            handler: "unknown".to_owned(),
+            role: String::new(),
+            description: String::new(),
+            timeout_s: 3,
+            memory_mb: 128,
+            ephemeral_mb: 512,
+            environment: BTreeMap::new(),
+            architecture: if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" }.to_owned(),
+            modified_unix_ms: 0,
+            revision: String::new(),
+            reserved_concurrency: None,
+        }
+    }
+}
+
 /// A function's URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlConfig {
@@ -55,6 +75,10 @@ pub struct Function {
     pub overrides: Overrides,
     pub url: Option<UrlConfig>,
     pub code: Arc<Code>,
+    /// Why it cannot run, if its package or its configuration was lost.
+    pub broken: Option<String>,
+    /// Whether it is the configuration that was lost, so that it can only be deleted.
+    pub unreadable: bool,
 }
 
 impl Function {

@@ -11,7 +11,7 @@ use crate::api::{ARN_PREFIX, Api, ApiError};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::instance::{ChainService, Host, HostConfig, HostError};
-use crate::meterlog::{LogError, MeterLog};
+use crate::meterlog::{LogError, MeterLog, Retention};
 use crate::store::{LockError, Registry, StateLock, StoreError};
 
 /// Why the worker could not start.
@@ -62,8 +62,8 @@ impl Worker {
             .map_err(|source| ServeError::Listen { address: listen, source })?;
         let lock = StateLock::take(state)?;
         let registry = Arc::new(Registry::open(state, ARN_PREFIX)?);
-        let (log, left) = MeterLog::open(state)?;
-        let log = Arc::new(log);
+        let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows })?);
+        let left = log.left_events()?;
         let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();
         let host = Host::open(HostConfig {
             state: state.to_owned(),
@@ -97,6 +97,11 @@ impl Worker {
     /// What does not hold on this machine, a sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.api.capabilities().warnings
+    }
+
+    /// Resolves with a sentence when the platform cannot go on.
+    pub async fn failed(&self) -> String {
+        self.api.log.failed().await
     }
 
     /// Lets requests in flight end, stops all instances, and writes what is left to the log.

@@ -239,7 +239,7 @@ class EmbeddedPlatform:
     def collect(self) -> Collected:
         invocations, self._invocations_after = self._fetch("invocations", self._invocations_after)
         spans, self._spans_after = self._fetch("spans", self._spans_after)
-        # An instance's row changes until it ends, so all of them are fetched every time.
+        # What an instance served changes until it ends, so all of them are fetched every time.
         instances, _ = self._fetch("instances", 0)
         return Collected(invocations, spans, instances)
 
@@ -279,16 +279,36 @@ class EmbeddedPlatform:
         """One of the platform's tables, the rows after ``after``; and the last row's id."""
         import pyarrow as pa
 
+        pages: list[pa.Table] = []
+        more = True
+        while more:
+            page, after, more = self._fetch_page(table, after)
+            pages.append(page)
+        rows = pages[0] if len(pages) == 1 else pa.concat_tables(pages).unify_dictionaries()
+        # An instance that ended between two pages is on both.
+        return (_last_of_each(rows, "instance") if table == "instances" else rows), after
+
+    def _fetch_page(self, table: str, after: int) -> tuple[Any, int, bool]:
+        """A page of a table, the id of its last row, and whether another page follows."""
+        import pyarrow as pa
+
         url = f"http://{self._running().address}/uncia/v1/{table}?after={after}"
         try:
             with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
                 last = int(answer.headers.get("x-uncia-last-rowid", after))
+                more = answer.headers.get("x-uncia-more") == "true"
                 with pa.ipc.open_stream(answer.read()) as reader:
-                    return reader.read_all(), last
+                    return reader.read_all(), last, more
         except (urllib.error.URLError, TimeoutError, ConnectionError, pa.ArrowInvalid) as error:
             raise RunFailedError(
                 f"the embedded platform's {table} cannot be fetched: {error}"
             ) from error
+
+
+def _last_of_each(rows: Any, column: str) -> Any:
+    """The last row of those that have the same value in a column, in the order of the rows."""
+    indices = {name: index for index, name in enumerate(rows.column(column).to_pylist())}
+    return rows if len(indices) == rows.num_rows else rows.take(sorted(indices.values()))
 
 
 def client(address: str) -> Any:

@@ -6,6 +6,7 @@ use http_body_util::Full;
 use serde_json::json;
 use uncia_policy::Rejection;
 
+use crate::function::Function;
 use crate::store::{PackageError, StoreError, is_disk_full};
 
 pub type Answer = Response<Full<Bytes>>;
@@ -60,6 +61,13 @@ impl ApiError {
     pub fn no_operation(method: &http::Method, path: &str) -> Self {
         let message = format!("{method} {path} is not an operation of this API");
         Self::new(StatusCode::NOT_FOUND, "UnknownOperationException", message)
+    }
+
+    /// Says why a function that was damaged cannot be used.
+    pub fn broken(function: &Function) -> Self {
+        let reason = function.broken.as_deref().unwrap_or("it was damaged");
+        let message = format!("The function {} cannot run: {reason}", function.name);
+        Self::new(StatusCode::BAD_GATEWAY, "ResourceNotReadyException", message)
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {

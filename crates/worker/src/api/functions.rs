@@ -76,6 +76,9 @@ pub fn change(
             "The RevisionId provided does not match the latest RevisionId",
         ));
     }
+    if old.unreadable {
+        return Err(ApiError::broken(&old));
+    }
     let mut function = (*old).clone();
     edit(&mut function)?;
     function.configuration.modified_unix_ms = clock::unix_ns() / 1_000_000;
@@ -128,7 +131,7 @@ pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     if api.registry.get(&name).is_some() {
         return Err(exists());
     }
-    let code = api.registry.shelf().store(&zip, |folder| {
+    let code = api.registry.packages().store(&zip, |folder| {
         check_handler(folder, runtime, &configuration.runtime, &configuration.handler)
     })?;
     let mut changes = api.registry.change();
@@ -143,10 +146,13 @@ pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
 pub fn update_code(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
     let form: UpdateCode = forms::read(body, &NO_CODE)?;
     let old = find(api, reference)?;
+    if old.unreadable {
+        return Err(ApiError::broken(&old));
+    }
     check_architectures(form.Architectures.as_deref())?;
     let zip = zip_file(form.ZipFile.as_deref())?;
     let settings = &old.configuration;
-    let code = api.registry.shelf().store(&zip, |folder| {
+    let code = api.registry.packages().store(&zip, |folder| {
         check_handler(folder, old.runtime(), &settings.runtime, &settings.handler)
     })?;
     if form.DryRun == Some(true) {
@@ -154,6 +160,7 @@ pub fn update_code(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answe
     }
     let function = change(api, reference, form.RevisionId.as_deref(), |function| {
         function.code = code;
+        function.broken = None;
         Ok(())
     })?;
     Ok(json_answer(StatusCode::OK, &describe(api, &function)))
@@ -326,6 +333,11 @@ fn describe(api: &Api, function: &Function) -> Value {
             "LogGroup": format!("/aws/lambda/{}", function.name),
         },
     });
+    if let Some(reason) = &function.broken {
+        body["State"] = json!("Failed");
+        body["StateReason"] = json!(reason);
+        body["StateReasonCode"] = json!("InvalidZipFileException");
+    }
     if !configuration.environment.is_empty() {
         body["Environment"] = json!({"Variables": configuration.environment});
     }

@@ -61,6 +61,9 @@ pub async fn run(
     payload: Bytes,
     client_context: Option<String>,
 ) -> Result<dispatch::Answer, ApiError> {
+    if function.broken.is_some() {
+        return Err(ApiError::broken(&function));
+    }
     let submission = Submission {
         function,
         request_id: names.request_id,
@@ -101,6 +104,7 @@ pub async fn answer(
             let tail = header("x-amz-log-type") == Some("Tail");
             respond(&answer, tail)
         }
+        "Event" if function.broken.is_some() => Err(ApiError::broken(&function)),
         "Event" => {
             let request_id = names.request_id.clone();
             events::accept(api, &function, names, payload, context).await?;

@@ -1,18 +1,30 @@
 //! The platform's own log as Arrow, its health, and the packages it keeps.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use uncia_record::{Epoch, Instance, Table};
 
 use super::error::{Answer, ApiError, json_answer};
 use super::route::query_values;
 use super::{Api, bytes_answer};
-use crate::meterlog::{LogError, Query, Reader};
+use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
 
 const ARROW: &str = "application/vnd.apache.arrow.stream";
+
+/// Pages that are read at a time; each is held in memory until it is sent.
+static READERS: Semaphore = Semaphore::const_new(2);
+
+/// A page as it is sent.
+struct Encoded {
+    stream: Vec<u8>,
+    last: i64,
+    more: bool,
+}
 
 pub async fn answer(api: &Arc<Api>, path: &[&str], head: &Parts) -> Result<Answer, ApiError> {
     match path {
@@ -22,64 +34,73 @@ pub async fn answer(api: &Arc<Api>, path: &[&str], head: &Parts) -> Result<Answe
             let query = query(head.uri.query().unwrap_or(""))?;
             let unread = |error: LogError| ApiError::service(format!("The log: {error}"));
             api.log.barrier().await.map_err(unread)?;
-            let (api, table) = (api.clone(), (*table).to_owned());
+            let turn = READERS.acquire().await;
+            let (reader, table) = (api.clone(), (*table).to_owned());
             let living = match table.as_str() {
                 "instances" => api.dispatcher.living(query.function.as_deref()).await,
                 _ => Vec::new(),
             };
-            let read = tokio::task::spawn_blocking(move || read(&api, &table, &query, living));
-            match read.await {
-                Ok(Ok((stream, last))) => {
-                    let mut answer = bytes_answer(ARROW, stream);
-                    answer.headers_mut().insert("x-uncia-last-rowid", last.into());
-                    Ok(answer)
-                }
-                Ok(Err(error)) => Err(unread(error)),
-                Err(error) => Err(ApiError::service(error.to_string())),
-            }
+            let read = move || read(&reader, &table, &query, &living);
+            let read = tokio::task::spawn_blocking(read).await;
+            drop(turn);
+            let page = read.map_err(|error| ApiError::service(error.to_string()))?;
+            let page = page.map_err(unread)?;
+            let mut answer = bytes_answer(ARROW, page.stream);
+            let more = HeaderValue::from_static(if page.more { "true" } else { "false" });
+            answer.headers_mut().insert("x-uncia-last-rowid", page.last.into());
+            answer.headers_mut().insert("x-uncia-more", more);
+            Ok(answer)
         }
         _ => Err(ApiError::no_operation(&head.method, head.uri.path())),
     }
 }
 
 fn query(text: &str) -> Result<Query, ApiError> {
-    let number = |key: &str| -> Result<Option<i64>, ApiError> {
+    let number = |key: &str, least: i64| -> Result<Option<i64>, ApiError> {
         match query_values(text, key).first() {
             None => Ok(None),
-            Some(value) => value.parse().map(Some).map_err(|_| {
-                ApiError::invalid(format!("{key} must be a whole number, not {value:?}"))
-            }),
+            Some(value) => match value.parse() {
+                Ok(number) if number >= least => Ok(Some(number)),
+                _ => Err(ApiError::invalid(format!(
+                    "{key} must be a whole number of at least {least}, not {value:?}"
+                ))),
+            },
         }
     };
+    let limit = number("limit", 1)?.and_then(|limit| usize::try_from(limit).ok());
     Ok(Query {
-        after: number("after")?.unwrap_or(0),
+        after: number("after", 0)?.unwrap_or(0),
         function: query_values(text, "function").into_iter().next(),
-        limit: number("limit")?,
+        limit: limit.unwrap_or(MAX_PAGE_ROWS).min(MAX_PAGE_ROWS),
     })
 }
 
-fn read(
-    api: &Api,
-    table: &str,
-    query: &Query,
-    living: Vec<Instance>,
-) -> Result<(Vec<u8>, i64), LogError> {
+fn read(api: &Api, table: &str, query: &Query, living: &[Instance]) -> Result<Encoded, LogError> {
     let reader = Reader::open(api.log.path())?;
-    Ok(match table {
-        "invocations" => {
-            let (rows, last) = reader.invocations(query)?;
-            (Table::ipc(&rows, Epoch::UNIX), last)
-        }
-        "spans" => {
-            let (rows, last) = reader.spans(query)?;
-            (Table::ipc(&rows, Epoch::UNIX), last)
-        }
+    match table {
+        "invocations" => reader.invocations(query).map(|page| encode(&page)),
+        "spans" => reader.spans(query).map(|page| encode(&page)),
         _ => {
-            let (mut rows, last) = reader.ended_instances(query)?;
-            rows.extend(living);
-            (Table::ipc(&rows, Epoch::UNIX), last)
+            let mut page = reader.instances(query)?;
+            bring_up_to_date(&mut page.rows, living);
+            Ok(encode(&page))
         }
-    })
+    }
+}
+
+fn encode<T: Table>(page: &Page<T>) -> Encoded {
+    Encoded { stream: T::ipc(&page.rows, Epoch::UNIX), last: page.last, more: page.more }
+}
+
+/// Puts into the rows of instances that live what they have served since they became ready.
+fn bring_up_to_date(rows: &mut [Instance], living: &[Instance]) {
+    let living: HashMap<&str, &Instance> =
+        living.iter().map(|instance| (&*instance.instance, instance)).collect();
+    for row in rows.iter_mut().filter(|row| row.ended.is_none()) {
+        if let Some(now) = living.get(&*row.instance) {
+            (row.invocations, row.idle_cpu) = (now.invocations, now.idle_cpu);
+        }
+    }
 }
 
 async fn health(api: &Api) -> Answer {
@@ -111,6 +132,9 @@ async fn health(api: &Api) -> Answer {
 fn code(api: &Api, sha256: &str) -> Result<Answer, ApiError> {
     let function = api.registry.all().into_iter().find(|it| it.code.sha256() == sha256);
     let function = function.ok_or_else(|| ApiError::not_found("There is no such package"))?;
+    if function.broken.is_some() {
+        return Err(ApiError::broken(&function));
+    }
     let zip = std::fs::read(function.code.zip())
         .map_err(|error| ApiError::service(format!("The package cannot be read: {error}")))?;
     Ok(bytes_answer("application/zip", zip))

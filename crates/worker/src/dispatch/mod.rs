@@ -167,7 +167,7 @@ impl Dispatcher {
                 invocation: event.invocation,
                 attempt: event.attempt,
                 failures: event.failures,
-                payload_bytes: event.payload_bytes,
+                payload_bytes: usize::try_from(event.payload_bytes).unwrap_or_default(),
                 payload: None,
                 client_context: event.client_context,
                 deferrals: 0,

@@ -340,7 +340,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     zip.start_file("f.py", zip::write::SimpleFileOptions::default()).unwrap();
     let zip = zip.finish().unwrap().into_inner();
-    let code = registry.shelf().store(&zip, |_| Ok(())).unwrap();
+    let code = registry.packages().store(&zip, |_| Ok(())).unwrap();
     let configuration = Configuration {
         runtime: "python3.11".to_owned(),
         handler: "f.h".to_owned(),
@@ -410,6 +410,68 @@ fn deleting_a_function_ends_its_events() {
         platform.rest().await;
         let ran = platform.host.invocations.lock().unwrap().len();
         assert!(ran < 20, "{ran} ran");
+    });
+}
+
+#[test]
+fn events_wait_for_room_and_each_runs_once() {
+    run(async {
+        let config = Config { max_instances: 2, event_queue: 300, ..config() };
+        let platform = Platform::new(2, true, config);
+        for id in 0..300 {
+            platform.accept(0, id).unwrap();
+        }
+        assert!(platform.accept(0, 300).is_err(), "the queue is full");
+        platform.rest().await;
+        platform.check_rows();
+        let ran = platform.host.invocations.lock().unwrap();
+        assert_eq!(ran.len(), 300);
+        assert_eq!(ran.iter().collect::<BTreeSet<_>>().len(), 300, "each once");
+        assert_eq!(platform.log.state.lock().unwrap().rows.len(), 300, "and no rows of refusals");
+    });
+}
+
+#[test]
+fn events_of_a_function_that_may_not_run_wait_until_it_may() {
+    run(async {
+        let platform = Platform::new(3, true, config());
+        let reserve = |limit| {
+            let mut function = (*platform.functions[0]).clone();
+            function.configuration.reserved_concurrency = limit;
+            platform.dispatcher.configure(&Arc::new(function));
+        };
+        reserve(Some(0));
+        for id in 0..50 {
+            platform.accept(0, id).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(platform.log.state.lock().unwrap().rows.len(), 0, "no row, no attempt");
+        assert_eq!(platform.log.state.lock().unwrap().events.len(), 50);
+        reserve(None);
+        platform.rest().await;
+        assert_eq!(platform.host.invocations.lock().unwrap().len(), 50);
+    });
+}
+
+#[test]
+fn shutting_down_leaves_events_in_the_log_and_answers_requests() {
+    run(async {
+        let config = Config { max_instances: 1, ..config() };
+        let platform = Platform::new(5, true, config);
+        for id in 0..20 {
+            platform.accept(0, id).unwrap();
+        }
+        let request = platform.submission(1, "late".to_owned());
+        let dispatcher = platform.dispatcher.clone();
+        let answer = tokio::spawn(async move { dispatcher.submit(request).await });
+        tokio::task::yield_now().await;
+        platform.dispatcher.shut_down(Duration::from_secs(60)).await;
+        platform.dispatcher.finish().await;
+        answer.await.unwrap().expect("an answer");
+        let state = platform.log.state.lock().unwrap();
+        let done = state.rows.iter().filter(|row| row.invocation.starts_with("event")).count();
+        assert_eq!(state.events.len() + done, 20, "each is done or in the log");
+        assert!(!state.events.is_empty());
     });
 }
 

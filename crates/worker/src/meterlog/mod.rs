@@ -1,52 +1,36 @@
-//! The platform's own log: invocations, spans and instances, durable before an answer goes out.
+//! The platform's own log: invocations, spans and instances, durable before an answer goes out, and
+//! the asynchronous invocations that were accepted and are not done.
 //!
-//! One thread writes, and commits together whatever arrived while it was busy with the last commit,
-//! so that many answers wait for one. Whoever reads has a connection of their own.
+//! One thread writes ([`writer`]), and commits together whatever arrived while it was busy with the
+//! last commit, so that many answers wait for one. Whoever reads has a connection of their own.
 
+mod entry;
+mod log;
+mod queue;
 mod reader;
+mod retention;
+mod schema;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod writer;
 
-use std::path::PathBuf;
+pub use entry::{AcceptedEvent, EventUpdate, IdleInterval, Recorded, WaitingEvent};
+pub use log::MeterLog;
+pub use reader::{MAX_PAGE_ROWS, Page, Query, Reader};
+pub use retention::Retention;
 
-pub use reader::{Query, Reader};
-pub use writer::{AcceptedEvent, MeterLog, Recorded};
-
-/// What an attempt's row means for the event that it was an attempt of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventUpdate {
-    Done { id: i64 },
-    Failed { id: i64, attempt: i64, failures: i64 },
-    Attempted { id: i64, attempt: i64 },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdleInterval {
-    pub instance: std::sync::Arc<str>,
-    pub start: i64,
-    pub end: i64,
-}
-
-/// An event that an earlier worker accepted, without its payload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingEvent {
-    pub id: i64,
-    pub function: String,
-    pub request_id: String,
-    pub invocation: String,
-    pub attempt: i64,
-    pub failures: i64,
-    pub payload_bytes: usize,
-    pub client_context: Option<String>,
-}
+use crate::store::DatabaseError;
 
 /// Why the log could not be read or written.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    #[error("{path}: {message}")]
-    Database { path: PathBuf, message: String },
-    #[error("{path} was written by another version of uncia (its tables are version {found})")]
-    Version { path: PathBuf, found: i64 },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error("the thread that writes the log cannot be started: {0}")]
+    Thread(String),
+    #[error("the log has fallen behind: too much waits for the disk already")]
+    Behind,
     #[error("the log is closed")]
     Closed,
 }

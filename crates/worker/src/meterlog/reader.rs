@@ -1,15 +1,43 @@
-//! Reading the log while it is written.
+//! Reading the log while it is written, a page at a time.
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span};
 
-use super::LogError;
-use super::tables;
+use super::entry::WaitingEvent;
+use super::{LogError, tables};
+use crate::store::DatabaseError;
 
-/// Rows of one table, and the id of the last of them.
-pub type Page<T> = (Vec<T>, i64);
+/// Most rows of a page. A page of instances also ends before the instance with which the idle
+/// intervals in it would be more than this; an instance alone on its page has them all.
+pub const MAX_PAGE_ROWS: usize = 10_000;
+
+/// Rows of a table in order of their ids.
+#[derive(Debug)]
+pub struct Page<T> {
+    pub rows: Vec<T>,
+    /// The id of the last row; the next page is after it.
+    pub last: i64,
+    /// Whether there are rows after it.
+    pub more: bool,
+}
+
+/// Which rows to read.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// Rows with greater ids.
+    pub after: i64,
+    pub function: Option<String>,
+    /// At most so many, from 1 to [`MAX_PAGE_ROWS`].
+    pub limit: usize,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self { after: 0, function: None, limit: MAX_PAGE_ROWS }
+    }
+}
 
 /// A connection that reads.
 pub struct Reader {
@@ -17,59 +45,89 @@ pub struct Reader {
     connection: Connection,
 }
 
-/// Which rows to read.
-#[derive(Debug, Clone, Default)]
-pub struct Query {
-    /// Rows with greater ids.
-    pub after: i64,
-    pub function: Option<String>,
-    /// At most so many.
-    pub limit: Option<i64>,
-}
-
 impl Reader {
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         match Connection::open_with_flags(path, flags) {
             Ok(connection) => Ok(Self { path: path.to_owned(), connection }),
-            Err(error) => Err(error_at(path, &error)),
+            Err(error) => Err(DatabaseError::of(path, &error).into()),
         }
     }
 
     pub fn invocations(&self, query: &Query) -> Result<Page<Invocation>, LogError> {
-        self.page(query, tables::select_invocations, tables::read_invocation)
+        self.page(query, tables::select_invocations, |row, _| {
+            tables::read_invocation(row).map(Some)
+        })
     }
 
     pub fn spans(&self, query: &Query) -> Result<Page<Span>, LogError> {
-        self.page(query, tables::select_spans, tables::read_span)
+        self.page(query, tables::select_spans, |row, _| tables::read_span(row).map(Some))
     }
 
-    /// The instances that have ended.
-    pub fn ended_instances(&self, query: &Query) -> Result<Page<Instance>, LogError> {
-        self.page(query, tables::select_ended_instances, tables::read_instance)
+    /// The instances, those that live as they were when they became ready.
+    pub fn instances(&self, query: &Query) -> Result<Page<Instance>, LogError> {
+        let mut intervals = 0;
+        self.page(query, tables::select_instances, |row, first| {
+            let mut instance = tables::read_instance(row)?;
+            if instance.initialized.is_some() {
+                let room = MAX_PAGE_ROWS - intervals;
+                // One more than there is room for tells that there are more; -1 is no limit.
+                let limit = if first { -1 } else { room as i64 + 1 };
+                let idle =
+                    tables::read_idle_intervals(&self.connection, &instance.instance, limit)?;
+                if !first && idle.len() > room {
+                    return Ok(None);
+                }
+                intervals = MAX_PAGE_ROWS.min(intervals + idle.len());
+                instance.idle = Some(idle);
+            }
+            Ok(Some(instance))
+        })
     }
 
+    /// The events that are accepted and not done, oldest first.
+    pub fn events(&self) -> Result<Vec<WaitingEvent>, LogError> {
+        self.error(tables::read_events(&self.connection))
+    }
+
+    /// An event's payload; none if it is done.
+    pub fn payload(&self, id: i64) -> Result<Option<Vec<u8>>, LogError> {
+        self.error(tables::read_payload(&self.connection, id))
+    }
+
+    /// `read` is given a row and whether it is the page's first; it returns none to end the page
+    /// before it.
     fn page<'a, T>(
         &'a self,
         query: &Query,
         select: impl FnOnce(&'a Connection) -> rusqlite::Result<Statement<'a>>,
-        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        mut read: impl FnMut(&Row<'_>, bool) -> rusqlite::Result<Option<T>>,
     ) -> Result<Page<T>, LogError> {
-        let mut last = query.after;
-        let rows = select(&self.connection).and_then(|mut statement| {
-            // A negative limit is none.
-            let limit = query.limit.unwrap_or(-1);
-            statement
-                .query_map(params![query.after, query.function, limit], |row| {
-                    last = row.get("id")?;
-                    read(row)
-                })?
-                .collect::<rusqlite::Result<Vec<T>>>()
-        });
-        rows.map(|rows| (rows, last)).map_err(|error| error_at(&self.path, &error))
+        let mut page = Page { rows: Vec::new(), last: query.after, more: false };
+        let limit = query.limit.clamp(1, MAX_PAGE_ROWS);
+        let fill = || -> rusqlite::Result<()> {
+            let mut statement = select(&self.connection)?;
+            // One more, to know whether there are more.
+            let mut rows =
+                statement.query(params![query.after, query.function, limit as i64 + 1])?;
+            while let Some(row) = rows.next()? {
+                let next =
+                    if page.rows.len() < limit { read(row, page.rows.is_empty())? } else { None };
+                let Some(next) = next else {
+                    page.more = true;
+                    return Ok(());
+                };
+                page.rows.push(next);
+                page.last = row.get("id")?;
+            }
+            Ok(())
+        };
+        let filled = fill();
+        self.error(filled)?;
+        Ok(page)
     }
-}
 
-fn error_at(path: &Path, error: &rusqlite::Error) -> LogError {
-    LogError::Database { path: path.to_owned(), message: error.to_string() }
+    fn error<T>(&self, result: rusqlite::Result<T>) -> Result<T, LogError> {
+        result.map_err(|error| DatabaseError::of(&self.path, &error).into())
+    }
 }

@@ -1,75 +1,22 @@
-//! The tables of the log, and how rows of [`uncia_record`] go in and come out.
+//! How rows of [`uncia_record`] go into the log and come out.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::{Connection, Row, Statement, params};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span};
 
-/// Version of the tables, in `PRAGMA user_version`.
-pub const VERSION: i64 = 2;
+use super::entry::{AcceptedEvent, EventUpdate, WaitingEvent};
+use super::schema::insert_idle_interval;
 
 /// What the column `platform` of every row says.
-pub const PLATFORM: &str = "embedded";
-
-/// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.
-pub const TABLES: &str = "
-    CREATE TABLE invocations (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        function TEXT NOT NULL, invocation TEXT NOT NULL, request_id TEXT,
-        attempt INTEGER NOT NULL, parent TEXT, request_bytes INTEGER, response_bytes INTEGER,
-        outcome TEXT NOT NULL, status INTEGER, error TEXT, start TEXT, instance TEXT,
-        started INTEGER, ended INTEGER, queued INTEGER, initialization INTEGER,
-        execution INTEGER, billed INTEGER, allocated_cpu INTEGER, allocated_memory INTEGER,
-        cpu_user INTEGER, cpu_system INTEGER, memory_avg INTEGER, memory_peak INTEGER,
-        throttled_count INTEGER, throttled_time INTEGER
-    ) STRICT;
-    CREATE TABLE spans (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        function TEXT NOT NULL, invocation TEXT, instance TEXT,
-        name TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE instances (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        function TEXT NOT NULL, instance TEXT NOT NULL UNIQUE,
-        started INTEGER NOT NULL, initialized INTEGER, ended INTEGER, end_reason TEXT,
-        allocated_cpu INTEGER, allocated_memory INTEGER, invocations INTEGER, idle BLOB,
-        idle_cpu INTEGER
-    ) STRICT;
-    CREATE TABLE events (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        function TEXT NOT NULL, request_id TEXT NOT NULL, invocation TEXT NOT NULL,
-        attempt INTEGER NOT NULL, payload BLOB NOT NULL, client_context TEXT,
-        accepted INTEGER NOT NULL
-    ) STRICT;
-    PRAGMA user_version = 2;
-";
-
-/// What version 2 has more than version 1.
-pub const FROM_1: &str = "
-    BEGIN;
-    ALTER TABLE instances ADD COLUMN idle_cpu INTEGER;
-    PRAGMA user_version = 2;
-    COMMIT;
-";
+const PLATFORM: &str = "embedded";
 
 const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, parent, \
     request_bytes, response_bytes, outcome, status, error, start, instance, started, ended, \
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
-    allocated_cpu, allocated_memory, invocations, idle, idle_cpu";
-
-/// Opens the database such that readers do not block the writer.
-///
-/// `synchronous = NORMAL`: a commit survives the end of the process, however it comes, and may be
-/// lost only with the power.
-pub fn open(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open(path)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    Ok(connection)
-}
+    allocated_cpu, allocated_memory, invocations, idle_cpu";
 
 pub fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Result<usize> {
     let sql = format!(
@@ -184,12 +131,12 @@ pub fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
     })
 }
 
-/// Stores an instance, or its new state; the row gets a new id, so that whoever reads what came
-/// after an id sees the change.
-pub fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<usize> {
+/// Stores an instance, or its new state, and adds the idle intervals that the row carries; the row
+/// gets a new id, so that whoever reads what came after an id sees the change.
+pub fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<()> {
     let sql = format!(
         "INSERT OR REPLACE INTO instances ({INSTANCE_COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
     );
     connection.prepare_cached(&sql)?.execute(params![
         &*row.function,
@@ -201,19 +148,36 @@ pub fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result
         row.allocated_cpu,
         row.allocated_memory,
         row.invocations,
-        row.idle.as_deref().map(pack),
         row.idle_cpu,
-    ])
+    ])?;
+    for &(start, end) in row.idle.iter().flatten() {
+        insert_idle_interval(connection, &row.instance, start, end)?;
+    }
+    Ok(())
 }
 
-pub fn select_ended_instances(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
+/// Records the end of the instances that a worker which was killed left running. How much they
+/// served since they became ready, nobody knows any more.
+pub fn end_left_instances(connection: &Connection, now: i64) -> rusqlite::Result<usize> {
+    connection.execute(
+        "INSERT OR REPLACE INTO instances
+                (function, instance, started, initialized, ended, end_reason, allocated_cpu,
+                 allocated_memory)
+         SELECT function, instance, started, initialized, MAX(?1, started), 'crash',
+                allocated_cpu, allocated_memory
+         FROM instances WHERE ended IS NULL ORDER BY id",
+        [now],
+    )
+}
+
+pub fn select_instances(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
     connection.prepare(&format!(
         "SELECT id, {INSTANCE_COLUMNS} FROM instances
-         WHERE ended IS NOT NULL AND id > ?1 AND (?2 IS NULL OR function = ?2)
-         ORDER BY id LIMIT ?3"
+         WHERE id > ?1 AND (?2 IS NULL OR function = ?2) ORDER BY id LIMIT ?3"
     ))
 }
 
+/// Reads an instance, but for its idle intervals.
 pub fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
     Ok(Instance {
         run: None,
@@ -228,32 +192,86 @@ pub fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         allocated_cpu: row.get("allocated_cpu")?,
         allocated_memory: row.get("allocated_memory")?,
         invocations: row.get("invocations")?,
-        idle: row.get::<_, Option<Vec<u8>>>("idle")?.as_deref().map(unpack),
+        idle: None,
         idle_cpu: row.get("idle_cpu")?,
     })
 }
 
-/// Intervals as their times one after the other, eight bytes each, least significant first.
-fn pack(intervals: &[(i64, i64)]) -> Vec<u8> {
-    intervals.iter().flat_map(|&(start, end)| [start, end]).flat_map(i64::to_le_bytes).collect()
+/// The first `limit` idle intervals of an instance.
+pub fn read_idle_intervals(
+    connection: &Connection,
+    instance: &str,
+    limit: i64,
+) -> rusqlite::Result<Vec<(i64, i64)>> {
+    let sql = "SELECT start, end FROM idle_intervals WHERE instance = ?1
+               ORDER BY start, end LIMIT ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(params![instance, limit], |row| Ok((row.get(0)?, row.get(1)?)));
+    rows?.collect()
 }
 
-fn unpack(bytes: &[u8]) -> Vec<(i64, i64)> {
-    let time = |bytes: &[u8]| {
-        let mut time = [0; 8];
-        time.copy_from_slice(bytes);
-        i64::from_le_bytes(time)
+/// Stores an event, and returns its id.
+pub fn insert_event(connection: &Connection, event: &AcceptedEvent) -> rusqlite::Result<i64> {
+    let sql = "INSERT INTO events (function, request_id, invocation, attempt, failures,
+                                   client_context, accepted, payload)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    connection.prepare_cached(sql)?.execute(params![
+        event.function,
+        event.request_id,
+        event.invocation,
+        event.attempt,
+        event.failures,
+        event.client_context,
+        event.accepted,
+        &event.payload[..],
+    ])?;
+    Ok(connection.last_insert_rowid())
+}
+
+pub fn update_event(connection: &Connection, update: EventUpdate) -> rusqlite::Result<()> {
+    match update {
+        EventUpdate::Done { id } => return delete_event(connection, id),
+        EventUpdate::Failed { id, attempt, failures } => connection
+            .prepare_cached("UPDATE events SET attempt = ?2, failures = ?3 WHERE id = ?1")?
+            .execute([id, attempt, failures])?,
+        EventUpdate::Attempted { id, attempt } => connection
+            .prepare_cached("UPDATE events SET attempt = ?2 WHERE id = ?1")?
+            .execute([id, attempt])?,
     };
-    bytes.chunks_exact(16).map(|pair| (time(&pair[..8]), time(&pair[8..]))).collect()
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+pub fn delete_event(connection: &Connection, id: i64) -> rusqlite::Result<()> {
+    connection.prepare_cached("DELETE FROM events WHERE id = ?1")?.execute([id])?;
+    Ok(())
+}
 
-    #[test]
-    fn intervals_survive() {
-        let intervals = vec![(1, 2), (i64::MIN, i64::MAX), (-5, 0)];
-        assert_eq!(unpack(&pack(&intervals)), intervals);
-    }
+/// All events, oldest first.
+pub fn read_events(connection: &Connection) -> rusqlite::Result<Vec<WaitingEvent>> {
+    let mut statement = connection.prepare(
+        "SELECT id, function, request_id, invocation, attempt, failures,
+                LENGTH(payload) AS payload_bytes, client_context, accepted
+         FROM events ORDER BY id",
+    )?;
+    let rows = statement.query_map([], |row| {
+        Ok(WaitingEvent {
+            id: row.get("id")?,
+            function: row.get("function")?,
+            request_id: row.get("request_id")?,
+            invocation: row.get("invocation")?,
+            attempt: row.get("attempt")?,
+            failures: row.get("failures")?,
+            payload_bytes: row.get("payload_bytes")?,
+            client_context: row.get("client_context")?,
+            accepted: row.get("accepted")?,
+        })
+    })?;
+    rows.collect()
+}
+
+pub fn read_payload(connection: &Connection, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
+    connection
+        .prepare_cached("SELECT payload FROM events WHERE id = ?1")?
+        .query_row([id], |row| row.get(0))
+        .optional()
 }

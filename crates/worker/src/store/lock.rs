@@ -1,19 +1,26 @@
 //! One worker per state folder.
 
-use std::fs::{self, File};
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
+use super::folders;
+
+/// The lock is nobody else's to hold.
+const PRIVATE_FILE: u32 = 0o600;
+
 /// Why a state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    #[error("the state folder {path} cannot be made: {source}")]
+    #[error("the state folder {path} cannot be made: {source}; choose another folder")]
     Create { path: PathBuf, source: io::Error },
-    #[error("the state folder {path} is not writable: {source}")]
+    #[error(
+        "the state folder {path} is not writable: {source}; make it so, or choose another folder"
+    )]
     Open { path: PathBuf, source: io::Error },
     #[error(
         "the state folder {0} is in use by another worker; stop that one, or choose another folder"
@@ -30,30 +37,32 @@ pub struct StateLock {
 impl StateLock {
     /// Makes the state folder if need be, and takes its lock.
     pub fn take(state: &Path) -> Result<Self, LockError> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            // Instances may run as another user, and reach their code below this folder.
-            .mode(0o755)
-            .create(state)
-            .map_err(|source| LockError::Create { path: state.to_owned(), source })?;
+        let not_writable = |source| LockError::Open { path: state.to_owned(), source };
+        folders::ensure_state(state).map_err(|source| match state.is_dir() {
+            true => not_writable(source),
+            false => LockError::Create { path: state.to_owned(), source },
+        })?;
         let file = File::options()
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(PRIVATE_FILE)
             .open(state.join("lock"))
-            .map_err(|source| LockError::Open { path: state.to_owned(), source })?;
+            .map_err(not_writable)?;
+        // An earlier version left it readable for all.
+        file.set_permissions(Permissions::from_mode(PRIVATE_FILE)).map_err(not_writable)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => Ok(Self { _file: file }),
             Err((_, Errno::EWOULDBLOCK)) => Err(LockError::InUse(state.to_owned())),
-            Err((_, errno)) => {
-                Err(LockError::Open { path: state.to_owned(), source: errno.into() })
-            }
+            Err((_, errno)) => Err(not_writable(errno.into())),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

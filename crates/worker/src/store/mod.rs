@@ -8,16 +8,22 @@
 //! packages/<sha256>.zip
 //! staging/          what is not complete yet; emptied at the start
 //! ```
+//!
+//! Whatever the umask, other users may enter the folder and `code`, and read what is unpacked
+//! there; all else is the owner's.
 
+pub mod database;
+mod folders;
 mod lock;
 mod package;
+mod packages;
 mod registry;
-mod shelf;
 
+pub use database::DatabaseError;
 pub use lock::{LockError, StateLock};
 pub use package::{PackageError, check_handler};
+pub use packages::Code;
 pub use registry::{Registry, StoreError};
-pub use shelf::Code;
 
 /// Whether an error says that the disk is full.
 pub fn is_disk_full(error: &std::io::Error) -> bool {

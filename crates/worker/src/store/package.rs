@@ -1,14 +1,15 @@
 //! Deployment packages: what is wrong with a zip is found out before anything of it is kept.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::{File, Permissions};
 use std::io::{self, Cursor, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use zip::CompressionMethod;
 use zip::result::ZipError;
 
+use super::folders;
 use crate::instance::Runtime;
 
 /// Largest package that Lambda takes in a request.
@@ -63,6 +64,8 @@ pub enum PackageError {
     Method { name: String, method: String },
     #[error("{0}")]
     NoHandler(String),
+    #[error("The zip file is not the one that was uploaded")]
+    Changed,
     #[error("The package could not be unpacked: {0}")]
     Io(#[from] io::Error),
 }
@@ -106,13 +109,13 @@ pub fn unpack(zip: &[u8], into: &Path) -> Result<(), PackageError> {
             archive.len()
         )));
     }
-    fs::DirBuilder::new().mode(0o755).create(into)?;
+    folders::make(into, folders::READABLE)?;
     let mut left = MAX_UNZIPPED_BYTES;
     for (index, entry) in entries.iter().enumerate() {
         let path = into.join(&entry.path);
         let folder = if entry.folder { Some(path.as_path()) } else { path.parent() };
         if let Some(folder) = folder {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+            folders::make(folder, folders::READABLE)?;
         }
         if !entry.folder {
             left = extract(&mut archive, index, &path, entry.mode, left)?;
@@ -131,7 +134,9 @@ fn extract(
     mut left: u64,
 ) -> Result<u64, PackageError> {
     let mut packed = archive.by_index(index)?;
-    let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
+    let mut file = File::create_new(path)?;
+    // Of the file that is open, so that the umask does not matter.
+    file.set_permissions(Permissions::from_mode(mode))?;
     let mut buffer = vec![0; 64 * 1024];
     loop {
         // Errors of the decoder and of the disk must not be taken for each other.

@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 use uncia_policy::FunctionId;
 
-use super::package::PackageError;
-use super::shelf::{Code, Shelf};
+use super::database::{self, DatabaseError, Format};
+use super::packages::{Code, PackageStore};
 use crate::function::{Configuration, Function, Overrides, UrlConfig};
+use crate::instance::Runtime;
 
-/// Version of the tables, in `PRAGMA user_version`.
-const VERSION: i64 = 1;
+const FORMAT: Format = Format { version: 1, table: "functions", synchronous: "FULL" };
 const TABLES: &str = "
+    BEGIN;
     CREATE TABLE functions (
         name TEXT PRIMARY KEY,
         configuration TEXT NOT NULL,
@@ -32,19 +33,19 @@ const TABLES: &str = "
         configuration TEXT NOT NULL
     ) STRICT;
     PRAGMA user_version = 1;
+    COMMIT;
 ";
 
 /// Why the registry could not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("{path}: {source}")]
-    Database { path: PathBuf, source: rusqlite::Error },
-    #[error("{path} was written by another version of uncia (its tables are version {found})")]
-    Version { path: PathBuf, found: i64 },
-    #[error("the function {function} in {path} cannot be read: {reason}")]
-    Unreadable { path: PathBuf, function: String, reason: String },
-    #[error("the code of the function {function} is damaged: {source}")]
-    Code { function: String, source: PackageError },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(
+        "{path} is missing or empty, while there are packages of functions beside it: restore it \
+         from a copy, or choose another state folder"
+    )]
+    Emptied { path: PathBuf },
     #[error("{path}: {source}")]
     Folder { path: PathBuf, source: std::io::Error },
 }
@@ -52,7 +53,7 @@ pub enum StoreError {
 /// All functions. Reading is a look into memory; changes are on disk before they are seen.
 pub struct Registry {
     path: PathBuf,
-    shelf: Arc<Shelf>,
+    packages: Arc<PackageStore>,
     connection: Mutex<Connection>,
     index: RwLock<Index>,
     arn_prefix: String,
@@ -76,20 +77,26 @@ impl Registry {
     /// `arn_prefix`: what the ARN of every function begins with, up to its name.
     pub fn open(state: &Path, arn_prefix: &str) -> Result<Self, StoreError> {
         let path = state.join("registry.sqlite");
-        let database = |source| StoreError::Database { path: path.clone(), source };
-        let connection = open_database(&path).map_err(database)?;
-        let version: i64 =
-            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(database)?;
-        match version {
-            0 => connection.execute_batch(TABLES).map_err(database)?,
-            VERSION => {}
-            found => return Err(StoreError::Version { path, found }),
+        let (connection, version) = database::open(&path, &FORMAT)?;
+        let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
+        if version == 0 {
+            // Beginning anew would remove them all.
+            if PackageStore::has_packages(state) {
+                return Err(StoreError::Emptied { path });
+            }
+            connection.execute_batch(TABLES).map_err(refused)?;
         }
-        let shelf = Shelf::open(state)
+        // It is small, and all that is known of the functions.
+        let damage: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(refused)?;
+        if damage != "ok" {
+            return Err(DatabaseError::Damaged { path, message: damage }.into());
+        }
+        let packages = PackageStore::open(state)
             .map_err(|source| StoreError::Folder { path: state.to_owned(), source })?;
         let registry = Self {
             path,
-            shelf,
+            packages,
             connection: Mutex::new(connection),
             index: RwLock::default(),
             arn_prefix: arn_prefix.to_owned(),
@@ -99,73 +106,51 @@ impl Registry {
         Ok(registry)
     }
 
+    /// Reads the functions; one that cannot run is there too, with the reason.
     fn load(&self) -> Result<(), StoreError> {
-        let database = |source| StoreError::Database { path: self.path.clone(), source };
         let connection = self.connection();
+        let rows = read_rows(&connection).map_err(|error| self.refused(&error))?;
         let mut used = HashSet::new();
-        let mut statement = connection
-            .prepare(
-                "SELECT name, f.configuration, code_sha256, u.configuration
-                 FROM functions f LEFT JOIN urls u ON u.function = f.name",
-            )
-            .map_err(database)?;
-        let mut tags_of = connection
-            .prepare("SELECT key, value FROM tags WHERE function = ?1")
-            .map_err(database)?;
-        let rows: Vec<(String, String, String, Option<String>)> = statement
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
-            .and_then(Iterator::collect)
-            .map_err(database)?;
-        for (name, configuration, sha256, url) in rows {
-            let unreadable = |reason: String| StoreError::Unreadable {
-                path: self.path.clone(),
-                function: name.clone(),
-                reason,
-            };
-            let configuration: Configuration =
-                serde_json::from_str(&configuration).map_err(|e| unreadable(e.to_string()))?;
-            let url: Option<UrlConfig> = url
-                .map(|url| serde_json::from_str(&url))
-                .transpose()
-                .map_err(|e| unreadable(e.to_string()))?;
-            let tags: BTreeMap<String, String> = tags_of
-                .query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))
-                .and_then(Iterator::collect)
-                .map_err(database)?;
-            let overrides = Overrides::parse(&tags).map_err(unreadable)?;
-            let code = self
-                .shelf
-                .restore(&sha256)
-                .map_err(|source| StoreError::Code { function: name.clone(), source })?;
-            code.set_used(true);
-            used.insert(sha256);
-            let function = self.assemble(&name, configuration, tags, overrides, url, code);
+        for row in rows {
+            let function = self.restore(row);
+            used.insert(function.code.sha256().to_owned());
             self.show(Arc::new(function));
         }
-        self.shelf
+        self.packages
             .sweep(&used)
             .map_err(|source| StoreError::Folder { path: self.path.clone(), source })
     }
 
-    fn assemble(
-        &self,
-        name: &str,
-        configuration: Configuration,
-        tags: BTreeMap<String, String>,
-        overrides: Overrides,
-        url: Option<UrlConfig>,
-        code: Arc<Code>,
-    ) -> Function {
+    fn restore(&self, row: StoredFunction) -> Function {
+        let (configuration, url, overrides, unreadable) = match row.parse() {
+            Ok((configuration, url, overrides)) => (configuration, url, overrides, None),
+            Err(reason) => (Configuration::unreadable(), None, Overrides::default(), Some(reason)),
+        };
+        let code = self.packages.restore(&row.sha256);
+        let broken = match (&unreadable, &code) {
+            (Some(reason), _) => Some(format!(
+                "its configuration in {} cannot be read ({reason}): delete the function and \
+                 create it again",
+                self.path.display()
+            )),
+            (None, Err(error)) => Some(format!(
+                "its package {} is missing or damaged ({error}): update the function's code",
+                self.packages.zip(&row.sha256).display()
+            )),
+            (None, Ok(_)) => None,
+        };
+        let code = code.unwrap_or_else(|_| self.packages.missing(&row.sha256));
+        code.set_used(true);
         Function {
-            id: FunctionId(self.next_id.fetch_add(1, Ordering::Relaxed)),
-            name: Arc::from(name),
-            arn: format!("{}{name}", self.arn_prefix),
-            configuration,
-            tags,
-            overrides,
             url,
-            code,
+            broken,
+            unreadable: unreadable.is_some(),
+            ..self.new_function(&row.name, configuration, row.tags, overrides, code)
         }
+    }
+
+    fn refused(&self, error: &rusqlite::Error) -> StoreError {
+        DatabaseError::of(&self.path, error).into()
     }
 
     /// A function that is in no registry yet.
@@ -177,11 +162,22 @@ impl Registry {
         overrides: Overrides,
         code: Arc<Code>,
     ) -> Function {
-        self.assemble(name, configuration, tags, overrides, None, code)
+        Function {
+            id: FunctionId(self.next_id.fetch_add(1, Ordering::Relaxed)),
+            name: Arc::from(name),
+            arn: format!("{}{name}", self.arn_prefix),
+            configuration,
+            tags,
+            overrides,
+            url: None,
+            code,
+            broken: None,
+            unreadable: false,
+        }
     }
 
-    pub fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
+    pub fn packages(&self) -> &Arc<PackageStore> {
+        &self.packages
     }
 
     pub fn get(&self, name: &str) -> Option<Arc<Function>> {
@@ -256,9 +252,7 @@ impl Changes<'_> {
         function: Function,
         before_shown: impl FnOnce(&Arc<Function>),
     ) -> Result<Arc<Function>, StoreError> {
-        let path = &self.registry.path;
-        save(&mut self.connection, &function)
-            .map_err(|source| StoreError::Database { path: path.clone(), source })?;
+        save(&mut self.connection, &function).map_err(|error| self.registry.refused(&error))?;
         let function = Arc::new(function);
         let old = self.registry.get(&function.name);
         before_shown(&function);
@@ -274,7 +268,7 @@ impl Changes<'_> {
     pub fn remove(&mut self, function: &Function) -> Result<(), StoreError> {
         self.connection
             .execute("DELETE FROM functions WHERE name = ?1", [&*function.name])
-            .map_err(|source| StoreError::Database { path: self.registry.path.clone(), source })?;
+            .map_err(|error| self.registry.refused(&error))?;
         self.registry.hide(function);
         self.registry.mark_code(&function.code);
         Ok(())
@@ -309,11 +303,224 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("text and numbers always serialize")
 }
 
-/// Opens an SQLite database such that readers do not block the writer, and references hold.
-fn open_database(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open(path)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", true)?;
-    Ok(connection)
+/// A function's rows.
+struct StoredFunction {
+    name: String,
+    configuration: String,
+    sha256: String,
+    url: Option<String>,
+    tags: BTreeMap<String, String>,
+}
+
+impl StoredFunction {
+    /// Reads what is stored as text; the error is a description.
+    fn parse(&self) -> Result<(Configuration, Option<UrlConfig>, Overrides), String> {
+        let configuration: Configuration =
+            serde_json::from_str(&self.configuration).map_err(|error| error.to_string())?;
+        if Runtime::serving(&configuration.runtime).is_none() {
+            return Err(format!("the runtime {:?} is not known", configuration.runtime));
+        }
+        let url = self.url.as_deref().map(serde_json::from_str).transpose();
+        let url = url.map_err(|error| error.to_string())?;
+        Ok((configuration, url, Overrides::parse(&self.tags)?))
+    }
+}
+
+fn read_rows(connection: &Connection) -> rusqlite::Result<Vec<StoredFunction>> {
+    let mut functions = connection.prepare(
+        "SELECT name, f.configuration, code_sha256, u.configuration
+         FROM functions f LEFT JOIN urls u ON u.function = f.name",
+    )?;
+    let mut tags = connection.prepare("SELECT key, value FROM tags WHERE function = ?1")?;
+    let rows = functions.query_map([], |row| {
+        let name: String = row.get(0)?;
+        let pairs = tags.query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(StoredFunction {
+            tags: pairs.collect::<rusqlite::Result<_>>()?,
+            name,
+            configuration: lossy_text(row, 1)?.unwrap_or_default(),
+            sha256: row.get(2)?,
+            url: lossy_text(row, 3)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// Text of a column, even if its bytes were damaged.
+fn lossy_text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    let text = row.get_ref(column)?.as_bytes_or_null()?;
+    Ok(text.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn zip(text: &str) -> Vec<u8> {
+        let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        archive.start_file("deep/bootstrap", zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+        archive.finish().unwrap().into_inner()
+    }
+
+    /// Stores a function whose package holds its name.
+    fn put(registry: &Registry, name: &str) -> Arc<Function> {
+        let code = registry.packages().store(&zip(name), |_| Ok(())).unwrap();
+        let configuration = Configuration { memory_mb: 512, ..Configuration::unreadable() };
+        let function =
+            registry.new_function(name, configuration, BTreeMap::new(), Overrides::default(), code);
+        registry.change().put(function, |_| {}).unwrap()
+    }
+
+    fn open(state: &Path) -> Registry {
+        Registry::open(state, "arn:").unwrap()
+    }
+
+    #[test]
+    fn a_lost_package_breaks_its_function_alone_until_its_code_is_updated() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = open(folder.path());
+        let (lost, damaged) = (put(&registry, "lost"), put(&registry, "damaged"));
+        put(&registry, "fine");
+        fs::remove_file(lost.code.zip()).unwrap();
+        fs::write(damaged.code.zip(), "PK").unwrap();
+        fs::remove_dir_all(damaged.code.folder()).unwrap();
+        let zips = [lost.code.zip(), damaged.code.zip()];
+        drop((registry, lost, damaged));
+        for _ in 0..2 {
+            let registry = open(folder.path());
+            for (name, zip) in [("lost", &zips[0]), ("damaged", &zips[1])] {
+                let function = registry.get(name).unwrap();
+                let reason = function.broken.clone().unwrap();
+                assert!(reason.contains(&zip.display().to_string()), "{reason}");
+                assert!(reason.contains("update the function's code"), "{reason}");
+                assert_eq!((function.configuration.memory_mb, function.unreadable), (512, false));
+            }
+            assert_eq!(registry.get("fine").unwrap().broken, None);
+        }
+        assert_eq!(fs::read(&zips[1]).unwrap(), b"PK", "nothing is removed");
+        let registry = open(folder.path());
+        for name in ["lost", "damaged"] {
+            let code = registry.packages().store(&zip(name), |_| Ok(())).unwrap();
+            let mut function = (*registry.get(name).unwrap()).clone();
+            (function.code, function.broken) = (code, None);
+            registry.change().put(function, |_| {}).unwrap();
+        }
+        drop(registry);
+        let registry = open(folder.path());
+        for function in registry.all() {
+            assert_eq!(function.broken, None);
+            let file = function.code.folder().join("deep/bootstrap");
+            assert_eq!(fs::read_to_string(file).unwrap(), *function.name);
+        }
+    }
+
+    #[test]
+    fn a_damaged_row_breaks_its_function_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = open(folder.path());
+        for name in ["fine", "json", "text", "later"] {
+            put(&registry, name);
+        }
+        drop(registry);
+        let database = Connection::open(folder.path().join("registry.sqlite")).unwrap();
+        database
+            .execute_batch(
+                "UPDATE functions SET configuration = '{' WHERE name = 'json';
+                 UPDATE functions SET configuration = CAST(x'ff00' AS TEXT) WHERE name = 'text';
+                 UPDATE functions SET configuration =
+                     json_set(configuration, '$.runtime', 'cobol85') WHERE name = 'later';",
+            )
+            .unwrap();
+        drop(database);
+        let registry = open(folder.path());
+        for name in ["json", "text", "later"] {
+            let function = registry.get(name).unwrap();
+            assert!(function.unreadable);
+            let reason = function.broken.clone().unwrap();
+            assert!(reason.contains("delete the function and create it again"), "{reason}");
+            registry.change().remove(&function).unwrap();
+        }
+        assert_eq!(registry.get("fine").unwrap().broken, None);
+        drop(registry);
+        assert_eq!(open(folder.path()).all().len(), 1);
+    }
+
+    #[test]
+    fn packages_outlive_a_registry_that_was_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("registry.sqlite");
+        let zip = put(&open(folder.path()), "f").code.zip();
+        let saved = fs::read(&path).unwrap();
+        for emptied in [true, false] {
+            if emptied {
+                fs::write(&path, "").unwrap()
+            } else {
+                fs::remove_file(&path).unwrap()
+            }
+            let error = Registry::open(folder.path(), "arn:").err().unwrap();
+            assert!(matches!(error, StoreError::Emptied { .. }), "{error}");
+            assert!(zip.is_file());
+        }
+        fs::write(&path, saved).unwrap();
+        assert_eq!(open(folder.path()).all().len(), 1);
+    }
+
+    #[test]
+    fn a_torn_registry_is_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = open(folder.path());
+        for number in 0..40 {
+            put(&registry, &format!("f{number}"));
+        }
+        drop(registry);
+        let path = folder.path().join("registry.sqlite");
+        let whole = fs::read(&path).unwrap();
+        assert!(whole.len() > 20_000);
+        for cut in [100, 4_096, whole.len() / 2, whole.len() - 4_096] {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let error = Registry::open(folder.path(), "arn:").err().unwrap().to_string();
+            assert!(error.contains("registry.sqlite is"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), whole[..cut], "it is left as it was");
+        }
+        let mut scratched = whole.clone();
+        scratched[8_192..12_288].fill(0xa5);
+        fs::write(&path, &scratched).unwrap();
+        let error = Registry::open(folder.path(), "arn:").err().unwrap().to_string();
+        assert!(error.contains("is damaged"), "{error}");
+        fs::write(&path, &whole).unwrap();
+        assert_eq!(open(folder.path()).all().len(), 40);
+    }
+
+    #[test]
+    fn the_umask_does_not_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        // Of the whole process; the other tests do not look at it.
+        let before = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+        crate::store::StateLock::take(&state).unwrap();
+        let function = put(&open(&state), "f");
+        nix::sys::stat::umask(before);
+        let code = function.code.folder();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&state), mode(&state.join("code"))), (0o711, 0o711));
+        assert_eq!((mode(&state.join("packages")), mode(&state.join("staging"))), (0o700, 0o700));
+        assert_eq!((mode(&state.join("lock")), mode(&function.code.zip())), (0o600, 0o600));
+        assert_eq!(mode(&state.join("registry.sqlite")), 0o600);
+        assert_eq!((mode(&code), mode(&code.join("deep"))), (0o755, 0o755));
+        assert_eq!(mode(&code.join("deep/bootstrap")), 0o644);
+        // What an earlier version unpacked under that umask is unpacked again.
+        fs::set_permissions(code.join("deep"), Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(&code, Permissions::from_mode(0o700)).unwrap();
+        drop(function);
+        let function = open(&state).get("f").unwrap();
+        assert_eq!(
+            (function.broken.clone(), mode(&code), mode(&code.join("deep"))),
+            (None, 0o755, 0o755)
+        );
+    }
 }

@@ -4,21 +4,26 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sha2::{Digest, Sha256};
 
+use super::folders;
 use super::package::{self, PackageError};
 use crate::ids;
+
+/// Packages may hold secrets; instances read them unpacked.
+const PRIVATE_FILE: u32 = 0o600;
 
 /// An unpacked package. Its files stay as long as the value lives.
 #[derive(Debug)]
 pub struct Code {
     sha256: String,
     zip_bytes: u64,
-    shelf: Arc<Shelf>,
+    store: Arc<PackageStore>,
     /// Whether the files go with the value: no function of the registry uses them.
     unused: AtomicBool,
 }
@@ -35,12 +40,12 @@ impl Code {
 
     /// The unpacked package.
     pub fn folder(&self) -> PathBuf {
-        self.shelf.folder(&self.sha256)
+        self.store.folder(&self.sha256)
     }
 
     /// The zip file.
     pub fn zip(&self) -> PathBuf {
-        self.shelf.zip(&self.sha256)
+        self.store.zip(&self.sha256)
     }
 
     /// Says whether a function uses it; if none does, the files go when the last instance is gone.
@@ -54,41 +59,46 @@ impl Drop for Code {
         if !self.unused.load(Ordering::Acquire) {
             return;
         }
-        let mut live = self.shelf.lock();
+        let mut live = self.store.lock();
         // Somebody may have stored the same package anew since the last reference went.
         if live.get(&self.sha256).is_some_and(|code| code.strong_count() > 0) {
             return;
         }
         live.remove(&self.sha256);
-        self.shelf.discard(&self.sha256);
+        self.store.discard(&self.sha256);
     }
 }
 
 /// The folders `code`, `packages` and `staging`.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct PackageStore {
     state: PathBuf,
     live: Mutex<HashMap<String, Weak<Code>>>,
 }
 
-impl Shelf {
-    /// Opens the shelf; what an earlier worker left half-made goes.
+impl PackageStore {
+    /// Opens the store; what an earlier worker left half-made goes.
     pub fn open(state: &Path) -> io::Result<Arc<Self>> {
-        let shelf = Self { state: state.to_owned(), live: Mutex::default() };
-        match fs::remove_dir_all(shelf.staging()) {
+        let store = Self { state: state.to_owned(), live: Mutex::default() };
+        match fs::remove_dir_all(store.staging()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        for folder in ["staging", "code", "packages"] {
-            fs::create_dir_all(state.join(folder))?;
-        }
-        Ok(Arc::new(shelf))
+        folders::ensure(&store.staging(), folders::PRIVATE)?;
+        folders::ensure(&store.zips(), folders::PRIVATE)?;
+        folders::ensure(&store.code(), folders::PASSABLE)?;
+        Ok(Arc::new(store))
+    }
+
+    /// Whether an earlier worker left packages in this state folder.
+    pub fn has_packages(state: &Path) -> bool {
+        fs::read_dir(state.join("packages")).is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// Removes the packages that are not in `used`, which a crash may have left.
     pub fn sweep(&self, used: &HashSet<String>) -> io::Result<()> {
-        for folder in ["code", "packages"] {
-            for entry in fs::read_dir(self.state.join(folder))? {
+        for folder in [self.code(), self.zips()] {
+            for entry in fs::read_dir(folder)? {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let sha256 = name.strip_suffix(".zip").unwrap_or(&name);
@@ -101,7 +111,7 @@ impl Shelf {
     }
 
     /// The package that an earlier worker stored. Its zip file must be there; the folder is made
-    /// again if it is missing.
+    /// again if it is missing, or if instances could not read it.
     pub fn restore(self: &Arc<Self>, sha256: &str) -> Result<Arc<Code>, PackageError> {
         let mut live = self.lock();
         if let Some(code) = live.get(sha256).and_then(Weak::upgrade) {
@@ -109,12 +119,27 @@ impl Shelf {
         }
         let zip = self.zip(sha256);
         let zip_bytes = fs::metadata(&zip)?.len();
-        if !self.folder(sha256).is_dir() {
+        if !is_readable_by_all(&self.folder(sha256)) {
+            let bytes = fs::read(&zip)?;
+            if ids::to_hex(&Sha256::digest(&bytes)) != sha256 {
+                return Err(PackageError::Changed);
+            }
             let staged = self.staging().join(ids::staging());
-            self.unpack(&fs::read(&zip)?, &staged)?;
+            self.unpack(&bytes, &staged)?;
+            self.discard_folder(sha256);
             fs::rename(&staged, self.folder(sha256))?;
         }
         Ok(self.remember(&mut live, sha256, zip_bytes))
+    }
+
+    /// Stands for a package that could not be restored. What there is of its files stays.
+    pub fn missing(self: &Arc<Self>, sha256: &str) -> Arc<Code> {
+        Arc::new(Code {
+            sha256: sha256.to_owned(),
+            zip_bytes: 0,
+            store: self.clone(),
+            unused: AtomicBool::new(false),
+        })
     }
 
     /// Unpacks and stores a package, or says what is wrong with it; `check` sees the folder before
@@ -134,7 +159,11 @@ impl Shelf {
         let staged = self.staging().join(ids::staging());
         let staged_zip = staged.with_extension("zip");
         let stored = self.unpack(zip, &staged).and_then(|()| check(&staged)).and_then(|()| {
-            let mut file = File::create_new(&staged_zip)?;
+            let mut file = File::options()
+                .write(true)
+                .create_new(true)
+                .mode(PRIVATE_FILE)
+                .open(&staged_zip)?;
             file.write_all(zip)?;
             file.sync_all()?;
             let mut live = self.lock();
@@ -169,7 +198,7 @@ impl Shelf {
         let code = Arc::new(Code {
             sha256: sha256.to_owned(),
             zip_bytes,
-            shelf: self.clone(),
+            store: self.clone(),
             // Until a function has it.
             unused: AtomicBool::new(true),
         });
@@ -181,6 +210,10 @@ impl Shelf {
     fn discard(&self, sha256: &str) {
         // Nothing depends on it, and the next start sweeps again.
         let _ = fs::remove_file(self.zip(sha256));
+        self.discard_folder(sha256);
+    }
+
+    fn discard_folder(&self, sha256: &str) {
         let doomed = self.staging().join(ids::staging());
         if fs::rename(self.folder(sha256), &doomed).is_ok() {
             std::thread::spawn(move || fs::remove_dir_all(doomed));
@@ -191,16 +224,33 @@ impl Shelf {
         self.state.join("staging")
     }
 
-    fn folder(&self, sha256: &str) -> PathBuf {
-        self.state.join("code").join(sha256)
+    fn code(&self) -> PathBuf {
+        self.state.join("code")
     }
 
-    fn zip(&self, sha256: &str) -> PathBuf {
-        self.state.join("packages").join(format!("{sha256}.zip"))
+    fn zips(&self) -> PathBuf {
+        self.state.join("packages")
+    }
+
+    fn folder(&self, sha256: &str) -> PathBuf {
+        self.code().join(sha256)
+    }
+
+    /// Where the zip file of a package is.
+    pub fn zip(&self, sha256: &str) -> PathBuf {
+        self.zips().join(format!("{sha256}.zip"))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<Code>>> {
         // The map is whole after every statement, so a panic elsewhere does not spoil it.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether instances, which may run as other users, can read an unpacked package: not if an earlier
+/// version unpacked it under a umask that forbids it.
+fn is_readable_by_all(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|metadata| {
+        metadata.is_dir() && metadata.permissions().mode() & 0o777 == folders::READABLE
+    })
 }

@@ -1,0 +1,121 @@
+//! What the log is given to write.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use uncia_record::{Instance, Invocation, Span};
+
+use super::LogError;
+
+/// An asynchronous invocation that is accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedEvent {
+    /// Given by the log.
+    pub id: i64,
+    pub function: String,
+    pub request_id: String,
+    pub invocation: String,
+    /// The number of the last attempt that wrote a row; 0 before the first.
+    pub attempt: i64,
+    /// Attempts that ran and failed.
+    pub failures: i64,
+    pub payload: Bytes,
+    pub client_context: Option<String>,
+    /// Unix ns.
+    pub accepted: i64,
+}
+
+/// An accepted event that an earlier worker left, without its payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingEvent {
+    pub id: i64,
+    pub function: String,
+    pub request_id: String,
+    pub invocation: String,
+    /// The number of the last attempt that wrote a row; 0 before the first.
+    pub attempt: i64,
+    /// Attempts that ran and failed.
+    pub failures: i64,
+    pub payload_bytes: i64,
+    pub client_context: Option<String>,
+    /// Unix ns.
+    pub accepted: i64,
+}
+
+/// What an attempt means for the event that it was an attempt of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventUpdate {
+    /// It is done, well or for good, and forgotten.
+    Done { id: i64 },
+    /// The attempt ran and failed; another follows.
+    Failed { id: i64, attempt: i64, failures: i64 },
+    /// The attempt did not run; another follows.
+    Attempted { id: i64, attempt: i64 },
+}
+
+/// A time in which an instance served nothing, in Unix ns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdleInterval {
+    pub instance: Arc<str>,
+    pub start: i64,
+    pub end: i64,
+}
+
+/// An invocation with all that is written in its transaction.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    pub row: Invocation,
+    pub spans: Vec<Span>,
+    /// The interval that the invocation ended.
+    pub idle: Option<IdleInterval>,
+    /// What becomes of the asynchronous invocation that this was an attempt of.
+    pub event: Option<EventUpdate>,
+}
+
+/// Receives the result of a write by the writer's thread.
+pub type Ack<T> = oneshot::Sender<Result<T, LogError>>;
+
+/// What is called once an invocation is committed, or can't be any more.
+pub struct OnCommit(Option<Box<dyn FnOnce(Result<(), LogError>) + Send>>);
+
+impl OnCommit {
+    pub fn new(callback: impl FnOnce(Result<(), LogError>) + Send + 'static) -> Self {
+        Self(Some(Box::new(callback)))
+    }
+
+    pub fn call(mut self, result: Result<(), LogError>) {
+        if let Some(callback) = self.0.take() {
+            callback(result);
+        }
+    }
+}
+
+impl Drop for OnCommit {
+    /// Whoever waits is never forgotten, however the entry ends.
+    fn drop(&mut self) {
+        if let Some(callback) = self.0.take() {
+            callback(Err(LogError::Closed));
+        }
+    }
+}
+
+/// A part of the room in the queue; free again when it is dropped.
+pub type Room = OwnedSemaphorePermit;
+
+pub enum Entry {
+    Invocation {
+        recorded: Box<Recorded>,
+        on_commit: OnCommit,
+        _room: Room,
+    },
+    Event {
+        event: Box<AcceptedEvent>,
+        ack: Ack<i64>,
+        _room: Room,
+    },
+    Instance(Box<Instance>),
+    DropEvent(i64),
+    /// Answered when every invocation and instance before it is committed.
+    Barrier(Ack<()>),
+}

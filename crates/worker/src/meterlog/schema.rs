@@ -1,0 +1,143 @@
+//! The tables of the log, and how those of earlier versions become these.
+
+use rusqlite::{Connection, Transaction, params};
+
+use crate::store::database::Format;
+
+/// A commit survives the end of the process, however it comes, and may be lost only with the power.
+pub const FORMAT: Format = Format { version: 3, table: "invocations", synchronous: "NORMAL" };
+
+/// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.
+/// Every change of an instance replaces its row by one with the next id.
+const INVOCATIONS_AND_SPANS: &str = "
+    CREATE TABLE invocations (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, invocation TEXT NOT NULL, request_id TEXT,
+        attempt INTEGER NOT NULL, parent TEXT, request_bytes INTEGER, response_bytes INTEGER,
+        outcome TEXT NOT NULL, status INTEGER, error TEXT, start TEXT, instance TEXT,
+        started INTEGER, ended INTEGER, queued INTEGER, initialization INTEGER,
+        execution INTEGER, billed INTEGER, allocated_cpu INTEGER, allocated_memory INTEGER,
+        cpu_user INTEGER, cpu_system INTEGER, memory_avg INTEGER, memory_peak INTEGER,
+        throttled_count INTEGER, throttled_time INTEGER
+    ) STRICT;
+    CREATE TABLE spans (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, invocation TEXT, instance TEXT,
+        name TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL
+    ) STRICT;
+";
+
+/// The payload comes last, so that reading the other columns does not read it.
+const INSTANCES_AND_EVENTS: &str = "
+    CREATE TABLE instances (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, instance TEXT NOT NULL UNIQUE,
+        started INTEGER NOT NULL, initialized INTEGER, ended INTEGER, end_reason TEXT,
+        allocated_cpu INTEGER, allocated_memory INTEGER, invocations INTEGER, idle_cpu INTEGER
+    ) STRICT;
+    CREATE INDEX living_instances ON instances (instance) WHERE ended IS NULL;
+    CREATE TABLE idle_intervals (
+        instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
+        PRIMARY KEY (instance, start, end)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, request_id TEXT NOT NULL, invocation TEXT NOT NULL,
+        attempt INTEGER NOT NULL, failures INTEGER NOT NULL, client_context TEXT,
+        accepted INTEGER NOT NULL, payload BLOB NOT NULL
+    ) STRICT;
+    PRAGMA user_version = 3;
+";
+
+/// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
+const MAX_SOUND_ID: i64 = 1 << 53;
+
+/// Makes the tables, or makes those of an earlier version these: all or nothing.
+pub fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
+    if version == FORMAT.version {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    match version {
+        0 => {
+            transaction.execute_batch(INVOCATIONS_AND_SPANS)?;
+            transaction.execute_batch(INSTANCES_AND_EVENTS)?;
+        }
+        1 => {
+            transaction.execute_batch("ALTER TABLE instances ADD COLUMN idle_cpu INTEGER")?;
+            from_2(&transaction)?;
+        }
+        _ => from_2(&transaction)?,
+    }
+    transaction.commit()
+}
+
+fn from_2(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(
+        "ALTER TABLE instances RENAME TO old_instances; ALTER TABLE events RENAME TO old_events;",
+    )?;
+    transaction.execute_batch(INSTANCES_AND_EVENTS)?;
+    let last: Option<i64> =
+        transaction.query_row("SELECT MAX(id) FROM old_instances", [], |row| row.get(0))?;
+    let id = if last.is_some_and(|last| last > MAX_SOUND_ID) { "NULL" } else { "id" };
+    transaction.execute_batch(&format!(
+        "INSERT INTO instances
+         SELECT {id}, function, instance, started, initialized, ended, end_reason, allocated_cpu,
+                allocated_memory, invocations, idle_cpu
+         FROM old_instances ORDER BY id;
+         -- What ran and failed was not counted apart from what was turned away.
+         INSERT INTO events
+         SELECT id, function, request_id, invocation, attempt, 0, client_context, accepted, payload
+         FROM old_events ORDER BY id;
+         DELETE FROM sqlite_sequence WHERE name = 'events';
+         UPDATE sqlite_sequence SET name = 'events' WHERE name = 'old_events';"
+    ))?;
+    let mut idle =
+        transaction.prepare("SELECT instance, idle FROM old_instances WHERE idle IS NOT NULL")?;
+    let mut rows = idle.query([])?;
+    while let Some(row) = rows.next()? {
+        let instance: String = row.get(0)?;
+        for (start, end) in unpack(row.get_ref(1)?.as_blob()?) {
+            insert_idle_interval(transaction, &instance, start, end)?;
+        }
+    }
+    drop(rows);
+    drop(idle);
+    transaction.execute_batch("DROP TABLE old_instances; DROP TABLE old_events;")
+}
+
+/// Adds an interval; one that is there already stays as it is.
+pub fn insert_idle_interval(
+    connection: &Connection,
+    instance: &str,
+    start: i64,
+    end: i64,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT OR IGNORE INTO idle_intervals (instance, start, end) VALUES (?1, ?2, ?3)";
+    connection.prepare_cached(sql)?.execute(params![instance, start, end])?;
+    Ok(())
+}
+
+/// Intervals as version 2 wrote them: their times one after the other, eight bytes each, least
+/// significant first.
+fn unpack(bytes: &[u8]) -> impl Iterator<Item = (i64, i64)> {
+    let time = |bytes: &[u8]| {
+        let mut time = [0; 8];
+        time.copy_from_slice(bytes);
+        i64::from_le_bytes(time)
+    };
+    bytes.chunks_exact(16).map(move |pair| (time(&pair[..8]), time(&pair[8..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_of_version_2_are_read() {
+        let intervals = [(1, 2), (i64::MIN, i64::MAX), (-5, 0)];
+        let bytes: Vec<u8> =
+            intervals.iter().flat_map(|&(a, b)| [a, b]).flat_map(i64::to_le_bytes).collect();
+        assert!(unpack(&bytes).eq(intervals));
+    }
+}

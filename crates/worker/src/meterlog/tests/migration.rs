@@ -1,0 +1,141 @@
+//! Files of earlier versions, and files that are damaged.
+
+use std::fs;
+
+use rusqlite::{Connection, params};
+
+use super::*;
+
+/// The tables of version 1; version 2 added `instances.idle_cpu`.
+const VERSION_1: &str = "
+    CREATE TABLE invocations (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, invocation TEXT NOT NULL, request_id TEXT,
+        attempt INTEGER NOT NULL, parent TEXT, request_bytes INTEGER, response_bytes INTEGER,
+        outcome TEXT NOT NULL, status INTEGER, error TEXT, start TEXT, instance TEXT,
+        started INTEGER, ended INTEGER, queued INTEGER, initialization INTEGER,
+        execution INTEGER, billed INTEGER, allocated_cpu INTEGER, allocated_memory INTEGER,
+        cpu_user INTEGER, cpu_system INTEGER, memory_avg INTEGER, memory_peak INTEGER,
+        throttled_count INTEGER, throttled_time INTEGER
+    ) STRICT;
+    CREATE TABLE spans (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, invocation TEXT, instance TEXT,
+        name TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE instances (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, instance TEXT NOT NULL UNIQUE,
+        started INTEGER NOT NULL, initialized INTEGER, ended INTEGER, end_reason TEXT,
+        allocated_cpu INTEGER, allocated_memory INTEGER, invocations INTEGER, idle BLOB
+    ) STRICT;
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, request_id TEXT NOT NULL, invocation TEXT NOT NULL,
+        attempt INTEGER NOT NULL, payload BLOB NOT NULL, client_context TEXT,
+        accepted INTEGER NOT NULL
+    ) STRICT;
+    PRAGMA user_version = 1;
+";
+const VERSION_2: &str =
+    "ALTER TABLE instances ADD COLUMN idle_cpu INTEGER; PRAGMA user_version = 2;";
+
+/// A log of an earlier version: an invocation, an ended and a living instance, an event.
+fn earlier(state: &Path, version: i64, last_id: i64) {
+    let old = Connection::open(state.join("meter.sqlite")).unwrap();
+    old.execute_batch(VERSION_1).unwrap();
+    if version == 2 {
+        old.execute_batch(VERSION_2).unwrap();
+    }
+    old.execute_batch(
+        "INSERT INTO invocations (function, invocation, attempt, outcome)
+         VALUES ('f', 'old', 1, 'ok');
+         INSERT INTO events VALUES (3, 'f', 'r', 'gone', 0, x'7b7d', NULL, 7);
+         INSERT INTO events VALUES (4, 'f', 'r', 'waits', 2, x'7b7d', 'context', 7);
+         INSERT INTO events VALUES (9, 'f', 'r', 'gone', 0, x'7b7d', NULL, 7);
+         DELETE FROM events WHERE invocation = 'gone';",
+    )
+    .unwrap();
+    let idle: Vec<u8> = [10_i64, 20, 30, 40].into_iter().flat_map(i64::to_le_bytes).collect();
+    let sql = "INSERT INTO instances (id, function, instance, started, initialized, ended, idle)
+               VALUES (?1, 'f', ?2, 1, 10, ?3, ?4)";
+    old.execute(sql, params![last_id - 1, "ended", 50, idle]).unwrap();
+    old.execute(sql, params![last_id, "living", None::<i64>, &idle[..0]]).unwrap();
+}
+
+#[test]
+fn logs_of_earlier_versions_are_read() {
+    for version in [1, 2] {
+        // The ids that 40 and 62 starts of version 2 would have come to.
+        for last_id in [2, 1 << 40, i64::MAX - 1, i64::MAX] {
+            let folder = tempfile::tempdir().unwrap();
+            earlier(folder.path(), version, last_id);
+            let log = open(folder.path());
+            log.instance(instance("new"));
+            barrier(&log);
+            let reader = reader(folder.path());
+            let page = reader.instances(&Query::default()).unwrap();
+            let row = |row: &Instance| {
+                (row.instance.to_string(), row.end_reason.clone(), row.idle.clone().unwrap())
+            };
+            let rows: Vec<_> = page.rows.iter().map(row).collect();
+            let crash = Some(Arc::from("crash"));
+            assert_eq!(rows[0], ("ended".to_owned(), None, vec![(10, 20), (30, 40)]));
+            assert_eq!(rows[1], ("living".to_owned(), crash, vec![]));
+            assert_eq!(rows[2].0, "new");
+            let kept = if last_id < 1 << 53 { last_id } else { 2 };
+            assert_eq!(page.last, kept + 2);
+            assert_eq!(names(folder.path()), ["old"]);
+            let left = log.left_events().unwrap();
+            let event = (left[0].id, left[0].attempt, left[0].failures, left[0].payload_bytes);
+            assert_eq!((left.len(), event), (1, (4, 2, 0, 2)));
+            assert_eq!(left[0].client_context.as_deref(), Some("context"));
+            assert_eq!(log.payload(4).unwrap().unwrap(), Bytes::from("{}"));
+            assert_eq!(accept(&log, event_after()), 10, "an id is not used again");
+            log.close();
+            open(folder.path()).close();
+        }
+    }
+}
+
+fn event_after() -> AcceptedEvent {
+    event("after")
+}
+
+#[test]
+fn a_later_version_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).close();
+    let path = folder.path().join("meter.sqlite");
+    let database = Connection::open(&path).unwrap();
+    database.pragma_update(None, "user_version", 4).unwrap();
+    drop(database);
+    let error = MeterLog::open(folder.path(), Retention::default()).err().unwrap().to_string();
+    assert!(error.contains("newer version") && error.contains("meter.sqlite"), "{error}");
+}
+
+#[test]
+fn a_torn_journal_costs_no_more_than_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let wanted: Vec<String> = (0..20).map(|number| format!("x{number}")).collect();
+    for name in &wanted {
+        record(&log, invocation(name)).unwrap();
+    }
+    let database = fs::read(folder.path().join("meter.sqlite")).unwrap();
+    let journal = fs::read(folder.path().join("meter.sqlite-wal")).unwrap();
+    let mut most = 0;
+    for cut in (0..=journal.len()).step_by(journal.len() / 40).chain([journal.len()]) {
+        let copy = tempfile::tempdir().unwrap();
+        fs::write(copy.path().join("meter.sqlite"), &database).unwrap();
+        fs::write(copy.path().join("meter.sqlite-wal"), &journal[..cut]).unwrap();
+        let log = open(copy.path());
+        let names = names(copy.path());
+        assert!(wanted.starts_with(&names), "{names:?}");
+        assert!(names.len() >= most, "a longer journal holds more");
+        most = names.len();
+        record(&log, invocation("next")).unwrap();
+        log.close();
+    }
+    assert_eq!(most, wanted.len(), "the whole journal holds all");
+}

@@ -49,8 +49,8 @@ pub struct Config {
     /// Wait before a failed asynchronous invocation is tried again; twice that before the third
     /// attempt. 1 min as on Lambda.
     pub event_retry_ms: u64,
-    /// Which policy makes which choice, by name.
-    #[serde(skip)]
+    /// Which policy makes which choice, by name; Lambda's unless they are named.
+    #[serde(deserialize_with = "policy_names")]
     pub policies: PolicyNames,
     /// Of whatever the policies choose at random.
     pub seed: u64,
@@ -212,6 +212,20 @@ impl Config {
     }
 }
 
+/// Reads policies by kind and name: `{"placement": "least-loaded"}`.
+fn policy_names<'de, D: serde::Deserializer<'de>>(input: D) -> Result<PolicyNames, D::Error> {
+    let mut names = PolicyNames::default();
+    for (kind, name) in BTreeMap::<String, String>::deserialize(input)? {
+        *names.get_mut(&kind).ok_or_else(|| {
+            let known: Vec<_> = Policies::known().into_iter().map(|(kind, _)| kind).collect();
+            let known = known.join(", ");
+            serde::de::Error::custom(format!("no policy decides `{kind}`; there are: {known}"))
+        })? = name;
+    }
+    Policies::from_names(&names).map_err(serde::de::Error::custom)?;
+    Ok(names)
+}
+
 /// Whether the kernel takes the period; the error is the rule in words.
 pub fn check_period(period_us: u64) -> Result<(), String> {
     if PERIOD_US.contains(&period_us) {
@@ -263,6 +277,16 @@ mod tests {
         let config = Config::parse(r#"{"enforcement": "event-driven"}"#).unwrap();
         assert_eq!(config.enforcement, Enforcement::EventDriven);
         assert_eq!(Config::default().enforcement, Enforcement::Kernel);
+    }
+
+    #[test]
+    fn policies_by_name() {
+        let config = Config::parse(r#"{"policies": {"order": "shortest-job-first"}}"#).unwrap();
+        assert_eq!(config.policies.order, "shortest-job-first");
+        let error = Config::parse(r#"{"policies": {"order": "x"}}"#).unwrap_err().to_string();
+        assert!(error.contains("first-come"), "{error}");
+        let error = Config::parse(r#"{"policies": {"luck": "x"}}"#).unwrap_err().to_string();
+        assert!(error.contains("placement"), "{error}");
     }
 
     #[test]

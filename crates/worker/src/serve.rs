@@ -101,7 +101,14 @@ impl Worker {
 
     /// Resolves with a sentence when the platform cannot go on.
     pub async fn failed(&self) -> String {
-        self.api.log.failed().await
+        let api = &self.api;
+        tokio::select! {
+            message = api.log.failed() => message,
+            message = api.host.failed() => message,
+            () = api.dispatcher.ended() => {
+                "the task that owns all requests ended unexpectedly; start the platform again".to_owned()
+            }
+        }
     }
 
     /// Lets requests in flight end, stops all instances, and writes what is left to the log.

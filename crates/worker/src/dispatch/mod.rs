@@ -206,6 +206,11 @@ impl Dispatcher {
         let _ = done.await;
     }
 
+    /// Resolves when the owner has ended, as told or not.
+    pub async fn ended(&self) {
+        self.owner.closed().await;
+    }
+
     /// After the end of the owner, whoever waits for an answer learns it from that.
     fn send(&self, message: Message) {
         let _ = self.owner.send(message);

@@ -83,6 +83,8 @@ pub enum Needs {
     CpuAccounting,
     Pids,
     Freezer,
+    /// Users of their own for instances.
+    Users,
     /// Version 2 of control groups, to which this process may write.
     Unified,
 }
@@ -102,6 +104,7 @@ impl Needs {
             Self::CpuAccounting => (it.cgroup.controllers["cpuacct"].writable, "no control groups"),
             Self::Pids => (it.enforced.pids, "no pids controller to write to"),
             Self::Freezer => (it.freezer, "no freezer to write to"),
+            Self::Users => (it.root, "only root may run functions as other users"),
             Self::Unified => (unified(), "no version 2 of control groups to write to"),
         };
         if !it.namespaces.pid || !it.namespaces.mount || !it.namespaces.net {

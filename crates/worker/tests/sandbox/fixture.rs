@@ -78,6 +78,7 @@ pub fn state() -> &'static Path {
 pub enum Needs {
     Sandbox,
     Node,
+    Bash,
     Memory,
     Cpu,
     CpuAccounting,
@@ -95,10 +96,8 @@ impl Needs {
         let it = CAPABILITIES.get_or_init(Host::probe);
         let (fine, reason) = match self {
             Self::Sandbox => (true, ""),
-            Self::Node => (
-                std::process::Command::new("node").arg("-v").output().is_ok(),
-                "there is no Node.js",
-            ),
+            Self::Node => (runs("node"), "there is no Node.js"),
+            Self::Bash => (runs("bash"), "there is no Bash"),
             Self::Memory => (it.enforced.memory, "no memory controller to write to"),
             Self::Cpu => (it.enforced.cpu, "no cpu controller to write to"),
             Self::CpuAccounting => (it.cgroup.controllers["cpuacct"].writable, "no control groups"),
@@ -112,6 +111,10 @@ impl Needs {
         }
         (!fine).then_some(reason)
     }
+}
+
+fn runs(program: &str) -> bool {
+    std::process::Command::new(program).arg("--version").output().is_ok()
 }
 
 fn unified() -> bool {

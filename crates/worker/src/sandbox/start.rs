@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use nix::fcntl::OFlag;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing::Instrument;
 
 use super::cgroup::{CgroupError, Controller, Group, Limits, PERIODS_US};
 use super::descriptor::readable;
@@ -68,7 +69,13 @@ impl Host {
         let began = unix_ns();
         let mut phases = Vec::new();
         let mut log_tail = Bytes::new();
-        let result = self.try_start(&spec, &mut phases, &mut log_tail).await;
+        let span = tracing::info_span!("start", instance = %spec.id, function = %spec.function);
+        let starting = self.try_start(&spec, &mut phases, &mut log_tail);
+        let result = starting.instrument(span.clone()).await;
+        if let Err(error @ StartError::Sandbox(_)) = &result {
+            // All else is the function's own affair, which its caller learns of.
+            span.in_scope(|| tracing::warn!("{error}"));
+        }
         // A start ends when the runtime is ready, not when this task gets to know it.
         let ended = match &result {
             Ok(_) => phases.last().map_or_else(unix_ns, |phase: &Phase| phase.end),

@@ -62,10 +62,14 @@ impl Api {
             // Answers are small and are waited for.
             let _ = stream.set_nodelay(true);
             let api = self.clone();
+            let from_instance = self.host.is_from_instance(&stream);
             tokio::spawn(async move {
                 let service = service_fn(move |request| {
                     let api = api.clone();
-                    async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
+                    async move {
+                        let answer = api.answer(request, from_instance).await;
+                        Ok::<_, std::convert::Infallible>(answer)
+                    }
                 });
                 // A client that breaks off is its own affair.
                 let _ = hyper::server::conn::http1::Builder::new()
@@ -77,7 +81,18 @@ impl Api {
         }
     }
 
-    async fn answer(self: &Arc<Self>, request: http::Request<Incoming>) -> Answer {
+    async fn answer(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        from_instance: bool,
+    ) -> Answer {
+        if from_instance && !request.uri().path().starts_with("/url/") {
+            return ApiError::denied(
+                "Functions may not manage the platform; those with the tag uncia:network set to \
+                 platform may invoke others, at AWS_ENDPOINT_URL_LAMBDA",
+            )
+            .answer();
+        }
         if let Err(error) = guard::check(&self.config, request.uri().path(), request.headers()) {
             return error.answer();
         }

@@ -138,7 +138,8 @@ impl Capabilities {
         if !self.root {
             warn(
                 "Not running as root: all functions run as the same user of the host, in user \
-                 namespaces.",
+                 namespaces. Those with the host's network (network: host) can manage the platform \
+                 as this user can.",
             );
         }
         let mut unenforced = |holds: bool, controller, what: &str, cost: &str| {

@@ -4,19 +4,23 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::net::TcpStream;
 
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
 use super::enforcer::{Enforcer, EnforcerUse};
 use super::live::Inner;
 use super::meter::Sampler;
+use super::peer::{self, peer_user};
 use super::rootfs::{self, Root, RootError};
 use super::spawn::Spawner;
 use super::sweep;
 use super::threads::Failure;
-use crate::instance::{ChainService, HostConfig, Runtime};
+use super::users::Users;
+use crate::instance::{ChainService, HostConfig, Runtime, StartError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -55,8 +59,9 @@ pub struct Host {
     pub(super) spawner: Spawner,
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
-    pub(super) unique_users: bool,
-    pub(super) next_user: AtomicU32,
+    pub(super) users: Users,
+    /// Set with the first instance on the host's network: whether the kernel says who connects.
+    host_network: OnceLock<bool>,
     pub(super) instances: Mutex<HashMap<String, Arc<Inner>>>,
     pub(super) closed: AtomicBool,
     pub(super) failure: Failure,
@@ -138,8 +143,8 @@ impl Host {
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
             sampler: Sampler::new().map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new().map_err(HostError::Thread)?),
-            unique_users: capabilities.root && all_users_exist(),
-            next_user: AtomicU32::new(std::process::id()),
+            users: Users::new(capabilities.root),
+            host_network: OnceLock::new(),
             instances: Mutex::default(),
             closed: AtomicBool::new(false),
             failure,
@@ -158,6 +163,29 @@ impl Host {
     /// What event-driven enforcement has cost so far.
     pub fn enforcer(&self) -> EnforcerUse {
         self.enforcer.usage()
+    }
+
+    /// Whether a connection to this process on the host's loopback interface comes from an instance,
+    /// or from nobody who could be asked. Without root instances are the worker's own user, and
+    /// cannot be told apart.
+    pub fn is_from_instance(&self, stream: &TcpStream) -> bool {
+        // Until the first instance with the host's network, none can connect.
+        self.capabilities.root
+            && self.host_network.get().is_some()
+            && peer_user(stream).is_none_or(|user| self.users.is_instance(user))
+    }
+
+    /// Makes sure that instances on the host's network are told apart from now on.
+    pub(super) fn watch_connections(&self) -> Result<(), StartError> {
+        let works = || !self.capabilities.root || peer::is_known();
+        if *self.host_network.get_or_init(works) {
+            return Ok(());
+        }
+        Err(StartError::Sandbox(
+            "the kernel does not say who connects (CONFIG_INET_DIAG), so no function may have the \
+             host's network: it could use the platform's own API"
+                .into(),
+        ))
     }
 
     /// Resolves with a sentence once one of the host's threads has ended unasked: it can run no
@@ -205,12 +233,6 @@ impl Host {
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Inner>>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether every user number is one here, as outside of containers with user namespaces.
-fn all_users_exist() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// An instance takes about fifteen descriptors, and the usual limit is 1024.

@@ -18,6 +18,7 @@
 //! | [`cgroup`], [`meter`] | limits, and what was used |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
+//! | [`users`], [`peer`] | whom instances run as, and who is at the other end of a connection |
 //! | [`threads`] | threads whose end is a failure of the host |
 //! | [`capabilities`] | what this machine offers |
 //! | [`sweep`] | what an earlier worker left |
@@ -33,6 +34,7 @@ mod init;
 mod live;
 mod log;
 mod meter;
+mod peer;
 mod priority;
 mod rootfs;
 mod runtime_api;
@@ -41,6 +43,7 @@ mod spawn;
 mod start;
 mod sweep;
 mod threads;
+mod users;
 mod wire;
 
 pub use capabilities::{

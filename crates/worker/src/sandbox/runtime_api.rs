@@ -12,6 +12,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::http1::{Body, Head, HttpError, Reader, head, response};
+use super::peer::peer_user;
 use crate::clock::Moment;
 use crate::instance::Request;
 
@@ -122,9 +123,17 @@ impl Api {
         (Arc::new(api), outcome)
     }
 
-    /// Serves connections until it is dropped.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        accept(listener, |stream| self.clone().converse(stream)).await;
+    /// Serves connections until it is dropped; with `user`, only those of this user's processes.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, user: Option<u32>) {
+        accept(listener, |stream| {
+            let api = self.clone();
+            async move {
+                if user.is_none() || user == peer_user(&stream) {
+                    api.converse(stream).await;
+                }
+            }
+        })
+        .await;
     }
 
     /// Forgets the runtime, which has ended: nothing is handed to it any more.

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use nix::fcntl::OFlag;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing::Instrument;
 use uncia_clock::monotonic_ns;
 
 use super::cgroup::{CgroupError, Controller, Group, Limits, PERIODS_US};
@@ -34,14 +35,6 @@ use crate::clock::Moment;
 use crate::instance::{
     ChainService, Enforcement, InstanceSpec, Network, Phase, Runtime, StartError,
 };
-
-/// Users of instances: numbers that no account has, each instance another, so that what the kernel
-/// counts for each user (pending signals, pipe buffers, keys, watches) is nobody else's.
-const FIRST_USER: u32 = 1_900_000_000;
-const USERS: u32 = 65_536;
-
-/// The user of all functions where a container allows no such numbers: Lambda's.
-const ORDINARY_USER: u32 = 993;
 
 /// `/tmp` takes at most this part of the memory, because what is in it counts as the function's
 /// memory: a full `/tmp` must be an error that the function sees, not the end of it.
@@ -77,7 +70,13 @@ impl Host {
         let began = Moment::now();
         let mut phases = Vec::new();
         let mut log_tail = Bytes::new();
-        let result = self.try_start(&spec, began, &mut phases, &mut log_tail).await;
+        let span = tracing::info_span!("start", instance = %spec.id, function = %spec.function);
+        let starting = self.try_start(&spec, began, &mut phases, &mut log_tail);
+        let result = starting.instrument(span.clone()).await;
+        if let Err(error @ StartError::Sandbox(_)) = &result {
+            // All else is the function's own affair, which its caller learns of.
+            span.in_scope(|| tracing::warn!("{error}"));
+        }
         // A start ends when the runtime is ready, not when this task gets to know it.
         let ended = match &result {
             Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
@@ -100,6 +99,9 @@ impl Host {
             StartError::Sandbox(format!("this machine has no runtime {:?}", spec.runtime))
         })?;
         check(spec)?;
+        if spec.network == Network::Host {
+            self.watch_connections()?;
+        }
         let limits = Limits {
             memory_bytes: spec.memory_bytes,
             pids_max: spec.pids_max,
@@ -176,7 +178,7 @@ impl Host {
         let (read, output) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(sandbox)?;
         nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
             .map_err(sandbox)?;
-        let user = self.user();
+        let user = self.users.next();
         if self.capabilities.root {
             // Whoever opens a pipe by its name, such as /dev/stdout, must be allowed to by its mode.
             nix::unistd::fchown(&output, Some(user.into()), None).map_err(sandbox)?;
@@ -239,7 +241,9 @@ impl Host {
             servers: Mutex::default(),
         });
         if let Some(listener) = listener {
-            inner.serve(api.serve(listener));
+            // Without root all functions are the worker's own user, and cannot be told apart.
+            let only = self.capabilities.root.then_some(user);
+            inner.serve(api.serve(listener, only));
         }
         let log = inner.log.clone();
         inner.serve(async move { log.follow().await });
@@ -315,14 +319,6 @@ impl Host {
         (!grouped && self.capabilities.enforced.pids).then_some(spec.pids_max)
     }
 
-    fn user(&self) -> u32 {
-        if self.unique_users {
-            FIRST_USER + self.next_user.fetch_add(1, Ordering::Relaxed) % USERS
-        } else {
-            ORDINARY_USER
-        }
-    }
-
     /// Waits until the runtime's program runs; returns since when.
     async fn built(
         &self,
@@ -341,7 +337,7 @@ impl Host {
                 Some((Report::Listening, fds)) => {
                     let mut listeners = fds.into_iter().map(listener);
                     if let Some(api) = listeners.next() {
-                        inner.serve(inner.api.clone().serve(api.map_err(sandbox)?));
+                        inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
                     }
                     if let Some(chain) = listeners.next() {
                         inner.serve(serve_chain(chain.map_err(sandbox)?, self.chain.clone()));

@@ -78,11 +78,14 @@ pub fn state() -> &'static Path {
 pub enum Needs {
     Sandbox,
     Node,
+    Bash,
     Memory,
     Cpu,
     CpuAccounting,
     Pids,
     Freezer,
+    /// Users of their own for instances.
+    Users,
     /// Version 2 of control groups, to which this process may write.
     Unified,
 }
@@ -93,15 +96,14 @@ impl Needs {
         let it = CAPABILITIES.get_or_init(Host::probe);
         let (fine, reason) = match self {
             Self::Sandbox => (true, ""),
-            Self::Node => (
-                std::process::Command::new("node").arg("-v").output().is_ok(),
-                "there is no Node.js",
-            ),
+            Self::Node => (runs("node"), "there is no Node.js"),
+            Self::Bash => (runs("bash"), "there is no Bash"),
             Self::Memory => (it.enforced.memory, "no memory controller to write to"),
             Self::Cpu => (it.enforced.cpu, "no cpu controller to write to"),
             Self::CpuAccounting => (it.cgroup.controllers["cpuacct"].writable, "no control groups"),
             Self::Pids => (it.enforced.pids, "no pids controller to write to"),
             Self::Freezer => (it.freezer, "no freezer to write to"),
+            Self::Users => (it.root, "only root may run functions as other users"),
             Self::Unified => (unified(), "no version 2 of control groups to write to"),
         };
         if !it.namespaces.pid || !it.namespaces.mount || !it.namespaces.net {
@@ -109,6 +111,10 @@ impl Needs {
         }
         (!fine).then_some(reason)
     }
+}
+
+fn runs(program: &str) -> bool {
+    std::process::Command::new(program).arg("--version").output().is_ok()
 }
 
 fn unified() -> bool {

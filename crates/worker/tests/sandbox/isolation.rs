@@ -1,11 +1,15 @@
 //! What a function cannot see or touch.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use base64::Engine;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
+use uncia_worker::config::Config;
 use uncia_worker::instance::{Network, Outcome};
+use uncia_worker::serve::Worker;
 
 use crate::fixture::{Function, MIB, Needs, answer, request, state, test};
 
@@ -18,6 +22,8 @@ pub fn tests() -> Vec<Trial> {
         test("the_first_process_is_out_of_reach", Needs::Sandbox, first_process),
         test("no_network", Needs::Sandbox, no_network),
         test("the_hosts_network_if_asked_for", Needs::Sandbox, host_network),
+        test("runtime_apis_on_the_hosts_network", Needs::Users, foreign_runtime_api),
+        test("the_control_api_on_the_hosts_network", Needs::Users, control_api),
         test("tmp_is_private", Needs::Sandbox, private_tmp),
         test("no_descriptors_of_the_worker", Needs::Sandbox, descriptors),
         test("mounts_do_not_leak", Needs::Sandbox, mounts),
@@ -318,6 +324,106 @@ async fn host_network() {
     let port = listener.local_addr().unwrap().port().to_string();
     let function = Function::python(REACH).with(|spec| spec.network = Network::Host);
     assert_eq!(function.once(&port).await, "reached");
+}
+
+/// With the host's network, a function's Runtime API is on the host's loopback interface.
+async fn foreign_runtime_api() {
+    let code = "
+        import os, socket
+        def handler(event, context):
+            if not event:
+                return os.environ['AWS_LAMBDA_RUNTIME_API']
+            host, port = event.split(':')
+            connection = socket.create_connection((host, int(port)), timeout=30)
+            try:
+                connection.sendall(b'GET /2018-06-01/runtime/invocation/next HTTP/1.1\\r\\n\\r\\n')
+                return connection.recv(1000).decode()
+            except ConnectionError:
+                return ''
+        ";
+    let on_host = || Function::python(code).with(|spec| spec.network = Network::Host);
+    let (one, other) = (on_host(), on_host());
+    let (one, other) = (one.start().await, other.start().await);
+    let address = answer(&one.invoke(request("null")).await).as_str().unwrap().to_owned();
+    let quoted = json!(address).to_string();
+    assert_eq!(answer(&other.invoke(request(&quoted)).await), "");
+    // Nor may the host's other users have the function's events, be it root.
+    let mut stream = TcpStream::connect(&address).unwrap();
+    let asked = stream.write_all(b"GET /2018-06-01/runtime/invocation/next HTTP/1.1\r\n\r\n");
+    let mut text = String::new();
+    let read = asked.and_then(|()| stream.read_to_string(&mut text));
+    assert!(read.is_err() || text.is_empty(), "{text}");
+    // Its own runtime goes on.
+    assert_eq!(answer(&one.invoke(request("null")).await), address);
+    one.stop(Duration::ZERO).await;
+    other.stop(Duration::ZERO).await;
+}
+
+/// Sends a request to the control API, and returns status and body.
+fn control(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// A zip file with one file, neither compressed nor checked by anybody but the unpacker.
+fn zip(name: &str, text: &str) -> Vec<u8> {
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    writer.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+    writer.write_all(text.as_bytes()).unwrap();
+    writer.finish().unwrap().into_inner()
+}
+
+async fn control_api() {
+    let code = "
+import socket
+def handler(event, context):
+    answers = []
+    for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::ffff:127.0.0.1')):
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.connect((host, event))
+        connection.sendall(b'DELETE /2015-03-31/functions/f HTTP/1.1\\r\\nHost: localhost\\r\\n'
+                           b'Connection: close\\r\\n\\r\\n')
+        answers.append(connection.recv(1000).split()[1].decode())
+    # Gone before the platform looks who it was.
+    for _ in range(200):
+        connection = socket.create_connection(('127.0.0.1', event))
+        connection.sendall(b'DELETE /2015-03-31/functions/f HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n')
+        connection.close()
+    return answers
+";
+    let state = tempfile::tempdir().unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let worker = Worker::start(any, state.path(), Config::default()).await.unwrap();
+    let address = worker.address();
+    let package = base64::engine::general_purpose::STANDARD.encode(zip("main.py", code));
+    let create = json!({
+        "FunctionName": "f", "Runtime": "python3.12", "Handler": "main.handler",
+        "Role": "arn:aws:iam::000000000000:role/any", "Code": {"ZipFile": package},
+        "Timeout": 60, "Tags": {"uncia:network": "host"},
+    });
+    let asked = tokio::task::spawn_blocking(move || {
+        let functions = "/2015-03-31/functions";
+        let created = control(address, "POST", functions, &create.to_string());
+        assert_eq!(created.0, 201, "{}", created.1);
+        let invoke = format!("{functions}/f/invocations");
+        let invoked = control(address, "POST", &invoke, &address.port().to_string());
+        // It is still there, and whoever is no function may see it.
+        let seen = control(address, "GET", &format!("{functions}/f"), "");
+        (invoked, seen.0)
+    });
+    let (invoked, seen) = asked.await.unwrap();
+    assert_eq!(invoked, (200, r#"["403", "403"]"#.to_owned()));
+    assert_eq!(seen, 200);
+    worker.stop().await;
 }
 
 async fn private_tmp() {

@@ -9,7 +9,9 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use uncia_worker::instance::{Enforcement, Host, HostError, InstanceSpec, Metering, Tuning};
+use uncia_worker::instance::{
+    Enforcement, Host, HostError, InstanceSpec, Metering, Runtime, Tuning,
+};
 
 use crate::fixture::{
     Function, Needs, answer, config, control_groups, processes, request, state, test,
@@ -31,6 +33,7 @@ pub fn tests() -> Vec<Trial> {
         }),
         test("closing_ends_everything", Needs::Sandbox, closing),
         test("version_2_of_control_groups", Needs::Unified, unified),
+        test("a_umask_that_lets_nobody_read", Needs::Sandbox, closed_umask),
         test("a_state_folder_that_cannot_be_used", Needs::Sandbox, bad_state),
     ]
 }
@@ -203,9 +206,50 @@ async fn many() {
 /// Names the state folder to the worker that is going to be killed.
 const WORKER: &str = "UNCIA_TEST_WORKER";
 
+/// Names the state folder to the worker with a closed umask.
+const CLOSED: &str = "UNCIA_TEST_CLOSED_WORKER";
+
+/// Plays a worker whose umask lets nobody else read what it makes: runs one function of each runtime
+/// that is here.
+fn run_closed(folder: &Path) {
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let host = Host::open(config(&folder.join("state"))).await.expect("a host");
+        let python = "def handler(event, context):\n    return event\n";
+        let mut functions = vec![Function::python(python)];
+        if host.runtime_version(Runtime::named("node").expect("a runtime")).is_some() {
+            let node = "exports.handler = async (event) => event;";
+            functions.push(Function::new("node", &[("main.js", node)], "main.handler"));
+        }
+        for function in functions {
+            let started = host.start(function.spec.clone()).await;
+            let instance = started.result.expect("an instance");
+            assert_eq!(answer(&instance.invoke(request("1")).await), 1);
+            instance.stop(Duration::ZERO).await;
+        }
+        host.close().await;
+    });
+}
+
+async fn closed_umask() {
+    let folder = tempfile::tempdir().unwrap();
+    // A process of its own, since all threads of one share the umask.
+    let output = tokio::task::spawn_blocking(move || {
+        let own = std::env::current_exe().unwrap();
+        Command::new(own).env(CLOSED, folder.path()).output().unwrap()
+    });
+    let output = output.await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Plays a worker: starts one instance that is frozen, one that runs, and one that it holds almost
 /// all of the time, says so, and waits. All of them spin.
 pub fn run_if_asked() -> Option<ExitCode> {
+    if let Some(folder) = std::env::var_os(CLOSED) {
+        run_closed(Path::new(&folder));
+        return Some(ExitCode::SUCCESS);
+    }
     let folder = std::env::var_os(WORKER)?;
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {

@@ -9,12 +9,13 @@ use libtest_mimic::Trial;
 use serde_json::json;
 use uncia_worker::instance::{Outcome, StartError};
 
-use crate::fixture::{Function, Needs, answer, request, test};
+use crate::fixture::{Function, Needs, answer, error, request, test};
 
 pub fn tests() -> Vec<Trial> {
     vec![
         test("a_function_brings_its_own_runtime", Needs::Sandbox, own_runtime),
         test("a_function_without_its_runtime", Needs::Sandbox, missing),
+        test("functions_in_bash", Needs::Bash, bash),
     ]
 }
 
@@ -63,6 +64,34 @@ async fn own_runtime() {
         instance.invoke(request("{}")).await.outcome,
         Outcome::Exited("signal: killed".into())
     );
+}
+
+async fn bash() {
+    let code = "echo starting >&2
+        handle() {
+            if [[ $1 == null ]]; then echo refused >&2; return 3; fi
+            printf '[%s, %s]' \"$1\" \"$1\"
+        }";
+    let function = Function::new("bash", &[("main.sh", code)], "main.handle");
+    let instance = function.start().await;
+    for event in [json!("é"), json!({"key": "x".repeat(100_000)})] {
+        let reply = instance.invoke(request(&event.to_string())).await;
+        assert_eq!(answer(&reply), json!([event, event]));
+    }
+    let reply = instance.invoke(request("null")).await;
+    assert_eq!(error(&reply)["errorMessage"], "handle returned 3");
+    assert_eq!(&reply.log_tail[..], b"refused\n");
+    assert_eq!(answer(&instance.invoke(request("1")).await), json!([1, 1]));
+    instance.stop(Duration::ZERO).await;
+
+    let function = Function::new("bash", &[("main.sh", "")], "main.handle");
+    match function.try_start().await.result {
+        Err(StartError::Init { error_type, .. }) => {
+            assert_eq!(error_type, "Runtime.HandlerNotFound");
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it started"),
+    }
 }
 
 async fn missing() {

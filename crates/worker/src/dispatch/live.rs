@@ -195,6 +195,7 @@ impl Dispatcher {
         let reply = instance
             .invoke(Request {
                 request_id: submission.request_id.clone(),
+                invocation: submission.invocation.clone(),
                 payload: submission.payload.clone(),
                 timeout: submission.function.timeout(),
                 client_context: submission.client_context.clone(),

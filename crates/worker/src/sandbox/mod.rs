@@ -14,6 +14,8 @@
 //! | [`wire`] | what worker and first process say to each other |
 //! | [`rootfs`] | the roots, one for each runtime |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
+//! | [`chain`] | Invoke for functions |
+//! | [`pace`] | how much of the worker's time an instance may take |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
@@ -22,6 +24,7 @@
 
 mod capabilities;
 mod cgroup;
+mod chain;
 mod descriptor;
 mod enforcer;
 mod environment;
@@ -31,6 +34,7 @@ mod init;
 mod live;
 mod log;
 mod meter;
+mod pace;
 mod priority;
 mod rootfs;
 mod runtime_api;
@@ -42,6 +46,7 @@ mod wire;
 pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
 };
+pub use chain::Caller;
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::enter_if_asked;

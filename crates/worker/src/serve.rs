@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::api::{ARN_PREFIX, Api, ApiError, Events};
 use crate::config::Config;
@@ -37,6 +38,7 @@ pub enum ServeError {
 pub struct Worker {
     api: Arc<Api>,
     server: tokio::task::JoinHandle<()>,
+    stop: watch::Sender<bool>,
     _lock: StateLock,
 }
 
@@ -78,8 +80,9 @@ impl Worker {
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());
         api.events.resume(&api, left);
-        let server = tokio::spawn(api.clone().serve(listener));
-        Ok(Self { api, server, _lock: lock })
+        let (stop, stopped) = watch::channel(false);
+        let server = tokio::spawn(api.clone().serve(listener, stopped));
+        Ok(Self { api, server, stop, _lock: lock })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -95,8 +98,10 @@ impl Worker {
     pub async fn stop(self) {
         let grace = self.api.config.shutdown_grace();
         self.api.dispatcher.shut_down(grace).await;
-        self.server.abort();
         self.api.host.close().await;
+        self.stop.send_replace(true);
+        // It ends by itself, after the last answers are written.
+        let _ = self.server.await;
         self.api.log.close();
     }
 }

@@ -165,7 +165,8 @@ function settle(invocation, error, result, failed, context) {
     }
     send(invocation, 'response', body === undefined ? 'null' : body, '');
   };
-  if (!(invocation.waits && context.callbackWaitsForEmptyEventLoop)) invocation.answer();
+  // Not before rejections that nobody handles are reported: they make the invocation fail.
+  if (!(invocation.waits && context.callbackWaitsForEmptyEventLoop)) setImmediate(invocation.answer);
 }
 
 function sendError(invocation, error) {
@@ -251,18 +252,28 @@ process.on('beforeExit', () => {
 
 // An error that nobody caught leaves the process in an unknown state: it is reported, and the
 // instance ends.
-function uncaught(kind, error) {
-  const description = describe(error);
-  if (kind) description.errorType = kind;
-  report(kind || 'Uncaught Exception', description);
+function uncaught(label, description) {
+  report(label, description);
+  // Between two invocations nobody waits for it.
+  if (handler && !current) process.exit(EXIT_UNCAUGHT);
   const where = current ? `invocation/${current.id}/error` : 'init/error';
   current = null;
   socket.ref();
   expected.length = 0;
   socket.write(post(where, JSON.stringify(description), kindHeader(description.errorType), () => process.exit(EXIT_UNCAUGHT)));
 }
-process.on('uncaughtException', (error) => uncaught(null, error));
-process.on('unhandledRejection', (error) => uncaught('Runtime.UnhandledPromiseRejection', error));
+process.on('uncaughtException', (error) => uncaught('Uncaught Exception', describe(error)));
+process.on('unhandledRejection', (reason) => {
+  const { errorType, errorMessage, trace } = describe(reason);
+  const description = {
+    errorType: 'Runtime.UnhandledPromiseRejection',
+    errorMessage: reason instanceof Error ? `${errorType}: ${errorMessage}` : errorMessage,
+    reason: { errorType, errorMessage, stack: trace },
+    promise: {},
+    trace,
+  };
+  uncaught('Unhandled Promise Rejection', description);
+});
 
 load(environment._HANDLER || '').then(
   (loaded) => {

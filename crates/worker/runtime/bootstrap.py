@@ -92,7 +92,7 @@ def _slow_loads(text):
 def _slow_dumps(value):
     import json
 
-    return json.dumps(value, default=_plain, separators=(", ", ": "))
+    return json.dumps(value, default=_plain, separators=(", ", ": "), allow_nan=False)
 
 
 try:
@@ -126,7 +126,7 @@ try:
 
     def _dumps(value):
         encode = make_encoder(
-            {}, _plain, encode_basestring_ascii, None, ": ", ", ", False, False, True
+            {}, _plain, encode_basestring_ascii, None, ": ", ", ", False, False, False
         )
         return "".join(encode(value, 0))
 

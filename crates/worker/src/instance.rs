@@ -15,8 +15,8 @@ use serde::Deserialize;
 use uncia_clock::Moment;
 
 pub use crate::sandbox::{
-    Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host, HostError,
-    Instance, Metering, Namespaces, Runtime, Started, Tuning, enter_if_asked,
+    Caller, Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host,
+    HostError, Instance, Metering, Namespaces, Runtime, Started, Tuning, enter_if_asked,
 };
 
 /// What an instance can reach besides its Runtime API.
@@ -41,7 +41,8 @@ pub enum Enforcement {
     EventDriven,
 }
 
-/// Serves the Invoke requests that instances with [`Network::Platform`] make.
+/// Serves the Invoke requests that instances with [`Network::Platform`] make; a request's extension
+/// [`Caller`] says for whom.
 pub type ChainService = Arc<
     dyn Fn(
             http::Request<Incoming>,
@@ -117,7 +118,7 @@ pub enum StartError {
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub request_id: String,
-    /// The name under which the platform logs it.
+    /// The name under which it is logged: the `parent` of what the function invokes meanwhile.
     pub invocation: String,
     pub payload: Bytes,
     pub timeout: Duration,
@@ -129,7 +130,8 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Ok(Bytes),
-    /// The handler raised, or answered what is no JSON; the payload is Lambda's error object.
+    /// The handler raised, or answered what is no JSON (a runtime of the package's own may answer
+    /// what it likes); the payload is Lambda's error object.
     FunctionError(Bytes),
     /// The instance is gone: killed because its time was up.
     Timeout,

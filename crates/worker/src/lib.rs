@@ -14,6 +14,7 @@ mod function;
 mod ids;
 pub mod instance;
 mod meterlog;
+mod reception;
 mod sandbox;
 pub mod serve;
 mod store;

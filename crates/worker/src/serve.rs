@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use uncia_policy::{Resources, UnknownPolicy};
 
 use crate::api::{ARN_PREFIX, Api, ApiError};
@@ -40,6 +41,7 @@ pub enum ServeError {
 pub struct Worker {
     api: Arc<Api>,
     server: tokio::task::JoinHandle<()>,
+    stop: watch::Sender<bool>,
     _lock: StateLock,
 }
 
@@ -86,8 +88,9 @@ impl Worker {
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());
         api.dispatcher.resume_events(left);
-        let server = tokio::spawn(api.clone().serve(listener));
-        Ok(Self { api, server, _lock: lock })
+        let (stop, stopped) = watch::channel(false);
+        let server = tokio::spawn(api.clone().serve(listener, stopped));
+        Ok(Self { api, server, stop, _lock: lock })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -117,7 +120,9 @@ impl Worker {
         self.api.dispatcher.shut_down(grace).await;
         self.api.host.close().await;
         self.api.dispatcher.finish().await;
-        self.server.abort();
+        self.stop.send_replace(true);
+        // It ends by itself, after the last answers are written.
+        let _ = self.server.await;
         self.api.log.close();
     }
 }

@@ -1,8 +1,9 @@
 //! HTTP/1.1 responses (RFC 9112), read without I/O: bytes in, facts out.
 
-mod chunked;
 mod head;
 mod response;
+
+use uncia_http1::chunked::ChunkError;
 
 pub use response::{ResponseReader, header};
 
@@ -15,12 +16,8 @@ pub enum ResponseError {
     HeadTooLong { limit: usize },
     #[error("the answer has an invalid Content-Length")]
     ContentLength,
-    #[error("the answer has an invalid chunk size")]
-    ChunkSize,
-    #[error("a chunk of the answer does not end where its size says")]
-    ChunkEnd,
-    #[error("chunk extensions and trailers of the answer are longer than {limit} bytes")]
-    TrailersTooLong { limit: usize },
+    #[error("the answer's body cannot be read: {0}")]
+    Chunks(#[from] ChunkError),
     #[error("the server switched protocols")]
     SwitchedProtocols,
     #[error("the server closed the connection before it answered")]

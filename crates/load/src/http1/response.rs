@@ -1,7 +1,8 @@
 //! One response after another on a connection.
 
+use uncia_http1::chunked::Decoder;
+
 use super::ResponseError;
-use super::chunked::Decoder;
 use super::head::{self, Framing, Head};
 use crate::answer::Body;
 

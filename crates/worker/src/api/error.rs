@@ -54,6 +54,10 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequestsException", message)
     }
 
+    pub fn too_slow(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutException", message)
+    }
+
     pub fn denied(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "AccessDeniedException", message)
     }

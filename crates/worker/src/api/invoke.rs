@@ -23,6 +23,10 @@ use crate::instance::{Outcome, StartError};
 pub const MAX_PAYLOAD_BYTES: usize = 6_291_556;
 /// Lambda's documented limit for an asynchronous request.
 const MAX_EVENT_BYTES: usize = 256 * 1024;
+/// Names an invocation.
+pub const INVOCATION_HEADER: &str = "x-uncia-invocation";
+/// Names the invocation that causes this one.
+pub const PARENT_HEADER: &str = "x-uncia-parent";
 /// Longest name that a client may give an invocation.
 const MAX_INVOCATION_NAME: usize = 128;
 
@@ -48,8 +52,8 @@ impl Names {
             }
             Ok(Some(text.to_owned()))
         };
-        let invocation = named("x-uncia-invocation")?.unwrap_or_else(|| request_id.clone());
-        Ok(Self { invocation, parent: named("x-uncia-parent")?, request_id })
+        let invocation = named(INVOCATION_HEADER)?.unwrap_or_else(|| request_id.clone());
+        Ok(Self { invocation, parent: named(PARENT_HEADER)?, request_id })
     }
 }
 

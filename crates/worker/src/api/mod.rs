@@ -1,5 +1,6 @@
 //! The Lambda API, function URLs, and the platform's own log, over HTTP.
 
+mod body;
 mod error;
 mod events;
 mod forms;
@@ -16,24 +17,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http::HeaderValue;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 pub use error::{Answer, ApiError};
 
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
-use crate::instance::{Capabilities, Host};
+use crate::instance::{Caller, Capabilities, Host};
 use crate::meterlog::MeterLog;
 use crate::store::Registry;
 
 /// A client that has not sent the head of its request by then is not going to.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Nothing that is taken is larger: a zip of 50 MB in base64, and what is around it.
-const MAX_BODY_BYTES: usize = 72 * 1024 * 1024;
+/// Most that is read of a connection at once, and the longest head of a request.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Connections at a time; others wait to be accepted.
+const MAX_CONNECTIONS: usize = 4_096;
+/// Answers in progress may take this long to be written when the platform stops.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The account and region that ARNs carry.
 pub const ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:function:";
 
@@ -48,36 +56,56 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves connections until `listener` is dropped with this future.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+    /// Serves connections until `stop` is true. Then it accepts no more, and returns when the answers
+    /// in progress are written, or after [`FLUSH_TIMEOUT`].
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        let mut connections = JoinSet::new();
         loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(_) => {
-                    // Out of descriptors, most likely: others are closed in a moment.
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                    continue;
-                }
-            };
-            // Answers are small and are waited for.
-            let _ = stream.set_nodelay(true);
-            let api = self.clone();
-            let from_instance = self.host.is_from_instance(&stream);
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let api = api.clone();
-                    async move {
-                        let answer = api.answer(request, from_instance).await;
-                        Ok::<_, std::convert::Infallible>(answer)
+            let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
+            tokio::select! {
+                biased;
+                () = stopped => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                    match accepted {
+                        Ok((stream, _)) => {
+                            connections.spawn(self.clone().converse(stream, stop.clone()));
+                        }
+                        // Out of descriptors, most likely: others are closed in a moment.
+                        Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                     }
-                });
-                // A client that breaks off is its own affair.
-                let _ = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEADER_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-            });
+                }
+            }
+        }
+        drop(listener);
+        let ended = async { while connections.join_next().await.is_some() {} };
+        // Whoever does not read the answer by then is left alone.
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, ended).await;
+    }
+
+    /// Answers the requests of one connection.
+    async fn converse(self: Arc<Self>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+        // Answers are small and are waited for.
+        let _ = stream.set_nodelay(true);
+        let from_instance = self.host.is_from_instance(&stream);
+        let service = service_fn(move |request| {
+            let api = self.clone();
+            async move { Ok::<_, std::convert::Infallible>(api.answer(request, from_instance).await) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(BUFFER_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
+        // A client that breaks off is its own affair.
+        tokio::select! {
+            _ = connection.as_mut() => {}
+            () = stopped => {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
+            }
         }
     }
 
@@ -97,7 +125,7 @@ impl Api {
             return error.answer();
         }
         let (head, body) = request.into_parts();
-        match read_body(body).await {
+        match body::of_client(body, head.uri.path()).await {
             Ok(body) => {
                 route::answer(self, &head, body).await.unwrap_or_else(|error| error.answer())
             }
@@ -105,9 +133,17 @@ impl Api {
         }
     }
 
-    /// Serves the Invoke requests of instances that may make them, and nothing else.
+    /// Serves the Invoke requests of instances that may make them, and nothing else. What a function
+    /// says about itself is not believed: the parent is the invocation that its instance serves.
     pub async fn answer_instance(self: &Arc<Self>, request: http::Request<Incoming>) -> Answer {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        let caller = head.extensions.remove::<Caller>();
+        head.headers.remove(invoke::INVOCATION_HEADER);
+        head.headers.remove(invoke::PARENT_HEADER);
+        let parent = caller.as_ref().and_then(|caller| caller.invocation.as_deref());
+        if let Some(parent) = parent.and_then(|name| HeaderValue::from_str(name).ok()) {
+            head.headers.insert(invoke::PARENT_HEADER, parent);
+        }
         let path = head.uri.path();
         let name = path
             .strip_prefix("/2015-03-31/functions/")
@@ -120,7 +156,7 @@ impl Api {
             ))
             .answer();
         };
-        let body = match read_body(body).await {
+        let body = match body::of_function(body, caller.as_ref()).await {
             Ok(body) => body,
             Err(error) => return error.answer(),
         };
@@ -129,16 +165,6 @@ impl Api {
 
     pub fn capabilities(&self) -> &Capabilities {
         self.host.capabilities()
-    }
-}
-
-async fn read_body(body: Incoming) -> Result<Bytes, ApiError> {
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(ApiError::too_large(MAX_BODY_BYTES, MAX_BODY_BYTES))
-        }
-        Err(error) => Err(ApiError::bad_http(format!("The request's body broke off: {error}"))),
     }
 }
 

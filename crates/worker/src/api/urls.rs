@@ -21,6 +21,11 @@ use crate::clock;
 use crate::function::{Function, UrlConfig};
 use crate::ids;
 
+/// Statuses that a function may answer with: those that end a request.
+const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
+/// Most headers, and most cookies, of a function's answer. Clients take some hundred.
+const MAX_HEADERS: usize = 1_000;
+
 pub fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
     check(&forms::read(body, &["Cors"])?, true)?;
     let function = change(api, reference, None, |function| {
@@ -220,6 +225,9 @@ fn respond(payload: &Bytes) -> Answer {
 
 fn shaped(said: &Map<String, Value>) -> Option<Answer> {
     let status = u16::try_from(said["statusCode"].as_u64()?).ok()?;
+    if !STATUSES.contains(&status) {
+        return None;
+    }
     let body = match said.get("body") {
         None | Some(Value::Null) => Bytes::new(),
         Some(Value::String(text)) if said.get("isBase64Encoded") == Some(&Value::Bool(true)) => {
@@ -233,6 +241,9 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
     let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(Value::Object(given)) = said.get("headers") {
+        if given.len() > MAX_HEADERS {
+            return None;
+        }
         for (name, value) in given {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -243,6 +254,9 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
         }
     }
     if let Some(Value::Array(cookies)) = said.get("cookies") {
+        if cookies.len() > MAX_HEADERS {
+            return None;
+        }
         for cookie in cookies.iter().filter_map(Value::as_str) {
             headers.append(http::header::SET_COOKIE, HeaderValue::from_str(cookie).ok()?);
         }
@@ -264,9 +278,23 @@ mod tests {
         assert_eq!(shaped.status(), StatusCode::CREATED);
         assert_eq!(shaped.headers()["x-a"], "b");
         assert_eq!(shaped.headers()["set-cookie"], "c=d");
-        for broken in [r#"{"statusCode":"x"}"#, r#"{"statusCode":99999}"#] {
-            assert_eq!(respond(&Bytes::from(broken)).status(), StatusCode::BAD_GATEWAY);
+        for broken in ["\"x\"", "99999", "999", "199", "101", "100", "-1", "2e2"] {
+            let answer = respond(&Bytes::from(format!("{{\"statusCode\":{broken}}}")));
+            assert_eq!(answer.status(), StatusCode::BAD_GATEWAY, "{broken}");
         }
+    }
+
+    #[test]
+    fn more_headers_than_an_answer_can_have_are_refused() {
+        let answer = |count: usize| {
+            let headers: Map<String, Value> =
+                (0..count).map(|number| (format!("x-{number}"), json!("y"))).collect();
+            let cookies = vec!["a=b"; count];
+            let body = json!({"statusCode": 200, "headers": headers, "cookies": cookies});
+            respond(&Bytes::from(body.to_string())).status()
+        };
+        assert_eq!(answer(MAX_HEADERS), StatusCode::OK);
+        assert_eq!(answer(32_768), StatusCode::BAD_GATEWAY);
     }
 
     #[test]

@@ -1,63 +1,62 @@
-//! Just enough of HTTP/1.1 to serve the Runtime API.
+//! Reads the requests of the Runtime API, and writes its responses.
 //!
 //! It is written by hand because the invocation itself writes the answer to a waiting request, with
 //! no task in between, and because the answer to a pipelined request can wait for the next one: an
 //! instance is then woken once for each invocation, not twice.
 
+use std::sync::Arc;
+
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use uncia_http1::chunked::{ChunkError, Decoder};
+use uncia_http1::{HeadError, Length, RequestHead, parse_request};
 
-/// Longest request line and headers.
-const MAX_HEAD: usize = 64 * 1024;
-
-/// Most headers of a request.
-const MAX_HEADERS: usize = 64;
-
-/// Longest line that introduces a chunk, or trailer.
-const MAX_LINE: usize = 8 * 1024;
+use super::pace::{CHUNK, Pace};
+use crate::reception::{FREE_BYTES, FUNCTIONS, Room, outstayed};
 
 /// Room made for one read.
 const READ_BYTES: usize = 16 * 1024;
+
+/// Of a body that is larger than may be kept, the rest is read and forgotten, so that the connection
+/// can go on; but not endlessly.
+const MAX_SKIPPED: u64 = 64 * 1024 * 1024;
+
+/// What is kept of a chunked body grows by at most this much at a time.
+const GROWTH: usize = 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error("the connection was closed in the middle of a request")]
     Closed,
-    #[error("the request is no HTTP/1.1: {0}")]
-    Malformed(&'static str),
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    #[error(transparent)]
+    Chunks(#[from] ChunkError),
+    #[error("the body did not arrive in time, and its room was needed")]
+    Outstayed,
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
 
 /// What the Runtime API needs to know of a request.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Head {
-    pub method: String,
-    pub path: String,
-    pub length: Length,
-    pub expects_continue: bool,
-    pub close: bool,
+    pub request: RequestHead,
     /// `Lambda-Runtime-Function-Error-Type`.
     pub error_type: Option<String>,
     /// `Uncia-Began`: when the client's first line ran, by the monotonic clock in ns.
     pub began: Option<i64>,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
-    #[default]
-    None,
-    Known(u64),
-    Chunked,
-}
-
 /// A request's body.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Body {
     /// Empty if larger than the limit.
     pub bytes: Bytes,
-    /// Its size, whether kept or not.
+    /// Its size, whether kept or not; of an incomplete one, what is known of it.
     pub size: u64,
+    /// It goes on endlessly, and was given up: the connection cannot be used any more.
+    pub endless: bool,
     /// An error type in the trailer, by which a streamed answer turns out to be an error.
     pub trailing_error: Option<String>,
 }
@@ -66,11 +65,12 @@ pub struct Body {
 pub struct Reader<R> {
     source: R,
     buffer: BytesMut,
+    pace: Arc<Pace>,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub fn new(source: R) -> Self {
-        Self { source, buffer: BytesMut::new() }
+    pub fn new(source: R, pace: Arc<Pace>) -> Self {
+        Self { source, buffer: BytesMut::new(), pace }
     }
 
     /// Whether there is more to read without waiting.
@@ -85,10 +85,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 self.buffer.advance(size);
                 return Ok(Some(head));
             }
-            if self.buffer.len() > MAX_HEAD {
-                return Err(HttpError::Malformed("its head is too long"));
-            }
-            if self.fill().await? == 0 {
+            if self.fill(None).await? == 0 {
                 return if self.buffer.is_empty() { Ok(None) } else { Err(HttpError::Closed) };
             }
         }
@@ -97,135 +94,125 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// Reads the body to its end, keeping at most `limit` bytes.
     pub async fn body(&mut self, length: Length, limit: u64) -> Result<Body, HttpError> {
         match length {
-            Length::None => Ok(Body { bytes: Bytes::new(), size: 0, trailing_error: None }),
+            Length::None => Ok(Body::default()),
+            Length::Known(size) if size <= limit => {
+                let bytes = usize::try_from(size).map_err(|_| HttpError::Closed)?;
+                Ok(Body { bytes: self.keep(bytes).await?, size, ..Body::default() })
+            }
+            Length::Known(size) if size > MAX_SKIPPED => {
+                Ok(Body { size, endless: true, ..Body::default() })
+            }
             Length::Known(size) => {
-                let bytes = self.exactly(size, size <= limit).await?;
-                Ok(Body { bytes, size, trailing_error: None })
+                self.skip(size).await?;
+                Ok(Body { size, ..Body::default() })
             }
             Length::Chunked => self.chunked(limit).await,
         }
     }
 
-    async fn exactly(&mut self, size: u64, keep: bool) -> Result<Bytes, HttpError> {
-        if keep {
-            let size = usize::try_from(size).map_err(|_| HttpError::Malformed("too long"))?;
-            self.buffer.reserve(size.saturating_sub(self.buffer.len()));
-            while self.buffer.len() < size {
-                if self.fill().await? == 0 {
-                    return Err(HttpError::Closed);
-                }
-            }
+    async fn keep(&mut self, size: usize) -> Result<Bytes, HttpError> {
+        if self.buffer.len() >= size {
             return Ok(self.buffer.split_to(size).freeze());
         }
+        let room = FUNCTIONS.enter(size).await;
+        let mut kept = Vec::with_capacity(size);
+        kept.extend_from_slice(&self.buffer);
+        self.buffer.clear();
+        while kept.len() < size {
+            let mut rest = (&mut self.source).take((size - kept.len()) as u64);
+            let read = tokio::select! {
+                read = rest.read_buf(&mut kept) => read?,
+                () = outstayed(room.as_ref()) => return Err(HttpError::Outstayed),
+            };
+            if read == 0 {
+                return Err(HttpError::Closed);
+            }
+        }
+        Ok(kept.into())
+    }
+
+    async fn skip(&mut self, size: u64) -> Result<(), HttpError> {
         let mut left = size;
         loop {
             let here = self.buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             self.buffer.advance(here);
             left -= here as u64;
             if left == 0 {
-                return Ok(Bytes::new());
+                return Ok(());
             }
-            if self.fill().await? == 0 {
+            if self.fill(None).await? == 0 {
                 return Err(HttpError::Closed);
             }
         }
     }
 
     async fn chunked(&mut self, limit: u64) -> Result<Body, HttpError> {
-        let mut kept = BytesMut::new();
-        let mut size = 0_u64;
+        let limit_bytes = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut decoder = Decoder::new();
+        let mut kept = Vec::new();
+        let mut room = None;
         loop {
-            let line = self.line().await?;
-            let digits = line.split(';').next().unwrap_or_default().trim();
-            let chunk = u64::from_str_radix(digits, 16)
-                .map_err(|_| HttpError::Malformed("a chunk has no size"))?;
-            if chunk == 0 {
-                break;
+            let before = decoder.chunks();
+            let mut fits = decoder.content() <= limit;
+            let (used, done) = decoder.decode(&self.buffer, |data| {
+                fits &= data.len() <= limit_bytes - kept.len();
+                if fits {
+                    if kept.capacity() - kept.len() < data.len() {
+                        kept.reserve_exact(data.len().max(kept.len().min(GROWTH)));
+                    }
+                    kept.extend_from_slice(data);
+                }
+            })?;
+            self.buffer.advance(used);
+            let chunks = u32::try_from(decoder.chunks() - before).unwrap_or(u32::MAX);
+            self.pace.spend(CHUNK * chunks).await;
+            if !fits {
+                kept = Vec::new();
+                room = None;
             }
-            size = size.saturating_add(chunk);
-            let bytes = self.exactly(chunk, size <= limit).await?;
-            if size <= limit {
-                kept.extend_from_slice(&bytes);
-            } else {
-                kept = BytesMut::new();
+            if done || decoder.content() > MAX_SKIPPED {
+                let error_type = |(name, value): (&str, &[u8])| {
+                    name.eq_ignore_ascii_case(ERROR_TYPE)
+                        .then(|| String::from_utf8_lossy(value).into_owned())
+                };
+                return Ok(Body {
+                    trailing_error: decoder.trailers().find_map(error_type),
+                    bytes: kept.into(),
+                    size: decoder.content(),
+                    endless: !done,
+                });
             }
-            if !self.line().await?.is_empty() {
-                return Err(HttpError::Malformed("a chunk is longer than it says"));
+            if room.is_none() && kept.len() > FREE_BYTES / 2 {
+                room = FUNCTIONS.enter(limit_bytes).await;
             }
-        }
-        let mut trailing_error = None;
-        loop {
-            let line = self.line().await?;
-            let Some((name, value)) = line.split_once(':') else { break };
-            if name.eq_ignore_ascii_case("lambda-runtime-function-error-type") {
-                trailing_error = Some(value.trim().to_owned());
-            }
-        }
-        Ok(Body { bytes: kept.freeze(), size, trailing_error })
-    }
-
-    async fn line(&mut self) -> Result<String, HttpError> {
-        loop {
-            if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
-                let line = self.buffer.split_to(end);
-                self.buffer.advance(2);
-                return Ok(String::from_utf8_lossy(&line).into_owned());
-            }
-            if self.buffer.len() > MAX_LINE {
-                return Err(HttpError::Malformed("a line is too long"));
-            }
-            if self.fill().await? == 0 {
+            if self.fill(room.as_ref()).await? == 0 {
                 return Err(HttpError::Closed);
             }
         }
     }
 
-    async fn fill(&mut self) -> Result<usize, HttpError> {
+    async fn fill(&mut self, room: Option<&Room>) -> Result<usize, HttpError> {
         self.buffer.reserve(READ_BYTES);
-        Ok(self.source.read_buf(&mut self.buffer).await?)
+        tokio::select! {
+            read = self.source.read_buf(&mut self.buffer) => Ok(read?),
+            () = outstayed(room) => Err(HttpError::Outstayed),
+        }
     }
 }
 
+const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
+
 /// A request's head and its size, if all of it is there.
-fn parse(buffer: &[u8]) -> Result<Option<(Head, usize)>, HttpError> {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut request = httparse::Request::new(&mut headers);
-    let size = match request.parse(buffer) {
-        Ok(httparse::Status::Complete(size)) => size,
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err(HttpError::Malformed("its head cannot be read")),
-    };
-    let mut head = Head {
-        method: request.method.unwrap_or_default().to_owned(),
-        path: request.path.unwrap_or_default().to_owned(),
-        close: request.version == Some(0),
-        ..Head::default()
-    };
-    for header in request.headers {
-        let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
-        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
-        if is("content-length") {
-            let size =
-                value.parse().map_err(|_| HttpError::Malformed("its length is no number"))?;
-            if head.length != Length::Chunked {
-                head.length = Length::Known(size);
-            }
-        } else if is("transfer-encoding") {
-            if !value.eq_ignore_ascii_case("chunked") {
-                return Err(HttpError::Malformed("its body is encoded"));
-            }
-            head.length = Length::Chunked;
-        } else if is("connection") {
-            head.close |= value.eq_ignore_ascii_case("close");
-        } else if is("expect") {
-            head.expects_continue = value.eq_ignore_ascii_case("100-continue");
-        } else if is("lambda-runtime-function-error-type") {
-            head.error_type = Some(value.to_owned());
-        } else if is("uncia-began") {
-            head.began = value.parse().ok();
+fn parse(buffer: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
+    let (mut error_type, mut began) = (None, None);
+    let parsed = parse_request(buffer, |name, value| {
+        if name.eq_ignore_ascii_case(ERROR_TYPE) {
+            error_type = Some(String::from_utf8_lossy(value).into_owned());
+        } else if name.eq_ignore_ascii_case("uncia-began") {
+            began = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
         }
-    }
-    Ok(Some((head, size)))
+    })?;
+    Ok(parsed.map(|(request, size)| (Head { request, error_type, began }, size)))
 }
 
 /// A response without special headers.
@@ -265,26 +252,30 @@ mod tests {
 
     use super::*;
 
+    fn reader(bytes: &[u8]) -> Reader<&[u8]> {
+        Reader::new(bytes, Pace::new())
+    }
+
     #[tokio::test]
     async fn two_requests_in_one_write() {
         let bytes = b"POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\n\r\n";
-        let mut reader = Reader::new(&bytes[..]);
+        let mut reader = reader(&bytes[..]);
         let head = reader.head().await.unwrap().unwrap();
-        assert_eq!((head.method.as_str(), head.path.as_str()), ("POST", "/a"));
-        assert_eq!(reader.body(head.length, 10).await.unwrap().bytes, "abc");
+        assert_eq!((head.request.method.as_str(), head.request.path.as_str()), ("POST", "/a"));
+        assert_eq!(reader.body(head.request.length, 10).await.unwrap().bytes, "abc");
         assert!(reader.has_buffered());
-        assert_eq!(reader.head().await.unwrap().unwrap().path, "/b");
+        assert_eq!(reader.head().await.unwrap().unwrap().request.path, "/b");
         assert!(reader.head().await.unwrap().is_none());
     }
 
     #[tokio::test]
     async fn what_is_too_large_is_counted_and_skipped() {
         let bytes = b"POST /a HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcdeGET /b HTTP/1.1\r\n\r\n";
-        let mut reader = Reader::new(&bytes[..]);
+        let mut reader = reader(&bytes[..]);
         let head = reader.head().await.unwrap().unwrap();
-        let body = reader.body(head.length, 4).await.unwrap();
+        let body = reader.body(head.request.length, 4).await.unwrap();
         assert_eq!((body.bytes.len(), body.size), (0, 5));
-        assert_eq!(reader.head().await.unwrap().unwrap().path, "/b");
+        assert_eq!(reader.head().await.unwrap().unwrap().request.path, "/b");
     }
 
     #[tokio::test]
@@ -293,12 +284,12 @@ mod tests {
             3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\n\
             Lambda-Runtime-Function-Error-Type: Unhandled\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
         for (limit, kept) in [(100, "abc0123456789"), (12, "")] {
-            let mut reader = Reader::new(&bytes[..]);
+            let mut reader = reader(&bytes[..]);
             let head = reader.head().await.unwrap().unwrap();
-            let body = reader.body(head.length, limit).await.unwrap();
+            let body = reader.body(head.request.length, limit).await.unwrap();
             assert_eq!((body.bytes, body.size), (Bytes::from(kept), 13));
             assert_eq!(body.trailing_error.as_deref(), Some("Unhandled"));
-            assert_eq!(reader.head().await.unwrap().unwrap().path, "/b");
+            assert_eq!(reader.head().await.unwrap().unwrap().request.path, "/b");
         }
     }
 
@@ -309,17 +300,31 @@ mod tests {
             b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n",
             b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
         ] {
-            let error = Reader::new(bytes).head().await.unwrap_err();
-            assert!(matches!(error, HttpError::Malformed(_)), "{error}");
+            let error = reader(bytes).head().await.unwrap_err();
+            assert!(matches!(error, HttpError::Head(_)), "{error}");
         }
         let long = [b'a'; 100_000];
-        assert!(Reader::new(&long[..]).head().await.is_err());
+        assert!(reader(&long[..]).head().await.is_err());
         let half = b"GET / HT";
-        assert!(matches!(Reader::new(&half[..]).head().await, Err(HttpError::Closed)));
+        assert!(matches!(reader(&half[..]).head().await, Err(HttpError::Closed)));
         let chunk = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
-        let mut reader = Reader::new(&chunk[..]);
+        let mut reader = reader(&chunk[..]);
         let head = reader.head().await.unwrap().unwrap();
-        assert!(reader.body(head.length, 10).await.is_err());
+        assert!(reader.body(head.request.length, 10).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn endless_bodies_are_given_up() {
+        let text = format!("POST /a HTTP/1.1\r\nContent-Length: {}\r\n\r\n", u64::MAX);
+        let mut known = reader(text.as_bytes());
+        let head = known.head().await.unwrap().unwrap();
+        let body = known.body(head.request.length, 10).await.unwrap();
+        assert_eq!((body.endless, body.size, body.bytes.len()), (true, u64::MAX, 0));
+        let chunk = [b"fffff\r\n".to_vec(), vec![b'x'; 0xf_ffff], b"\r\n".to_vec()].concat();
+        let mut chunks = reader(&[]);
+        chunks.buffer.extend_from_slice(&chunk.repeat(65));
+        let body = chunks.body(Length::Chunked, 10).await.unwrap();
+        assert!(body.endless && body.size > MAX_SKIPPED && body.bytes.is_empty());
     }
 
     #[test]
@@ -335,9 +340,9 @@ mod tests {
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
-                let mut reader = Reader::new(&bytes[..]);
+                let mut reader = reader(&bytes[..]);
                 while let Ok(Some(head)) = reader.head().await {
-                    if reader.body(head.length, limit).await.is_err() {
+                    if reader.body(head.request.length, limit).await.is_err() {
                         break;
                     }
                 }

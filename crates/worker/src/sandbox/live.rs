@@ -11,12 +11,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio::time::{timeout, timeout_at};
 
 use super::cgroup::{CgroupError, Group, Limits};
 use super::enforcer::Watched;
 use super::log::Log;
 use super::meter::{Meter, Sampler};
-use super::runtime_api::{AnswerKind, Api};
+use super::runtime_api::{AnswerKind, Api, Delivered};
 use super::spawn;
 use super::wire::{self, Exit, Order, Report};
 use crate::clock::Moment;
@@ -25,8 +26,6 @@ use crate::instance::{Outcome, Reply, Request, Usage};
 /// Between two attempts to thaw an instance that was killed: while it was being frozen, it may have
 /// been thawed too early.
 const RETHAW: Duration = Duration::from_millis(20);
-
-const NS_PER_MS: i64 = 1_000_000;
 
 /// How an instance ended.
 #[derive(Debug, Clone)]
@@ -129,6 +128,9 @@ impl Inner {
         while tokio::time::timeout(RETHAW, self.pidfd.readable()).await.is_err() {
             self.kill();
         }
+        if !self.doomed.load(Ordering::SeqCst) {
+            self.api.drain().await;
+        }
         for server in self.servers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             server.abort();
         }
@@ -194,6 +196,8 @@ enum Waited {
     Answered(AnswerKind),
     Gone,
     TimeUp,
+    /// The runtime does not take events.
+    Unreachable(String),
 }
 
 impl Instance {
@@ -233,9 +237,9 @@ impl Instance {
         let (mut started, mut ended) = (None, None);
         let waited = tokio::select! {
             biased;
-            waited = self.exchange(&request, called, &mut started, &mut ended) => waited,
+            // First, since an instance that is gone may have answered.
+            waited = self.exchange(&request, &mut started, &mut ended) => waited,
             _ = inner.gone() => Waited::Gone,
-            () = tokio::time::sleep(request.timeout) => Waited::TimeUp,
         };
         let ended = ended.unwrap_or_else(Moment::now);
         let usage = inner.meter.end();
@@ -250,6 +254,11 @@ impl Instance {
                 inner.kill();
                 inner.gone().await;
                 Outcome::Timeout
+            }
+            Waited::Unreachable(description) => {
+                inner.kill();
+                inner.gone().await;
+                Outcome::Exited(description)
             }
             Waited::Gone => {
                 let out_of_memory = inner.meter.out_of_memory();
@@ -274,24 +283,31 @@ impl Instance {
         reply
     }
 
+    /// Hands the request to the runtime and waits for its answer. The time limit runs from the moment
+    /// at which the runtime was given the request, and before it for as long as it does not ask.
     async fn exchange(
         &self,
         request: &Request,
-        called: Moment,
         started: &mut Option<Moment>,
         ended: &mut Option<Moment>,
     ) -> Waited {
-        let timeout = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
-        let deadline_ms = called.unix().saturating_add(timeout) / NS_PER_MS;
-        if let Ok(delivered) = self.inner.api.deliver(request, deadline_ms).await {
-            *started = Some(delivered.at);
-            if let Ok(answer) = delivered.answer.await {
+        let limit = request.timeout;
+        let Ok(delivered) = timeout(limit, self.inner.api.deliver(request, started)).await else {
+            return Waited::TimeUp;
+        };
+        let Delivered { since, answer } = match delivered {
+            Ok(delivered) => delivered,
+            Err(error) => return Waited::Unreachable(error.to_string()),
+        };
+        match timeout_at(since + limit, answer).await {
+            Ok(Ok(answer)) => {
                 *ended = Some(answer.at);
-                return Waited::Answered(answer.kind);
+                Waited::Answered(answer.kind)
             }
+            // The API is closed when the instance has ended.
+            Ok(Err(_)) => Waited::Gone,
+            Err(_) => Waited::TimeUp,
         }
-        // It could not be reached: it has ended or is about to, which the supervisor finds out.
-        std::future::pending().await
     }
 
     /// Stops all its processes where they are, until [`Self::thaw`].

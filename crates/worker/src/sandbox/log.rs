@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nix::errno::Errno;
@@ -16,6 +17,9 @@ const TAIL_BYTES: usize = 4096;
 
 /// One read; as much as a pipe holds by default.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Between two reads: up to 64 MB a second pass.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Reads at the end of an invocation: enough for all that a pipe can hold, and an end for a function
 /// whose children never stop printing.
@@ -41,18 +45,22 @@ impl Log {
         Ok(Self { pipe: readable(pipe)?, tail: Mutex::new(tail) })
     }
 
-    /// Reads until nobody can print any more.
+    /// Reads until nobody can print any more. Not more often than every [`PAUSE`]: the pipe holds
+    /// back who prints faster, and a function that prints without end costs others little.
     pub async fn follow(&self) {
-        while let Ok(mut ready) = self.pipe.readable().await {
+        loop {
+            let Ok(mut ready) = self.pipe.readable().await else { return };
             match self.lock().read(&self.pipe) {
                 Ok(0) => return,
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => ready.clear_ready(),
-                Err(_) => return,
+                Err(Errno::EAGAIN) => {
+                    ready.clear_ready();
+                    continue;
+                }
+                // An unknown error may pass, and a pipe that nobody reads stops the function.
+                Ok(_) | Err(_) => {}
             }
             drop(ready);
-            // A function that prints without end must not keep this thread from others.
-            tokio::task::yield_now().await;
+            tokio::time::sleep(PAUSE).await;
         }
     }
 

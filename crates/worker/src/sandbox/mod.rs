@@ -15,6 +15,8 @@
 //! | [`runtimes`] | the language runtimes, a file each |
 //! | [`rootfs`] | their roots |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
+//! | [`chain`] | Invoke for functions |
+//! | [`pace`] | how much of the worker's time an instance may take |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
@@ -25,6 +27,7 @@
 
 mod capabilities;
 mod cgroup;
+mod chain;
 mod descriptor;
 mod enforcer;
 mod environment;
@@ -34,6 +37,7 @@ mod init;
 mod live;
 mod log;
 mod meter;
+mod pace;
 mod peer;
 mod priority;
 mod rootfs;
@@ -49,6 +53,7 @@ mod wire;
 pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
 };
+pub use chain::Caller;
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::enter_if_asked;

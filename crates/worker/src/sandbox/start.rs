@@ -11,8 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use nix::fcntl::OFlag;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -20,6 +18,7 @@ use tracing::Instrument;
 use uncia_clock::monotonic_ns;
 
 use super::cgroup::{CgroupError, Controller, Group, Limits, PERIODS_US};
+use super::chain;
 use super::descriptor::readable;
 use super::environment::{self, CHAIN_PORT, RUNTIME_API_PORT};
 use super::host::Host;
@@ -27,14 +26,12 @@ use super::live::{Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
 use super::rootfs::{GROUP_ID, Root};
-use super::runtime_api::{Api, Initialized, accept};
+use super::runtime_api::{Api, Initialized};
 use super::spawn::Launch;
 use super::sweep;
 use super::wire::{self, Config, Report};
 use crate::clock::Moment;
-use crate::instance::{
-    ChainService, Enforcement, InstanceSpec, Network, Phase, Runtime, StartError,
-};
+use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError};
 
 /// `/tmp` takes at most this part of the memory, because what is in it counts as the function's
 /// memory: a full `/tmp` must be an error that the function sees, not the end of it.
@@ -183,7 +180,10 @@ impl Host {
             // Whoever opens a pipe by its name, such as /dev/stdout, must be allowed to by its mode.
             nix::unistd::fchown(&output, Some(user.into()), None).map_err(sandbox)?;
         }
-        let (api, initialized) = Api::new(spec.function_arn.clone());
+        let (api, initialized) = Api::new(
+            spec.function_arn.clone(),
+            !spec.runtime.definition().starts_functions_program(),
+        );
 
         // With the host's network, the API is on the host's loopback, at a port of its own.
         let own_network = spec.network != Network::Host;
@@ -339,8 +339,10 @@ impl Host {
                     if let Some(api) = listeners.next() {
                         inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
                     }
-                    if let Some(chain) = listeners.next() {
-                        inner.serve(serve_chain(chain.map_err(sandbox)?, self.chain.clone()));
+                    if let Some(listener) = listeners.next() {
+                        let listener = listener.map_err(sandbox)?;
+                        let service = self.chain.clone();
+                        inner.serve(chain::serve(listener, service, inner.api.clone()));
                     }
                 }
                 Some((Report::Running { phases: inside }, _)) => {
@@ -453,26 +455,6 @@ fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
     let listener = std::net::TcpListener::from(fd);
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
-}
-
-/// Serves Invoke to the function itself.
-async fn serve_chain(listener: TcpListener, chain: ChainService) {
-    accept(listener, |stream| {
-        let chain = chain.clone();
-        async move {
-            // Without it, answers may be late by 40 ms.
-            let _ = stream.set_nodelay(true);
-            let service = service_fn(move |request| {
-                let answer = chain(request);
-                async move { Ok::<_, std::convert::Infallible>(answer.await) }
-            });
-            // The function may close the connection as it likes.
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        }
-    })
-    .await;
 }
 
 /// A program of ours that does not run is our fault, and the function's own is its.

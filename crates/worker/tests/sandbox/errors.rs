@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Trial> {
         test("node_handlers_that_cannot_be_loaded", Needs::Node, node_unloadable),
         test("node_errors_are_lambdas", Needs::Node, node_errors),
         test("node_errors_that_nobody_catches", Needs::Node, node_uncaught),
+        test("node_rejections_that_nobody_handles", Needs::Node, node_unhandled),
         test("an_answer_that_is_too_large", Needs::Sandbox, too_large),
         test("initialization_that_exits", Needs::Sandbox, exits_in_initialization),
         test("initialization_that_never_ends", Needs::Sandbox, endless_initialization),
@@ -75,9 +76,14 @@ async fn python_unloadable() {
 async fn python_errors() {
     let function = Function::python(
         "
-        import threading
+        import socket
         class Own(Exception):
             pass
+        def answer_raw(id):
+            s = socket.create_connection(('127.0.0.1', 9001))
+            path = '/2018-06-01/runtime/invocation/%s/response' % id
+            s.sendall(('POST %s HTTP/1.1\\r\\nContent-Length: 3\\r\\n\\r\\nNaN' % path).encode())
+            s.recv(1000)
         def deep():
             raise Own('it broke')
         def handler(event, context):
@@ -89,6 +95,15 @@ async fn python_errors() {
                 loop = []
                 loop.append(loop)
                 return loop
+            if event in ('nan', 'inf'):
+                return {'number': float(event)}
+            if event == 'decimal':
+                import decimal
+                return decimal.Decimal('NaN')
+            if event == 'bytes':
+                return b'bytes'
+            if event == 'raw':
+                answer_raw(context.aws_request_id)
             if event == 'recursion':
                 return handler(event, context)
             return 'fine'
@@ -105,7 +120,7 @@ async fn python_errors() {
     let trace = object["stackTrace"].as_array().unwrap();
     assert_eq!(trace.len(), 2);
     assert!(
-        trace[1].as_str().unwrap().contains("/var/task/main.py\", line 5, in deep"),
+        trace[1].as_str().unwrap().contains("/var/task/main.py\", line 10, in deep"),
         "{trace:?}"
     );
     assert!(String::from_utf8_lossy(&reply.log_tail).contains("[ERROR] Own: it broke"));
@@ -113,12 +128,19 @@ async fn python_errors() {
     for (event, kind) in [
         (r#""set""#, "Runtime.MarshalError"),
         (r#""loop""#, "Runtime.MarshalError"),
+        (r#""nan""#, "Runtime.MarshalError"),
+        (r#""inf""#, "Runtime.MarshalError"),
+        (r#""decimal""#, "Runtime.MarshalError"),
+        (r#""bytes""#, "Runtime.MarshalError"),
         (r#""recursion""#, "RecursionError"),
         ("{not json", "JSONDecodeError"),
     ] {
         assert_eq!(error(&instance.invoke(request(event)).await)["errorType"], kind, "{event}");
     }
     assert_eq!(answer(&instance.invoke(request("1")).await), "fine");
+    // The function answers in place of its runtime, whose own answer is then one too many.
+    let object = error(&instance.invoke(request(r#""raw""#)).await);
+    assert_eq!(object["errorType"], "Runtime.MarshalError");
     instance.stop(Duration::ZERO).await;
 }
 
@@ -191,6 +213,26 @@ async fn node_uncaught() {
     let reply = instance.invoke(request("{}")).await;
     assert_eq!(error(&reply)["errorType"], "RangeError");
     assert_eq!(instance.exited().await, "exit status 129");
+}
+
+async fn node_unhandled() {
+    let code = "
+        exports.handler = async (event) => {
+          if (event === 'string') Promise.reject('a string');
+          if (event === 'error') Promise.reject(new RangeError('forgotten'));
+          if (event === 'undefined') return undefined;
+          return 'answered';
+        };";
+    let function = Function::new("node", &[("index.js", code)], "index.handler");
+    for (event, message) in [("string", "a string"), ("error", "RangeError: forgotten")] {
+        let instance = function.start().await;
+        assert!(answer(&instance.invoke(request(r#""undefined""#)).await).is_null());
+        let reply = instance.invoke(request(&format!("\"{event}\""))).await;
+        let object = error(&reply);
+        assert_eq!(object["errorType"], "Runtime.UnhandledPromiseRejection", "{object}");
+        assert_eq!(object["errorMessage"], message);
+        assert_eq!(instance.exited().await, "exit status 129");
+    }
 }
 
 async fn too_large() {

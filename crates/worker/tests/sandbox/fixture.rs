@@ -230,9 +230,10 @@ fn dedent(text: &str) -> String {
 
 pub fn request(payload: &str) -> Request {
     static COUNT: AtomicU32 = AtomicU32::new(0);
+    let request_id = format!("request-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     Request {
-        invocation: "test".to_owned(),
-        request_id: format!("request-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
+        invocation: request_id.clone(),
+        request_id,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         timeout: PATIENCE,
         client_context: None,

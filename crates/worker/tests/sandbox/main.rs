@@ -11,6 +11,7 @@ mod keep_alive;
 mod lifecycle;
 mod metering;
 mod provided;
+mod rogue;
 mod running;
 
 use std::process::ExitCode;
@@ -23,8 +24,10 @@ fn main() -> ExitCode {
     }
     // This program also plays other parts: a function that brings its own runtime, and a worker that
     // is killed, or whose clock is set.
-    if let Some(code) =
-        provided::run_if_asked().or_else(lifecycle::run_if_asked).or_else(clock::run_if_asked)
+    if let Some(code) = rogue::run_if_asked()
+        .or_else(provided::run_if_asked)
+        .or_else(lifecycle::run_if_asked)
+        .or_else(clock::run_if_asked)
     {
         return code;
     }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     tests.extend(enforcement::tests());
     tests.extend(provided::tests());
     tests.extend(clock::tests());
+    tests.extend(rogue::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

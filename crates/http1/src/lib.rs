@@ -1,0 +1,11 @@
+//! HTTP/1.1 (RFC 9112) as functions over bytes, without I/O: the heads of requests, and chunked bodies.
+//!
+//! The worker reads requests with it, the load generator responses; so that both can be fuzzed,
+//! nothing here waits, allocates without bound, or panics.
+
+#![warn(missing_docs)]
+
+pub mod chunked;
+mod request;
+
+pub use request::{HeadError, Length, MAX_HEAD_BYTES, RequestHead, parse_request};

@@ -172,7 +172,8 @@ impl Function {
             fs::set_permissions(&path, open.clone()).expect("a file for all");
         }
         let spec = InstanceSpec {
-            id: format!("test-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
+            // Of this process alone: others on the machine may run the same tests.
+            id: format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)),
             function: "test".into(),
             function_arn: "arn:aws:lambda:us-east-1:000000000000:function:test".into(),
             version: "$LATEST".into(),

@@ -58,6 +58,10 @@ pub enum LoadError {
         "only {opened} of the {wanted} connections of the pool to {endpoint} could be opened before the start: {reason}"
     )]
     Pool { endpoint: String, opened: usize, wanted: usize, reason: String },
+    #[error(
+        "max_connections is {limit}, fewer than the {wanted} connections of the pool: lower the pool or raise the limit"
+    )]
+    PoolAboveLimit { wanted: u64, limit: usize },
     #[error("start_unix_ns is {late_ns} ns in the past: choose a later common start time")]
     StartPassed { late_ns: i64 },
     #[error(

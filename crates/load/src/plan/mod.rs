@@ -102,6 +102,8 @@ impl Plan {
             .iter()
             .map(|stream| plan_stream(stream, &mut endpoints, config))
             .collect::<Result<Vec<_>, _>>()?;
+        let endpoints = endpoints.into_vec();
+        check_pool(config, endpoints.len())?;
         let has_clients = streams.iter().any(|stream| matches!(stream.pacing, Pacing::Closed(_)));
         let extent = Extent::measure(config.seed, &streams, config.share, config.total_timeout_ns);
         if extent.total == 0 && !has_clients && config.share.of == 1 {
@@ -130,7 +132,7 @@ impl Plan {
             platform: text(&config.platform),
             prefix: prefix(config)?,
             seed: config.seed,
-            endpoints: endpoints.into_vec(),
+            endpoints,
             streams,
             connect_timeout_ns: config.connect_timeout_ns,
             total_timeout_ns: config.total_timeout_ns,
@@ -177,6 +179,19 @@ impl Plan {
         let targets = &self.streams[entry.stream].targets;
         &targets[entry.target(targets.len())]
     }
+}
+
+fn check_pool(config: &Config, endpoints: usize) -> Result<(), LoadError> {
+    let (ConnectionPolicy::Pool(wanted), Some(limit)) =
+        (config.connections, config.max_connections)
+    else {
+        return Ok(());
+    };
+    let wanted = wanted as u64 * endpoints as u64;
+    if wanted > limit as u64 {
+        return Err(LoadError::PoolAboveLimit { wanted, limit });
+    }
+    Ok(())
 }
 
 fn check_times(config: &Config) -> Result<(), LoadError> {

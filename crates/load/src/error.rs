@@ -73,10 +73,6 @@ pub enum LoadError {
     #[error("rows could not be written, so the run was stopped: {0}")]
     Record(#[source] RecordError),
     #[error(
-        "the run is over, but a table could not be converted to Parquet: {0} (the .arrows file has all rows; `uncia recover` converts it)"
-    )]
-    Convert(#[source] RecordError),
-    #[error(
         "rows come faster than they can be written ({rows} wait in memory): use a faster disk, a lower rate, or smaller answers; every row was kept"
     )]
     Backlog { rows: u64 },
@@ -101,13 +97,6 @@ pub enum LoadError {
 impl LoadError {
     /// Whether the configuration is to blame (exit code 2), and nothing was sent.
     pub fn is_bad_input(&self) -> bool {
-        !matches!(
-            self,
-            Self::Record(_)
-                | Self::Convert(_)
-                | Self::Backlog { .. }
-                | Self::Poll(_)
-                | Self::Thread(_)
-        )
+        !matches!(self, Self::Record(_) | Self::Backlog { .. } | Self::Poll(_) | Self::Thread(_))
     }
 }

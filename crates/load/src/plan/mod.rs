@@ -4,7 +4,7 @@ mod descriptors;
 mod endpoint;
 mod schedule;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use uncia_arrivals::{MAX_SPAN_NS, Process};
@@ -89,9 +89,9 @@ impl Plan {
     pub fn new(config: &Config) -> Result<Self, LoadError> {
         check_times(config)?;
         check_share_and_rules(config)?;
-        check_output(&config.out, config.parquet)?;
+        check_output(&config.out)?;
         if let Some(spans) = &config.spans_out {
-            check_output(spans, config.parquet)?;
+            check_output(spans)?;
         }
         if config.streams.is_empty() {
             return Err(LoadError::NoStreams);
@@ -266,18 +266,14 @@ fn check_share_and_rules(config: &Config) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn check_output(path: &Path, parquet: bool) -> Result<(), LoadError> {
+fn check_output(path: &Path) -> Result<(), LoadError> {
     if path.extension().is_none_or(|extension| extension != "arrows") {
         return Err(LoadError::OutName { path: path.to_owned() });
     }
-    let mut taken = vec![path.to_owned()];
-    if parquet {
-        taken.push(path.with_extension("parquet"));
+    if path.exists() {
+        return Err(LoadError::OutExists { path: path.to_owned() });
     }
-    match taken.into_iter().find(|path: &PathBuf| path.exists()) {
-        Some(path) => Err(LoadError::OutExists { path }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn plan_stream(

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.ipc
 
 _MASK = 0xFFFFFFFF
 
@@ -71,4 +72,5 @@ def dry_run(engine: Path, folder: Path, seed: int, streams: list[dict[str, Any]]
     command = [str(engine), "load", "--config", "-"]
     done = subprocess.run(command, input=json.dumps(config), text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
-    return pq.read_table(folder / "schedule.parquet")
+    with pa.OSFile(str(folder / "schedule.arrows"), "rb") as source:
+        return pa.ipc.open_stream(source).read_all()

@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from uncia import engine
+from uncia import record as tables
 from uncia.bandwidth import beside, kernels, profiles
 from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
 
@@ -103,7 +103,7 @@ def measure(setting: dict[str, int], extra: dict[str, Any]) -> Any:
     """Rows of tasks in one control group."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
         record(setting, extra, folder)
-        return pq.read_table(Path(folder) / "invocations.parquet")
+        return tables.read(folder)
 
 
 def apart(setting: dict[str, int], simulated: Setting, group: int) -> float | None:

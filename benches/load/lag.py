@@ -44,7 +44,6 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         config = {
             "out": f"{folder}/invocations.arrows",
-            "parquet": False,
             "seed": 7,
             "realtime": realtime,
             "streams": [

@@ -227,10 +227,10 @@ def stall(setting: Setting, after_s: int, length_s: int) -> list[Contender]:
 
 
 def memory(setting: Setting, requests: int) -> list[Contender]:
-    """The most memory that Uncia holds over a long history, its rows made Parquet at the end."""
+    """The most memory that the engine holds over a long history."""
     seconds = -(-requests // setting.rate)
     setting = replace(setting, seconds=seconds)
-    uncia = setting.uncia.with_settings("uncia", parquet=True)
+    uncia = setting.uncia
 
     def measure(folder: Path) -> tuple[Run, Found]:
         with servers.wire(setting.wire, ["hello"]) as server:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from generators import GRACE_S, Asked, Failed, Figures, Generator
 from machine import Run, run
 
@@ -68,7 +69,6 @@ class Uncia(Generator):
             }
         return {
             "out": str(folder / ROWS),
-            "parquet": False,
             "seed": SEED,
             "streams": [stream],
             **dict(self.settings),
@@ -82,9 +82,12 @@ class Uncia(Generator):
 
     def schedule(self, asked: Asked, folder: Path) -> Path:
         """The table of the schedule that ``load`` follows, by a dry run."""
-        config = {**self.config(asked, folder), "dry_run": True, "parquet": True}
-        self._run({**config, "out": str(folder / "schedule.arrows")}, folder, 0)
-        return folder / "schedule.parquet"
+        stream, table = folder / "schedule.arrows", folder / "schedule.parquet"
+        config = {**self.config(asked, folder), "dry_run": True, "out": str(stream)}
+        self._run(config, folder, 0)
+        with pa.OSFile(str(stream), "rb") as source, pa.ipc.open_stream(source) as reader:
+            pq.write_table(reader.read_all(), table)
+        return table
 
     def _run(
         self, config: dict[str, Any], folder: Path, seconds: float

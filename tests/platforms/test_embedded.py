@@ -1,8 +1,11 @@
 """The embedded platform through its adapter: real engine, real instances."""
 
 import json
+import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -107,6 +110,54 @@ def test_a_port_in_use_is_told_and_leaves_nothing(
     assert platform._server is not None
     with pytest.raises(RunFailedError, match=r"did not start: .*in use"):
         Server(state_home / "second", {}, listen=platform._server.address)
+
+
+# Does not come up at first; what it is asked the second time is ``then``.
+_SLOW_ENGINE = """\
+#!/bin/sh
+echo started >> {calls}
+[ "$(wc -l < {calls})" = 1 ] && exec sleep 600
+{then}
+"""
+
+
+@pytest.mark.parametrize(("then", "swept"), [('exec {engine} "$@"', True), ("exit 3", False)])
+def test_an_interrupt_while_the_engine_starts_is_swept_or_stays_in_the_journal(
+    engine_binary: Path,
+    state_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    then: str,
+    swept: bool,
+) -> None:
+    calls, script = tmp_path / "calls", tmp_path / "engine"
+    then = then.format(engine=engine_binary)
+    script.write_text(_SLOW_ENGINE.format(calls=calls, then=then))
+    script.chmod(0o755)
+    monkeypatch.setenv("UNCIA_ENGINE", str(script))
+    opened = Journal("run-2", None)
+    platform = embedded.connect(Options(kind="embedded"), Context("run-2", opened))
+
+    def interrupt() -> None:
+        while not calls.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            platform.start()
+        thread.join()
+        # What the engine had made so far is found by the state folder alone.
+        platform.close()
+        assert len(calls.read_text().splitlines()) == 2, "a second engine swept"
+        state = state_home / "embedded" / "run-2"
+        assert list(processes.with_argument(str(state))) == []
+        assert state.exists() is not swept
+        assert [resource.kind for resource in opened.outstanding] == ([] if swept else ["engine"])
+    finally:
+        opened.close()
 
 
 def test_an_option_finer_than_the_engine_s_unit_is_refused() -> None:

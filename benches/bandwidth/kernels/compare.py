@@ -23,7 +23,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import yaml
 from guest import Guest, GuestError, options
 
@@ -31,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import kernel as bench
 
-from uncia import engine
+from uncia import engine, record
 from uncia.bandwidth import beside, kernels, profiles
 from uncia.bandwidth import infer as inference
 from uncia.bandwidth.simulate import Probe, Setting
@@ -107,7 +106,7 @@ def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> i
         simulated = Setting(**made, runs=100, work=Probe(duration_ns=bench.PROBE_NS))
         runs = folder / "runs"
         durations = [
-            pq.read_table(path / "invocations.parquet")["execution"].to_numpy()
+            record.read(path)["execution"].to_numpy()
             for path in sorted(runs.glob(f"{place:03}-task-*"))
         ]
         far = []

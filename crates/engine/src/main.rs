@@ -9,7 +9,6 @@ mod load;
 mod output;
 #[cfg(target_os = "linux")]
 mod probe;
-mod recover;
 #[cfg(target_os = "linux")]
 mod serve;
 mod warnings;
@@ -40,11 +39,6 @@ enum Command {
     /// CPU bandwidth control: simulate it, and more.
     #[command(subcommand)]
     Cpu(cpu::Command),
-    /// Turn Arrow IPC streams that a crash left into Parquet files beside them.
-    Recover {
-        #[arg(required = true, value_name = "FILE.arrows")]
-        streams: Vec<PathBuf>,
-    },
     /// Print the schemas of the tables as JSON.
     Schema,
     /// Print what this machine offers to the embedded platform as JSON.
@@ -65,7 +59,6 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load { config } => load::run(&config),
         Command::Cpu(command) => cpu::run(&command),
-        Command::Recover { streams } => recover::run(&streams),
         Command::Schema => output::print(&uncia_record::schema_json()),
         #[cfg(target_os = "linux")]
         Command::Probe => probe::run(),

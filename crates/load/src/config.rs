@@ -31,9 +31,6 @@ pub struct Config {
     /// The spans that functions report; none: they are not kept.
     #[serde(default)]
     pub spans_out: Option<PathBuf>,
-    /// Whether the tables become `NAME.parquet` on a clean close.
-    #[serde(default = "yes")]
-    pub parquet: bool,
     /// The Unix time from which the rows count; default: the start of the schedule.
     #[serde(default)]
     pub epoch_unix_ns: Option<i64>,
@@ -215,10 +212,6 @@ impl Config {
     }
 }
 
-fn yes() -> bool {
-    true
-}
-
 fn default_connect_timeout() -> i64 {
     DEFAULT_CONNECT_TIMEOUT_NS
 }
@@ -238,7 +231,7 @@ mod tests {
     #[test]
     fn defaults_fill_what_is_left_out() {
         let config = Config::from_json(MINIMAL).unwrap();
-        assert!(config.parquet && !config.dry_run && config.epoch_unix_ns.is_none());
+        assert!(!config.dry_run && config.epoch_unix_ns.is_none());
         assert_eq!(config.total_timeout_ns, DEFAULT_TOTAL_TIMEOUT_NS);
     }
 

@@ -1,5 +1,6 @@
 //! The schedule as a table, without a single request.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -33,7 +34,8 @@ fn schema(start_unix_ns: i64) -> Arc<Schema> {
         (VERSION_KEY, SCHEMA_VERSION.to_string()),
         (EPOCH_KEY, start_unix_ns.to_string()),
     ];
-    let metadata = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let metadata: HashMap<_, _> =
+        metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     Arc::new(Schema::new(fields).with_metadata(metadata))
 }
 

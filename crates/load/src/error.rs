@@ -58,6 +58,10 @@ pub enum LoadError {
         "only {opened} of the {wanted} connections of the pool to {endpoint} could be opened before the start: {reason}"
     )]
     Pool { endpoint: String, opened: usize, wanted: usize, reason: String },
+    #[error(
+        "max_connections is {limit}, fewer than the {wanted} connections of the pool: lower the pool or raise the limit"
+    )]
+    PoolAboveLimit { wanted: u64, limit: usize },
     #[error("start_unix_ns is {late_ns} ns in the past: choose a later common start time")]
     StartPassed { late_ns: i64 },
     #[error(
@@ -68,10 +72,6 @@ pub enum LoadError {
     Create(#[source] RecordError),
     #[error("rows could not be written, so the run was stopped: {0}")]
     Record(#[source] RecordError),
-    #[error(
-        "the run is over, but a table could not be converted to Parquet: {0} (the .arrows file has all rows; `uncia recover` converts it)"
-    )]
-    Convert(#[source] RecordError),
     #[error(
         "rows come faster than they can be written ({rows} wait in memory): use a faster disk, a lower rate, or smaller answers; every row was kept"
     )]
@@ -97,13 +97,6 @@ pub enum LoadError {
 impl LoadError {
     /// Whether the configuration is to blame (exit code 2), and nothing was sent.
     pub fn is_bad_input(&self) -> bool {
-        !matches!(
-            self,
-            Self::Record(_)
-                | Self::Convert(_)
-                | Self::Backlog { .. }
-                | Self::Poll(_)
-                | Self::Thread(_)
-        )
+        !matches!(self, Self::Record(_) | Self::Backlog { .. } | Self::Poll(_) | Self::Thread(_))
     }
 }

@@ -28,7 +28,6 @@ mod stop;
 mod thread;
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
@@ -145,7 +144,7 @@ fn write_schedule(config: &Config, plan: &Plan) -> Result<Done, LoadError> {
         lag_us: None,
         rtt: Vec::new(),
         cpu_s: cpu_seconds(),
-        out: finish_table(config, &config.out)?,
+        out: config.out.clone(),
         spans_out: None,
     })
 }
@@ -193,8 +192,6 @@ fn send(
     })?;
     recorded?;
     let Closed { statistics, stopped } = recorder.close().map_err(LoadError::Record)?;
-    let out = finish_table(config, &config.out)?;
-    let spans_out = spans_out.map(|path| finish_table(config, path)).transpose()?;
     // Only now: whatever went wrong with the sockets, the rows are kept.
     let Finished { sent } = sent?;
     let elapsed_s = began.elapsed().as_secs_f64();
@@ -218,8 +215,8 @@ fn send(
         failed: statistics.failed,
         rtt,
         cpu_s: cpu_seconds(),
-        out,
-        spans_out,
+        out: config.out.clone(),
+        spans_out: config.spans_out.clone(),
     })
 }
 
@@ -230,14 +227,6 @@ fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 fn offered_rate(plan: &Plan) -> Option<f64> {
     plan.total()?;
     rows::rate(plan.extent.total, plan.extent.last_ns - plan.extent.first_ns)
-}
-
-/// Gives a closed table its final form; returns its name.
-fn finish_table(config: &Config, stream: &Path) -> Result<PathBuf, LoadError> {
-    if !config.parquet {
-        return Ok(stream.to_owned());
-    }
-    uncia_record::recover(stream).map(|recovered| recovered.parquet).map_err(LoadError::Convert)
 }
 
 fn cpu_seconds() -> f64 {

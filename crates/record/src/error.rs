@@ -9,8 +9,6 @@ pub enum RecordError {
     NotAStream { path: PathBuf, source: arrow_schema::ArrowError },
     #[error("{path}: the table could not be encoded: {source}")]
     Arrow { path: PathBuf, source: arrow_schema::ArrowError },
-    #[error("{path}: the Parquet file could not be written: {source}")]
-    Parquet { path: PathBuf, source: parquet::errors::ParquetError },
     #[error(
         "{path} was written with table schema version {found}; this build reads version {expected}"
     )]

@@ -148,7 +148,12 @@ class DuckDB:
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()
     ) -> None:
         """See `Backend.write`."""
-        options: dict[str, Any] = {"compression": "zstd"}
+        from uncia.record import parquet
+
+        options: dict[str, Any] = {
+            "compression": "zstd",
+            "kv_metadata": {parquet.CHECKSUM_KEY: parquet.UNSEALED},
+        }
         if partition_by:
             options["partition_by"] = tuple(partition_by)
         if is_address(path):
@@ -161,6 +166,8 @@ class DuckDB:
             self._run(lambda: expression.to_parquet(str(partial), **options))
             if partition_by:
                 no_empty_key(partial)
+            for file in partial.rglob("*.parquet") if partition_by else [partial]:
+                parquet.seal(file)
 
     def _run(self, query: Callable[[], _Answer]) -> _Answer:
         """Run a query in a thread of its own, so that a signal ends it at once.

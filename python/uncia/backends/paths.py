@@ -45,14 +45,15 @@ class Files:
 
 
 def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
-    """The files that hold a table.
+    """The files that hold a table, none of which is damaged.
 
     A folder holds ``NAME.parquet`` (a file, or a folder of parts, as engines write it), or streams,
     or is itself a folder of parts. In a folder of parts, names that begin with ``_`` or ``.`` are
     what a writer has not finished, as engines have it.
 
     Raises:
-        UnciaError: a path does not exist, a folder holds no table, or no path was given.
+        UnciaError: a path does not exist, a folder holds no table, a file is damaged, or no path
+            was given.
     """
     paths = _several(source)
     if not paths:
@@ -76,6 +77,9 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
             local.append(path)
         else:
             streams.append(path)
+    from uncia.record import parquet
+
+    parquet.verify(local)
     return Files((*_grouped(local), *addresses), tuple(streams))
 
 

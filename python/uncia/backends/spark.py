@@ -88,6 +88,8 @@ class Spark:
             self._borrow(running, options)
         for key, value in _MEANING.items():
             self._session.conf.set(key, value)
+        # Files at an address are verified by whoever reads them, page by page.
+        self._session.conf.set("parquet.page.verify-checksum.enabled", "true")
         self._ibis = ibis.pyspark.connect(self._session)
         # Ibis's own way passes through pandas, where an integer beside a null becomes a double.
         self._ibis._register_in_memory_table = lambda op: self._view(

@@ -128,9 +128,7 @@ def measure(
     except UnciaError as error:
         _end_failed(folder, description, error)
         raise
-    if any(out.glob("*.arrows")):
-        # The engine was killed before it closed them.
-        record.recover_folder(out)
+    record.recover_folder(out)
     done = _last(told, "done")
     for key in ("epoch_unix_ns", "epoch_monotonic_ns"):
         description[key] = _last(told, "started").get(key)

@@ -391,10 +391,22 @@ class Execution:
             self.description.warnings.append(f"not removed: {left}; `uncia clean` tries again")
 
     def _remove_deployment(self, platform: Platform, key: str) -> None:
-        deployed = self.deployed.get(key, [])
-        while deployed:
-            platform.remove(deployed[0][0])
-            deployed.pop(0)
+        """Remove every replica of a deployment; those that cannot be removed stay listed.
+
+        Raises:
+            UnciaError: a replica could not be removed.
+        """
+        failed: list[UnciaError] = []
+        for replica in list(self.deployed.get(key, [])):
+            try:
+                platform.remove(replica[0])
+            except UnciaError as error:
+                failed.append(error)
+            else:
+                self.deployed[key].remove(replica)
+        if failed:
+            messages = dict.fromkeys(error.message for error in failed)
+            raise RunFailedError("; ".join(messages), failed[0].hint)
         self.deployed.pop(key, None)
 
     def _tables(self) -> dict[str, pa.Table]:

@@ -108,8 +108,20 @@ class Options(PlatformForm):
 class Server:
     """A running ``uncia-engine serve``."""
 
-    def __init__(self, state: Path, config: dict[str, Any], listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        state: Path,
+        config: dict[str, Any],
+        listen: str = "127.0.0.1:0",
+        on_start: Callable[[Server], None] | None = None,
+    ) -> None:
         """Start the engine on ``state`` and wait until it listens.
+
+        Args:
+            state: its state folder, created if missing.
+            config: of ``uncia-engine serve``.
+            listen: the address to listen on.
+            on_start: receives this server once its process runs, before it listens.
 
         Raises:
             RunFailedError: it does not come up; with what it said.
@@ -136,12 +148,15 @@ class Server:
                 # Out of reach of the terminal's Ctrl-C: the run ends it, after collecting.
                 start_new_session=True,
             )
+        self._is_ready = False
         try:
+            if on_start is not None:
+                on_start(self)
             ready = self._wait_ready()
         except BaseException:
-            self.process.kill()
-            self.process.wait()
+            self.stop()
             raise
+        self._is_ready = True
         self.address: Final[str] = ready["address"]
         self.warnings: Final[list[str]] = list(ready.get("warnings", []))
 
@@ -149,18 +164,22 @@ class Server:
         """Ask the engine to end, and wait; kill it if it does not.
 
         Returns:
-            Whether it ended cleanly, that is, removed its instances itself.
+            Whether it ended cleanly, that is, removed itself what it had made.
         """
         if self.process.poll() is None:
             self.process.terminate()
             try:
                 self.process.wait(_STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
+                pass
+            finally:
                 self.process.kill()
                 self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
-        return self.process.returncode == 0
+        # An engine that refuses to start says so by its exit code, and leaves nothing.
+        refused = not self._is_ready and self.process.returncode > 0
+        return self.process.returncode == 0 or refused
 
     def _wait_ready(self) -> dict[str, Any]:
         stdout = self.process.stdout
@@ -202,6 +221,7 @@ class EmbeddedPlatform:
         self._journal: Final[Journal] = context.journal
         self._state: Final = state_home() / "embedded" / context.run
         self._resource = Resource("embedded", "engine", str(self._state))
+        self._is_started = False
         self._server: Server | None = None
         self._api: LambdaApi | None = None
         self._log: Final = context.log
@@ -210,19 +230,24 @@ class EmbeddedPlatform:
 
     def start(self) -> list[str]:
         self._journal.created(self._resource)
-        self._server = Server(self._state, self._config)
-        identity = processes.identify(self._server.process.pid)
-        if identity is not None:
-            self._resource = Resource("embedded", "engine", str(self._state), identity.detail())
-            self._journal.created(self._resource)
+        self._is_started = True
+        server = Server(self._state, self._config, on_start=self._own)
         self._api = LambdaApi(
-            client(self._server.address),
+            client(server.address),
             platform="embedded",
             role=_ROLE,
             journal=self._journal,
             runtimes={**RUNTIMES, "python": f"python3.{sys.version_info.minor}"},
         )
-        return self._server.warnings
+        return server.warnings
+
+    def _own(self, server: Server) -> None:
+        """Take charge of an engine that has just been started, and journal its process."""
+        self._server = server
+        identity = processes.identify(server.process.pid)
+        if identity is not None:
+            self._resource = Resource("embedded", "engine", str(self._state), identity.detail())
+            self._journal.created(self._resource)
 
     def deploy(self, function: FunctionSpec) -> Deployment:
         return self._lambda().deploy(function)
@@ -244,11 +269,14 @@ class EmbeddedPlatform:
         return Collected(invocations, spans, instances)
 
     def close(self) -> None:
-        clean = self._server is None or self._server.stop()
+        # An interruption may come after the engine has begun and before it is known here.
+        clean = not self._is_started if self._server is None else self._server.stop()
         self._server = None
         self._api = None
-        if not clean:
-            sweep(self._state, self._resource, self._log)
+        if not clean and not sweep(self._state, self._resource, self._log):
+            # The state folder tells what is left: it stays, and the journal names it.
+            return
+        self._is_started = False
         for resource in self._journal.outstanding:
             if resource.platform == "embedded" and resource.kind == "function":
                 # Functions live in the state folder, which goes now.

@@ -1,13 +1,14 @@
 """Tables at rest: Arrow IPC streams while a run goes on, Parquet after it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.ipc
-import pyarrow.parquet
 
 from uncia.errors import UnciaError
+from uncia.record import parquet
 from uncia.record.schema import (
     SCHEMA_VERSION,
     TABLE_KEY,
@@ -15,10 +16,14 @@ from uncia.record.schema import (
     VERSION_KEY,
     conform,
     empty,
+    epoch_unix_ns,
+    schema,
 )
 
 _STREAM = ".arrows"
 _PARQUET = ".parquet"
+
+_GROUP_ROWS = 1 << 18
 
 
 def read(path: Path | str, table: str = "invocations") -> pa.Table:
@@ -70,26 +75,32 @@ def _read_parts(folder: Path, table: str) -> pa.Table:
 
 def _read_file(file: Path, table: str) -> pa.Table:
     try:
-        data = (
-            _read_stream(file)
-            if file.suffix == _STREAM
-            else pa.parquet.read_table(file, partitioning=None)
-        )
+        data = _read_stream(file) if file.suffix == _STREAM else parquet.read_table(file)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise UnciaError(f"{file} cannot be read as a table: {error}") from error
-    version = (data.schema.metadata or {}).get(VERSION_KEY.encode())
-    if version is not None and int(version) != SCHEMA_VERSION:
-        raise UnciaError(
-            f"{file} was written with table schema version {int(version)}; "
-            f"this uncia reads version {SCHEMA_VERSION}"
-        )
+    _check_version(file, data.schema)
     try:
         return conform(data, table)
     except UnciaError as error:
         raise UnciaError(f"{file}: {error.message}", error.hint) from error
 
 
+def _check_version(file: Path, found: pa.Schema) -> None:
+    version = (found.metadata or {}).get(VERSION_KEY.encode())
+    if version is not None and int(version) != SCHEMA_VERSION:
+        raise UnciaError(
+            f"{file} was written with table schema version {int(version)}; "
+            f"this uncia reads version {SCHEMA_VERSION}"
+        )
+
+
 def _read_stream(file: Path) -> pa.Table:
+    with _open_stream(file) as reader:
+        return pa.Table.from_batches(_batches(reader), schema=reader.schema)
+
+
+@contextmanager
+def _open_stream(file: Path) -> Iterator[pa.RecordBatchReader]:
     with pa.OSFile(str(file), "rb") as source:
         try:
             reader = pa.ipc.open_stream(source)
@@ -97,33 +108,44 @@ def _read_stream(file: Path) -> pa.Table:
             raise UnciaError(
                 f"{file} has no whole schema: its writer was cut off before the first row"
             ) from error
-        batches: list[pa.RecordBatch] = []
-        while True:
-            try:
-                batches.append(reader.read_next_batch())
-            except StopIteration:
-                break
-            except (pa.ArrowInvalid, OSError):
-                # A crash cut the stream here; every batch before is whole.
-                break
-        return pa.Table.from_batches(batches, schema=reader.schema)
+        yield reader
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            yield reader.read_next_batch()
+        except (StopIteration, pa.ArrowInvalid, OSError):
+            # The end, or where a crash cut the stream; every batch before is whole.
+            return
 
 
 def write(data: pa.Table, path: Path | str, table: str = "invocations") -> Path:
-    """Write rows as Parquet; the file appears under its name only when it is complete.
+    """Write rows as Parquet; the file gets its name when all of it is on the disk.
 
     Raises:
         UnciaError: the rows are not of ``table``, or the file cannot be written.
     """
     path = Path(path)
+    rows = conform(data, table)
+    with _atomic(path, rows.schema) as writer:
+        writer.write(rows)
+    return path
+
+
+@contextmanager
+def _atomic(path: Path, schema: pa.Schema) -> Iterator[parquet.Writer]:
+    """Yield a writer whose file becomes ``path`` at the end, or is deleted on error."""
     partial = path.with_name(path.name + ".partial")
     try:
-        pa.parquet.write_table(conform(data, table), partial, compression="zstd")
+        with parquet.Writer(partial, schema) as writer:
+            yield writer
         partial.replace(path)
+        parquet.sync_folder(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UnciaError(f"cannot write {path}: {error.strerror or error}", exit_code=1) from error
-    return path
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def merge(parts: Iterable[pa.Table], table: str = "invocations") -> pa.Table:
@@ -154,29 +176,54 @@ def recover_folder(path: Path) -> dict[str, int]:
         UnciaError: a stream could not be recovered; it is still there.
     """
     streams = sorted(path.glob(f"*{_STREAM}")) if path.is_dir() else [path]
-    targets: dict[Path, list[tuple[Path, pa.Table]]] = {}
+    targets: dict[Path, list[Path]] = {}
     failures: list[str] = []
     for stream in streams:
         try:
-            data = _read_file(stream, _table_of(stream))
+            _table_of(stream)
         except UnciaError as error:
             failures.append(error.message)
             continue
-        targets.setdefault(_target_of(stream), []).append((stream, data))
+        targets.setdefault(_target_of(stream), []).append(stream)
     recovered: dict[str, int] = {}
     for target, parts in targets.items():
-        table = _table_of(parts[0][0])
         try:
-            write(merge([data for _, data in parts], table), target, table)
+            recovered |= _convert(parts, target, _table_of(parts[0]))
         except UnciaError as error:
             failures.append(error.message)
             continue
-        for stream, data in parts:
+        # Only now is the Parquet file on the disk under its name.
+        for stream in parts:
             stream.unlink()
-            recovered[stream.name] = data.num_rows
     if failures:
         raise UnciaError("; ".join(failures), exit_code=1)
     return recovered
+
+
+def _convert(streams: Sequence[Path], target: Path, table: str) -> dict[str, int]:
+    """Write the rows of streams to one Parquet file, some at a time; return rows by stream."""
+    rows = dict.fromkeys((stream.name for stream in streams), 0)
+    with _open_stream(streams[0]) as reader:
+        target_schema = schema(table, epoch_unix_ns(reader.schema.empty_table()))
+    with _atomic(target, target_schema) as writer:
+        for stream in streams:
+            with _open_stream(stream) as reader:
+                for group in _groups(reader):
+                    writer.write(conform(group, table))
+                    rows[stream.name] += group.num_rows
+    return rows
+
+
+def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """The rows of a stream, so many at a time that a row group of them is worthwhile."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in _batches(reader):
+        waiting.append(batch)
+        if sum(batch.num_rows for batch in waiting) >= _GROUP_ROWS:
+            yield pa.Table.from_batches(waiting).unify_dictionaries()
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting).unify_dictionaries()
 
 
 def _streams(folder: Path, table: str) -> list[Path]:
@@ -195,10 +242,11 @@ def _target_of(stream: Path) -> Path:
 def _table_of(stream: Path) -> str:
     try:
         with pa.OSFile(str(stream), "rb") as source:
-            metadata = pa.ipc.open_stream(source).schema.metadata or {}
+            found = pa.ipc.open_stream(source).schema
     except (pa.ArrowInvalid, OSError) as error:
         raise UnciaError(f"{stream} is not a readable Arrow IPC stream: {error}") from error
-    table = str(metadata.get(TABLE_KEY.encode(), b""), "utf-8")
+    _check_version(stream, found)
+    table = str((found.metadata or {}).get(TABLE_KEY.encode(), b""), "utf-8")
     if table not in TABLES:
         raise UnciaError(f"{stream} does not say which table it holds")
     return table

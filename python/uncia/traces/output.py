@@ -21,6 +21,7 @@ import pyarrow.parquet
 
 from uncia import record
 from uncia.errors import UnciaError
+from uncia.record import parquet
 from uncia.traces.base import REJECTED_FILE, Imported, Issues
 from uncia.traces.parts import SORTED_ROWS, Order, Parts
 from uncia.traces.rejected import Rejected
@@ -97,7 +98,7 @@ class Output:
         if issues is not None:
             issues.file = Rejected(work / REJECTED_FILE)
         self._stages: dict[str, Stage] = {}
-        self._writers: dict[str, pa.parquet.ParquetWriter] = {}
+        self._writers: dict[str, parquet.Writer] = {}
         self._parts: dict[str, dict[str, Parts]] = {}
         self.rows: dict[str, int] = {}
 
@@ -127,11 +128,9 @@ class Output:
         """Append rows to a table of the result; columns that are not given are null."""
         data = record.conform(pa.table(dict(rows)), table, epoch=0)
         if table not in self._writers:
-            self._writers[table] = pa.parquet.ParquetWriter(
-                self._file(table), record.schema(table), compression="zstd"
-            )
+            self._writers[table] = parquet.Writer(self._file(table), record.schema(table))
             self.rows[table] = 0
-        self._writers[table].write_table(data)
+        self._writers[table].write(data)
         self.rows[table] += data.num_rows
 
     def append(
@@ -181,6 +180,8 @@ class Output:
         for parts in self._parts.values():
             for part in parts.values():
                 part.close()
+        for writer in self._writers.values():
+            writer.close()
         self.close()
         tables = [table for table, rows in self.rows.items() if rows]
         if not tables:
@@ -239,7 +240,7 @@ class Output:
         for stage in self._stages.values():
             stage.close()
         for writer in self._writers.values():
-            writer.close()
+            writer.abandon()
         for parts in self._parts.values():
             for part in parts.values():
                 part.abandon()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from uncia import record
+from uncia.record import parquet
 
 GROUP_ROWS: Final = 1 << 18
 """Rows of a row group."""
@@ -46,7 +47,7 @@ class Parts:
         self._waiting: list[pa.Table] = []
         self._rows_waiting = 0
         self._few = sort is not False  # whether all rows are still waiting, to be sorted
-        self._writer: pa.parquet.ParquetWriter | None = None
+        self._writer: parquet.Writer | None = None
         self._last = np.iinfo(np.int64).min
         self.sorted = True
         self.rows = 0
@@ -84,7 +85,7 @@ class Parts:
         """Close the file as it is."""
         self._waiting = []
         if self._writer is not None:
-            self._writer.close()
+            self._writer.abandon()
 
     def _places(self, batch: pa.Table) -> npt.NDArray[np.int64]:
         places = self._order(batch).fill_null(_LAST)
@@ -95,7 +96,7 @@ class Parts:
         rows = record.conform(_joined(self._waiting), self._table, epoch=0)
         if self._writer is None:
             self._writer = _writer(self._path, rows.schema)
-        self._writer.write_table(rows, row_group_size=GROUP_ROWS)
+        self._writer.write(rows, GROUP_ROWS)
         self._waiting, self._rows_waiting = [], 0
 
     def _sort_on_disk(self) -> None:
@@ -131,15 +132,14 @@ def _joined(batches: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(batches).unify_dictionaries().combine_chunks()
 
 
-def _writer(path: Path, schema: pa.Schema) -> pa.parquet.ParquetWriter:
+def _writer(path: Path, schema: pa.Schema) -> parquet.Writer:
     names = {name for name in schema.names if not pa.types.is_nested(schema.field(name).type)}
     few = {name for name in names if _repeats(schema.field(name))}
     texts = {name for name in names - few if pa.types.is_string(schema.field(name).type)}
     numbers = {name for name in names - few if pa.types.is_int64(schema.field(name).type)}
-    return pa.parquet.ParquetWriter(
+    return parquet.Writer(
         path,
         schema,
-        compression="zstd",
         compression_level=_ZSTD_LEVEL,
         use_dictionary=sorted(few),
         column_encoding={

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
-import pyarrow.parquet
 
 from uncia import record
 from uncia.errors import UnciaError
+from uncia.record import parquet
 from uncia.record.schema import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
 from uncia.traces.base import Imported, Issues, Problem, once
 from uncia.traces.output import BATCH_ROWS, Output, output
@@ -166,7 +166,7 @@ class _Merger:
     def _batches(self, source: _Source) -> Iterator[pa.RecordBatch]:
         if source.path.suffix == _PARQUET:
             try:
-                with pa.parquet.ParquetFile(source.path) as file:
+                with parquet.open_file(source.path) as file:
                     yield from file.iter_batches(batch_size=BATCH_ROWS)
             except (pa.ArrowInvalid, OSError) as error:
                 raise UnciaError(f"{source.path} is damaged: {error}") from error
@@ -268,7 +268,7 @@ def _source(path: Path) -> _Source | None:
     """
     try:
         if path.suffix == _PARQUET:
-            schema = pa.parquet.read_schema(path)
+            schema = parquet.open_file(path).schema_arrow
         else:
             with pa.OSFile(str(path), "rb") as file:
                 schema = pa.ipc.open_stream(file).schema

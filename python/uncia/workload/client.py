@@ -194,8 +194,6 @@ class Load:
             "platform": self.platform,
             "out": str(self.out),
             "spans_out": None if self.spans_out is None else str(self.spans_out),
-            # Parquet is made here, when the rows of all parts are together.
-            "parquet": False,
             "epoch_unix_ns": self.epoch_unix_ns,
             "start_unix_ns": self.start_unix_ns,
             "seed": self.seed,

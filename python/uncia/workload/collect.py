@@ -7,16 +7,16 @@ on disk where memory does not suffice; no step holds a whole table.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import compute
 
 from uncia.errors import UnciaError
+from uncia.record import parquet
 
 STREAM: Final = ".arrows"
 PARQUET: Final = ".parquet"
@@ -67,6 +67,7 @@ def merge(parts: Sequence[Path], out: Path) -> int:
             exit_code=1,
         ) from error
     partial.replace(out)
+    parquet.sync_folder(out.resolve().parent)
     for part in parts:
         if part != out:
             part.unlink()
@@ -85,14 +86,15 @@ def readable(part: Path) -> bool:
 def _write(reader: pa.RecordBatchReader, schema: pa.Schema, path: Path, suffix: str) -> int:
     rows = 0
     with ExitStack() as stack:
+        write: Callable[[pa.Table], None]
         if suffix == STREAM:
             sink = stack.enter_context(pa.OSFile(str(path), "wb"))
-            writer = stack.enter_context(pa.ipc.new_stream(sink, schema))
+            write = stack.enter_context(pa.ipc.new_stream(sink, schema)).write_table
         else:
-            writer = stack.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
+            write = stack.enter_context(parquet.Writer(path, schema)).write
         for batch in reader:
             if batch.num_rows:
-                writer.write_table(_typed(pa.Table.from_batches([batch]), schema))
+                write(_typed(pa.Table.from_batches([batch]), schema))
                 rows += batch.num_rows
     return rows
 

@@ -180,9 +180,9 @@ def send_and_read(prepared: Prepared, how: How, out: Path | None) -> pa.Table:
     :raises KeyboardInterrupt: it was interrupted.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from uncia import record
+    from uncia.record import parquet
     from uncia.workload.collect import PARQUET
 
     with tempfile.TemporaryDirectory(prefix="uncia-load-") as folder:
@@ -197,6 +197,6 @@ def send_and_read(prepared: Prepared, how: How, out: Path | None) -> pa.Table:
         if not prepared.load.dry_run:
             return record.read(file)
         if file.suffix == PARQUET:
-            return pq.read_table(file)
+            return parquet.read_table(file)
         with pa.OSFile(str(file), "rb") as source, pa.ipc.open_stream(source) as reader:
             return reader.read_all()

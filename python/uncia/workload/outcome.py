@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from uncia import record
 from uncia.errors import UnciaError
+from uncia.record import parquet
 from uncia.stats import columns, summary, tails
 from uncia.workload.collect import PARQUET
 from uncia.workload.fleet import Ended
@@ -66,7 +66,7 @@ def one_endpoint(prepared: Prepared) -> None:
 def read(out: Path) -> pa.Table:
     """The columns of a load's rows that its summary needs."""
     if out.suffix == PARQUET:
-        return pq.read_table(out, columns=list(_COLUMNS))
+        return parquet.read_table(out, columns=list(_COLUMNS))
     return record.read(out).select(list(_COLUMNS))
 
 

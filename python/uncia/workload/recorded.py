@@ -71,12 +71,11 @@ def _read(path: Path) -> tuple[str, pa.Table]:
 
 def _parquet(path: Path) -> tuple[str, pa.Table]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from uncia.record import SCHEMA_VERSION
+    from uncia.record import SCHEMA_VERSION, parquet
     from uncia.record.schema import VERSION_KEY
 
-    schema = pq.read_schema(path)
+    schema = parquet.open_file(path).schema_arrow
     name = _table_name(path, schema)
     version = schema.metadata.get(VERSION_KEY.encode())
     if version is not None and int(version) != SCHEMA_VERSION:
@@ -89,7 +88,7 @@ def _parquet(path: Path) -> tuple[str, pa.Table]:
     if missing:
         raise UnciaError(f"{path}: the table {name} lacks its column {missing[0]}")
     text = [column for column in wanted if column in _TEXT]
-    table = pq.read_table(path, columns=list(wanted), read_dictionary=text).select(wanted)
+    table = parquet.read_table(path, columns=list(wanted), read_dictionary=text).select(wanted)
     types = dict.fromkeys(text, pa.dictionary(pa.int32(), pa.utf8()))
     return name, table.cast(pa.schema((column, types.get(column, pa.int64())) for column in wanted))
 

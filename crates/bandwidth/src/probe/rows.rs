@@ -1,6 +1,6 @@
 //! The tables of a profile.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::time::{ClockId, clock_gettime};
 use uncia_record::{Epoch, Invocation, Machine, RecordError, Span, StreamWriter, Text};
@@ -44,7 +44,6 @@ pub struct Tables {
     invocations: StreamWriter<Invocation>,
     spans: StreamWriter<Span>,
     machine: StreamWriter<Machine>,
-    paths: [PathBuf; 3],
     number: u64,
 }
 
@@ -72,7 +71,6 @@ impl Tables {
             invocations: StreamWriter::create(&paths[0], epoch)?,
             spans: StreamWriter::create(&paths[1], epoch)?,
             machine: StreamWriter::create(&paths[2], epoch)?,
-            paths,
             number: 0,
         })
     }
@@ -172,12 +170,12 @@ impl Tables {
         })
     }
 
-    /// Closes the tables and turns them into Parquet.
+    /// Closes the tables.
     pub fn close(self) -> Result<(), RecordError> {
         self.invocations.close()?;
         self.spans.close()?;
         self.machine.close()?;
-        self.paths.iter().try_for_each(|path| uncia_record::recover(path).map(|_| ()))
+        Ok(())
     }
 
     /// A time of the monotonic clock since the run's epoch.

@@ -60,15 +60,21 @@ impl Clients {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The request of the next client, which is due at `next_at`: when that is, the client, and the
-    /// request. Its number is unlike those of other shares.
+    /// The request of the next client, due at `next_at`. Its number is unlike those of other shares.
+    pub fn peek(&self) -> Option<Entry> {
+        let Reverse((at, client)) = *self.due.peek()?;
+        let group = &self.groups[self.group_of[client as usize]];
+        let number = group.sent * self.share.of + self.share.index;
+        Some(Entry { at, stream: group.stream, number, burst: None })
+    }
+
+    /// Takes the request of the next client: when it is due, the client, and the request.
     pub fn take(&mut self) -> Option<(i64, u32, Entry)> {
+        let entry = self.peek()?;
         let Reverse((at, client)) = self.due.pop()?;
         let group = &mut self.groups[self.group_of[client as usize]];
-        let number = group.sent * self.share.of + self.share.index;
         group.sent += 1;
         group.left = group.left.map(|left| left - 1);
-        let entry = Entry { at, stream: group.stream, number, burst: None };
         self.skip_finished();
         Some((at, client, entry))
     }

@@ -226,6 +226,13 @@ impl<'a> OpenLoop<'a> {
         [scheduled, self.clients.next_at()].into_iter().flatten().min()
     }
 
+    /// The next request and when it is due; of those due at the same time, the schedule's is first.
+    fn peek(&self) -> Option<(i64, Entry)> {
+        let client = || self.clients.peek().map(|entry| (entry.at, entry));
+        let client_at = self.clients.next_at().unwrap_or(i64::MAX);
+        self.next.filter(|(at, _)| *at <= client_at).or_else(client)
+    }
+
     /// Sends what is due, up to `limit` requests.
     fn send_due(&mut self, limit: usize) {
         for _ in 0..limit {

@@ -10,16 +10,23 @@ use crate::plan::Entry;
 const USUAL_CONCURRENCY: usize = 100;
 
 impl OpenLoop<'_> {
-    /// Whether the number of connections allows a request. Only a limit that was asked for holds
-    /// requests back; they wait in the schedule, and their rows show it.
+    /// Whether the number of connections allows the request that is due next. Only a limit that was
+    /// asked for holds requests back; they wait in the schedule, and their rows show it.
     pub(super) fn may_send(&mut self) -> bool {
         let Some(limit) = self.plan.max_connections else {
             return true;
         };
-        // An idle connection to another host can make room.
-        self.connections.open() < limit
-            || self.stations.iter().any(|station| !station.idle.is_empty())
-            || (0..self.stations.len()).any(|endpoint| self.session_with_room(endpoint).is_some())
+        if self.connections.open() < limit {
+            return true;
+        }
+        let Some((_, entry)) = self.peek() else {
+            return true;
+        };
+        let endpoint = self.plan.target(&entry).endpoint;
+        let takes_another = self.keeps_connections()
+            && (!self.stations[endpoint].idle.is_empty()
+                || self.session_with_room(endpoint).is_some());
+        takes_another || self.dispensable().is_some()
     }
 
     /// Sends the request that is due since `scheduled`.
@@ -91,14 +98,26 @@ impl OpenLoop<'_> {
         idle.push(slot);
     }
 
-    /// Closes a connection of any endpoint that is idle, if there is one.
+    /// Closes a connection of any endpoint that carries no request, if there is one.
     pub(super) fn make_room(&mut self) -> bool {
-        let Some(slot) = self.stations.iter().find_map(|station| station.idle.last().copied())
-        else {
+        let Some(slot) = self.dispensable() else {
             return false;
         };
         self.close(slot);
         true
+    }
+
+    /// A connection of any endpoint that carries no request.
+    fn dispensable(&mut self) -> Option<u32> {
+        let idle = self.stations.iter().find_map(|station| station.idle.last().copied());
+        idle.or_else(|| {
+            let mut sessions = self.stations.iter().flat_map(|station| &station.sessions);
+            let is_free = |slot: &&u32| {
+                let connection = self.connections.get(**slot);
+                connection.phase == Phase::Open && connection.is_free()
+            };
+            sessions.find(is_free).copied()
+        })
     }
 
     /// Whether a new connection of the endpoint is for HTTP/2 before the server has said so.

@@ -4,7 +4,7 @@ mod descriptors;
 mod endpoint;
 mod schedule;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use uncia_arrivals::{MAX_SPAN_NS, Process};
@@ -89,9 +89,9 @@ impl Plan {
     pub fn new(config: &Config) -> Result<Self, LoadError> {
         check_times(config)?;
         check_share_and_rules(config)?;
-        check_output(&config.out, config.parquet)?;
+        check_output(&config.out)?;
         if let Some(spans) = &config.spans_out {
-            check_output(spans, config.parquet)?;
+            check_output(spans)?;
         }
         if config.streams.is_empty() {
             return Err(LoadError::NoStreams);
@@ -102,6 +102,8 @@ impl Plan {
             .iter()
             .map(|stream| plan_stream(stream, &mut endpoints, config))
             .collect::<Result<Vec<_>, _>>()?;
+        let endpoints = endpoints.into_vec();
+        check_pool(config, endpoints.len())?;
         let has_clients = streams.iter().any(|stream| matches!(stream.pacing, Pacing::Closed(_)));
         let extent = Extent::measure(config.seed, &streams, config.share, config.total_timeout_ns);
         if extent.total == 0 && !has_clients && config.share.of == 1 {
@@ -130,7 +132,7 @@ impl Plan {
             platform: text(&config.platform),
             prefix: prefix(config)?,
             seed: config.seed,
-            endpoints: endpoints.into_vec(),
+            endpoints,
             streams,
             connect_timeout_ns: config.connect_timeout_ns,
             total_timeout_ns: config.total_timeout_ns,
@@ -177,6 +179,19 @@ impl Plan {
         let targets = &self.streams[entry.stream].targets;
         &targets[entry.target(targets.len())]
     }
+}
+
+fn check_pool(config: &Config, endpoints: usize) -> Result<(), LoadError> {
+    let (ConnectionPolicy::Pool(wanted), Some(limit)) =
+        (config.connections, config.max_connections)
+    else {
+        return Ok(());
+    };
+    let wanted = wanted as u64 * endpoints as u64;
+    if wanted > limit as u64 {
+        return Err(LoadError::PoolAboveLimit { wanted, limit });
+    }
+    Ok(())
 }
 
 fn check_times(config: &Config) -> Result<(), LoadError> {
@@ -251,18 +266,14 @@ fn check_share_and_rules(config: &Config) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn check_output(path: &Path, parquet: bool) -> Result<(), LoadError> {
+fn check_output(path: &Path) -> Result<(), LoadError> {
     if path.extension().is_none_or(|extension| extension != "arrows") {
         return Err(LoadError::OutName { path: path.to_owned() });
     }
-    let mut taken = vec![path.to_owned()];
-    if parquet {
-        taken.push(path.with_extension("parquet"));
+    if path.exists() {
+        return Err(LoadError::OutExists { path: path.to_owned() });
     }
-    match taken.into_iter().find(|path: &PathBuf| path.exists()) {
-        Some(path) => Err(LoadError::OutExists { path }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn plan_stream(

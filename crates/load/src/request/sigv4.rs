@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::encode::{is_unreserved, push_hex, push_keeping};

@@ -227,3 +227,37 @@ fn an_http2_request_that_takes_too_long_ends_alone() {
     rows.all("timeout");
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }
+
+/// That of a burst each request was sent only after the one before was answered.
+fn one_after_another(run: Run) {
+    let rows = run.run();
+    rows.all("ok");
+    let mut times: Vec<_> =
+        rows.numbers("sent").into_iter().zip(rows.numbers("received")).collect();
+    times.sort_unstable();
+    assert_eq!(times.len(), 4);
+    assert!(times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{times:?}");
+}
+
+#[test]
+fn http2_keeps_to_the_greatest_number_of_connections() {
+    let servers = [(); 2].map(|()| tls_server::http2(Some(Duration::from_millis(50))));
+    let run = || {
+        Run::new(&servers[0].url(), burst(4)).stream("http_version", "2").with("max_connections", 1)
+    };
+    let targets = json!([
+        {"function": "a", "url": servers[0].url()}, {"function": "b", "url": servers[1].url()}]);
+    one_after_another(run().stream("targets", targets));
+    one_after_another(run().with("connections", "fresh"));
+}
+
+#[test]
+fn a_pool_above_the_greatest_number_of_connections_is_an_error() {
+    let server = Server::answering(|_| hello());
+    let error = Run::new(&server.url(), burst(1))
+        .with("connections", json!({"pool": 3}))
+        .with("max_connections", 2)
+        .fail();
+    assert!(error.is_bad_input());
+    assert!(error.to_string().contains("max_connections is 2"), "{error}");
+}

@@ -201,18 +201,14 @@ fn a_common_start_time_is_kept_and_a_passed_one_refused() {
 }
 
 #[test]
-fn tables_end_as_parquet_and_are_never_overwritten() {
+fn tables_are_never_overwritten() {
     let server = Server::answering(|_| hello());
-    let run = Run::new(&server.url(), burst(5)).with("parquet", true);
+    let run = Run::new(&server.url(), burst(5));
     let config = serde_json::from_value(run.config).unwrap();
     let stop = Stop::new().unwrap();
     let done = uncia_load::run(&config, &stop, &mut |_| {}).unwrap();
-    assert_eq!(done.out, config.out.with_extension("parquet"));
-    assert!(done.out.exists() && !config.out.exists());
-    let file = std::fs::File::open(&done.out).unwrap();
-    let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file);
-    let rows: usize = reader.unwrap().build().unwrap().map(|batch| batch.unwrap().num_rows()).sum();
-    assert_eq!(rows, 5);
+    assert_eq!(done.out, config.out);
+    assert_eq!(crate::support::read(&done.out).num_rows(), 5);
     let error = uncia_load::run(&config, &stop, &mut |_| {}).unwrap_err();
     assert!(matches!(error, LoadError::OutExists { .. }) && error.is_bad_input(), "{error}");
 }

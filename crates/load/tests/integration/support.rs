@@ -126,7 +126,7 @@ impl Run {
         let folder = tempfile::tempdir().unwrap();
         let config = json!({
             "run": "test", "experiment": "load", "platform": "local", "seed": 7,
-            "out": folder.path().join("invocations.arrows"), "parquet": false,
+            "out": folder.path().join("invocations.arrows"),
             "streams": [{
                 "function": "hello", "targets": [{"function": "hello-0", "url": url}],
                 "arrivals": arrivals, "invocation_header": "x-uncia-invocation",

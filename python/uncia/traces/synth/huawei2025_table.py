@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet
 
 from uncia import record
+from uncia.record import parquet
 from uncia.traces.synth.base import FileMade
 from uncia.traces.synth.huawei2025_rows import NO_POD, NO_USAGE, Block, block
 from uncia.traces.synth.text import Ints, hexadecimal
@@ -33,11 +33,11 @@ def write_table(part: "Part") -> list[FileMade]:
     path = part.order.out / made.path
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = record.schema("invocations")
-    with pa.parquet.ParquetWriter(path, schema, **_settings(schema)) as writer:
+    with parquet.Writer(path, schema, **_settings(schema)) as writer:
         for number, low, high in part.blocks():
             found = block(part.order.seed, part.region, number)
             rows = slice(low, high)
-            writer.write_table(table(found, rows, schema), row_group_size=high - low)
+            writer.write(table(found, rows, schema), high - low)
             for name, count in natural(found, rows).items():
                 made.natural[name] = made.natural.get(name, 0) + count
     return [made]
@@ -48,7 +48,6 @@ def _settings(schema: pa.Schema) -> dict[str, object]:
     names = {"invocation", "request_id"}
     plain = {*names, "started", "ended", "execution", "cpu_user", "memory_avg"}
     return {
-        "compression": "zstd",
         "compression_level": 1,
         "use_dictionary": [name for name in schema.names if name not in plain],
         "write_statistics": [field.name for field in schema if pa.types.is_integer(field.type)],

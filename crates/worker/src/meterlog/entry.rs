@@ -76,8 +76,10 @@ pub struct Recorded {
 /// Receives the result of a write by the writer's thread.
 pub type Ack<T> = oneshot::Sender<Result<T, LogError>>;
 
+type Callback = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+
 /// What is called once an invocation is committed, or can't be any more.
-pub struct OnCommit(Option<Box<dyn FnOnce(Result<(), LogError>) + Send>>);
+pub struct OnCommit(Option<Callback>);
 
 impl OnCommit {
     pub fn new(callback: impl FnOnce(Result<(), LogError>) + Send + 'static) -> Self {

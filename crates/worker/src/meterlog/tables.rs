@@ -1,6 +1,6 @@
 //! How rows of [`uncia_record`] go into the log and come out.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span};
@@ -19,11 +19,15 @@ const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended,
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
 pub fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Result<usize> {
-    let sql = format!(
-        "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
-         ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)"
-    );
-    connection.prepare_cached(&sql)?.execute(params![
+    // Made once, not for every row.
+    static SQL: LazyLock<String> = LazyLock::new(|| {
+        format!(
+            "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
+             ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
+             ?25, ?26)"
+        )
+    });
+    connection.prepare_cached(&SQL)?.execute(params![
         &*row.function,
         row.invocation,
         row.request_id,

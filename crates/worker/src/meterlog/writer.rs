@@ -21,6 +21,9 @@ const RETENTION_ROWS: usize = 500;
 /// removes a few of them.
 const RETENTION_PAUSE: Duration = Duration::from_millis(20);
 
+/// More than there are different statements, so that each is prepared once.
+const STATEMENTS: usize = 32;
+
 /// What nobody waits for, kept until it can be written.
 enum Kept {
     Instance(Box<Instance>),
@@ -40,6 +43,7 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(path: PathBuf, connection: Connection, retention: Retention) -> Self {
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
         // A first look comes soon.
         Self { path, connection, retention, backlog: Vec::new(), written: 0, surplus: true }
     }
@@ -60,6 +64,8 @@ impl Writer {
         if !self.backlog.is_empty() {
             self.write(&mut batch);
         }
+        // So that the file is whole without its journal. The next start does it otherwise.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
 
     /// Writes a batch in one transaction, and tells those who wait for it.

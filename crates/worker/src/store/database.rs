@@ -101,7 +101,14 @@ fn check(connection: &Connection, path: &Path, format: &Format) -> Result<i64, D
         "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = '{}'",
         format.table
     ))?;
+    // SQLite takes what is left of a file's first page for an empty database.
+    let cut_off = number("PRAGMA page_count")? == 0
+        && fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
     match version {
+        0 if cut_off => {
+            let message = "it ends within its first page".to_owned();
+            Err(DatabaseError::Damaged { path: path.to_owned(), message })
+        }
         0 if tables == 0 => Ok(0),
         1.. if ours == 0 => {
             Err(DatabaseError::Foreign { path: path.to_owned(), table: format.table })
@@ -179,6 +186,8 @@ mod tests {
         drop(connection);
         let whole = fs::read(&torn).unwrap();
         fs::write(&torn, &whole[..whole.len() / 2]).unwrap();
+        let cut = folder.path().join("cut");
+        fs::write(&cut, &whole[..2_048]).unwrap();
         let directory = folder.path().join("directory");
         fs::create_dir(&directory).unwrap();
         for (path, wanted) in [
@@ -186,6 +195,7 @@ mod tests {
             (&foreign, "another program's database"),
             (&newer, "newer version of uncia (its tables are version 4, this one knows 3)"),
             (&torn, "is damaged"),
+            (&cut, "is damaged"),
             (&directory, "make it a writable file"),
         ] {
             let before = fs::read(path).ok();

@@ -1,0 +1,205 @@
+"""The state folder: who may look into it, and what is damaged in it."""
+
+import ctypes
+import os
+import sqlite3
+import stat
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+from botocore.exceptions import ClientError
+
+from uncia.platforms import embedded
+
+from .conftest import OK, Platform, Serve, package
+
+MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def refusal(binary: Path, state: Path) -> str:
+    """What the engine says when it cannot start on this folder."""
+    ended = subprocess.run(
+        [str(binary), "serve", "--listen", "127.0.0.1:0", "--state", str(state)],
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode != 0
+    assert ended.stdout == ""
+    return ended.stderr
+
+
+@pytest.mark.parametrize("umask", [0o027, 0o077])
+def test_functions_run_and_others_see_nothing_under_any_umask(serve: Serve, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        platform = serve()
+    finally:
+        os.umask(before)
+    source = {"handler.py": "import deep.inner\nhandler = deep.inner.handler\n"}
+    platform.create("f", source | {"deep/inner.py": OK})
+    assert platform.invoke("f", {"n": 1})[1] == {"got": {"n": 1}}
+    state = platform.state
+    assert mode(state) == 0o711
+    for private in ("packages", "staging"):
+        assert mode(state / private) == 0o700
+    for file in ("lock", "registry.sqlite", "meter.sqlite", "meter.sqlite-wal"):
+        assert mode(state / file) == 0o600
+
+
+def test_a_lost_package_breaks_one_function_until_its_code_is_updated(serve: Serve) -> None:
+    first = serve()
+    first.create("lost")
+    first.create("fine", "def handler(event, context):\n    return 'fine'\n")
+    first.client.create_function_url_config(FunctionName="lost", AuthType="NONE")
+    assert first.stop() == 0
+    digest = package(OK)
+    (found,) = [zip for zip in (first.state / "packages").iterdir() if zip.read_bytes() == digest]
+    found.unlink()
+    second = serve()
+    assert second.invoke("fine")[1] == "fine"
+    configuration = second.client.get_function(FunctionName="lost")["Configuration"]
+    assert configuration["State"] == "Failed"
+    assert str(found) in configuration["StateReason"]
+    for kind in ("RequestResponse", "Event"):
+        with pytest.raises(ClientError, match=found.name):
+            second.invoke("lost", InvocationType=kind)
+    url = second.client.get_function_url_config(FunctionName="lost")["FunctionUrl"]
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(url)
+    second.client.update_function_code(FunctionName="lost", ZipFile=package(OK))
+    assert second.invoke("lost", {"n": 1})[1] == {"got": {"n": 1}}
+    state = second.client.get_function(FunctionName="lost")["Configuration"]["State"]
+    assert state == "Active"
+
+
+def test_a_damaged_configuration_breaks_one_function_until_it_is_deleted(serve: Serve) -> None:
+    first = serve()
+    first.create("damaged")
+    first.create("fine")
+    assert first.stop() == 0
+    with sqlite3.connect(first.state / "registry.sqlite") as database:
+        database.execute("UPDATE functions SET configuration = '{' WHERE name = 'damaged'")
+    database.close()
+    second = serve()
+    assert second.invoke("fine", {"n": 1})[1] == {"got": {"n": 1}}
+    with pytest.raises(ClientError, match="delete the function and create it again"):
+        second.invoke("damaged")
+    with pytest.raises(ClientError, match="delete the function and create it again"):
+        second.client.update_function_code(FunctionName="damaged", ZipFile=package(OK))
+    second.client.delete_function(FunctionName="damaged")
+    second.create("damaged")
+    assert second.invoke("damaged", {"n": 1})[1] == {"got": {"n": 1}}
+
+
+@pytest.mark.parametrize("name", ["registry.sqlite", "meter.sqlite"])
+def test_foreign_and_torn_databases_are_sentences(
+    serve: Serve, engine_binary: Path, name: str
+) -> None:
+    platform = serve()
+    platform.create("f")
+    platform.invoke("f")
+    assert platform.stop() == 0
+    path = platform.state / name
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    whole = path.read_bytes()
+    for damaged, sentence in [
+        (b"text " * 2000, f"{path} is not a database: move it away"),
+        (whole[: len(whole) // 2], f"{path} is damaged"),
+    ]:
+        for journal in ("-wal", "-shm"):
+            Path(f"{path}{journal}").unlink(missing_ok=True)
+        path.write_bytes(damaged)
+        assert sentence in refusal(engine_binary, platform.state)
+        assert path.read_bytes() == damaged
+    path.unlink()
+    path.mkdir()
+    assert f"{path} cannot be written" in refusal(engine_binary, platform.state)
+
+
+def test_a_file_and_a_read_only_folder_are_sentences(engine_binary: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert f"the state folder {file} cannot be made" in refusal(engine_binary, file)
+    below = file / "state"
+    assert f"the state folder {below} cannot be made" in refusal(engine_binary, below)
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    target = str(folder).encode()
+    if libc.mount(target, target, None, MS_BIND, None) != 0:
+        pytest.skip("a read-only folder for root takes the right to mount")
+    try:
+        flags = MS_BIND | MS_REMOUNT | MS_RDONLY
+        assert libc.mount(None, target, None, flags, None) == 0
+        message = refusal(engine_binary, folder)
+        assert f"the state folder {folder} is not writable" in message
+        assert "choose another folder" in message
+    finally:
+        libc.umount2(target, 2)
+
+
+def fetch(platform: Platform, path: str) -> tuple[Any, Any]:
+    with urllib.request.urlopen(f"http://{platform.address}/uncia/v1/{path}") as answer:
+        return answer.headers, pa.ipc.open_stream(answer.read()).read_all()
+
+
+def test_the_log_comes_in_pages(serve: Serve) -> None:
+    platform = serve({"pause_after_ms": 0})
+    platform.create("f", OK, MemorySize=512)
+    for _ in range(5):
+        platform.invoke("f")
+    headers, rows = fetch(platform, "invocations?limit=3")
+    assert (rows.num_rows, headers["x-uncia-more"]) == (3, "true")
+    last = headers["x-uncia-last-rowid"]
+    headers, rest = fetch(platform, f"invocations?limit=3&after={last}")
+    assert (rest.num_rows, headers["x-uncia-more"]) == (2, "false")
+    assert not set(rows["request_id"].to_pylist()) & set(rest["request_id"].to_pylist())
+    (instance,) = fetch(platform, "instances")[1].to_pylist()
+    assert instance["ended"] is None
+    assert instance["invocations"] == 5
+    assert len(instance["idle"]) == 5
+    for wrong in ("limit=0", "limit=-1", "limit=x", "after=-1"):
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            fetch(platform, f"invocations?{wrong}")
+
+
+def test_pages_are_put_together(
+    engine_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    pages = iter(
+        [
+            (pa.table({"instance": ["a", "b"], "ended": [None, 2]}), 2, True),
+            (pa.table({"instance": ["c"], "ended": [3]}), 3, True),
+            (pa.table({"instance": ["a"], "ended": [4]}), 5, False),
+        ]
+    )
+    asked: list[int] = []
+
+    def page(self: object, table: str, after: int) -> tuple[Any, int, bool]:
+        asked.append(after)
+        return next(pages)
+
+    monkeypatch.setattr(embedded.EmbeddedPlatform, "_fetch_page", page)
+    platform = embedded.EmbeddedPlatform.__new__(embedded.EmbeddedPlatform)
+    rows, last = platform._fetch("instances", 0)
+    assert (asked, last) == ([0, 2, 3], 5)
+    assert rows.to_pylist() == [
+        {"instance": "b", "ended": 2},
+        {"instance": "c", "ended": 3},
+        {"instance": "a", "ended": 4},
+    ]

@@ -46,6 +46,6 @@ fn table(folder: &Path, choice: &str) -> io::Result<String> {
     }
     Ok(format!(
         "{modules}\n/// The policies by name.\npub(crate) const POLICIES: \
-         &[(&str, fn() -> Box<dyn {choice}>)] = &[\n{names}];\n"
+         crate::policies::Table<dyn {choice}> = &[\n{names}];\n"
     ))
 }

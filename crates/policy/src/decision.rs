@@ -53,7 +53,7 @@ pub enum CpuAssignment {
 }
 
 /// What is to be done, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// Start an instance; report [`Event::InstanceReady`](crate::Event::InstanceReady) or
     /// [`Event::InstanceFailed`](crate::Event::InstanceFailed).

@@ -1,0 +1,271 @@
+//! How many events a second the scheduler handles, for a cluster as large as the papers': 160 workers,
+//! 10,000 functions, some 50,000 instances.
+//!
+//! A virtual cluster is driven once, and the events it sends are recorded. Then the same events go to
+//! fresh schedulers, and only that is timed. The decisions of all runs must be the same, by their
+//! hash.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::Instant;
+
+use uncia_policy::{
+    Capacity, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, Nanos, Pause,
+    Policies, PolicyNames, Qos, RequestId, Resources, Scheduler, Usage, WorkerId,
+};
+
+const WORKERS: u32 = 160;
+const INSTANCES_PER_WORKER: u32 = 320;
+const FUNCTIONS: u64 = 10_000;
+/// Arrivals a second, and the mean duration of an invocation: 30,000 run at once.
+const RATE: f64 = 300_000.0;
+const DURATION: f64 = 100e6;
+const INITIALIZATION: f64 = 200e6;
+/// Events until the cluster is full, and those that are timed.
+const WARM_UP: usize = 600_000;
+const TIMED: usize = 1_000_000;
+const SEED: u64 = 11;
+
+/// A generator that is good enough here, and the same everywhere.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn exponential(&mut self, mean: f64) -> Nanos {
+        (-(1.0 - self.uniform()).ln() * mean) as Nanos + 1
+    }
+}
+
+/// What becomes due in the virtual cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Arrival,
+    Ready(InstanceId),
+    End(RequestId, InstanceId, Nanos),
+    Gone(InstanceId),
+    Preempted(InstanceId),
+    Wake,
+}
+
+fn settings(function: u64) -> FunctionSettings {
+    let batch = function % 4 == 3;
+    let cpu = 100_000 * (1 + function % 5);
+    FunctionSettings {
+        keep_alive: [500_000_000, 2_000_000_000, 10_000_000_000][(function % 3) as usize],
+        pause_after: 50_000_000,
+        pause: [Some(Pause::Freeze), None][(function % 2) as usize],
+        allocation: Resources { cpu, memory: 128 << 20 },
+        spot_cpu: if batch { cpu } else { 0 },
+        preemptible: batch,
+        qos: if batch { Qos::Batch } else { Qos::Interactive },
+        ..FunctionSettings::default()
+    }
+}
+
+/// The events of a cluster from empty to full and on, the hash of the decisions, and the peak of
+/// instances.
+fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
+    let mut random = SplitMix(SEED);
+    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
+    let mut cumulative = Vec::new();
+    let mut total = 0.0;
+    for rank in 1..=FUNCTIONS {
+        total += 1.0 / (rank as f64).powf(0.9);
+        cumulative.push(total);
+    }
+    let mut due: BinaryHeap<Reverse<(Nanos, u64, Due)>> = BinaryHeap::new();
+    let mut order = 0;
+    let mut schedule = |due: &mut BinaryHeap<_>, at: Nanos, what: Due| {
+        order += 1;
+        due.push(Reverse((at, order, what)));
+    };
+    let mut events: Vec<(Nanos, Event)> = Vec::with_capacity(WARM_UP + TIMED + 20_000);
+    let resources =
+        Resources { cpu: u64::MAX, memory: u64::from(INSTANCES_PER_WORKER) * (128 << 20) };
+    for worker in (0..WORKERS).map(WorkerId) {
+        let capacity = Capacity { resources, max_instances: INSTANCES_PER_WORKER };
+        events.push((0, Event::WorkerJoined { worker, capacity }));
+    }
+    for function in 0..FUNCTIONS {
+        let settings = settings(function);
+        events.push((0, Event::FunctionConfigured { function: FunctionId(function), settings }));
+    }
+    let mut hash = DefaultHasher::new();
+    let mut out = Vec::new();
+    for (now, event) in &events {
+        scheduler.on_event(*now, event, &mut out);
+    }
+    schedule(&mut due, 0, Due::Arrival);
+    let (mut requests, mut peak) = (0, 0);
+    let mut served: std::collections::HashMap<InstanceId, RequestId> = Default::default();
+    let mut wake_at = None;
+    while events.len() < WARM_UP + TIMED {
+        let Some(Reverse((now, _, what))) = due.pop() else { break };
+        let event = match what {
+            Due::Arrival => {
+                schedule(&mut due, now + random.exponential(1e9 / RATE), Due::Arrival);
+                let drawn = random.uniform() * total;
+                let function = cumulative.partition_point(|sum| *sum < drawn) as u64;
+                requests += 1;
+                let function = FunctionId(function.min(FUNCTIONS - 1));
+                Event::Arrival { request: RequestId(requests), function, can_wait: true }
+            }
+            Due::Ready(instance) => {
+                Event::InstanceReady { instance, initialization: INITIALIZATION as Nanos }
+            }
+            Due::End(request, instance, duration) => {
+                // Unless it was preempted first.
+                if served.get(&instance) != Some(&request) {
+                    continue;
+                }
+                served.remove(&instance);
+                let usage = Usage { duration, cpu: Some(duration / 2), memory: Some(64 << 20) };
+                Event::InvocationEnded { request, instance, end: End::Survives, usage }
+            }
+            Due::Gone(instance) => Event::InstanceGone { instance },
+            Due::Preempted(instance) => {
+                let Some(request) = served.remove(&instance) else { continue };
+                let (end, usage) = (End::Preempted, Usage::default());
+                Event::InvocationEnded { request, instance, end, usage }
+            }
+            Due::Wake if wake_at != Some(now) => continue,
+            Due::Wake => Event::Wake,
+        };
+        events.push((now, event));
+        out.clear();
+        scheduler.on_event(now, &event, &mut out);
+        out.hash(&mut hash);
+        peak = peak.max(scheduler.instances());
+        for decision in &out {
+            match *decision {
+                Decision::Start { instance, .. } => {
+                    let at = now + random.exponential(INITIALIZATION);
+                    schedule(&mut due, at, Due::Ready(instance));
+                }
+                Decision::Assign { request, instance, .. } => {
+                    served.insert(instance, request);
+                    let duration = random.exponential(DURATION);
+                    schedule(&mut due, now + duration, Due::End(request, instance, duration));
+                }
+                Decision::Stop { instance, .. } => {
+                    schedule(&mut due, now + 5_000_000, Due::Gone(instance));
+                }
+                Decision::Preempt { instance } => {
+                    schedule(&mut due, now + 400_000, Due::Preempted(instance));
+                }
+                Decision::WakeAt(at) => {
+                    wake_at = Some(at);
+                    schedule(&mut due, at, Due::Wake);
+                }
+                Decision::Reject { .. } | Decision::Pause { .. } | Decision::SetCpu { .. } => {}
+            }
+        }
+    }
+    (events, hash.finish(), peak)
+}
+
+/// CPU time of this thread so far, so that other work on the machine does not count; where the
+/// kernel does not say, the time since `began`.
+fn cpu_time(began: Instant) -> f64 {
+    let line = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    match line.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()) {
+        Some(ns) => ns / 1e9,
+        None => began.elapsed().as_secs_f64(),
+    }
+}
+
+/// Events a second from a full cluster on, and the decisions of each kind.
+fn replay(names: &PolicyNames, events: &[(Nanos, Event)]) -> (f64, usize) {
+    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
+    let mut out = Vec::with_capacity(1_024);
+    let mut decisions = 0;
+    let (warm_up, timed) = events.split_at(WARM_UP);
+    for (now, event) in warm_up {
+        scheduler.on_event(*now, event, &mut out);
+        out.clear();
+    }
+    let began = Instant::now();
+    let before = cpu_time(began);
+    for (now, event) in timed {
+        scheduler.on_event(*now, event, &mut out);
+        decisions += out.len();
+        out.clear();
+    }
+    (timed.len() as f64 / (cpu_time(began) - before), decisions)
+}
+
+/// The hash of all decisions on the recorded events.
+fn rehash(names: &PolicyNames, events: &[(Nanos, Event)]) -> (u64, [usize; 8]) {
+    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
+    let (mut out, mut hash) = (Vec::new(), DefaultHasher::new());
+    let mut kinds = [0; 8];
+    let setup = WORKERS as usize + FUNCTIONS as usize;
+    for (index, (now, event)) in events.iter().enumerate() {
+        scheduler.on_event(*now, event, &mut out);
+        if index >= setup {
+            out.hash(&mut hash);
+        }
+        if index >= WARM_UP {
+            for decision in &out {
+                kinds[kind(decision)] += 1;
+            }
+        }
+        out.clear();
+    }
+    (hash.finish(), kinds)
+}
+
+const KINDS: [&str; 8] =
+    ["start", "assign", "reject", "pause", "stop", "preempt", "set-cpu", "wake-at"];
+
+fn kind(decision: &Decision) -> usize {
+    match decision {
+        Decision::Start { .. } => 0,
+        Decision::Assign { .. } => 1,
+        Decision::Reject { .. } => 2,
+        Decision::Pause { .. } => 3,
+        Decision::Stop { .. } => 4,
+        Decision::Preempt { .. } => 5,
+        Decision::SetCpu { .. } => 6,
+        Decision::WakeAt(_) => 7,
+    }
+}
+
+fn measure(title: &str, names: &PolicyNames, repeats: usize) {
+    let (events, recorded, peak) = record(names);
+    let (hash, kinds) = rehash(names, &events);
+    assert_eq!(recorded, hash, "the same seed and events give the same decisions");
+    let mut rates: Vec<f64> = (0..repeats).map(|_| replay(names, &events).0 / 1e6).collect();
+    rates.sort_by(f64::total_cmp);
+    println!(
+        "{title}: {:.2} million events/s (median of {repeats}; {:.2} to {:.2}), {peak} instances, \
+         decisions {hash:016x}",
+        rates[repeats / 2],
+        rates[0],
+        rates[repeats - 1],
+    );
+    let kinds: Vec<String> =
+        KINDS.iter().zip(kinds).map(|(name, count)| format!("{name} {count}")).collect();
+    println!("  of {TIMED} events: {}", kinds.join(", "));
+}
+
+fn main() {
+    let repeats = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(5);
+    let default = PolicyNames { placement: "least-loaded".into(), ..PolicyNames::default() };
+    let classes = PolicyNames { admission: "two-class".into(), ..default.clone() };
+    measure("Lambda's policies, least-loaded", &default, repeats);
+    measure("two classes with preemption, least-loaded", &classes, repeats);
+}

@@ -273,6 +273,7 @@ mod tests {
             version,
             parents: BTreeMap::new(),
             available: available.to_vec(),
+            obstacle: None,
         };
         let advice = |root, layout: Option<&Layout>| {
             Capabilities { root, ..Capabilities::new(layout) }.advice(Controller::Cpu)

@@ -407,6 +407,7 @@ mod tests {
         let text = |file: &str| fs::read_to_string(top.path().join(file)).unwrap();
         assert_eq!(text("memory/a/memory.limit_in_bytes"), "134217728");
         assert_eq!(text("memory/a/memory.memsw.limit_in_bytes"), "134217728");
+        assert_eq!(text("memory/a/memory.kmem.tcp.limit_in_bytes"), "33554432");
         assert_eq!(text("cpu/a/cpu.cfs_period_us"), "20000");
         assert_eq!(text("cpu/a/cpu.cfs_quota_us"), "1447");
         assert_eq!(group.join_files().len(), 5);

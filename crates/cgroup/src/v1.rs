@@ -6,6 +6,10 @@ use crate::files::{number, read, write, write_if_present};
 use crate::interface::{CounterFiles, Interface};
 use crate::{Cpu, Error};
 
+/// How much of its memory limit a group may have in buffers of TCP sockets. Version 1 counts them
+/// beside other memory, so that they add to the limit.
+const TCP_DENOMINATOR: u64 = 4;
+
 const COUNTERS: CounterFiles = CounterFiles {
     cpu: "cpuacct.usage",
     cpu_split: Some("cpuacct.usage_all"),
@@ -50,7 +54,10 @@ impl Interface for V1 {
         write(&folder.join("memory.limit_in_bytes"), &limit)?;
         // Memory and swap together, so that nothing is left for swap.
         write_if_present(&folder.join("memory.memsw.limit_in_bytes"), &limit)?;
-        write_if_present(&folder.join("memory.swappiness"), "0")
+        write_if_present(&folder.join("memory.swappiness"), "0")?;
+        // Counts sockets made from now on, so it must be set before any process joins.
+        let tcp = (bytes / TCP_DENOMINATOR).to_string();
+        write_if_present(&folder.join("memory.kmem.tcp.limit_in_bytes"), &tcp)
     }
 
     fn freezer(&self, frozen: bool) -> (&'static str, &'static str) {

@@ -257,7 +257,7 @@ mod tests {
         group(top.path(), "cpu memory pids\n");
         let layout = unified(top.path(), "/system.slice/x.service");
         assert_eq!(layout.obstacle, Some(Obstacle::NotDelegated(own.clone())));
-        assert!(layout.parents.is_empty() && layout.has(Controller::Cpu) == false);
+        assert!(layout.parents.is_empty() && !layout.has(Controller::Cpu));
         assert_eq!(layout.available, Controller::ALL);
         for folder in own.ancestors().take(3) {
             assert!(words(&folder.join("cgroup.subtree_control")).is_empty());

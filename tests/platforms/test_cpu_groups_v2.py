@@ -45,17 +45,21 @@ os.execve(engine, [sys.argv[3], "cpu", "profile", "--config", "-"], os.environ)
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A group that passes ``cpu`` on to one below it, named ``leaf``."""
+    """A group that has ``cpu``, is delegated as by systemd, and is as it was in the end."""
     made = TOP / f"test-place-{os.getpid()}"
-    (TOP / "cgroup.subtree_control").write_text("+cpu")
-    (made / "leaf").mkdir(parents=True)
+    switched = "cpu" not in (TOP / "cgroup.subtree_control").read_text().split()
+    if switched:
+        (TOP / "cgroup.subtree_control").write_text("+cpu")
+    made.mkdir()
     try:
-        (made / "cgroup.subtree_control").write_text("+cpu")
+        os.setxattr(made, "user.delegate", b"1")
         yield made
-        assert not list(made.glob("**/uncia-*"))
+        assert (made / "cgroup.subtree_control").read_text().split() == []
+        assert [path for path in made.iterdir() if path.is_dir()] == []
     finally:
-        (made / "leaf").rmdir()
         made.rmdir()
+        if switched:
+            (TOP / "cgroup.subtree_control").write_text("-cpu")
 
 
 def profile(
@@ -76,15 +80,24 @@ def profile(
     return done.returncode, done.stdout + done.stderr
 
 
-def test_it_is_beside_the_own_group_which_has_processes(
+def test_it_is_below_the_own_group_which_is_as_before(
     group: Path, engine_binary: Path, tmp_path: Path
 ) -> None:
-    status, said = profile(engine_binary, group / "leaf", tmp_path / "run")
+    status, said = profile(engine_binary, group, tmp_path / "run")
     assert status == 0, said
-    assert f'"group":"{group}/uncia-' in said
-    # Nothing was switched on in a group that has processes.
-    assert (group / "leaf" / "cgroup.type").read_text().strip() == "domain"
-    assert "cpu" not in (group / "leaf" / "cgroup.subtree_control").read_text()
+    assert f'"group":"{group}/uncia-probe-' in said
+
+
+def test_a_group_that_is_not_delegated_is_left_alone(
+    group: Path, engine_binary: Path, tmp_path: Path
+) -> None:
+    os.removexattr(group, "user.delegate")
+    above = (TOP / "cgroup.subtree_control").read_text()
+    status, said = profile(engine_binary, group, tmp_path / "run")
+    assert status == 2
+    assert f"{group} is not delegated" in said
+    assert "Delegate=yes" in said
+    assert (TOP / "cgroup.subtree_control").read_text() == above
 
 
 def test_a_quota_above_that_of_a_group_above_is_told(
@@ -92,27 +105,38 @@ def test_a_quota_above_that_of_a_group_above_is_told(
 ) -> None:
     # As much as the engine itself needs, which is in the group as well.
     (group / "cpu.max").write_text("20000 20000")
-    status, said = profile(engine_binary, group / "leaf", tmp_path / "run", quota_ns=30 * MS)
+    status, said = profile(engine_binary, group, tmp_path / "run", quota_ns=30 * MS)
     assert status == 2
     assert f"above that of the group {group}, which has 20000 us in 20000 us" in said
 
 
-def test_who_owns_no_group_above_is_told(group: Path, engine_binary: Path, tmp_path: Path) -> None:
-    status, said = profile(engine_binary, group / "leaf", tmp_path / "run", "nobody")
+def test_who_may_not_write_the_own_group_is_told(
+    group: Path, engine_binary: Path, tmp_path: Path
+) -> None:
+    status, said = profile(engine_binary, group, tmp_path / "run", "nobody")
     assert status == 2
     assert "may not be written" in said
 
 
-def test_who_owns_only_the_own_group_is_told(
+def test_who_shares_the_own_group_is_told(group: Path, engine_binary: Path, tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        (group / "cgroup.procs").write_text(str(other.pid))
+        status, said = profile(engine_binary, group, tmp_path / "run")
+        assert status == 2
+        assert f"{group} has processes of its own" in said
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_controller_that_the_group_above_keeps_is_told(
     group: Path, engine_binary: Path, tmp_path: Path
 ) -> None:
-    leaf = group / "leaf"
-    for file in (leaf, leaf / "cgroup.procs", leaf / "cgroup.subtree_control"):
-        os.chown(file, 65534, 65534)
-    status, said = profile(engine_binary, leaf, tmp_path / "with", "nobody")
+    (TOP / "cgroup.subtree_control").write_text("-cpu")
+    try:
+        status, said = profile(engine_binary, group, tmp_path / "run")
+    finally:
+        (TOP / "cgroup.subtree_control").write_text("+cpu")
     assert status == 2
-    assert f"{leaf} has processes of its own" in said
-    (group / "cgroup.subtree_control").write_text("-cpu")
-    status, said = profile(engine_binary, leaf, tmp_path / "without", "nobody")
-    assert status == 2
-    assert f"not delegated to {leaf}" in said
+    assert f"passes no cpu on to {group}" in said

@@ -1,18 +1,6 @@
 //! A period and a quota, as the kernel takes them.
 
-use crate::Nanos;
-
-/// Shortest period that the kernel takes: 1 ms (`min_cfs_quota_period`, kernel/sched/core.c).
-pub const MIN_PERIOD: Nanos = 1_000_000;
-
-/// Longest period that the kernel takes: 1 s (`max_cfs_quota_period`, kernel/sched/core.c).
-pub const MAX_PERIOD: Nanos = 1_000_000_000;
-
-/// Smallest quota that the kernel takes: 1 ms, the same bound as the period's.
-pub const MIN_QUOTA: Nanos = 1_000_000;
-
-/// Micro-vCPU in a vCPU.
-pub const MICRO_PER_VCPU: u64 = 1_000_000;
+use crate::{MAX_PERIOD, MICRO_PER_VCPU, MIN_PERIOD, Nanos};
 
 /// How much CPU time a group may use in each period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,7 +26,7 @@ pub enum ControlError {
 impl Control {
     /// A control of one thread: the quota is at most the period.
     ///
-    /// The quota may be below [`MIN_QUOTA`], which the kernel refuses: providers are modelled too,
+    /// The quota may be below [`crate::MIN_QUOTA`], which the kernel refuses: providers are modelled too,
     /// and formulas are of use below it.
     ///
     /// # Errors

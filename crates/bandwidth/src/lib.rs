@@ -6,8 +6,6 @@
 //! at ticks, so that reality differs in the task's favour. [`expected`] is the closed form of a CPU
 //! time that varies, begun at any time.
 
-#[cfg(target_os = "linux")]
-pub mod cgroup;
 pub mod closed_form;
 mod control;
 pub mod expected;
@@ -15,7 +13,7 @@ pub mod expected;
 pub mod probe;
 pub mod sim;
 
-pub use control::{Control, ControlError, MAX_PERIOD, MICRO_PER_VCPU, MIN_PERIOD, MIN_QUOTA};
-
-/// Nanoseconds.
-pub type Nanos = u64;
+pub use control::{Control, ControlError};
+pub use uncia_cgroup as cgroup;
+pub use uncia_cgroup::Nanos;
+pub use uncia_cgroup::bandwidth::{MAX_PERIOD, MICRO_PER_VCPU, MIN_PERIOD, MIN_QUOTA};

@@ -12,7 +12,9 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-use crate::{Tree, children};
+use crate::mounts::Tree;
+use crate::tree::{children, clear_tree};
+use crate::{Error, Mounts};
 
 /// What the names begin with; then the process that made the group, when that started (in ticks
 /// since boot, so that a number given out again is told from it), the namespace in which it has
@@ -33,7 +35,7 @@ pub fn own_name() -> String {
 /// Whether a folder is a group of [`own_name`] whose maker is gone. A maker in another namespace of
 /// processes cannot be seen from here, so its groups are never taken for that.
 #[must_use]
-pub fn is_left(folder: &Path) -> bool {
+pub(crate) fn is_left(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some(fields) = name.strip_prefix(PREFIX) else { return false };
     let numbers: Option<Vec<u64>> = fields.split('-').map(|field| field.parse().ok()).collect();
@@ -43,12 +45,29 @@ pub fn is_left(folder: &Path) -> bool {
     }
 }
 
+/// A group whose maker is gone.
+#[derive(Debug)]
+pub struct Leftover {
+    pub folder: PathBuf,
+    /// What became of it; `None` if it was only looked for.
+    pub cleared: Option<Result<(), Error>>,
+}
+
+/// Finds such groups in every tree that is mounted, and removes them if asked to.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn leftovers(remove: bool) -> Result<Vec<Leftover>, Error> {
+    let cleared = |folder: &Path| remove.then(|| clear_tree(folder));
+    let left = left(&Mounts::read()?.trees);
+    Ok(left.into_iter().map(|folder| Leftover { cleared: cleared(&folder), folder }).collect())
+}
+
 /// The groups in the mounted trees that [`is_left`] is true of, each once.
 ///
 /// Folders that cannot be listed are passed over: what is below them is not this user's.
-#[must_use]
-pub fn left(trees: &[Tree]) -> Vec<PathBuf> {
-    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+fn left(trees: &[Tree]) -> Vec<PathBuf> {
+    let (mut left, mut seen) = (Vec::new(), HashSet::new());
     let mut waiting: Vec<_> = trees.iter().map(|tree| tree.mount.clone()).collect();
     while let Some(folder) = waiting.pop() {
         for child in children(&folder).unwrap_or_default() {
@@ -58,12 +77,12 @@ pub fn left(trees: &[Tree]) -> Vec<PathBuf> {
             }
             // A tree may be mounted in several places.
             if fs::metadata(&child).is_ok_and(|it| seen.insert((it.dev(), it.ino()))) {
-                found.push(child);
+                left.push(child);
             }
         }
     }
-    found.sort();
-    found
+    left.sort();
+    left
 }
 
 /// Whether the process that had this number and started at this tick is gone. One that has ended
@@ -108,7 +127,6 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::Version;
 
     fn name(pid: u32, at: u64, within: u64) -> PathBuf {
         format!("{PREFIX}{pid}-{at}-{within}-0").into()
@@ -149,14 +167,11 @@ mod tests {
         let dead = top.path().join("user.slice/x").join(name(4_194_305, 1, within));
         fs::create_dir_all(dead.join("below")).unwrap();
         fs::create_dir(top.path().join("user.slice").join(own_name())).unwrap();
-        let tree = |mount: PathBuf| Tree {
-            version: Version::V2,
-            controllers: vec![],
-            root: "/".into(),
-            mount,
-        };
-        let (other, absent) = (top.path().join("user.slice"), top.path().join("absent"));
-        let trees = [tree(top.path().into()), tree(other), tree(absent)];
-        assert_eq!(left(&trees), [dead]);
+        let mounted: String = ["", "user.slice", "absent"]
+            .map(|at| {
+                format!("1 0 0:1 / {} rw - cgroup2 cgroup rw\n", top.path().join(at).display())
+            })
+            .concat();
+        assert_eq!(left(&Mounts::parse(&mounted, "", true).trees), [dead]);
     }
 }

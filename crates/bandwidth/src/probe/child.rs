@@ -172,6 +172,10 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// Sends an order.
 ///
 /// # Errors
@@ -187,7 +191,7 @@ pub fn order(mut to: impl Write, until: Until, threshold: Nanos) -> io::Result<(
 
 fn encode(run: &Run, jumps: &[Jump]) -> Vec<u8> {
     let Watched { start, end, loops, full } = run.watched;
-    let counts = run.throttling.unwrap_or(Throttling { periods: NONE, ..Throttling::default() });
+    let counts = run.throttling.unwrap_or(Throttling { periods: -1, ..Throttling::default() });
     let mut numbers = vec![
         start,
         end,
@@ -200,9 +204,9 @@ fn encode(run: &Run, jumps: &[Jump]) -> Vec<u8> {
         run.least_step.unwrap_or(NONE),
         run.median_step.unwrap_or(NONE),
         run.high_step.unwrap_or(NONE),
-        counts.periods,
-        counts.throttled,
-        counts.throttled_ns,
+        u64::try_from(counts.periods).unwrap_or(NONE),
+        unsigned(counts.count),
+        unsigned(counts.ns),
         0,
         jumps.len() as u64,
     ];
@@ -252,7 +256,11 @@ pub fn answer(mut from: impl Read) -> io::Result<Run> {
         least_step: known(least),
         median_step: known(median),
         high_step: known(high),
-        throttling: known(periods).map(|periods| Throttling { periods, throttled, throttled_ns }),
+        throttling: known(periods).map(|periods| Throttling {
+            periods: signed(periods),
+            count: signed(throttled),
+            ns: signed(throttled_ns),
+        }),
         jumps,
     })
 }

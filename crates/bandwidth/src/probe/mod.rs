@@ -22,8 +22,6 @@ pub mod watch;
 
 use std::io;
 
-use crate::cgroup::CgroupError;
-
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
@@ -36,7 +34,9 @@ pub enum ProbeError {
     #[error("the configuration is wrong: {0}")]
     Config(String),
     #[error(transparent)]
-    Cgroup(#[from] CgroupError),
+    Cgroup(#[from] crate::cgroup::Error),
+    #[error(transparent)]
+    Remove(io::Error),
     #[error("cannot start the probe: {0}")]
     Start(#[source] io::Error),
     #[error("the probe did not begin: {0}")]

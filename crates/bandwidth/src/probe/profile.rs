@@ -1,6 +1,7 @@
 //! Runs of the probe, one after the other.
 
 use std::io::BufReader;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::rows::{BASELINE, PROFILE, Tables};
 use super::watch::Until;
 use super::{Config, ProbeError};
 use crate::Nanos;
-use crate::cgroup::{Group, Place, sweep};
+use crate::cgroup::{Controller, Error, Group, Layout, Mounts, leftovers, own_name};
 
 /// Often enough for a progress bar to look alive.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -193,16 +194,36 @@ pub fn run(
     stop: &Stop,
     on_event: &mut dyn FnMut(&Event),
 ) -> Result<(), ProbeError> {
-    let place = Place::find(config.unified)?;
-    let swept = sweep(&place)?;
-    let bandwidth = config.bandwidth();
+    // What cannot be removed is another user's, and does not keep this one from its own.
+    let swept = leftovers(true)?.iter().filter(|it| matches!(it.cleared, Some(Ok(())))).count();
+    let wanted = [Controller::Cpu, Controller::CpuAccounting];
+    let layout = Mounts::read()?.discover(&own_name(), &wanted, config.unified);
+    let layout = layout.ok_or(Error::NotMounted(Controller::Cpu.name()))?;
+    let profiled = layout
+        .require(Controller::Cpu)
+        .map_err(ProbeError::from)
+        .and_then(|()| profile(config, &layout, swept, probe, stop, on_event));
+    let removed = layout.remove();
+    profiled?;
+    Ok(removed?)
+}
+
+fn profile(
+    config: &Config,
+    layout: &Layout,
+    swept: usize,
+    probe: &mut Command,
+    stop: &Stop,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<(), ProbeError> {
+    let mut groups = Groups { layout, config, made: 0 };
     // What the kernel refuses is told before any table is made.
-    let first = limited(&place, config)?;
-    let share = bandwidth.map(|bandwidth| bandwidth.micro_vcpu());
-    let mut tables =
-        Tables::create(&config.out, &config.run, config.function(), first.folder(), share)?;
+    let first = groups.make()?;
+    let share = config.bandwidth().map(|bandwidth| bandwidth.micro_vcpu());
+    let folder = folder(&first);
+    let mut tables = Tables::create(&config.out, &config.run, config.function(), folder, share)?;
     on_event(&Event::Started {
-        group: first.folder().display().to_string(),
+        group: folder.display().to_string(),
         epoch_unix_ns: tables.epoch.unix_ns(),
         epoch_monotonic_ns: tables.epoch_monotonic,
         runs: config.runs().len(),
@@ -220,19 +241,32 @@ pub fn run(
         throttles: 0,
         baseline: None,
     };
-    let measured = session.measure(&place, first);
+    let measured = session.measure(groups, first);
     let closed = tables.close();
     measured?;
     Ok(closed?)
 }
 
-/// A group with the configuration's limit.
-fn limited(place: &Place, config: &Config) -> Result<Group, ProbeError> {
-    let group = Group::create(place)?;
-    if let Some(bandwidth) = config.bandwidth() {
-        group.limit(&bandwidth)?;
+/// Makes groups with the configuration's limit.
+struct Groups<'a> {
+    layout: &'a Layout,
+    config: &'a Config,
+    made: u32,
+}
+
+impl Groups<'_> {
+    fn make(&mut self) -> Result<Group, ProbeError> {
+        self.made += 1;
+        let group = Group::unlimited(self.layout, &self.made.to_string())?;
+        if let Some(bandwidth) = self.config.bandwidth() {
+            group.set_bandwidth(&bandwidth)?;
+        }
+        Ok(group)
     }
-    Ok(group)
+}
+
+fn folder(group: &Group) -> &Path {
+    group.folder(Controller::Cpu).unwrap_or(Path::new(""))
 }
 
 /// The runs of a profile.
@@ -250,8 +284,8 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn measure(&mut self, place: &Place, first: Group) -> Result<(), ProbeError> {
-        let result = self.all(place, first);
+    fn measure(&mut self, groups: Groups, first: Group) -> Result<(), ProbeError> {
+        let result = self.all(groups, first);
         let interrupted = self.stop.is_stopped();
         match result {
             // The probe was killed because the profile was to end.
@@ -268,7 +302,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn all(&mut self, place: &Place, first: Group) -> Result<(), ProbeError> {
+    fn all(&mut self, mut groups: Groups, first: Group) -> Result<(), ProbeError> {
         if self.config.baseline_ns > 0 {
             self.watch_without_a_quota()?;
         }
@@ -276,14 +310,14 @@ impl Session<'_> {
         for runs in self.config.runs_of_groups() {
             let group = match group.take() {
                 Some(group) => group,
-                None => limited(place, self.config)?,
+                None => groups.make()?,
             };
-            self.tables.enter(group.folder());
+            self.tables.enter(folder(&group));
             // Whether or not this fails, the group is removed, and what comes first is told.
             let result = self.in_group(&group, &runs);
             let removed = group.remove();
             result?;
-            removed?;
+            removed.map_err(ProbeError::Remove)?;
             if self.stop.is_stopped() {
                 break;
             }
@@ -314,11 +348,8 @@ impl Session<'_> {
     }
 
     fn in_group(&mut self, group: &Group, runs: &[Until]) -> Result<(), ProbeError> {
-        let setup = Setup {
-            join: group.join_files(),
-            stat: Some(group.counters().stat().to_owned()),
-            ..self.setup()
-        };
+        let setup = Setup { join: group.join_files(), stat: group.stat_file(), ..self.setup() };
+        let counters = group.counters();
         let mut probe = Probe::start(self.command, &setup, self.stop)?;
         for until in runs {
             let phase = self.random.random_range(0..self.config.period_ns);
@@ -326,9 +357,9 @@ impl Session<'_> {
             if self.stop.is_stopped() {
                 break;
             }
-            self.tables.add_reading(&group.counters().read()?)?;
+            self.tables.add_readings(&counters.read_all())?;
             let run = probe.run(*until, self.config.threshold_ns)?;
-            self.tables.add_reading(&group.counters().read()?)?;
+            self.tables.add_readings(&counters.read_all())?;
             self.tables.add(&run, PROFILE)?;
             self.completed += 1;
             self.throttles += run.jumps.len() as u64;

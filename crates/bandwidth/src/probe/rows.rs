@@ -9,7 +9,7 @@ use super::child::Run;
 use super::machine;
 use super::watch;
 use crate::Nanos;
-use crate::cgroup::Reading;
+use crate::cgroup::Readings;
 
 /// Pairs of readings from which the closest is taken, for an interruption between the two would
 /// shift every time.
@@ -85,7 +85,7 @@ impl Tables {
         let invocation = format!("{}-{:06}", names.experiment, self.number);
         self.number += 1;
         let (start, end) = (self.time(run.watched.start), self.time(run.watched.end));
-        let counts = run.throttling.map(|it| (signed(it.throttled), signed(it.throttled_ns)));
+        let counts = run.throttling.map(|it| (it.count, it.ns));
         let run_name = self.run.clone();
         let span = |name: &str, start: i64, end: i64| Span {
             run: Some(run_name.clone()),
@@ -133,23 +133,29 @@ impl Tables {
     }
 
     /// Adds what the kernel counts of the group, and of the machine, now.
-    pub fn add_reading(&mut self, reading: &Reading) -> Result<(), RecordError> {
+    pub fn add_readings(&mut self, readings: &Readings) -> Result<(), RecordError> {
         let now = self.time(watch::now());
-        let throttling = reading.throttling;
+        let (throttling, bursts) = (readings.throttling, readings.bursts);
         self.count(now, "cpu.nr_periods", throttling.map(|it| it.periods))?;
-        self.count(now, "cpu.nr_throttled", throttling.map(|it| it.throttled))?;
-        self.count(now, "cpu.throttled_ns", throttling.map(|it| it.throttled_ns))?;
-        self.count(now, "cpu.usage_ns", reading.usage_ns)?;
-        self.count(now, "cpu.nr_bursts", reading.bursts)?;
-        self.count(now, "cpu.burst_ns", reading.burst_ns)?;
+        self.count(now, "cpu.nr_throttled", throttling.map(|it| it.count))?;
+        self.count(now, "cpu.throttled_ns", throttling.map(|it| it.ns))?;
+        self.count(now, "cpu.usage_ns", readings.cpu.map(|it| it.total))?;
+        self.count(now, "cpu.nr_bursts", bursts.map(|it| it.count))?;
+        self.count(now, "cpu.burst_ns", bursts.map(|it| it.ns))?;
         if let Some(steal) = machine::steal_ns() {
             self.push(now, "cpu.steal_ns", None, steal)?;
         }
         Ok(())
     }
 
-    fn count(&mut self, time: i64, counter: &str, value: Option<u64>) -> Result<(), RecordError> {
+    fn count(
+        &mut self,
+        time: i64,
+        counter: &str,
+        value: Option<impl TryInto<u64>>,
+    ) -> Result<(), RecordError> {
         let group = self.group.clone();
+        let value = value.and_then(|value| value.try_into().ok());
         value.map_or(Ok(()), |value| self.push(time, counter, Some(group), value))
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::sys::wait::{WaitStatus, waitpid};
 use serde::Serialize;
 
-use super::cgroup::{Controller, Layout, Version, clear_tree, discover};
+use super::cgroup::{Controller, Layout, Obstacle, Version, discover};
 
 /// What the embedded platform can do here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -69,10 +69,8 @@ impl Capabilities {
     pub fn probe() -> Self {
         let layout = discover(&uncia_cgroup::own_name(), false);
         if let Some(layout) = &layout {
-            for folder in layout.folders() {
-                // It is empty and was made just now.
-                let _ = clear_tree(&folder);
-            }
+            // It is empty and was made just now.
+            let _ = layout.remove();
         }
         Self::new(layout.as_ref())
     }
@@ -115,7 +113,8 @@ impl Capabilities {
             freezer: has(Controller::Freezer),
             warnings: Vec::new(),
         };
-        capabilities.warnings = capabilities.shortcomings();
+        let obstacle = layout.and_then(|layout| layout.obstacle.as_ref());
+        capabilities.warnings = capabilities.shortcomings(obstacle);
         capabilities
     }
 
@@ -125,7 +124,7 @@ impl Capabilities {
         it.mount && it.pid && it.ipc && it.uts && it.net && (self.root || it.user)
     }
 
-    fn shortcomings(&self) -> Vec<String> {
+    fn shortcomings(&self, obstacle: Option<&Obstacle>) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |text: &str| warnings.push(text.to_owned());
         if !self.can_sandbox() {
@@ -144,7 +143,7 @@ impl Capabilities {
         }
         let mut unenforced = |holds: bool, controller, what: &str, cost: &str| {
             if !holds {
-                let advice = self.advice(controller);
+                let advice = self.advice(controller, obstacle);
                 warnings.push(format!("{what} is not enforced: {advice}. {cost}"));
             }
         };
@@ -167,14 +166,14 @@ impl Capabilities {
             "A function that forks without end can take the machine down.",
         );
         if !self.freezer {
-            let advice = self.advice(Controller::Freezer);
+            let advice = self.advice(Controller::Freezer, obstacle);
             warnings.push(format!(
                 "Idle instances are not frozen: {advice}. A function's background threads go on \
                  between invocations."
             ));
         }
         if self.metering == Metering::Proc {
-            let advice = self.advice(Controller::CpuAccounting);
+            let advice = self.advice(Controller::CpuAccounting, obstacle);
             warnings.push(format!(
                 "CPU time is that of the runtime's process alone, without its children: {advice}."
             ));
@@ -183,10 +182,14 @@ impl Capabilities {
     }
 
     /// What to do about a controller that cannot be used.
-    fn advice(&self, controller: Controller) -> &'static str {
+    fn advice(&self, controller: Controller, obstacle: Option<&Obstacle>) -> String {
         let available =
             self.cgroup.controllers.get(controller.name()).is_some_and(|it| it.available);
-        match (self.root, self.cgroup.version, available) {
+        // On version 2 one thing keeps all of them away.
+        if let (Some(2), Some(obstacle)) = (self.cgroup.version, obstacle) {
+            return obstacle.to_string();
+        }
+        let advice = match (self.root, self.cgroup.version, available) {
             (false, ..) => {
                 "run as root, or in a delegated control group (systemd-run --user --scope -p \
                  Delegate=yes)"
@@ -202,18 +205,9 @@ impl Capabilities {
             (true, Some(1), false) => {
                 "its tree is not mounted (mount -t cgroup -o CONTROLLER ...), or the kernel lacks it"
             }
-            (true, _, true) => {
-                "/sys/fs/cgroup may not be written, or the control group of this process has others \
-                 beside it and can pass nothing on, so start the container with --privileged \
-                 --cgroupns=host, run by `systemd-run --scope -p Delegate=yes`, or move the processes \
-                 into a group below it"
-            }
-            (true, _, false) => {
-                "the control group at /sys/fs/cgroup has no such controller, so run outside of this \
-                 container, or have root write it (such as +cpu) to the file cgroup.subtree_control \
-                 of the group above on the host"
-            }
-        }
+            (true, ..) => "the kernel lacks its controller",
+        };
+        advice.to_owned()
     }
 }
 
@@ -270,23 +264,27 @@ mod tests {
 
     #[test]
     fn what_to_do_depends_on_what_is_missing() {
-        let layout = |version, available: &[Controller]| Layout {
+        let layout = |version, available: &[Controller], obstacle| Layout {
             version,
             parents: BTreeMap::new(),
             available: available.to_vec(),
+            obstacle,
         };
         let advice = |root, layout: Option<&Layout>| {
-            Capabilities { root, ..Capabilities::new(layout) }.advice(Controller::Cpu)
+            let obstacle = layout.and_then(|layout| layout.obstacle.as_ref());
+            Capabilities { root, ..Capabilities::new(layout) }.advice(Controller::Cpu, obstacle)
         };
         assert!(advice(true, None).contains("mount -t cgroup2"));
         assert!(advice(false, None).contains("Delegate=yes"));
         let both = [Controller::Cpu, Controller::Freezer];
-        assert!(advice(true, Some(&layout(Version::V1, &both))).contains("--privileged"));
-        assert!(advice(true, Some(&layout(Version::V1, &both[1..]))).contains("not mounted"));
-        assert!(advice(true, Some(&layout(Version::V2, &both))).contains("--cgroupns=host"));
-        assert!(advice(true, Some(&layout(Version::V2, &both[1..]))).contains("+cpu"));
-        let told = Capabilities::new(Some(&layout(Version::V2, &both))).warnings;
-        assert!(told.iter().any(|it| it.starts_with("The CPU quota is not enforced: ")));
+        let classic = |available| layout(Version::V1, available, None);
+        assert!(advice(true, Some(&classic(&both))).contains("--privileged"));
+        assert!(advice(true, Some(&classic(&both[1..]))).contains("not mounted"));
+        let occupied = Obstacle::Occupied("/sys/fs/cgroup/x".into());
+        let unified = layout(Version::V2, &both, Some(occupied));
+        assert!(advice(true, Some(&unified)).starts_with("/sys/fs/cgroup/x has processes"));
+        let warnings = Capabilities::new(Some(&unified)).warnings;
+        assert!(warnings.iter().any(|it| it.starts_with("The CPU quota is not enforced: ")));
     }
 
     #[test]

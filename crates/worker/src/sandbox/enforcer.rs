@@ -282,7 +282,7 @@ impl Watched {
     pub fn throttling(&self) -> Throttling {
         let (count, ns) = self.state().budget.held(self.shared.now());
         let whole = |value| i64::try_from(value).unwrap_or(i64::MAX);
-        Throttling { count: whole(count), ns: whole(ns) }
+        Throttling { count: whole(count), ns: whole(ns), ..Throttling::default() }
     }
 
     /// The instance is gone or about to be.

@@ -19,6 +19,7 @@ pub fn tests() -> Vec<Trial> {
         test("fills_its_memory_at_once", Needs::Memory, fills_memory_in_initialization),
         test("a_child_fills_the_memory", Needs::Memory, child_fills_memory),
         test("forks_without_end", Needs::Pids, forks_without_end),
+        test("fills_socket_buffers", Needs::Memory, fills_socket_buffers),
         test("fills_tmp", Needs::Memory, fills_tmp),
         test("fills_tmp_with_empty_files", Needs::Memory, fills_tmp_with_files),
         test("prints_megabytes", Needs::Sandbox, prints_megabytes),
@@ -182,6 +183,57 @@ async fn forks_without_end() {
     assert!(processes(&id).is_empty());
     assert!(control_groups(&id).is_empty());
     calm_instance.stop(Duration::ZERO).await;
+}
+
+/// Bytes of the whole machine in buffers of TCP sockets.
+fn tcp_buffers() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/sockstat").unwrap();
+    let tcp = text.lines().find(|line| line.starts_with("TCP:")).unwrap();
+    let pages: u64 = tcp.rsplit(' ').next().unwrap().parse().unwrap();
+    pages * 4096
+}
+
+async fn fills_socket_buffers() {
+    let function = Function::python(
+        "
+        import socket, time
+        keep = []
+        def handler(event, context):
+            listener = socket.create_server(('127.0.0.1', 5000))
+            for _ in range(200):
+                try:
+                    sender = socket.create_connection(('127.0.0.1', 5000), timeout=0.1)
+                    keep.append((sender, listener.accept()[0]))
+                except OSError:
+                    break
+            sent, idle = 0, 0
+            block = bytes(1 << 16)
+            for sender, _ in keep:
+                sender.setblocking(False)
+            while idle < 5 and sent < 1 << 30:
+                before = sent
+                for sender, _ in keep:
+                    try:
+                        sent += sender.send(block)
+                    except OSError:
+                        pass
+                idle = 0 if sent > before else idle + 1
+                if idle:
+                    time.sleep(0.02)
+            return sent
+        ",
+    )
+    .with(|spec| spec.memory_bytes = 128 * MIB);
+    let before = tcp_buffers();
+    let instance = function.start().await;
+    let reply = instance.invoke(request("{}")).await;
+    let grown = tcp_buffers().saturating_sub(before);
+    // Version 2 counts the buffers as memory, so it may have been killed.
+    if reply.outcome != Outcome::OutOfMemory {
+        assert!(answer(&reply).as_u64().unwrap() > 0);
+    }
+    assert!(grown < 128 * MIB, "{} MiB of the machine's TCP buffers", grown / MIB);
+    instance.stop(Duration::ZERO).await;
 }
 
 async fn fills_tmp() {

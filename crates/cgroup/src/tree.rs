@@ -1,4 +1,4 @@
-//! Clearing whole groups.
+//! Clearing whole trees of groups.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{Error, write};
+use crate::files::write_if_present;
+use crate::{Error, Version, delegation};
 
 /// How long a group may take to become empty after its processes were killed. Large address spaces
 /// take some hundred ms to be torn down on a busy machine.
@@ -39,22 +40,18 @@ pub fn children(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(children)
 }
 
-/// The processes in a group; those of other process namespaces, which the kernel gives as 0, are
-/// left out.
-#[must_use]
-pub fn processes(folder: &Path) -> Vec<i32> {
+/// The processes in a group. The kernel gives those of other process namespaces as 0.
+pub(crate) fn processes(folder: &Path) -> Vec<i32> {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
+    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 /// Lets a group run, whichever version it is of; a folder without a freezer is left alone.
-pub fn thaw(folder: &Path) {
-    for (file, value) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
-        let path = folder.join(file);
-        if path.exists() {
-            // Failing means that the group is going away, which is what the caller is after.
-            let _ = write(&path, value);
-        }
+fn thaw(folder: &Path) {
+    for version in [Version::V1, Version::V2] {
+        let (file, value) = version.interface().freezer(false);
+        // Failing means that the group is going away, which is what the caller is after.
+        let _ = write_if_present(&folder.join(file), value);
     }
 }
 
@@ -67,34 +64,31 @@ pub fn thaw_tree(folder: &Path) -> Result<(), Error> {
     children(folder)?.iter().try_for_each(|child| thaw_tree(child))
 }
 
-/// Kills what is in a group and removes it. Blocks until it is gone.
+/// Kills what is in a group and in those below it, and removes them; then undoes what was done to
+/// the group above so that this one had controllers ([`delegation`]). Blocks until all is gone. On
+/// version 1, what the tree of the freezer holds must have been thawed.
 ///
 /// # Errors
-/// Its processes do not end, or it cannot be removed.
-pub fn clear(folder: &Path) -> Result<(), Error> {
+/// Processes do not end, or a group cannot be listed or removed.
+pub fn clear_tree(folder: &Path) -> Result<(), Error> {
+    let (records, groups): (Vec<_>, Vec<_>) =
+        children(folder)?.into_iter().partition(|child| delegation::is_record(child));
+    groups.iter().try_for_each(|child| clear_tree(child))?;
     kill_all(folder)?;
+    // Last, so that what is interrupted can be done again.
+    if !records.is_empty() {
+        delegation::undo(folder, &records)?;
+    }
     remove(folder)
 }
 
-/// [`clear`] for a group and those below it. On version 1, what the tree of the freezer holds must
-/// have been thawed.
-///
-/// # Errors
-/// As [`clear`], or a folder cannot be listed.
-pub fn clear_tree(folder: &Path) -> Result<(), Error> {
-    for child in children(folder)? {
-        clear_tree(&child)?;
-    }
-    clear(folder)
-}
-
 /// Kills every process of a group and waits until it has none.
-fn kill_all(folder: &Path) -> Result<(), Error> {
+pub(crate) fn kill_all(folder: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + EMPTY_TIMEOUT;
     loop {
         // Thawed each time: on version 1 a frozen process does not die of SIGKILL.
         thaw(folder);
-        let left = processes(folder);
+        let left: Vec<_> = processes(folder).into_iter().filter(|pid| *pid > 0).collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -111,10 +105,7 @@ fn kill_all(folder: &Path) -> Result<(), Error> {
 
 /// Removes a group whose processes have ended; none is fine. The kernel says EBUSY for a moment
 /// after they have.
-///
-/// # Errors
-/// It cannot be removed.
-pub fn remove(folder: &Path) -> Result<(), Error> {
+pub(crate) fn remove(folder: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + EMPTY_TIMEOUT;
     loop {
         match fs::remove_dir(folder) {

@@ -1,0 +1,543 @@
+//! One group: made, limited, frozen, counted, removed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::bandwidth::NS_PER_US;
+use crate::files::write;
+use crate::interface::Interface;
+use crate::tree::{kill_all, processes, remove};
+use crate::{Bandwidth, Controller, Counters, Error, Layout, Limits, PERIODS_US, Version};
+
+/// How long freezing may take. A process in the middle of vfork or of a slow disk access holds it up.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Looks at the state that follow each other at once; freezing takes about 0.1 ms.
+const FREEZE_SPINS: u32 = 20;
+
+const FREEZE_POLL: Duration = Duration::from_millis(1);
+
+/// A control group: on version 1, one folder in the tree of each controller.
+///
+/// Dropping it kills what is in it and removes it, if nobody has before.
+#[derive(Debug)]
+pub struct Group {
+    version: Version,
+    folders: Vec<(Controller, PathBuf)>,
+    removed: AtomicBool,
+    stopped: Mutex<Stopped>,
+}
+
+/// Why a group is frozen: it runs when there is no reason left.
+#[derive(Debug, Default)]
+struct Stopped {
+    /// It is paused in its keep-alive.
+    paused: bool,
+    /// It has used its CPU time of this period.
+    held: bool,
+    /// It is ending, and is never frozen again.
+    released: bool,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.removed.load(Ordering::Acquire) {
+            // What cannot be removed now, the next sweep removes.
+            let _ = self.remove();
+        }
+    }
+}
+
+impl Group {
+    /// Makes a group and sets its limits, except the CPU quota.
+    ///
+    /// # Errors
+    /// It cannot be made, or the kernel refuses a limit.
+    pub fn create(layout: &Layout, name: &str, limits: &Limits) -> Result<Self, Error> {
+        if !PERIODS_US.contains(&limits.period_us) {
+            return Err(Error::Period(limits.period_us));
+        }
+        let group = Self::unlimited(layout, name)?;
+        group.limit(limits)?;
+        Ok(group)
+    }
+
+    /// Makes a group without limits.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn unlimited(layout: &Layout, name: &str) -> Result<Self, Error> {
+        let mut group = Self {
+            version: layout.version,
+            folders: Vec::new(),
+            removed: AtomicBool::new(false),
+            stopped: Mutex::default(),
+        };
+        for (controller, parent) in &layout.parents {
+            let folder = parent.join(name);
+            if group.folders.iter().all(|(_, made)| *made != folder) {
+                // If this fails, what was made before goes again.
+                fs::create_dir(&folder).map_err(|error| Error::Make(folder.clone(), error))?;
+            }
+            group.folders.push((*controller, folder));
+        }
+        Ok(group)
+    }
+
+    /// Limits memory and processes, before there are any.
+    fn limit(&self, limits: &Limits) -> Result<(), Error> {
+        if let Some(folder) = self.folder(Controller::Memory) {
+            self.interface().write_memory_limit(folder, limits.memory_bytes)?;
+        }
+        if let Some(folder) = self.folder(Controller::Pids) {
+            write(&folder.join("pids.max"), &limits.pids_max.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Sets the CPU quota, effective at once; without the controller, there is none.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_quota(&self, limits: &Limits) -> Result<(), Error> {
+        let Some(folder) = self.folder(Controller::Cpu) else { return Ok(()) };
+        let Bandwidth { period, quota, .. } = limits.bandwidth();
+        self.interface().write_quota(folder, quota / NS_PER_US, period / NS_PER_US)
+    }
+
+    /// Sets quota, period and burst, which must be what the group gets in fact.
+    ///
+    /// # Errors
+    /// The kernel would refuse it or give less, or has no such limit.
+    pub fn set_bandwidth(&self, bandwidth: &Bandwidth) -> Result<(), Error> {
+        bandwidth.check()?;
+        let folder = self.folder(Controller::Cpu).ok_or(Error::NotMounted("cpu"))?;
+        let interface = self.interface();
+        let quota_file = folder.join(interface.quota_file());
+        if !quota_file.exists() {
+            return Err(Error::NoBandwidthControl(quota_file));
+        }
+        let [period, quota, burst] =
+            [bandwidth.period, bandwidth.quota, bandwidth.burst].map(|ns| ns / NS_PER_US);
+        let burst_file = folder.join(interface.burst_file());
+        if burst > 0 && !burst_file.exists() {
+            return Err(Error::NoBurst(burst_file));
+        }
+        self.check_above(folder, quota, period)?;
+        interface.write_quota(folder, quota, period)?;
+        if burst > 0 { write(&burst_file, &burst.to_string()) } else { Ok(()) }
+    }
+
+    /// Checks that no group above has less. Version 1 would refuse such a quota, with the EINVAL of
+    /// every other mistake; version 2 would take it, and give what the group above has.
+    fn check_above(&self, folder: &Path, quota_us: u64, period_us: u64) -> Result<(), Error> {
+        for parent in folder.ancestors().skip(1) {
+            let Some((quota, period)) = self.interface().quota(parent) else { continue };
+            let wanted = u128::from(quota_us) * u128::from(period);
+            if wanted > u128::from(quota) * u128::from(period_us) {
+                return Err(Error::AboveParent {
+                    quota_us,
+                    period_us,
+                    parent: parent.to_owned(),
+                    limit: format!("{quota} us in {period} us"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is a CPU quota to set.
+    #[must_use]
+    pub fn has_quota(&self) -> bool {
+        self.folder(Controller::Cpu).is_some()
+    }
+
+    /// Whether it can be stopped, and its CPU time be read.
+    #[must_use]
+    pub fn can_be_held(&self) -> bool {
+        [Controller::Freezer, Controller::CpuAccounting].iter().all(|it| self.folder(*it).is_some())
+    }
+
+    /// The files that a process writes "0" to, to be in this group.
+    #[must_use]
+    pub fn join_files(&self) -> Vec<PathBuf> {
+        self.unique().map(|folder| folder.join(self.interface().join_file())).collect()
+    }
+
+    /// The file with the counts of throttling, for a process that reads it itself.
+    #[must_use]
+    pub fn stat_file(&self) -> Option<PathBuf> {
+        Some(self.folder(Controller::Cpu)?.join("cpu.stat"))
+    }
+
+    /// The file, and what to write to it, that lets a frozen group run.
+    #[must_use]
+    pub fn thaw_file(&self) -> Option<(PathBuf, String)> {
+        let (file, value) = self.interface().freezer(false);
+        Some((self.folder(Controller::Freezer)?.join(file), value.to_owned()))
+    }
+
+    /// Stops every process of the group and waits until all have stopped, until [`Self::thaw`].
+    ///
+    /// # Errors
+    /// There is no freezer, a process does not stop, or the group is ending.
+    pub async fn freeze(&self) -> Result<(), Error> {
+        let folder = self.folder(Controller::Freezer).ok_or(Error::NoFreezer)?;
+        {
+            let mut stopped = self.stopped();
+            if stopped.released {
+                return Err(Error::Ending);
+            }
+            stopped.paused = true;
+            self.write_freezer(true)?;
+        }
+        let deadline = tokio::time::Instant::now() + FREEZE_TIMEOUT;
+        let mut looks = 0;
+        while !self.interface().is_frozen(folder)? {
+            if self.stopped().released {
+                return Err(Error::Ending);
+            }
+            if tokio::time::Instant::now() > deadline {
+                self.thaw()?;
+                return Err(Error::Unfreezable(folder.to_owned()));
+            }
+            looks += 1;
+            if looks < FREEZE_SPINS {
+                tokio::task::yield_now().await;
+            } else {
+                tokio::time::sleep(FREEZE_POLL).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Self::freeze`]. What has no CPU time left is held on until it has.
+    ///
+    /// # Errors
+    /// The freezer cannot be written: the group is gone.
+    pub fn thaw(&self) -> Result<(), Error> {
+        let mut stopped = self.stopped();
+        stopped.paused = false;
+        if stopped.held { Ok(()) } else { self.write_freezer(false) }
+    }
+
+    /// Stops the group because its CPU time is used up, until [`Self::let_go`]. Does not wait.
+    ///
+    /// # Errors
+    /// As [`Self::thaw`].
+    pub fn hold(&self) -> Result<(), Error> {
+        let mut stopped = self.stopped();
+        if stopped.released || stopped.held {
+            return Ok(());
+        }
+        stopped.held = true;
+        if stopped.paused { Ok(()) } else { self.write_freezer(true) }
+    }
+
+    /// Undoes [`Self::hold`]. What is paused stays so.
+    ///
+    /// # Errors
+    /// As [`Self::thaw`].
+    pub fn let_go(&self) -> Result<(), Error> {
+        let mut stopped = self.stopped();
+        if !std::mem::take(&mut stopped.held) || stopped.paused {
+            return Ok(());
+        }
+        self.write_freezer(false)
+    }
+
+    /// Lets it run whatever the reasons not to, and for good: it is about to end, and what is frozen
+    /// ends on no signal.
+    ///
+    /// # Errors
+    /// As [`Self::thaw`].
+    pub fn release(&self) -> Result<(), Error> {
+        let mut stopped = self.stopped();
+        *stopped = Stopped { paused: false, held: false, released: true };
+        self.write_freezer(false)
+    }
+
+    fn stopped(&self) -> MutexGuard<'_, Stopped> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Only to be called under the lock, so that the last word is the right one.
+    fn write_freezer(&self, freeze: bool) -> Result<(), Error> {
+        let Some(folder) = self.folder(Controller::Freezer) else { return Ok(()) };
+        let (file, value) = self.interface().freezer(freeze);
+        write(&folder.join(file), value)
+    }
+
+    /// The first process of the group, in this process's numbering.
+    #[must_use]
+    pub fn leader(&self) -> Option<i32> {
+        self.unique().find_map(|folder| processes(folder).into_iter().filter(|pid| *pid > 0).min())
+    }
+
+    /// Opens its counters.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters::open(self.version, |controller| self.folder(controller))
+    }
+
+    /// Kills what is left in the group and removes it. Blocks until it is gone.
+    ///
+    /// # Errors
+    /// Processes do not end, or a folder cannot be removed.
+    pub fn remove(&self) -> io::Result<()> {
+        let mut result = Ok(());
+        self.removed.store(true, Ordering::Release);
+        // Failing means that the group is gone.
+        let _ = self.release();
+        for folder in self.unique().filter(|folder| folder.exists()) {
+            result = result.and(kill_all(folder).and_then(|()| remove(folder)));
+        }
+        Ok(result?)
+    }
+
+    /// The group's folder in the tree of a controller, if it has that.
+    #[must_use]
+    pub fn folder(&self, wanted: Controller) -> Option<&Path> {
+        self.folders.iter().find_map(|(it, folder)| (*it == wanted).then_some(folder.as_path()))
+    }
+
+    /// Each folder once, though several controllers may share it.
+    fn unique(&self) -> impl Iterator<Item = &Path> {
+        self.folders.iter().enumerate().filter_map(|(index, (_, folder))| {
+            let seen = self.folders[..index].iter().any(|(_, earlier)| earlier == folder);
+            (!seen).then_some(folder.as_path())
+        })
+    }
+
+    fn interface(&self) -> &'static dyn Interface {
+        self.version.interface()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mounts, own_name};
+
+    const FILES: [&str; 16] = [
+        "memory.limit_in_bytes",
+        "memory.memsw.limit_in_bytes",
+        "memory.swappiness",
+        "memory.kmem.tcp.limit_in_bytes",
+        "memory.max",
+        "memory.swap.max",
+        "pids.max",
+        "cpu.cfs_period_us",
+        "cpu.cfs_quota_us",
+        "cpu.cfs_burst_us",
+        "cpu.max",
+        "cpu.max.burst",
+        "freezer.state",
+        "cgroup.freeze",
+        "cgroup.events",
+        "cgroup.procs",
+    ];
+
+    fn limits() -> Limits {
+        Limits { memory_bytes: 134_217_728, pids_max: 64, cpu_micro: 72_357, period_us: 20_000 }
+    }
+
+    fn bandwidth() -> Bandwidth {
+        Bandwidth { period: 20_000_000, quota: 1_450_000, burst: 0 }
+    }
+
+    fn layout(version: Version, top: &Path) -> Layout {
+        let parents = Controller::ALL
+            .into_iter()
+            .map(|it| {
+                let folder = match version {
+                    Version::V1 => top.join(it.name()),
+                    Version::V2 => top.to_owned(),
+                };
+                fs::create_dir_all(&folder).unwrap();
+                (it, folder)
+            })
+            .collect();
+        Layout { version, parents, available: Controller::ALL.to_vec(), obstacle: None }
+    }
+
+    /// A group of plain folders, with the files that the kernel would have made, but empty.
+    fn group(version: Version, top: &Path) -> Group {
+        let group = Group::unlimited(&layout(version, top), "a").unwrap();
+        for folder in group.unique() {
+            for file in FILES {
+                fs::write(folder.join(file), "").unwrap();
+            }
+        }
+        group
+    }
+
+    #[test]
+    fn version_2_is_one_folder_with_its_own_words() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V2, top.path());
+        let folder = top.path().join("a");
+        let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+        group.limit(&limits()).unwrap();
+        assert_eq!(text("memory.max"), "134217728");
+        assert_eq!(text("memory.swap.max"), "0");
+        assert_eq!(text("pids.max"), "64");
+        assert_eq!(text("cpu.max"), "", "initialization is not throttled");
+        group.set_quota(&limits()).unwrap();
+        assert_eq!(text("cpu.max"), "1447 20000");
+        assert_eq!(group.join_files(), [folder.join("cgroup.procs")]);
+        assert_eq!(group.thaw_file().unwrap(), (folder.join("cgroup.freeze"), "0".into()));
+        // The files of a control group go with it; those of a plain folder do not, and show what was
+        // written before: what is frozen does not end.
+        let error = group.remove().unwrap_err().to_string();
+        assert!(error.contains("cannot remove the control group"), "{error}");
+        assert_eq!(text("cgroup.freeze"), "0");
+    }
+
+    #[test]
+    fn version_1_has_a_folder_for_each_controller() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V1, top.path());
+        group.limit(&limits()).unwrap();
+        group.set_quota(&limits()).unwrap();
+        let text = |file: &str| fs::read_to_string(top.path().join(file)).unwrap();
+        assert_eq!(text("memory/a/memory.limit_in_bytes"), "134217728");
+        assert_eq!(text("memory/a/memory.memsw.limit_in_bytes"), "134217728");
+        assert_eq!(text("memory/a/memory.kmem.tcp.limit_in_bytes"), "33554432");
+        assert_eq!(text("cpu/a/cpu.cfs_period_us"), "20000");
+        assert_eq!(text("cpu/a/cpu.cfs_quota_us"), "1447");
+        assert_eq!(group.join_files().len(), 5);
+        assert!(group.join_files().iter().all(|path| path.ends_with("a/tasks")));
+    }
+
+    #[test]
+    fn a_bandwidth_is_what_the_group_gets() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V1, top.path());
+        group.set_bandwidth(&Bandwidth { burst: 1_000_000, ..bandwidth() }).unwrap();
+        let folder = top.path().join("cpu/a");
+        let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+        assert_eq!(
+            (text("cpu.cfs_period_us"), text("cpu.cfs_quota_us")),
+            ("20000".into(), "1450".into())
+        );
+        assert_eq!(text("cpu.cfs_burst_us"), "1000");
+        fs::remove_file(folder.join("cpu.cfs_burst_us")).unwrap();
+        group.set_bandwidth(&bandwidth()).unwrap();
+        let burst = group.set_bandwidth(&Bandwidth { burst: 1_000_000, ..bandwidth() });
+        assert!(matches!(burst, Err(Error::NoBurst(_))));
+        fs::remove_file(folder.join("cpu.cfs_quota_us")).unwrap();
+        let none = group.set_bandwidth(&bandwidth());
+        assert!(matches!(none, Err(Error::NoBandwidthControl(_))));
+    }
+
+    #[test]
+    fn a_group_above_with_less_is_named() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V2, top.path());
+        fs::write(top.path().join("cpu.max"), "1000 20000\n").unwrap();
+        let error = group.set_bandwidth(&bandwidth()).unwrap_err().to_string();
+        assert!(error.contains("1000 us in 20000 us") && error.contains("lower"), "{error}");
+        fs::write(top.path().join("cpu.max"), "max 20000\n").unwrap();
+        group.set_bandwidth(&bandwidth()).unwrap();
+        assert_eq!(fs::read_to_string(top.path().join("a/cpu.max")).unwrap(), "1450 20000");
+    }
+
+    #[tokio::test]
+    async fn version_2_freezes_when_the_kernel_says_so() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V2, top.path());
+        fs::write(top.path().join("a/cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+        group.freeze().await.unwrap();
+        assert_eq!(fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap(), "1");
+        group.thaw().unwrap();
+        assert_eq!(fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap(), "0");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_freeze_is_thawed_and_named() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V2, top.path());
+        fs::write(top.path().join("a/cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        let error = group.freeze().await.unwrap_err();
+        assert!(matches!(error, Error::Unfreezable(_)));
+        assert_eq!(fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap(), "0");
+    }
+
+    #[tokio::test]
+    async fn a_group_runs_when_there_is_no_reason_left_not_to() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V2, top.path());
+        fs::write(top.path().join("a/cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+        let frozen = || fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap() == "1";
+        group.hold().unwrap();
+        assert!(frozen());
+        group.freeze().await.unwrap();
+        group.let_go().unwrap();
+        assert!(frozen(), "it is paused");
+        group.hold().unwrap();
+        group.thaw().unwrap();
+        assert!(frozen(), "it is held");
+        group.let_go().unwrap();
+        assert!(!frozen());
+        group.hold().unwrap();
+        group.release().unwrap();
+        group.hold().unwrap();
+        assert!(!frozen(), "it is ending");
+        assert!(matches!(group.freeze().await, Err(Error::Ending)));
+    }
+
+    #[test]
+    fn a_period_that_the_kernel_refuses_is_refused_before_anything_is_made() {
+        let top = tempfile::tempdir().unwrap();
+        let layout = layout(Version::V2, top.path());
+        let limits = Limits { period_us: 999, ..limits() };
+        let error = Group::create(&layout, "a", &limits).unwrap_err();
+        assert!(error.to_string().contains("999 us"));
+        assert!(!top.path().join("a").exists());
+    }
+
+    #[test]
+    fn a_group_of_the_same_name_is_not_taken_for_ones_own() {
+        let top = tempfile::tempdir().unwrap();
+        let layout = layout(Version::V1, top.path());
+        let other = top.path().join("freezer/a");
+        fs::create_dir(&other).unwrap();
+        let error = Group::unlimited(&layout, "a").unwrap_err();
+        assert!(matches!(error, Error::Make(folder, _) if folder == other));
+        assert!(other.exists() && !top.path().join("cpu/a").exists());
+    }
+
+    #[tokio::test]
+    async fn a_real_group_is_limited_frozen_and_removed() {
+        let layout = Mounts::read().unwrap().discover(&own_name(), &Controller::ALL, false);
+        let Some(layout) = layout.filter(|it| Controller::ALL.iter().all(|one| it.has(*one)))
+        else {
+            eprintln!("not run: no control groups that this process may make");
+            return;
+        };
+        let group = Group::create(&layout, "a", &limits()).unwrap();
+        group.set_quota(&limits()).unwrap();
+        group.set_bandwidth(&bandwidth()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        for file in group.join_files() {
+            write(&file, &child.id().to_string()).unwrap();
+        }
+        assert_eq!(group.leader(), i32::try_from(child.id()).ok());
+        group.freeze().await.unwrap();
+        let readings = group.counters().read_all();
+        assert!(readings.cpu.is_some() && readings.throttling.is_some(), "{readings:?}");
+        assert!(readings.memory.is_some() && readings.oom_kills == Some(0), "{readings:?}");
+        assert_eq!(group.counters().threads(), Some(1));
+        let folders: Vec<_> = group.unique().map(Path::to_owned).collect();
+        drop(group);
+        assert!(folders.iter().all(|folder| !folder.exists()));
+        child.wait().unwrap();
+        layout.remove().unwrap();
+        assert!(layout.folders().iter().all(|folder| !folder.exists()));
+    }
+}

@@ -1,0 +1,102 @@
+//! Which threads of a group run, and on which CPUs.
+
+use std::fs::{self, File};
+
+use crate::Counters;
+use crate::files::pread;
+
+/// The threads of a group that run or wait for a CPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Running {
+    pub threads: u32,
+    /// Where they are, each once.
+    pub cpus: Vec<usize>,
+}
+
+/// The `/proc/<thread>/stat` of a group's threads, kept open as long as their number is the same.
+#[derive(Debug, Default)]
+pub struct Threads {
+    list: Vec<File>,
+    count: Option<i64>,
+}
+
+impl Threads {
+    /// `None` if one of them has ended.
+    fn running(&self) -> Option<Running> {
+        let mut running = Running::default();
+        for stat in &self.list {
+            let Some(cpu) = pread(stat, |text| Some(running_on(text)))? else { continue };
+            running.threads += 1;
+            if !running.cpus.contains(&cpu) {
+                running.cpus.push(cpu);
+            }
+        }
+        Some(running)
+    }
+}
+
+impl Counters {
+    /// Finds out which threads run now.
+    pub fn running(&self, threads: &mut Threads) -> Running {
+        let count = self.threads();
+        if count.is_none() || count != threads.count || threads.list.is_empty() {
+            self.list(threads, count);
+        }
+        threads.running().unwrap_or_else(|| {
+            // One of them has ended, and maybe another has begun.
+            self.list(threads, count);
+            threads.running().unwrap_or_default()
+        })
+    }
+
+    fn list(&self, threads: &mut Threads, count: Option<i64>) {
+        let list = self.thread_list.as_ref().and_then(|path| fs::read_to_string(path).ok());
+        let open = |thread: &str| File::open(format!("/proc/{thread}/stat")).ok();
+        threads.list = list.as_deref().unwrap_or_default().lines().filter_map(open).collect();
+        threads.count = count;
+    }
+}
+
+/// The CPU of a thread that runs, from its `/proc/<thread>/stat`: the third field says whether it
+/// does, the 39th where. The name in parentheses may hold spaces.
+fn running_on(stat: &str) -> Option<usize> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    if fields.next()? != "R" {
+        return None;
+    }
+    fields.nth(35)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Version;
+
+    #[test]
+    fn who_runs_and_where() {
+        let rest = (4..=52).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(running_on(&format!("71 (a ) b) R {rest}")), Some(39));
+        assert_eq!(running_on(&format!("71 (name) S {rest}")), None);
+        assert_eq!(running_on(""), None);
+        // This thread does.
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tasks"), format!("{}\n", nix::unistd::gettid())).unwrap();
+        let counters = Counters::open(Version::V1, |_| Some(folder.path()));
+        let mut threads = Threads::default();
+        for _ in 0..2 {
+            let running = counters.running(&mut threads);
+            assert_eq!((running.threads, running.cpus.len()), (1, 1));
+        }
+        // One that has ended since, and as many as before.
+        let (started, start) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            started.send(nix::unistd::gettid()).unwrap();
+            ends.recv()
+        });
+        threads.list[0] = File::open(format!("/proc/{}/stat", start.recv().unwrap())).unwrap();
+        drop(end);
+        assert!(other.join().unwrap().is_err());
+        assert_eq!(counters.running(&mut threads).threads, 1);
+    }
+}

@@ -1,0 +1,67 @@
+//! Version 2: one tree for all controllers.
+
+use std::path::Path;
+
+use crate::files::{keyed, read, write, write_if_present};
+use crate::interface::{CounterFiles, Interface};
+use crate::{Cpu, Error};
+
+const COUNTERS: CounterFiles = CounterFiles {
+    cpu: "cpu.stat",
+    cpu_split: None,
+    stat: None,
+    memory: "memory.current",
+    peak: "memory.peak",
+    oom: "memory.events",
+    threads: "cgroup.threads",
+};
+
+#[derive(Debug)]
+pub struct V2;
+
+impl Interface for V2 {
+    fn join_file(&self) -> &'static str {
+        "cgroup.procs"
+    }
+
+    fn quota_file(&self) -> &'static str {
+        "cpu.max"
+    }
+
+    fn burst_file(&self) -> &'static str {
+        "cpu.max.burst"
+    }
+
+    fn write_quota(&self, folder: &Path, quota_us: u64, period_us: u64) -> Result<(), Error> {
+        write(&folder.join(self.quota_file()), &format!("{quota_us} {period_us}"))
+    }
+
+    fn quota(&self, folder: &Path) -> Option<(u64, u64)> {
+        let text = read(&folder.join(self.quota_file())).ok()?;
+        let (quota, period) = text.trim().split_once(' ')?;
+        Some((quota.parse().ok()?, period.parse().ok()?))
+    }
+
+    fn write_memory_limit(&self, folder: &Path, bytes: u64) -> Result<(), Error> {
+        // Buffers of sockets count as memory.
+        write(&folder.join("memory.max"), &bytes.to_string())?;
+        write_if_present(&folder.join("memory.swap.max"), "0")
+    }
+
+    fn freezer(&self, frozen: bool) -> (&'static str, &'static str) {
+        ("cgroup.freeze", if frozen { "1" } else { "0" })
+    }
+
+    fn is_frozen(&self, folder: &Path) -> Result<bool, Error> {
+        Ok(keyed(&read(&folder.join("cgroup.events"))?, "frozen") == Some(1_u8))
+    }
+
+    fn counter_files(&self) -> &'static CounterFiles {
+        &COUNTERS
+    }
+
+    fn parse_cpu(&self, text: &str) -> Option<Cpu> {
+        let ns = |key: &str| keyed::<i64>(text, key)?.checked_mul(1_000);
+        Some(Cpu { total: ns("usage_usec")?, user: ns("user_usec")?, system: ns("system_usec")? })
+    }
+}

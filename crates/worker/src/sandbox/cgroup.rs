@@ -1,0 +1,6 @@
+//! Control groups of either version, by the names that the sandbox uses.
+
+pub use uncia_cgroup::{
+    Controller, Counters, Cpu, Error as CgroupError, Group, Layout, Limits, Obstacle, PERIODS_US,
+    Running, Threads, Throttling, Version, clear_tree, discover, thaw_tree,
+};

@@ -9,7 +9,7 @@ use super::Api;
 use super::error::ApiError;
 use super::invoke::Names;
 use crate::function::Function;
-use crate::meterlog::AcceptedEvent;
+use crate::meterlog::{AcceptedEvent, LogError};
 
 /// Accepts an event: it is in the log when this returns.
 pub async fn accept(
@@ -34,11 +34,18 @@ pub async fn accept(
         client_context,
         accepted: unix_ns(),
     };
-    event.id = api
-        .log
-        .accept(event.clone())
+    // In a task of its own: where the client goes away meanwhile, the event may be in the log already.
+    let (log, dispatcher) = (api.log.clone(), api.dispatcher.clone());
+    let accepted = tokio::spawn(async move {
+        event.id = log.accept(event.clone()).await?;
+        dispatcher.run_event(event, slot);
+        Ok::<_, LogError>(())
+    });
+    let refused =
+        |reason: String| ApiError::service(format!("The event was not accepted: {reason}"));
+    accepted
         .await
-        .map_err(|error| ApiError::service(format!("The event was not accepted: {error}")))?;
-    api.dispatcher.run_event(event, slot);
+        .map_err(|error| refused(error.to_string()))?
+        .map_err(|error| refused(error.to_string()))?;
     Ok(())
 }

@@ -120,15 +120,13 @@ impl DelayedEvents {
         (entry.key().0 <= now).then(|| entry.remove())
     }
 
-    /// Takes the events of a function.
-    pub fn remove_function(&mut self, function: &str) -> Vec<Box<QueuedEvent>> {
-        let keys: Vec<_> = self
-            .by_time
-            .iter()
-            .filter(|(_, event)| &*event.function == function)
-            .map(|(key, _)| *key)
-            .collect();
-        keys.iter().filter_map(|key| self.by_time.remove(key)).collect()
+    /// Drops the events of a function; returns their ids.
+    pub fn remove_function(&mut self, function: &str) -> Vec<i64> {
+        let of_function = |event: &QueuedEvent| &*event.function == function;
+        let ids = self.by_time.values().filter(|event| of_function(event)).map(|event| event.id);
+        let ids = ids.collect();
+        self.by_time.retain(|_, event| !of_function(event));
+        ids
     }
 }
 

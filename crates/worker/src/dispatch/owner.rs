@@ -30,6 +30,9 @@ use crate::ids;
 use crate::instance::Outcome;
 use crate::meterlog::{EventUpdate, LogError, Recorded};
 
+/// Between two looks whether the function of an event can run again.
+const BROKEN_RETRY_MS: u64 = 1_000;
+
 /// A function as the owner knows it.
 struct FunctionState {
     function: Arc<Function>,
@@ -217,7 +220,7 @@ impl<H: Host, L: Log> Owner<H, L> {
             self.function_ids.remove(&function.name);
         }
         for event in self.delayed.remove_function(&function.name) {
-            self.log.drop_event(event.id);
+            self.log.drop_event(event);
         }
         if let Some(state) = self.functions.get_mut(&function.id) {
             state.deleted = true;
@@ -265,6 +268,12 @@ impl<H: Host, L: Log> Owner<H, L> {
             self.log.drop_event(event.id);
             return;
         };
+        if state.function.broken.is_some() {
+            // Its code may be stored anew.
+            let now = self.now();
+            self.delayed.insert(now, BROKEN_RETRY_MS, event);
+            return;
+        }
         let request = PendingRequest::of_event(event, state.function.clone());
         self.arrive(request, true);
     }

@@ -27,6 +27,7 @@ test: install-dev java lint
 
 lint: install-dev
 	$(CARGO) fmt --all --check
+	rustfmt --edition 2024 --check crates/policy/src/*/*.rs # Found by their place, not by `mod`.
 	$(CARGO) clippy --workspace --all-targets --release --locked --quiet -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -27,7 +27,7 @@ test: install-dev java lint
 
 lint: install-dev
 	$(CARGO) fmt --all --check
-	rustfmt --edition 2024 --check crates/worker/src/sandbox/runtimes/*.rs
+	rustfmt --edition 2024 --check crates/worker/src/sandbox/runtimes/*.rs crates/worker/src/settings/*/*.rs
 	$(CARGO) clippy --workspace --all-targets --release --locked --quiet -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -33,7 +33,7 @@ fn billed(execution: i64, initialization: i64) -> i64 {
 }
 
 fn base(request: &PendingRequest) -> Invocation {
-    Invocation {
+    let mut row = Invocation {
         platform: Some(Arc::from(PLATFORM)),
         function: request.function.name.clone(),
         invocation: request.invocation.clone(),
@@ -44,7 +44,9 @@ fn base(request: &PendingRequest) -> Invocation {
         allocated_cpu: i64::try_from(request.function.cpu_micro()).ok(),
         allocated_memory: i64::try_from(request.function.memory_bytes()).ok(),
         ..Invocation::default()
-    }
+    };
+    request.function.describe(&mut row);
+    row
 }
 
 /// What the policies learn of an invocation's use.

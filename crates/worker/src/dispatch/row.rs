@@ -46,34 +46,28 @@ fn billed(execution: i64, initialization: i64) -> i64 {
     used + (NS_PER_MS - used % NS_PER_MS) % NS_PER_MS
 }
 
-fn base(request: &PendingRequest) -> Invocation {
-    Invocation {
+/// What every row of a request says, with what an instance of `function` is allocated.
+fn base(request: &PendingRequest, function: &Function) -> Invocation {
+    let mut row = Invocation {
         platform: Some(Arc::from(PLATFORM)),
-        function: request.function.name.clone(),
+        function: function.name.clone(),
         invocation: request.invocation.to_string(),
         request_id: Some(request.request_id.to_string()),
         attempt: request.attempt,
         parent: request.parent.as_deref().map(str::to_owned),
         request_bytes: i64::try_from(request.payload_bytes).ok(),
-        ..allocation(&request.function)
-    }
-}
-
-/// What an instance of the function is allocated.
-fn allocation(function: &Function) -> Invocation {
-    Invocation {
         allocated_cpu: i64::try_from(function.cpu_micro()).ok(),
         allocated_memory: i64::try_from(function.memory_bytes()).ok(),
         ..Invocation::default()
-    }
+    };
+    function.describe(&mut row);
+    row
 }
 
 /// What every row of a request says that an instance was started for or given: the instance is of
 /// the function as that was when it started.
 fn on_instance(request: &PendingRequest, instance: &InstanceState) -> Invocation {
-    let Invocation { allocated_cpu, allocated_memory, .. } = allocation(&instance.function);
-    let instance = Some(instance.name.clone());
-    Invocation { instance, allocated_cpu, allocated_memory, ..base(request) }
+    Invocation { instance: Some(instance.name.clone()), ..base(request, &instance.function) }
 }
 
 /// What the policies learn of an invocation's use.
@@ -190,7 +184,10 @@ pub fn rejected(request: &PendingRequest, reason: Rejection) -> Recorded {
         Rejection::ShuttingDown => ("transport_error", "the platform is shutting down"),
     };
     let error = Some(error.to_owned());
-    recorded(Invocation { outcome: Arc::from(outcome), error, ..base(request) }, Vec::new())
+    recorded(
+        Invocation { outcome: Arc::from(outcome), error, ..base(request, &request.function) },
+        Vec::new(),
+    )
 }
 
 /// The row of a request whose instance did not become ready.

@@ -372,7 +372,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
 }
 
 fn config() -> Config {
-    Config { keep_alive_ms: 50, pause_after_ms: 2, event_retry_ms: 10, ..Config::default() }
+    Config::parse(r#"{"keep_alive_ms": 50, "pause_after_ms": 2, "event_retry_ms": 10}"#).unwrap()
 }
 
 fn run<F: Future<Output = ()>>(test: F) {

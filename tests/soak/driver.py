@@ -105,6 +105,8 @@ class Soak:
         if kind == "stop":
             if (code := engine.stop()) != 0:
                 self.ledger.problem(f"it ended with {code}: {engine.log_tail()}")
+            if left := [*instances(self.state), *cgroups(self.state)]:
+                self.ledger.problem(f"a stop left behind: {left}")
         else:
             if kind == "stop and kill":
                 time.sleep(self.random.uniform(0, 0.5))

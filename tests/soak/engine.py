@@ -69,6 +69,7 @@ class Engine:
         return self.log.read_text(errors="replace")[-2_000:]
 
     def kill(self) -> None:
+        """End it without notice, if it has not ended."""
         self.process.kill()
         self._reap()
 

@@ -80,6 +80,25 @@ fn an_interactive_request_preempts_batch_which_runs_again() {
 }
 
 #[test]
+fn what_is_preempted_does_not_take_the_room_that_was_made() {
+    let mut driver = driver();
+    // Interactive, and its memory may be taken all the same.
+    let lender = 7;
+    let allocation = Resources { cpu: 1, memory: 1 };
+    let spot_cpu = 1;
+    let lends = FunctionSettings { preemptible: true, spot_cpu, allocation, ..settings() };
+    driver.configure(lender, lends);
+    arrive(&mut driver, lender, 8);
+    let request = arrive(&mut driver, INTERACTIVE, 1)[0];
+    let victim = preempting(&driver)[0];
+    driver.end(victim, 0, End::Preempted);
+    let start = driver.nth(0, |instance| instance.doing == Doing::Starting).expect("a start");
+    driver.ready(start);
+    assert_eq!(driver.attempts[&request], 1, "it has the room");
+    driver.finish();
+}
+
+#[test]
 fn no_more_is_preempted_than_is_needed() {
     let mut driver = driver();
     arrive(&mut driver, BATCH, 8);

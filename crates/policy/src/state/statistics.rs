@@ -54,6 +54,10 @@ impl Statistics {
     }
 
     pub(crate) fn on_end(&mut self, usage: &Usage) {
+        if *usage == Usage::default() {
+            // It did not run.
+            return;
+        }
         self.ended += 1;
         self.duration.add(usage.duration);
         if let Some(cpu) = usage.cpu {

@@ -211,3 +211,26 @@ fn short_jobs_overtake_long_ones_within_bounds() {
     assert_eq!(next(&mut driver), long);
     driver.finish();
 }
+
+/// What needs much room is not overtaken by what needs little, once it waits.
+#[test]
+fn a_small_request_does_not_overtake_a_large_one_of_its_class() {
+    let mut driver = driver();
+    let allocation = Resources { cpu: 2, memory: 2 };
+    driver.configure(2, FunctionSettings { allocation, ..settings() });
+    arrive(&mut driver, INTERACTIVE, 4);
+    let large = arrive(&mut driver, 2, 1)[0];
+    let small = arrive(&mut driver, INTERACTIVE, 1)[0];
+    assert_eq!(driver.scheduler.counts().backlog, 2);
+    let active = driver.nth(0, Instance::is_active).unwrap();
+    driver.end(active, 0, End::Survives);
+    arrive(&mut driver, INTERACTIVE, 0);
+    assert_eq!((driver.attempts[&large], driver.attempts[&small]), (1, 1));
+    let order = |request| {
+        let is_its =
+            |d: &Decision| matches!(d, Decision::Assign { request: r, .. } if *r == request);
+        driver.log.iter().position(is_its)
+    };
+    assert!(order(large) < order(small));
+    driver.finish();
+}

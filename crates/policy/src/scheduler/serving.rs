@@ -8,8 +8,9 @@ use crate::{Decision, Qos, Rejection, Scheduler, View};
 impl Scheduler {
     /// Gives what waits to what is available, and starts what is missing.
     pub(super) fn serve(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        while !self.state.functions[slot].available.is_empty() {
-            if self.state.functions[slot].waiting() == 0 {
+        loop {
+            let function = &self.state.functions[slot];
+            if function.waiting() == 0 || function.available.is_empty() {
                 break;
             }
             let view = View::new(&self.state);

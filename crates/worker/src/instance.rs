@@ -96,7 +96,7 @@ pub struct Phase {
 }
 
 /// Why an instance did not become ready.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {
     /// The host could not build the sandbox: not the function's fault.
     #[error("the sandbox could not be made: {0}")]

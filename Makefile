@@ -35,7 +35,9 @@ soak: install-dev
 
 lint: install-dev
 	$(CARGO) fmt --all --check
-	rustfmt --edition 2024 --check crates/worker/src/sandbox/runtimes/*.rs
+	# Found by their place, not by `mod`, so that cargo does not see them.
+	rustfmt --edition 2024 --check crates/policy/src/*/*.rs crates/worker/src/sandbox/runtimes/*.rs \
+	  crates/worker/src/settings/*/*.rs
 	$(CARGO) clippy --workspace --all-targets --release --locked --quiet -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -1,30 +1,59 @@
-//! Finds the runtimes by their place: every file of `src/sandbox/runtimes` but `mod.rs` is one.
+//! Finds runtimes and settings by their place: every file of their folders is one.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
+    let runtimes = modules("src/sandbox/runtimes");
+    let table: String =
+        runtimes.names.iter().map(|name| format!("Runtime(&{name}::Definition), ")).collect();
+    let code = format!("{}static ALL: &[Runtime] = &[{table}];\n", runtimes.declarations);
+    write("runtimes.rs", &code);
+
+    for folder in ["function", "platform"] {
+        let settings = modules(&format!("src/settings/{folder}"));
+        let count = settings.names.len();
+        let table: String =
+            settings.names.iter().map(|name| format!("&{name}::SETTING, ")).collect();
+        let code = format!(
+            "{}/// All of them, in the order of their names.\n\
+             pub(crate) static ALL: [&super::Setting; {count}] = [{table}];\n",
+            settings.declarations
+        );
+        write(&format!("{folder}_settings.rs"), &code);
+    }
+}
+
+/// The modules in a folder.
+struct Modules {
+    /// In order.
+    names: Vec<String>,
+    /// The code that makes them modules.
+    declarations: String,
+}
+
+fn modules(folder: &str) -> Modules {
     let source = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    let folder = Path::new(&source).join("src/sandbox/runtimes");
+    let folder = Path::new(&source).join(folder);
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut names: Vec<String> = fs::read_dir(&folder)
-        .expect("the runtimes' folder")
+        .expect("the folder is part of the crate")
         .filter_map(|entry| {
             let name = entry.expect("an entry").file_name().into_string().ok()?;
             name.strip_suffix(".rs").filter(|name| *name != "mod").map(str::to_owned)
         })
         .collect();
     names.sort();
-
-    let mut code = String::new();
-    let mut table = String::new();
-    for name in names {
+    let mut declarations = String::new();
+    for name in &names {
         let path = folder.join(format!("{name}.rs"));
-        writeln!(code, "#[path = {:?}]\nmod {name};", path.display().to_string()).expect("memory");
-        write!(table, "Runtime(&{name}::Definition), ").expect("memory");
+        writeln!(declarations, "#[path = {path:?}]\nmod {name};").expect("memory");
     }
-    writeln!(code, "static ALL: &[Runtime] = &[{table}];").expect("memory");
-    let target = env::var_os("OUT_DIR").expect("cargo sets it");
-    fs::write(Path::new(&target).join("runtimes.rs"), code).expect("the output folder");
+    Modules { names, declarations }
+}
+
+fn write(name: &str, code: &str) {
+    let target = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    fs::write(target.join(name), code).expect("the output folder");
 }

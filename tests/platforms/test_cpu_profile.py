@@ -186,7 +186,7 @@ def test_a_quota_above_that_of_the_group_above_is_told(tmp_path: Path, engine_bi
     reason="needs version 2 beside a version 1 that has the controller",
 )
 def test_version_2_without_the_controller_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UnciaError, match="not delegated"):
+    with pytest.raises(UnciaError, match="passes no cpu on"):
         measure(settings(unified=True), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -196,6 +196,9 @@ def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
     damaged = tmp_path / "invocations.parquet"
     record.write(table(rows("r", 3)), damaged)
     damaged.write_bytes(damaged.read_bytes()[:-40])
+    with pytest.raises(UnciaError, match=r"invocations\.parquet is damaged"):
+        uncia_run.convert([damaged], tmp_path / "out")
+    damaged.write_bytes(b"PAR1 and nothing else")
     with pytest.raises(UnciaError, match="cannot be read as a table"):
         uncia_run.convert([damaged], tmp_path / "out")
     late = tmp_path / "late.parquet"

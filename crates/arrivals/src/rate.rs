@@ -101,7 +101,7 @@ impl fmt::Display for Rate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut tens: u128 = 1;
         for digits in 0..=38 {
-            if tens % self.denominator == 0 {
+            if tens.is_multiple_of(self.denominator) {
                 let Some(scaled) = self.numerator.checked_mul(tens / self.denominator) else {
                     break;
                 };

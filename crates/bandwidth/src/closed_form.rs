@@ -120,7 +120,7 @@ mod tests {
 
     /// Equation (2) as it is printed.
     fn printed(period: u128, quota: u128, need: u128) -> u128 {
-        if need % quota != 0 {
+        if !need.is_multiple_of(quota) {
             need / quota * period + need % quota
         } else {
             (need / quota - 1) * period + quota

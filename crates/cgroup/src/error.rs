@@ -36,7 +36,7 @@ pub enum Error {
     #[error(transparent)]
     Obstacle(#[from] Obstacle),
     /// Microseconds.
-    #[error("a period of {0} us is beyond what the kernel takes: choose one from 1 ms to 1 s")]
+    #[error("the CPU period is {0} us, beyond what the kernel takes: choose one from 1 ms to 1 s")]
     Period(u64),
     /// Microseconds.
     #[error(

@@ -41,5 +41,5 @@ pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
 pub use mounts::Mounts;
 pub use owner::{Leftover, leftovers, own_name};
-pub use threads::{Running, Threads};
+pub use threads::{Running, Thread, Threads};
 pub use tree::{clear_tree, thaw_tree};

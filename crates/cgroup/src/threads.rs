@@ -13,10 +13,36 @@ pub struct Running {
     pub cpus: Vec<usize>,
 }
 
-/// The `/proc/<thread>/stat` of a group's threads, kept open as long as their number is the same.
+/// A thread's open `stat`.
+#[derive(Debug)]
+pub struct Thread {
+    stat: File,
+}
+
+impl Thread {
+    /// `None` if there is no such thread.
+    #[must_use]
+    pub fn open(id: libc::pid_t) -> Option<Self> {
+        // Not `/proc/<id>/stat`, for which the kernel sums over all threads of the process.
+        Some(Self { stat: File::open(format!("/proc/{id}/task/{id}/stat")).ok()? })
+    }
+
+    /// The CPU on which it runs or for which it waits; `None` if it sleeps or has ended.
+    #[must_use]
+    pub fn running_on(&self) -> Option<usize> {
+        self.look()?
+    }
+
+    /// `None` if it has ended.
+    fn look(&self) -> Option<Option<usize>> {
+        pread(&self.stat, |text| Some(running_on(text)))
+    }
+}
+
+/// The threads of a group, kept open as long as their number is the same.
 #[derive(Debug, Default)]
 pub struct Threads {
-    list: Vec<File>,
+    list: Vec<Thread>,
     count: Option<i64>,
 }
 
@@ -24,8 +50,8 @@ impl Threads {
     /// `None` if one of them has ended.
     fn running(&self) -> Option<Running> {
         let mut running = Running::default();
-        for stat in &self.list {
-            let Some(cpu) = pread(stat, |text| Some(running_on(text)))? else { continue };
+        for thread in &self.list {
+            let Some(cpu) = thread.look()? else { continue };
             running.threads += 1;
             if !running.cpus.contains(&cpu) {
                 running.cpus.push(cpu);
@@ -51,14 +77,14 @@ impl Counters {
 
     fn list(&self, threads: &mut Threads, count: Option<i64>) {
         let list = self.thread_list.as_ref().and_then(|path| fs::read_to_string(path).ok());
-        let open = |thread: &str| File::open(format!("/proc/{thread}/stat")).ok();
+        let open = |id: &str| Thread::open(id.parse().ok()?);
         threads.list = list.as_deref().unwrap_or_default().lines().filter_map(open).collect();
         threads.count = count;
     }
 }
 
-/// The CPU of a thread that runs, from its `/proc/<thread>/stat`: the third field says whether it
-/// does, the 39th where. The name in parentheses may hold spaces.
+/// The CPU of a thread that runs, from its `stat`: the third field says whether it does, the 39th
+/// where. The name in parentheses may hold spaces.
 fn running_on(stat: &str) -> Option<usize> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     if fields.next()? != "R" {
@@ -94,7 +120,7 @@ mod tests {
             started.send(nix::unistd::gettid()).unwrap();
             ends.recv()
         });
-        threads.list[0] = File::open(format!("/proc/{}/stat", start.recv().unwrap())).unwrap();
+        threads.list[0] = Thread::open(start.recv().unwrap().as_raw()).unwrap();
         drop(end);
         assert!(other.join().unwrap().is_err());
         assert_eq!(counters.running(&mut threads).threads, 1);

@@ -16,7 +16,7 @@ mod warnings;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 #[derive(Parser)]
 #[command(name = "uncia-engine", version, about = "Uncia's engine")]
@@ -39,11 +39,33 @@ enum Command {
     /// CPU bandwidth control: simulate it, and more.
     #[command(subcommand)]
     Cpu(cpu::Command),
-    /// Print the schemas of the tables as JSON.
-    Schema,
+    /// Print the schemas of the tables, or the settings, as JSON.
+    Schema {
+        #[arg(value_enum, default_value_t = SchemaOf::Tables)]
+        of: SchemaOf,
+    },
     /// Print what this machine offers to the embedded platform as JSON.
     #[cfg(target_os = "linux")]
     Probe,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SchemaOf {
+    /// What measurements land in.
+    Tables,
+    /// Settings of the embedded platform and of its functions.
+    #[cfg(target_os = "linux")]
+    Settings,
+}
+
+impl SchemaOf {
+    fn json(self) -> String {
+        match self {
+            Self::Tables => uncia_record::schema_json(),
+            #[cfg(target_os = "linux")]
+            Self::Settings => uncia_worker::settings::schema_json(),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -59,7 +81,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load { config } => load::run(&config),
         Command::Cpu(command) => cpu::run(&command),
-        Command::Schema => output::print(&uncia_record::schema_json()),
+        Command::Schema { of } => output::print(&of.json()),
         #[cfg(target_os = "linux")]
         Command::Probe => probe::run(),
     }

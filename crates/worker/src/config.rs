@@ -5,85 +5,59 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use uncia_policy::{Pause, Policies, PolicyNames, UnknownPolicy};
+use serde_json::Value as Json;
+use uncia_policy::{Policies, PolicyNames, UnknownPolicy};
 
-use crate::instance::{Enforcement, Network, Runtime};
-
-/// Shortest and longest period that the kernel's CPU bandwidth control takes.
-const PERIOD_US: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
+use crate::instance::Runtime;
+use crate::settings::{Overrides, Target, function, platform};
 
 /// The configuration, every key optional; an unknown key is an error.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+///
+/// What is a number, a word or true or false is a [setting](crate::settings), declared there with its
+/// range, its default and what it means.
+#[derive(Debug, Clone)]
 pub struct Config {
-    /// Period of the CPU quota, in microseconds; 20 ms as measured on Lambda.
-    pub period_us: u64,
-    /// Who sees to it that instances get no more than their CPU quota.
-    pub enforcement: Enforcement,
-    /// An instance that idles this long is removed.
-    pub keep_alive_ms: u64,
-    /// An instance that idles this long is paused, as `keep_alive_cpu` says.
-    pub pause_after_ms: u64,
-    /// What an instance may do while it is kept alive.
-    pub keep_alive_cpu: KeepAliveCpu,
-    /// Requests in flight at once, and instances; more are turned away with 429.
+    /// Defaults of functions' settings.
+    pub function_defaults: Overrides,
     pub max_instances: u32,
-    /// Whether the CPU quota holds during initialization too.
-    pub init_throttled: bool,
-    /// Whether a request for which an instance is being started may be served by another that is
-    /// free before.
     pub binding: BindingName,
-    /// What instances can reach unless their function says otherwise.
-    pub default_network: NetworkName,
+    pub pids_max: u64,
+    pub init_timeout_ms: u64,
+    pub stop_grace_ms: u64,
+    pub shutdown_grace_ms: u64,
+    pub event_retry_ms: u64,
+    pub event_queue: usize,
+    pub log_rows: u64,
+    pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
     pub allowed_hosts: Vec<String>,
     pub runtimes: Runtimes,
-    /// Processes and threads in an instance.
-    pub pids_max: u64,
-    /// An initialization that takes longer has failed; 10 s as on Lambda.
-    pub init_timeout_ms: u64,
-    /// From SIGTERM to SIGKILL when an instance is stopped; 300 ms as on Lambda.
-    pub stop_grace_ms: u64,
-    /// Requests in flight may take this long to end when the worker is told to stop.
-    pub shutdown_grace_ms: u64,
-    /// Wait before a failed asynchronous invocation is tried again; twice that before the third
-    /// attempt. 1 min as on Lambda.
-    pub event_retry_ms: u64,
     /// Which policy makes which choice, by name; Lambda's unless they are named.
-    #[serde(deserialize_with = "policy_names")]
     pub policies: PolicyNames,
-    /// Of whatever the policies choose at random.
-    pub seed: u64,
-    /// Asynchronous invocations that may wait; more are turned away with 429.
-    pub event_queue: usize,
-    /// Rows of each table that the platform's own log keeps; older ones are removed.
-    pub log_rows: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            period_us: 20_000,
-            enforcement: Enforcement::Kernel,
-            keep_alive_ms: 300_000,
-            pause_after_ms: 50,
-            keep_alive_cpu: KeepAliveCpu::Freeze,
-            max_instances: 100,
-            init_throttled: false,
+        let mut config = Self {
+            function_defaults: Overrides::default(),
+            max_instances: 0,
             binding: BindingName::Early,
-            default_network: NetworkName::None,
+            pids_max: 0,
+            init_timeout_ms: 0,
+            stop_grace_ms: 0,
+            shutdown_grace_ms: 0,
+            event_retry_ms: 0,
+            event_queue: 0,
+            log_rows: 0,
+            seed: 0,
             allowed_hosts: Vec::new(),
             runtimes: Runtimes::default(),
-            pids_max: 256,
-            init_timeout_ms: 10_000,
-            stop_grace_ms: 300,
-            shutdown_grace_ms: 5_000,
-            event_retry_ms: 60_000,
             policies: PolicyNames::default(),
-            seed: 0,
-            event_queue: 10_000,
-            log_rows: 10_000_000,
+        };
+        for setting in platform::ALL {
+            setting.set_default(&mut Target::of_config(&mut config));
         }
+        config
     }
 }
 
@@ -107,54 +81,11 @@ impl TryFrom<BTreeMap<String, PathBuf>> for Runtimes {
     }
 }
 
-/// What an idle instance may do from `pause_after_ms` on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeepAliveCpu {
-    /// Nothing, as on Lambda.
-    Freeze,
-    /// It has 0.01 vCPU.
-    ScaleDown,
-    /// What it always may.
-    Run,
-}
-
-impl KeepAliveCpu {
-    /// As the policies know it.
-    pub fn pause(self) -> Option<Pause> {
-        match self {
-            Self::Freeze => Some(Pause::Freeze),
-            Self::ScaleDown => Some(Pause::ScaleDown),
-            Self::Run => None,
-        }
-    }
-}
-
 /// When a request is tied to the instance that serves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindingName {
     Early,
     Late,
-}
-
-/// [`Network`] as it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NetworkName {
-    None,
-    Platform,
-    Host,
-}
-
-impl From<NetworkName> for Network {
-    fn from(name: NetworkName) -> Self {
-        match name {
-            NetworkName::None => Self::None,
-            NetworkName::Platform => Self::Platform,
-            NetworkName::Host => Self::Host,
-        }
-    }
 }
 
 /// Why a configuration is refused.
@@ -163,35 +94,48 @@ pub enum ConfigError {
     #[error("the configuration is not valid: {0}")]
     Form(#[from] serde_json::Error),
     #[error("the configuration is not valid: `{key}` must be {rule}, not {found}")]
-    Range { key: &'static str, rule: String, found: u64 },
+    Setting { key: String, rule: String, found: Json },
+    #[error("the configuration is not valid: unknown key `{key}`, expected one of {}", known.join(", "))]
+    UnknownKey { key: String, known: Vec<String> },
 }
+
+/// Keys whose values have parts.
+const STRUCTURED: [&str; 3] = ["allowed_hosts", "runtimes", "policies"];
 
 impl Config {
     /// Reads a configuration from JSON text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_str(text)?;
-        config.check()?;
+        let mut config = Self::default();
+        for (key, value) in serde_json::from_str::<BTreeMap<String, Json>>(text)? {
+            match key.as_str() {
+                "allowed_hosts" => config.allowed_hosts = serde_json::from_value(value)?,
+                "runtimes" => config.runtimes = serde_json::from_value(value)?,
+                "policies" => config.policies = policy_names(value)?,
+                _ => config.set(key, value)?,
+            }
+        }
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
-        check_period(self.period_us).map_err(|rule| ConfigError::Range {
-            key: "period_us",
-            rule,
-            found: self.period_us,
-        })?;
-        let at_least = |key, found: u64, least: u64| {
-            if found < least {
-                return Err(ConfigError::Range { key, rule: format!("at least {least}"), found });
-            }
-            Ok(())
+    /// Sets a setting of the platform, or the default of one of functions.
+    fn set(&mut self, key: String, json: Json) -> Result<(), ConfigError> {
+        let has_key = |config_key: Option<String>| config_key.as_deref() == Some(&key);
+        let of_platform = platform::ALL.iter().find(|it| has_key(it.config_key()));
+        let of_function = function::ALL.iter().position(|it| has_key(it.config_key()));
+        let kind = match (of_platform, of_function) {
+            (Some(setting), _) => &setting.kind,
+            (None, Some(index)) => &function::ALL[index].kind,
+            (None, None) => return Err(ConfigError::UnknownKey { key, known: known_keys() }),
         };
-        at_least("max_instances", self.max_instances.into(), 1)?;
-        // The first process of an instance, and the runtime's own threads.
-        at_least("pids_max", self.pids_max, 2)?;
-        at_least("init_timeout_ms", self.init_timeout_ms, 1)?;
-        at_least("event_queue", self.event_queue as u64, 1)?;
-        at_least("log_rows", self.log_rows, 1)
+        let value = match kind.parse_json(&json) {
+            Ok(value) => value,
+            Err(rule) => return Err(ConfigError::Setting { key, rule, found: json }),
+        };
+        match of_function {
+            Some(index) => self.function_defaults.set(index, value),
+            None => kind.set(&mut Target::of_config(self), value),
+        }
+        Ok(())
     }
 
     /// The policies that it names.
@@ -212,37 +156,41 @@ impl Config {
     }
 }
 
+/// All keys, for people.
+fn known_keys() -> Vec<String> {
+    let settings = function::ALL.iter().chain(&platform::ALL);
+    let keys = settings.filter_map(|setting| setting.config_key());
+    let mut keys: Vec<_> = keys.chain(STRUCTURED.map(str::to_owned)).collect();
+    keys.sort();
+    keys.iter().map(|key| format!("`{key}`")).collect()
+}
+
 /// Reads policies by kind and name: `{"placement": "least-loaded"}`.
-fn policy_names<'de, D: serde::Deserializer<'de>>(input: D) -> Result<PolicyNames, D::Error> {
+fn policy_names(json: Json) -> Result<PolicyNames, serde_json::Error> {
+    use serde::de::Error as _;
     let mut names = PolicyNames::default();
-    for (kind, name) in BTreeMap::<String, String>::deserialize(input)? {
+    for (kind, name) in serde_json::from_value::<BTreeMap<String, String>>(json)? {
         *names.get_mut(&kind).ok_or_else(|| {
             let known: Vec<_> = Policies::known().into_iter().map(|(kind, _)| kind).collect();
             let known = known.join(", ");
-            serde::de::Error::custom(format!("no policy decides `{kind}`; there are: {known}"))
+            serde_json::Error::custom(format!("no policy decides `{kind}`; there are: {known}"))
         })? = name;
     }
-    Policies::from_names(&names).map_err(serde::de::Error::custom)?;
+    Policies::from_names(&names).map_err(serde_json::Error::custom)?;
     Ok(names)
-}
-
-/// Whether the kernel takes the period; the error is the rule in words.
-pub fn check_period(period_us: u64) -> Result<(), String> {
-    if PERIOD_US.contains(&period_us) {
-        return Ok(());
-    }
-    Err(format!("between {} and {}", PERIOD_US.start(), PERIOD_US.end()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{Kind, Value};
 
     #[test]
     fn an_empty_object_is_the_default() {
         let config = Config::parse("{}").unwrap();
         assert_eq!(config.max_instances, 100);
-        assert_eq!(config.period_us, 20_000);
+        assert_eq!(config.function_defaults, Overrides::default());
+        assert_eq!((config.pids_max, config.event_queue), (256, 10_000));
     }
 
     #[test]
@@ -258,7 +206,10 @@ mod tests {
         assert!(Config::parse(r#"{"max_instances": 0}"#).is_err());
         assert!(Config::parse(r#"{"default_network": "internet"}"#).is_err());
         let error = Config::parse(r#"{"keep_alive_cpu": "stop"}"#).unwrap_err().to_string();
-        assert!(error.contains("`scale-down`"), "{error}");
+        assert!(error.contains("freeze, scale-down or run, not \"stop\""), "{error}");
+        let error = Config::parse(r#"{"keep_alive_ms": "5"}"#).unwrap_err().to_string();
+        assert!(error.contains("`keep_alive_ms` must be a whole number, not \"5\""), "{error}");
+        assert!(Config::parse(r#"{"init_throttled": 1}"#).is_err());
     }
 
     #[test]
@@ -273,13 +224,6 @@ mod tests {
     }
 
     #[test]
-    fn enforcement_by_name() {
-        let config = Config::parse(r#"{"enforcement": "event-driven"}"#).unwrap();
-        assert_eq!(config.enforcement, Enforcement::EventDriven);
-        assert_eq!(Config::default().enforcement, Enforcement::Kernel);
-    }
-
-    #[test]
     fn policies_by_name() {
         let config = Config::parse(r#"{"policies": {"order": "shortest-job-first"}}"#).unwrap();
         assert_eq!(config.policies.order, "shortest-job-first");
@@ -290,14 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn keep_alive_by_name() {
-        let pause = |name: &str| {
-            let text = format!(r#"{{"keep_alive_cpu": "{name}"}}"#);
-            Config::parse(&text).unwrap().keep_alive_cpu.pause()
-        };
-        assert_eq!(pause("freeze"), Some(Pause::Freeze));
-        assert_eq!(pause("scale-down"), Some(Pause::ScaleDown));
-        assert_eq!(pause("run"), None);
-        assert_eq!(Config::default().keep_alive_cpu, KeepAliveCpu::Freeze);
+    fn every_setting_of_the_platform_sets_something() {
+        for setting in platform::ALL {
+            let mut config = Config { binding: BindingName::Late, ..Config::default() };
+            let before = format!("{config:?}");
+            let value = match &setting.kind {
+                Kind::Number { range, .. } => Value::Number(range.start() + 7),
+                Kind::Flag(_) => Value::Flag(true),
+                Kind::Choice(choices) => Value::Word(choices[0].0),
+            };
+            setting.kind.set(&mut Target::of_config(&mut config), value);
+            assert_ne!(format!("{config:?}"), before, "{}", setting.name);
+        }
     }
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use serde::Deserialize;
 use uncia_clock::Moment;
 
 pub use crate::sandbox::{
@@ -31,8 +30,7 @@ pub enum Network {
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Enforcement {
     /// The kernel's bandwidth control, which looks at ticks.
     #[default]
@@ -98,7 +96,7 @@ pub struct Phase {
 }
 
 /// Why an instance did not become ready.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {
     /// The host could not build the sandbox: not the function's fault.
     #[error("the sandbox could not be made: {0}")]

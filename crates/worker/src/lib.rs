@@ -17,4 +17,5 @@ mod meterlog;
 mod reception;
 mod sandbox;
 pub mod serve;
+pub mod settings;
 mod store;

@@ -118,6 +118,7 @@ impl Worker {
     pub async fn stop(self) {
         let grace = self.api.config.shutdown_grace();
         self.api.dispatcher.shut_down(grace).await;
+        self.api.dispatcher.close();
         self.api.host.close().await;
         self.api.dispatcher.finish().await;
         self.stop.send_replace(true);

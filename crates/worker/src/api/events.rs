@@ -21,7 +21,7 @@ pub async fn accept(
 ) -> Result<(), ApiError> {
     let slot = api
         .dispatcher
-        .reserve_event()
+        .reserve_event(&function.name)
         .map_err(|_| ApiError::throttled("As many events wait as the platform takes"))?;
     let mut event = AcceptedEvent {
         id: 0,

@@ -27,6 +27,8 @@ const MAX_EVENT_BYTES: usize = 256 * 1024;
 pub const INVOCATION_HEADER: &str = "x-uncia-invocation";
 /// Names the invocation that causes this one.
 pub const PARENT_HEADER: &str = "x-uncia-parent";
+/// Lambda's limit for the client context, in base64.
+const MAX_CLIENT_CONTEXT: usize = 3_583;
 /// Longest name that a client may give an invocation.
 const MAX_INVOCATION_NAME: usize = 128;
 
@@ -102,6 +104,11 @@ pub async fn answer(
     }
     let names = Names::of(&head.headers)?;
     let context = header("x-amz-client-context").map(str::to_owned);
+    if context.as_ref().is_some_and(|context| context.len() > MAX_CLIENT_CONTEXT) {
+        return Err(ApiError::invalid(format!(
+            "X-Amz-Client-Context must be at most {MAX_CLIENT_CONTEXT} bytes"
+        )));
+    }
     match kind {
         "RequestResponse" => {
             let answer = run(api, function, names, payload, context).await?;

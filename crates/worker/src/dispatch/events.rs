@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
-use uncia_policy::Nanos;
+use uncia_clock::Moment;
+use uncia_policy::{FunctionId, Nanos};
 
+use super::EventSlot;
 use super::message::NextAttempt;
 use crate::instance::{Outcome, StartError};
-use crate::meterlog::EventUpdate;
+use crate::meterlog::{EventUpdate, Recorded};
 
 /// Lambda tries an event that failed twice more.
 const MAX_FAILURES: i64 = 3;
@@ -35,8 +36,13 @@ pub struct QueuedEvent {
     /// In the log.
     pub id: i64,
     pub function: Arc<str>,
-    pub request_id: String,
-    pub invocation: String,
+    /// Which function of that name, once it is known; another one of the same name is not meant.
+    pub function_id: Option<FunctionId>,
+    pub request_id: Arc<str>,
+    pub invocation: Arc<str>,
+    pub parent: Option<Arc<str>>,
+    /// Since when it waits for its first attempt.
+    pub accepted: Option<Moment>,
     /// The number of the last attempt that has a row.
     pub attempt: i64,
     /// Attempts that ran and failed.
@@ -44,19 +50,17 @@ pub struct QueuedEvent {
     pub payload_bytes: usize,
     /// None if it is to be read from the log.
     pub payload: Option<Bytes>,
-    pub client_context: Option<String>,
+    pub client_context: Option<Arc<str>>,
     /// Attempts in a row that failed by no fault of the function.
     pub deferrals: u32,
     /// Its place among the events that may wait, given back when it is done.
-    pub _slot: Option<OwnedSemaphorePermit>,
+    pub _slot: Option<EventSlot>,
 }
 
 /// How an attempt ended, as far as it matters to the event.
 pub enum AttemptEnd<'a> {
     Ran(&'a Outcome),
     NotReady(&'a StartError),
-    /// Its function was deleted.
-    NoFunction,
 }
 
 impl QueuedEvent {
@@ -71,9 +75,7 @@ impl QueuedEvent {
         let id = self.id;
         self.attempt = attempt;
         match end {
-            AttemptEnd::Ran(Outcome::Ok(_)) | AttemptEnd::NoFunction => {
-                (EventUpdate::Done { id }, NextAttempt::None)
-            }
+            AttemptEnd::Ran(Outcome::Ok(_)) => (EventUpdate::Done { id }, NextAttempt::None),
             AttemptEnd::NotReady(StartError::Sandbox(_)) => {
                 (EventUpdate::Attempted { id, attempt }, NextAttempt::AfterMs(self.defer()))
             }
@@ -98,16 +100,28 @@ impl QueuedEvent {
     }
 }
 
+/// An event that waits for a time.
+pub struct Delayed {
+    pub event: QueuedEvent,
+    /// The row of its last attempt that could not be written, and what follows once it is: until
+    /// then, the attempt is not repeated.
+    pub unwritten: Option<(Recorded, NextAttempt)>,
+}
+
 /// Events between two attempts, by the time of the next.
 #[derive(Default)]
 pub struct DelayedEvents {
-    by_time: BTreeMap<(Nanos, i64), Box<QueuedEvent>>,
+    by_time: BTreeMap<(Nanos, i64), Delayed>,
 }
 
 impl DelayedEvents {
-    pub fn insert(&mut self, now: Nanos, delay_ms: u64, event: Box<QueuedEvent>) {
+    pub fn insert(&mut self, now: Nanos, delay_ms: u64, event: QueuedEvent) {
+        self.insert_delayed(now, delay_ms, Delayed { event, unwritten: None });
+    }
+
+    pub fn insert_delayed(&mut self, now: Nanos, delay_ms: u64, delayed: Delayed) {
         let at = now.saturating_add(delay_ms.saturating_mul(NS_PER_MS));
-        self.by_time.insert((at, event.id), event);
+        self.by_time.insert((at, delayed.event.id), delayed);
     }
 
     pub fn next_at(&self) -> Option<Nanos> {
@@ -115,17 +129,17 @@ impl DelayedEvents {
     }
 
     /// Takes an event whose time has come.
-    pub fn pop_due(&mut self, now: Nanos) -> Option<Box<QueuedEvent>> {
+    pub fn pop_due(&mut self, now: Nanos) -> Option<Delayed> {
         let entry = self.by_time.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())
     }
 
     /// Drops the events of a function; returns their ids.
     pub fn remove_function(&mut self, function: &str) -> Vec<i64> {
-        let of_function = |event: &QueuedEvent| &*event.function == function;
-        let ids = self.by_time.values().filter(|event| of_function(event)).map(|event| event.id);
-        let ids = ids.collect();
-        self.by_time.retain(|_, event| !of_function(event));
+        let of_function = |delayed: &Delayed| &*delayed.event.function == function;
+        let of_it = self.by_time.values().filter(|delayed| of_function(delayed));
+        let ids = of_it.map(|delayed| delayed.event.id).collect();
+        self.by_time.retain(|_, delayed| !of_function(delayed));
         ids
     }
 }
@@ -138,8 +152,11 @@ mod tests {
         QueuedEvent {
             id: 7,
             function: Arc::from("f"),
-            request_id: String::new(),
-            invocation: String::new(),
+            function_id: None,
+            request_id: Arc::from("r"),
+            invocation: Arc::from("i"),
+            parent: None,
+            accepted: None,
             attempt: 0,
             failures: 0,
             payload_bytes: 2,
@@ -172,11 +189,11 @@ mod tests {
     #[test]
     fn delayed_events_come_in_the_order_of_their_times() {
         let mut delayed = DelayedEvents::default();
-        delayed.insert(0, 20, Box::new(QueuedEvent { id: 1, ..event() }));
-        delayed.insert(0, 10, Box::new(QueuedEvent { id: 2, ..event() }));
+        delayed.insert(0, 20, QueuedEvent { id: 1, ..event() });
+        delayed.insert(0, 10, QueuedEvent { id: 2, ..event() });
         assert_eq!(delayed.next_at(), Some(10 * NS_PER_MS));
         assert!(delayed.pop_due(9 * NS_PER_MS).is_none());
-        assert_eq!(delayed.pop_due(10 * NS_PER_MS).unwrap().id, 2);
+        assert_eq!(delayed.pop_due(10 * NS_PER_MS).unwrap().event.id, 2);
         assert_eq!(delayed.remove_function("f").len(), 1);
         assert_eq!(delayed.next_at(), None);
     }

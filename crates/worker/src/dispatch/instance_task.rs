@@ -152,11 +152,11 @@ impl<I: Instance, L: Log> Running<I, L> {
             match self.log.clone().payload(event).await {
                 Ok(Some(payload)) => work.request.payload = payload,
                 Ok(None) => {
-                    self.served(&work, ServeResult::NoPayload("it is not in the log".to_owned()));
+                    self.served(&work, ServeResult::NoPayload(None));
                     return None;
                 }
                 Err(error) => {
-                    self.served(&work, ServeResult::NoPayload(error.to_string()));
+                    self.served(&work, ServeResult::NoPayload(Some(error.to_string())));
                     return None;
                 }
             }
@@ -192,7 +192,8 @@ impl<I: Instance, L: Log> Running<I, L> {
                 },
             }
         };
-        if !reply.delivered {
+        // A runtime that does not ask for the request in time has used up the time.
+        if !reply.delivered && reply.outcome != Outcome::Timeout {
             self.served(&work, ServeResult::Undelivered);
             return Some("exit");
         }

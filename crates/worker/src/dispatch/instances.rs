@@ -21,12 +21,13 @@ pub struct InstanceState {
     /// What it was ordered to serve and has not reported.
     pub assigned: Vec<RequestId>,
     pub began: Moment,
-    /// How long its start took, in ns, once it has ended.
-    pub initialization: Option<i64>,
+    /// How long its start took, in ns, once that has ended, well or not.
+    pub start_ns: Option<i64>,
     /// The phases of its start, until the first request's row has them.
     pub spans: Vec<Span>,
     pub invocations: i64,
     pub idle_cpu: Option<i64>,
+    ready: bool,
     idle_since: Option<Moment>,
 }
 
@@ -38,18 +39,25 @@ impl InstanceState {
             orders,
             assigned: Vec::new(),
             began: Moment::now(),
-            initialization: None,
+            start_ns: None,
             spans: Vec::new(),
             invocations: 0,
             idle_cpu: None,
+            ready: false,
             idle_since: None,
         }
     }
 
-    /// Its start has ended.
-    pub fn ready(&mut self, phases: &[Phase], initialization_ns: i64) {
-        self.initialization = Some(initialization_ns);
-        self.idle_since = Some(self.began.plus(initialization_ns));
+    /// Its start has ended well, and it idles.
+    pub fn become_ready(&mut self, phases: &[Phase], start_ns: i64) {
+        self.end_start(phases, start_ns);
+        self.ready = true;
+        self.idle_since = Some(self.began.plus(start_ns));
+    }
+
+    /// Its start has ended, well or not.
+    pub fn end_start(&mut self, phases: &[Phase], start_ns: i64) {
+        self.start_ns = Some(start_ns);
         self.spans = phases
             .iter()
             .map(|phase| Span {
@@ -64,19 +72,19 @@ impl InstanceState {
     }
 
     pub fn is_ready(&self) -> bool {
-        self.initialization.is_some()
+        self.ready
     }
 
     pub fn unassign(&mut self, request: RequestId) {
         self.assigned.retain(|assigned| *assigned != request);
     }
 
-    /// It has served a request, and idles again; returns how long it idled before.
+    /// It has served a request, and idles again if it survived; returns how long it idled before.
     pub fn serve(&mut self, reply: &Reply, resume: Option<Resume>) -> Option<IdleInterval> {
         self.invocations += 1;
         let busy_from = resume.map_or(reply.started, |resume| resume.start);
         let idle = self.idle_until(busy_from);
-        self.idle_since = Some(reply.ended);
+        self.idle_since = reply.outcome.instance_survives().then_some(reply.ended);
         idle
     }
 
@@ -92,7 +100,7 @@ impl InstanceState {
 
     /// What the log says of it while it lives. Its idle intervals are rows of their own.
     pub fn row(&self) -> InstanceRow {
-        let initialized = self.initialization.map(|ns| self.began.unix() + ns);
+        let initialized = self.start_ns.filter(|_| self.ready).map(|ns| self.began.unix() + ns);
         InstanceRow {
             platform: Some(Arc::from(PLATFORM)),
             function: self.function.name.clone(),

@@ -12,7 +12,7 @@ use super::events::QueuedEvent;
 use super::{Answer, Submission};
 use crate::function::Function;
 use crate::instance::{Phase, Reply, Request, StartError};
-use crate::meterlog::LogError;
+use crate::meterlog::{LogError, Recorded};
 
 /// To the owner.
 pub enum Message {
@@ -24,11 +24,7 @@ pub enum Message {
     /// An accepted event, which is in the log.
     Accept(Box<QueuedEvent>),
     /// The row of an event's attempt is in the log, or could not be written.
-    EventRecorded {
-        event: Box<QueuedEvent>,
-        next: NextAttempt,
-        result: Result<(), LogError>,
-    },
+    EventRecorded(Box<EventRecorded>),
     /// An instance can serve.
     Ready {
         instance: InstanceId,
@@ -52,8 +48,19 @@ pub enum Message {
     Living(Option<String>, oneshot::Sender<Vec<InstanceRow>>),
     /// Let nothing in any more; answered when the last instance is gone.
     ShutDown(oneshot::Sender<()>),
+    /// Instances are killed from now on: what they served was not theirs to end.
+    Close,
     /// End; answered when every request has been.
     Finish(oneshot::Sender<()>),
+}
+
+/// What became of the row of an event's attempt.
+pub struct EventRecorded {
+    pub event: QueuedEvent,
+    /// For another try.
+    pub recorded: Recorded,
+    pub next: NextAttempt,
+    pub result: Result<(), LogError>,
 }
 
 /// What follows once an event's attempt is in the log.
@@ -92,8 +99,8 @@ pub enum ServeResult {
     },
     /// The instance was gone before it was given the request.
     Undelivered,
-    /// The payload could not be read; the instance is as it was.
-    NoPayload(String),
+    /// The payload could not be read, or (None) is not in the log any more; the instance is as it was.
+    NoPayload(Option<String>),
 }
 
 /// A pause that was undone for a request.

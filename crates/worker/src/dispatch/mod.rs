@@ -27,11 +27,13 @@ mod sandboxes;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use uncia_clock::Moment;
 use uncia_policy::{Capacity, Counts, Event, Policies, Rejection, Resources, Scheduler, WorkerId};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
@@ -44,6 +46,9 @@ use crate::meterlog::{AcceptedEvent, LogError, WaitingEvent};
 use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
 use owner::Owner;
+
+/// Functions without waiting events whose places are remembered.
+const MAX_IDLE_SLOTS: usize = 1_000;
 
 /// A request whose answer is waited for.
 pub struct Submission {
@@ -93,10 +98,17 @@ pub struct Dispatcher {
     owner: mpsc::UnboundedSender<Message>,
     /// As many events may wait as it has permits.
     event_slots: Arc<Semaphore>,
+    /// The same for each function of which some wait.
+    function_slots: Arc<Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
+    max_per_function: usize,
 }
 
-/// A place among the waiting events.
-pub struct EventSlot(tokio::sync::OwnedSemaphorePermit);
+/// A place among the events that wait, given back when it is dropped.
+#[derive(Debug)]
+pub struct EventSlot {
+    _of_all: OwnedSemaphorePermit,
+    _of_function: OwnedSemaphorePermit,
+}
 
 impl Dispatcher {
     /// Starts the owner. `resources` are the machine's.
@@ -109,12 +121,14 @@ impl Dispatcher {
     ) -> Self {
         let (owner, messages) = mpsc::unbounded_channel();
         let event_slots = Arc::new(Semaphore::new(config.event_queue.min(Semaphore::MAX_PERMITS)));
+        // One function that may not run must not keep the others' events out.
+        let max_per_function = (event_slots.available_permits() * 9).div_ceil(10);
         let capacity = Capacity { resources, max_instances: config.max_instances };
         let joined = Event::WorkerJoined { worker: WorkerId(0), capacity };
         let scheduler = Scheduler::new(policies, config.seed);
         let state = Owner::new(config, host, log, scheduler, owner.clone());
         tokio::spawn(state.run(joined, messages));
-        Self { owner, event_slots }
+        Self { owner, event_slots, function_slots: Arc::default(), max_per_function }
     }
 
     /// Makes a function, or its new settings, known. Instances that cannot serve it any more retire.
@@ -134,9 +148,27 @@ impl Dispatcher {
         answered.await.map_err(|_| Stopped)
     }
 
-    /// Reserves a place for an event that is about to be written to the log.
-    pub fn reserve_event(&self) -> Result<EventSlot, QueueFull> {
-        self.event_slots.clone().try_acquire_owned().map(EventSlot).map_err(|_| QueueFull)
+    /// Reserves a place for an event of a function that is about to be written to the log. A function
+    /// has at most nine tenths of the places.
+    pub fn reserve_event(&self, function: &Arc<str>) -> Result<EventSlot, QueueFull> {
+        let of_function = {
+            // The map is whole after every statement, so a panic elsewhere does not spoil it.
+            let mut slots = self.function_slots.lock().unwrap_or_else(PoisonError::into_inner);
+            if slots.len() > MAX_IDLE_SLOTS {
+                slots.retain(|_, slots| slots.available_permits() < self.max_per_function);
+            }
+            let slots = slots
+                .entry(function.clone())
+                .or_insert_with(|| Arc::new(Semaphore::new(self.max_per_function)));
+            slots.clone().try_acquire_owned()
+        };
+        let of_all = self.event_slots.clone().try_acquire_owned();
+        match (of_all, of_function) {
+            (Ok(of_all), Ok(of_function)) => {
+                Ok(EventSlot { _of_all: of_all, _of_function: of_function })
+            }
+            _ => Err(QueueFull),
+        }
     }
 
     /// Runs an event that is in the log, as soon as there is room.
@@ -145,34 +177,47 @@ impl Dispatcher {
         self.send(Message::Accept(Box::new(QueuedEvent {
             id: event.id,
             function: Arc::from(event.function),
-            request_id: event.request_id,
-            invocation: event.invocation,
+            function_id: None,
+            request_id: Arc::from(event.request_id),
+            invocation: Arc::from(event.invocation),
+            parent: None,
+            accepted: Some(Moment::now()),
             attempt: event.attempt,
             failures: event.failures,
             payload_bytes,
-            payload: Some(event.payload).filter(|_| payload_bytes <= INLINE_BYTES),
-            client_context: event.client_context,
+            // A copy: what came in is a part of a larger buffer.
+            payload: (payload_bytes <= INLINE_BYTES)
+                .then(|| Bytes::copy_from_slice(&event.payload)),
+            client_context: event.client_context.map(Arc::from),
             deferrals: 0,
-            _slot: Some(slot.0),
+            _slot: Some(slot),
         })));
     }
 
     /// Goes on with the events that an earlier worker had accepted.
     pub fn resume_events(&self, events: Vec<WaitingEvent>) {
+        let now = Moment::now();
         for event in events {
+            let function = Arc::from(event.function);
+            // More may be left than this worker takes.
+            let slot = self.reserve_event(&function).ok();
+            // By the real-time clock, the only one that an earlier worker shares with this.
+            let waited = now.unix().saturating_sub(event.accepted).max(0);
             self.send(Message::Accept(Box::new(QueuedEvent {
                 id: event.id,
-                function: Arc::from(event.function),
-                request_id: event.request_id,
-                invocation: event.invocation,
+                function,
+                function_id: None,
+                request_id: Arc::from(event.request_id),
+                invocation: Arc::from(event.invocation),
+                parent: None,
+                accepted: (event.attempt == 0).then(|| now.plus(-waited)),
                 attempt: event.attempt,
                 failures: event.failures,
                 payload_bytes: usize::try_from(event.payload_bytes).unwrap_or_default(),
                 payload: None,
-                client_context: event.client_context,
+                client_context: event.client_context.map(Arc::from),
                 deferrals: 0,
-                // More may be left than this worker takes.
-                _slot: self.event_slots.clone().try_acquire_owned().ok(),
+                _slot: slot,
             })));
         }
     }
@@ -197,6 +242,11 @@ impl Dispatcher {
         self.send(Message::ShutDown(emptied));
         // What has not ended by then is killed when the host closes.
         let _ = tokio::time::timeout(grace, done).await;
+    }
+
+    /// From now on instances are killed: what they served is not held against their functions.
+    pub fn close(&self) {
+        self.send(Message::Close);
     }
 
     /// Ends once the host has closed: every request has an answer when this returns.

@@ -19,12 +19,12 @@ const MAX_UNDELIVERED: u32 = 3;
 /// A request between its arrival and its answer.
 pub struct PendingRequest {
     pub function: Arc<Function>,
-    pub request_id: String,
+    pub request_id: Arc<str>,
     /// The name under which it is logged.
-    pub invocation: String,
+    pub invocation: Arc<str>,
     /// The request that caused this one.
-    pub parent: Option<String>,
-    pub client_context: Option<String>,
+    pub parent: Option<Arc<str>>,
+    pub client_context: Option<Arc<str>>,
     /// None if it is to be read from the log.
     pub payload: Option<Bytes>,
     pub payload_bytes: usize,
@@ -40,6 +40,8 @@ pub struct PendingRequest {
 pub enum Source {
     Client(oneshot::Sender<Answer>),
     Event(Box<QueuedEvent>),
+    /// Taken out of it.
+    None,
 }
 
 impl PendingRequest {
@@ -49,29 +51,29 @@ impl PendingRequest {
             function,
             request_id: event.request_id.clone(),
             invocation: event.invocation.clone(),
-            parent: None,
+            parent: event.parent.clone(),
             client_context: event.client_context.clone(),
             payload: event.payload.take(),
             payload_bytes: event.payload_bytes,
             attempt: event.attempt + 1,
-            accepted: Moment::now(),
+            accepted: event.accepted.take().unwrap_or_else(Moment::now),
             undelivered: 0,
             source: Source::Event(event),
         }
     }
 
-    /// The request as its instance gets it.
-    pub fn work(&self, id: RequestId) -> Work {
+    /// The request as an instance of `function`, as that was when it started, gets it.
+    pub fn work(&self, id: RequestId, function: &Function) -> Work {
         let stored = match &self.source {
             Source::Event(event) if self.payload.is_none() => Some(event.id),
             _ => None,
         };
         let request = Request {
-            request_id: self.request_id.clone(),
-            invocation: self.invocation.clone(),
+            request_id: self.request_id.to_string(),
+            invocation: self.invocation.to_string(),
             payload: self.payload.clone().unwrap_or_default(),
-            timeout: self.function.timeout(),
-            client_context: self.client_context.clone(),
+            timeout: function.timeout(),
+            client_context: self.client_context.as_deref().map(str::to_owned),
         };
         Work { id, request, stored }
     }

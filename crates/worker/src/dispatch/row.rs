@@ -8,6 +8,7 @@ use uncia_record::{Invocation, Span};
 use super::instances::InstanceState;
 use super::message::Resume;
 use super::requests::PendingRequest;
+use crate::function::Function;
 use crate::instance::{Outcome, Reply, StartError, Usage};
 use crate::meterlog::Recorded;
 
@@ -16,13 +17,26 @@ pub const PLATFORM: &str = "embedded";
 
 const NS_PER_MS: i64 = 1_000_000;
 
+/// Longest error that a row carries, in characters.
+const MAX_ERROR_CHARS: usize = 512;
+
 /// A request that an instance was given, and what came of it.
 pub struct Execution<'a> {
     pub instance: &'a InstanceState,
     pub reply: &'a Reply,
     /// The pause that was undone for it.
     pub resume: Option<Resume>,
-    pub preempted: bool,
+    /// Why the platform ended it, if it did.
+    pub interruption: Option<Interruption>,
+}
+
+/// Why the platform ended an instance that served a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interruption {
+    /// For the sake of another request.
+    Preempted,
+    /// The platform stops, and its time to wait is over.
+    Stopped,
 }
 
 /// Billed as Lambda bills: the execution, and the initialization that the request caused, up to
@@ -32,19 +46,28 @@ fn billed(execution: i64, initialization: i64) -> i64 {
     used + (NS_PER_MS - used % NS_PER_MS) % NS_PER_MS
 }
 
-fn base(request: &PendingRequest) -> Invocation {
-    Invocation {
+/// What every row of a request says, with what an instance of `function` is allocated.
+fn base(request: &PendingRequest, function: &Function) -> Invocation {
+    let mut row = Invocation {
         platform: Some(Arc::from(PLATFORM)),
-        function: request.function.name.clone(),
-        invocation: request.invocation.clone(),
-        request_id: Some(request.request_id.clone()),
+        function: function.name.clone(),
+        invocation: request.invocation.to_string(),
+        request_id: Some(request.request_id.to_string()),
         attempt: request.attempt,
-        parent: request.parent.clone(),
+        parent: request.parent.as_deref().map(str::to_owned),
         request_bytes: i64::try_from(request.payload_bytes).ok(),
-        allocated_cpu: i64::try_from(request.function.cpu_micro()).ok(),
-        allocated_memory: i64::try_from(request.function.memory_bytes()).ok(),
+        allocated_cpu: i64::try_from(function.cpu_micro()).ok(),
+        allocated_memory: i64::try_from(function.memory_bytes()).ok(),
         ..Invocation::default()
-    }
+    };
+    function.describe(&mut row);
+    row
+}
+
+/// What every row of a request says that an instance was started for or given: the instance is of
+/// the function as that was when it started.
+fn on_instance(request: &PendingRequest, instance: &InstanceState) -> Invocation {
+    Invocation { instance: Some(instance.name.clone()), ..base(request, &instance.function) }
 }
 
 /// What the policies learn of an invocation's use.
@@ -59,17 +82,23 @@ pub fn usage(usage: &Usage) -> uncia_policy::Usage {
 }
 
 /// The outcome as the log has it, and its error.
-fn outcome(request: &PendingRequest, execution: &Execution<'_>) -> (&'static str, Option<String>) {
-    if execution.preempted {
-        return ("preempted", Some("stopped for the sake of another request".to_owned()));
+fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
+    match execution.interruption {
+        Some(Interruption::Preempted) => {
+            return ("preempted", Some("stopped for the sake of another request".to_owned()));
+        }
+        Some(Interruption::Stopped) => {
+            return ("transport_error", Some("the platform was stopped while it ran".to_owned()));
+        }
+        None => {}
     }
     match &execution.reply.outcome {
         Outcome::Ok(_) => ("ok", None),
         Outcome::FunctionError(payload) => {
-            ("function_error", Some(String::from_utf8_lossy(payload).chars().take(512).collect()))
+            ("function_error", Some(String::from_utf8_lossy(payload).into_owned()))
         }
         Outcome::Timeout => {
-            let limit = request.function.timeout().as_secs_f64();
+            let limit = execution.instance.function.timeout().as_secs_f64();
             ("timeout", Some(format!("Task timed out after {limit:.2} seconds")))
         }
         Outcome::Exited(how) => {
@@ -88,11 +117,11 @@ pub fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> Recorded
     // The start was this request's own if it waited for it; an instance that was started for
     // another request is warm for this one.
     let cold = instance.invocations == 0 && instance.began.since(request.accepted) >= 0;
-    let initialization = instance.initialization.filter(|_| cold);
+    let initialization = instance.start_ns.filter(|_| cold);
     let execution_ns = reply.ended.since(reply.started).max(0);
     let waited = reply.started.since(request.accepted);
     let usage = &reply.usage;
-    let (outcome, error) = outcome(request, execution);
+    let (outcome, error) = outcome(execution);
     let mut spans = if cold { instance.spans.clone() } else { Vec::new() };
     if let Some(resume) = resume {
         let start = resume.start.unix();
@@ -123,18 +152,16 @@ pub fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> Recorded
             (false, Some(Pause::Freeze)) => "thawed",
             (false, _) => "warm",
         })),
-        instance: Some(instance.name.clone()),
         shared: Some(false),
         started: Some(reply.started.unix()),
         ended: Some(reply.started.unix() + execution_ns),
         queued: Some((waited - initialization.unwrap_or(0)).max(0)),
         initialization,
         execution: Some(execution_ns),
-        // What was stopped for another's sake is not billed.
-        billed: Some(if execution.preempted {
-            0
-        } else {
-            billed(execution_ns, initialization.unwrap_or(0))
+        // What the platform itself ended is not billed.
+        billed: Some(match execution.interruption {
+            Some(_) => 0,
+            None => billed(execution_ns, initialization.unwrap_or(0)),
         }),
         cpu_user: usage.cpu_user_ns,
         cpu_system: usage.cpu_system_ns,
@@ -142,7 +169,7 @@ pub fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> Recorded
         memory_peak: usage.memory_peak,
         throttled_count: usage.throttled_count,
         throttled_time: usage.throttled_ns,
-        ..base(request)
+        ..on_instance(request, instance)
     };
     recorded(row, spans)
 }
@@ -157,7 +184,10 @@ pub fn rejected(request: &PendingRequest, reason: Rejection) -> Recorded {
         Rejection::ShuttingDown => ("transport_error", "the platform is shutting down"),
     };
     let error = Some(error.to_owned());
-    recorded(Invocation { outcome: Arc::from(outcome), error, ..base(request) }, Vec::new())
+    recorded(
+        Invocation { outcome: Arc::from(outcome), error, ..base(request, &request.function) },
+        Vec::new(),
+    )
 }
 
 /// The row of a request whose instance did not become ready.
@@ -175,9 +205,8 @@ pub fn not_ready(
         outcome: Arc::from(outcome),
         error: Some(error.to_string()),
         start: Some(Arc::from("cold")),
-        instance: Some(instance.name.clone()),
-        initialization: instance.initialization,
-        ..base(request)
+        initialization: instance.start_ns,
+        ..on_instance(request, instance)
     };
     recorded(row, instance.spans.clone())
 }
@@ -191,13 +220,13 @@ pub fn never_delivered(
     let row = Invocation {
         outcome: Arc::from("function_error"),
         error: Some(format!("Runtime exited with error: {error}")),
-        instance: Some(instance.name.clone()),
-        ..base(request)
+        ..on_instance(request, instance)
     };
     recorded(row, Vec::new())
 }
 
-fn recorded(row: Invocation, mut spans: Vec<Span>) -> Recorded {
+fn recorded(mut row: Invocation, mut spans: Vec<Span>) -> Recorded {
+    row.error = row.error.map(|error| error.chars().take(MAX_ERROR_CHARS).collect());
     for span in &mut spans {
         span.invocation = Some(row.invocation.clone());
     }

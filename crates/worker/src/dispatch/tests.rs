@@ -48,7 +48,7 @@ struct FakeHost {
     dice: Dice,
     /// Nothing goes wrong.
     calm: bool,
-    alive: Arc<Mutex<BTreeSet<String>>>,
+    alive: Arc<Mutex<BTreeMap<String, Arc<watch::Sender<bool>>>>>,
     invocations: Arc<Mutex<Vec<String>>>,
 }
 
@@ -62,6 +62,12 @@ struct FakeInstance {
 impl FakeHost {
     fn new(seed: u64, calm: bool) -> Self {
         Self { dice: Dice::new(seed), calm, alive: Arc::default(), invocations: Arc::default() }
+    }
+
+    fn kill_all(&self) {
+        for alive in std::mem::take(&mut *self.alive.lock().unwrap()).values() {
+            alive.send_replace(false);
+        }
     }
 
     fn unlucky(&self, sides: u32) -> bool {
@@ -83,8 +89,8 @@ impl Host for FakeHost {
         let result = match failed {
             Some(error) => Err(error),
             None => {
-                self.alive.lock().unwrap().insert(spec.id.clone());
                 let alive = Arc::new(watch::Sender::new(true));
+                self.alive.lock().unwrap().insert(spec.id.clone(), alive.clone());
                 Ok(FakeInstance { id: spec.id, host: self.clone(), alive })
             }
         };
@@ -214,10 +220,13 @@ impl Log for FakeLog {
                         let known = state.events.remove(&id);
                         assert!(known.is_some(), "event {id} is done twice");
                     }
-                    Some(
-                        EventUpdate::Failed { id, attempt, .. }
-                        | EventUpdate::Attempted { id, attempt },
-                    ) => state.events.get_mut(&id).unwrap().attempt = attempt,
+                    Some(EventUpdate::Attempted { id, attempt }) => {
+                        state.events.get_mut(&id).unwrap().attempt = attempt;
+                    }
+                    Some(EventUpdate::Failed { id, attempt, failures }) => {
+                        let event = state.events.get_mut(&id).unwrap();
+                        (event.attempt, event.failures) = (attempt, failures);
+                    }
                     None => {}
                 }
                 state.rows.push(recorded.row);
@@ -285,7 +294,7 @@ impl Platform {
     }
 
     fn accept(&self, function: usize, id: i64) -> Result<(), QueueFull> {
-        let slot = self.dispatcher.reserve_event()?;
+        let slot = self.dispatcher.reserve_event(&self.functions[function].name)?;
         let event = AcceptedEvent {
             id,
             function: self.functions[function].name.to_string(),
@@ -314,7 +323,7 @@ impl Platform {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert_eq!(*self.host.alive.lock().unwrap(), BTreeSet::new(), "instances that live on");
+        assert!(self.host.alive.lock().unwrap().is_empty(), "instances live on");
         assert_eq!(self.dispatcher.living(None).await.len(), 0);
         let state = self.log.state.lock().unwrap();
         for row in state.instances.values() {
@@ -363,7 +372,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
 }
 
 fn config() -> Config {
-    Config { keep_alive_ms: 50, pause_after_ms: 2, event_retry_ms: 10, ..Config::default() }
+    Config::parse(r#"{"keep_alive_ms": 50, "pause_after_ms": 2, "event_retry_ms": 10}"#).unwrap()
 }
 
 fn run<F: Future<Output = ()>>(test: F) {
@@ -418,10 +427,14 @@ fn events_wait_for_room_and_each_runs_once() {
     run(async {
         let config = Config { max_instances: 2, event_queue: 300, ..config() };
         let platform = Platform::new(2, true, config);
-        for id in 0..300 {
+        for id in 0..270 {
             platform.accept(0, id).unwrap();
         }
-        assert!(platform.accept(0, 300).is_err(), "the queue is full");
+        assert!(platform.accept(0, 270).is_err(), "one function may not have all places");
+        for id in 270..300 {
+            platform.accept(1, id).unwrap();
+        }
+        assert!(platform.accept(1, 300).is_err(), "the queue is full");
         platform.rest().await;
         platform.check_rows();
         let ran = platform.host.invocations.lock().unwrap();
@@ -472,6 +485,46 @@ fn shutting_down_leaves_events_in_the_log_and_answers_requests() {
         let done = state.rows.iter().filter(|row| row.invocation.starts_with("event")).count();
         assert_eq!(state.events.len() + done, 20, "each is done or in the log");
         assert!(!state.events.is_empty());
+    });
+}
+
+#[test]
+fn stops_are_not_held_against_events_that_run() {
+    run(async {
+        let platform = Platform::new(6, true, config());
+        platform.accept(0, 1).unwrap();
+        while platform.host.invocations.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_micros(10)).await;
+        }
+        // As when the time to wait is over and the host closes.
+        platform.dispatcher.shut_down(Duration::ZERO).await;
+        platform.dispatcher.close();
+        platform.host.kill_all();
+        platform.dispatcher.finish().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let state = platform.log.state.lock().unwrap();
+        assert_eq!(state.events[&1].attempt, 1, "it is the next worker's");
+        assert_eq!(state.events[&1].failures, 0);
+        assert_eq!((&*state.rows[0].outcome, state.rows[0].billed), ("transport_error", Some(0)));
+    });
+}
+
+#[test]
+fn a_row_says_what_the_instance_was_allocated() {
+    run(async {
+        let platform = Platform::new(7, true, config());
+        let configure = |memory_mb, reserved_concurrency| {
+            let mut function = (*platform.functions[0]).clone();
+            function.configuration.reserved_concurrency = reserved_concurrency;
+            function.configuration.memory_mb = memory_mb;
+            platform.dispatcher.configure(&Arc::new(function));
+        };
+        configure(128, Some(0));
+        platform.accept(0, 1).unwrap();
+        configure(1024, None);
+        platform.rest().await;
+        let state = platform.log.state.lock().unwrap();
+        assert_eq!(state.rows[0].allocated_memory, Some(1 << 30));
     });
 }
 

@@ -63,7 +63,7 @@ pub struct IdleInterval {
 }
 
 /// An invocation with all that is written in its transaction.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Recorded {
     pub row: Invocation,
     pub spans: Vec<Span>,

@@ -2,5 +2,5 @@
 
 pub use uncia_cgroup::{
     Controller, Counters, Cpu, Error as CgroupError, Group, Layout, Limits, Obstacle, PERIODS_US,
-    Running, Threads, Throttling, Version, clear_tree, discover, thaw_tree,
+    Running, Thread, Threads, Throttling, Version, clear_tree, discover, thaw_tree,
 };

@@ -7,22 +7,33 @@
 //! or holds the instance by its freezer until the next period. What to do is decided by
 //! [`uncia_policy::Budget`].
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use uncia_policy::{Budget, Nanos, Verdict};
 
 use super::cgroup::{Counters, Group, Limits, Running, Threads, Throttling};
 use super::priority;
+use super::threads::{self, Failure};
 
 /// How long an invocation may wait for an exact account.
 const VISIT_TIMEOUT: Duration = Duration::from_millis(2);
 
-/// CPUs to visit, and who waits for it.
-type Visit = (Vec<usize>, mpsc::Sender<()>);
+/// Up to so many threads of a group are asked whether they run, at 3 us each; with more of them, every
+/// CPU is visited instead.
+pub const MAX_ASKED: i64 = 64;
+
+/// Finds the CPUs to visit, in the thread.
+type Find = Box<dyn FnOnce() -> Running + Send>;
+
+/// Who waits for a visit, and for what was found.
+type Visit = (Find, oneshot::Sender<Running>);
 
 /// What the thread has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,11 +54,9 @@ pub struct Enforcer {
 
 struct Shared {
     origin: Instant,
-    watched: Mutex<Vec<Arc<Watched>>>,
-    visits: Mutex<Vec<Visit>>,
-    wake: Condvar,
-    /// Until when the thread sleeps.
-    next: AtomicU64,
+    queue: Mutex<Queue>,
+    /// The thread, to be woken.
+    thread: OnceLock<Thread>,
     ended: AtomicBool,
     realtime: AtomicBool,
     cpu_ns: AtomicU64,
@@ -55,14 +64,29 @@ struct Shared {
     cpus: u32,
 }
 
+/// What the thread has to do. Locked for moments only: those who add to it must not wait.
+#[derive(Default)]
+struct Queue {
+    watched: HashMap<u64, Weak<Watched>>,
+    next_id: u64,
+    /// When to look at whom. What an instance itself says of its next look is what counts: an entry
+    /// that does not agree is out of date.
+    due: BinaryHeap<Reverse<(Nanos, u64)>>,
+    visits: Vec<Visit>,
+    /// Until when the thread sleeps.
+    next: Nanos,
+}
+
 impl Enforcer {
-    pub fn new() -> io::Result<Self> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no room for another thread.
+    pub fn new(failure: &Failure) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             origin: Instant::now(),
-            watched: Mutex::default(),
-            visits: Mutex::default(),
-            wake: Condvar::new(),
-            next: AtomicU64::new(0),
+            queue: Mutex::default(),
+            thread: OnceLock::new(),
             ended: AtomicBool::new(false),
             realtime: AtomicBool::new(false),
             cpu_ns: AtomicU64::new(0),
@@ -71,7 +95,8 @@ impl Enforcer {
         });
         let own = shared.clone();
         let thread =
-            thread::Builder::new().name("uncia-enforcer".into()).spawn(move || own.run())?;
+            threads::start("uncia-enforcer", "enforces CPU shares", failure, move || own.run())?;
+        let _ = shared.thread.set(thread.thread().clone());
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -86,26 +111,29 @@ impl Enforcer {
             serving: false,
             running: 1,
         };
-        let state = Mutex::new(state);
+        let mut queue = self.shared.queue();
+        let id = queue.next_id;
+        queue.next_id += 1;
         let watched = Arc::new(Watched {
+            id,
             group,
             counters,
-            state,
+            state: Mutex::new(state),
             threads: Mutex::default(),
             shared: self.shared.clone(),
         });
-        self.shared.list().push(watched.clone());
+        queue.watched.insert(id, Arc::downgrade(&watched));
         watched
     }
 
-    /// Brings the account of those who run on these CPUs up to date. Returns when that is done, some
-    /// 50 us later; or soon, if the thread has no time.
-    pub fn settle(&self, cpus: Vec<usize>) {
-        let (done, wait) = mpsc::channel();
-        self.shared.visits().push((cpus, done));
-        self.shared.rouse();
-        // Failing means that the account is as old as the last tick.
-        let _ = wait.recv_timeout(VISIT_TIMEOUT);
+    /// Brings the account of those threads of a group up to date that run now, and returns how many
+    /// they were, some 50 us later. `None` if the thread has no time for that: the account is then
+    /// as old as the last tick.
+    pub async fn settle(&self, find: impl FnOnce() -> Running + Send + 'static) -> Option<Running> {
+        let (done, wait) = oneshot::channel();
+        self.shared.queue().visits.push((Box::new(find), done));
+        self.shared.wake();
+        tokio::time::timeout(VISIT_TIMEOUT, wait).await.ok()?.ok()
     }
 
     pub fn usage(&self) -> EnforcerUse {
@@ -119,13 +147,14 @@ impl Enforcer {
     /// Ends the thread; nothing is held any more by then.
     pub fn end(&self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        self.shared.rouse();
+        self.shared.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic of the thread was reported by the panic hook already.
+            // A panic of the thread was reported already.
             let _ = thread.join();
         }
-        for watched in self.shared.list().drain(..) {
+        let watched = std::mem::take(&mut self.shared.queue().watched);
+        for watched in watched.values().filter_map(Weak::upgrade) {
             // Failing means that the group is gone.
             let _ = watched.group.let_go();
         }
@@ -141,69 +170,61 @@ impl Drop for Enforcer {
 impl Shared {
     fn run(&self) {
         self.realtime.store(priority::raise(), Ordering::Relaxed);
-        let mut due = Vec::new();
-        loop {
-            let mut list = self.list();
-            loop {
-                if self.ended.load(Ordering::SeqCst) {
-                    return;
-                }
-                for (cpus, done) in self.visits().drain(..) {
-                    priority::visit(&cpus);
-                    // Whoever asked may have given up.
-                    let _ = done.send(());
-                }
-                let now = self.now();
-                let mut next = Nanos::MAX;
-                for watched in list.iter() {
-                    match watched.state().due {
-                        Some(at) if at <= now => due.push(watched.clone()),
-                        Some(at) => next = next.min(at),
-                        None => {}
-                    }
-                }
-                if !due.is_empty() {
-                    break;
-                }
-                self.next.store(next, Ordering::SeqCst);
-                list = self.wait(list, next.saturating_sub(now));
+        let (mut visits, mut due) = (Vec::new(), Vec::new());
+        while !self.ended.load(Ordering::SeqCst) {
+            let now = self.now();
+            let next = self.take(now, &mut visits, &mut due);
+            if visits.is_empty() && due.is_empty() {
+                // Whoever adds something from here on wakes it, even before it sleeps.
+                thread::park_timeout(Duration::from_nanos(next.saturating_sub(now)));
+                continue;
             }
-            drop(list);
+            for (find, done) in visits.drain(..) {
+                let running = find();
+                priority::visit(&running.cpus);
+                // Whoever asked may have given up.
+                let _ = done.send(running);
+            }
             for watched in due.drain(..) {
-                watched.look();
-                self.looks.fetch_add(1, Ordering::Relaxed);
+                if watched.is_due(now) {
+                    watched.look();
+                    self.looks.fetch_add(1, Ordering::Relaxed);
+                }
             }
             self.cpu_ns.store(priority::thread_cpu_ns(), Ordering::Relaxed);
         }
     }
 
-    fn wait<'a>(
-        &self,
-        list: MutexGuard<'a, Vec<Arc<Watched>>>,
-        ns: Nanos,
-    ) -> MutexGuard<'a, Vec<Arc<Watched>>> {
-        if ns > Duration::from_secs(3_600).as_nanos() as u64 {
-            return self.wake.wait(list).unwrap_or_else(PoisonError::into_inner);
+    /// Takes what is to be done by `now` out of the queue; returns until when there is nothing else.
+    fn take(&self, now: Nanos, visits: &mut Vec<Visit>, due: &mut Vec<Arc<Watched>>) -> Nanos {
+        let mut queue = self.queue();
+        visits.append(&mut queue.visits);
+        queue.next = Nanos::MAX;
+        while let Some(Reverse((at, id))) = queue.due.peek().copied() {
+            if at > now {
+                queue.next = at;
+                break;
+            }
+            queue.due.pop();
+            due.extend(queue.watched.get(&id).and_then(Weak::upgrade));
         }
-        let waited = self.wake.wait_timeout(list, Duration::from_nanos(ns));
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        queue.next
     }
 
-    /// Has the thread look at its timers anew.
-    fn rouse(&self) {
-        // Under the lock, so that this does not fall between its look and its sleep.
-        let _list = self.list();
-        self.wake.notify_all();
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
     }
 
-    /// Has the thread look at an instance at this time, if it would not wake up by then anyway. Not
-    /// to be called with the instance's state locked: the thread locks the list before.
-    fn look_at(&self, at: Nanos) {
-        // While the thread does not hold the list it either sleeps until `next`, or is going to look
-        // at all timers.
-        let _list = self.list();
-        if at < self.next.load(Ordering::SeqCst) {
-            self.wake.notify_all();
+    /// Has the thread look at an instance at this time.
+    fn look_at(&self, at: Nanos, id: u64) {
+        let mut queue = self.queue();
+        queue.due.push(Reverse((at, id)));
+        let sooner = at < queue.next;
+        drop(queue);
+        if sooner {
+            self.wake();
         }
     }
 
@@ -211,17 +232,23 @@ impl Shared {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn visits(&self) -> MutexGuard<'_, Vec<Visit>> {
-        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Watched>>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+/// Finds out which threads of a group run now; with many threads, says that they run everywhere.
+pub fn running(counters: &Counters, threads: &Mutex<Threads>) -> Running {
+    if counters.threads().is_some_and(|count| count > MAX_ASKED) {
+        let cpus = priority::allowed_cpus();
+        return Running { threads: u32::try_from(cpus.len()).unwrap_or(u32::MAX), cpus };
     }
+    counters.running(&mut threads.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// An instance whose share is enforced by the worker.
 pub struct Watched {
+    id: u64,
     group: Arc<Group>,
     counters: Counters,
     state: Mutex<State>,
@@ -247,9 +274,7 @@ impl Watched {
         let mut state = self.state();
         let (now, used) = (self.shared.now(), used(&self.counters));
         state.budget.rouse(now, used);
-        let at = self.follow(&mut state, now, used);
-        drop(state);
-        self.shared.look_at(at);
+        self.follow(&mut state, now, used);
     }
 
     /// A request is about to be handed over.
@@ -273,9 +298,7 @@ impl Watched {
         let mut state = self.state();
         let (now, used) = (self.shared.now(), used(&self.counters));
         state.budget.set(limits.quota_ns(), limits.period_ns(), now, used);
-        let at = self.follow(&mut state, now, used);
-        drop(state);
-        self.shared.look_at(at);
+        self.follow(&mut state, now, used);
     }
 
     /// How often and how long it has been held.
@@ -288,16 +311,18 @@ impl Watched {
     /// The instance is gone or about to be.
     pub fn end(&self) {
         self.state().due = None;
-        self.shared.list().retain(|other| !std::ptr::eq(&raw const **other, self));
+        self.shared.queue().watched.remove(&self.id);
+    }
+
+    fn is_due(&self, now: Nanos) -> bool {
+        self.state().due.is_some_and(|at| at <= now)
     }
 
     /// Looks at what was used; called by the thread when it is due.
     fn look(&self) {
         let held = self.state().budget.is_held();
         if !held {
-            let mut list = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-            let Running { threads, cpus } = self.counters.running(&mut list);
-            drop(list);
+            let Running { threads, cpus } = running(&self.counters, &self.threads);
             // Where it runs, the account is behind by up to a tick; but not where it was just
             // preempted, as by this thread.
             priority::visit(&cpus);
@@ -310,8 +335,8 @@ impl Watched {
         }
     }
 
-    /// Does what the budget says, and sets the timer: to the time that it returns.
-    fn follow(&self, state: &mut State, now: Nanos, used: u64) -> Nanos {
+    /// Does what the budget says, and sets the timer.
+    fn follow(&self, state: &mut State, now: Nanos, used: u64) {
         let running = if state.serving { state.running.max(1) } else { state.running };
         // A group that can be neither frozen nor thawed is one that is gone.
         let at = match state.budget.look(now, used, running) {
@@ -325,11 +350,17 @@ impl Watched {
             }
         };
         state.due = Some(at);
-        at
+        self.shared.look_at(at, self.id);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.shared.queue().watched.remove(&self.id);
     }
 }
 

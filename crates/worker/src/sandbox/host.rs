@@ -141,8 +141,8 @@ impl Host {
         Ok(Self {
             chain: config.chain,
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
-            sampler: Sampler::new().map_err(HostError::Thread)?,
-            enforcer: Arc::new(Enforcer::new().map_err(HostError::Thread)?),
+            sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
+            enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
             host_network: OnceLock::new(),
             instances: Mutex::default(),

@@ -16,9 +16,10 @@ use tokio::time::{timeout, timeout_at};
 use super::cgroup::{CgroupError, Group, Limits};
 use super::enforcer::Watched;
 use super::log::Log;
-use super::meter::{Meter, Sampler};
+use super::meter::Meter;
 use super::runtime_api::{AnswerKind, Api, Delivered};
 use super::spawn;
+use super::threads;
 use super::wire::{self, Exit, Order, Report};
 use crate::clock::Moment;
 use crate::instance::{Outcome, Reply, Request, Usage};
@@ -50,7 +51,6 @@ pub struct Inner {
     pub limits: Limits,
     /// Set where the worker enforces the CPU quota.
     pub watched: Option<Arc<Watched>>,
-    pub sampler: Sampler,
     /// The first process in the worker's numbering. Only for looking: it may be another's number
     /// once the instance has ended.
     pub pid: i32,
@@ -97,8 +97,16 @@ impl Inner {
         end.ok().and_then(|end| end.clone()).unwrap_or_else(|| End::of(None))
     }
 
-    pub fn serve(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let handle = tokio::spawn(task).abort_handle();
+    /// Runs a task until the instance ends. If it panics, the instance is killed: with nobody to
+    /// read what it prints, or to serve its Runtime API, it would hang.
+    pub fn serve(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let inner = Arc::downgrade(self);
+        let handle = threads::spawn_task(task, move |cause| {
+            if let Some(inner) = inner.upgrade() {
+                tracing::error!(instance = %inner.id, "a task that serves it has ended: {cause}");
+                inner.kill();
+            }
+        });
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
     }
 
@@ -149,19 +157,18 @@ impl Inner {
         });
         if let Ok(Err(error)) = cleared.await {
             // Nothing that an invocation could be told; the next worker sweeps what is left.
-            eprintln!(
-                "{}",
-                serde_json::json!({
-                    "event": "warning",
-                    "message": format!("instance {} could not be cleared: {error}", self.id),
-                })
-            );
+            tracing::warn!(instance = %self.id, "the instance could not be cleared: {error}");
         }
         self.ended.send_replace(Some(end));
     }
 }
 
 impl End {
+    /// When it was not seen how.
+    pub fn unseen() -> Self {
+        Self::of(None)
+    }
+
     fn of(exit: Option<Exit>) -> Self {
         let exit = exit.unwrap_or(Exit::Signal(libc::SIGKILL));
         Self { description: exit.to_string(), killed: exit == Exit::Signal(libc::SIGKILL) }
@@ -231,8 +238,7 @@ impl Instance {
         if let Some(watched) = &inner.watched {
             watched.begin();
         }
-        inner.meter.begin();
-        inner.sampler.rouse();
+        inner.meter.begin().await;
         let called = Moment::now();
         let (mut started, mut ended) = (None, None);
         let waited = tokio::select! {
@@ -242,7 +248,7 @@ impl Instance {
             _ = inner.gone() => Waited::Gone,
         };
         let ended = ended.unwrap_or_else(Moment::now);
-        let usage = inner.meter.end();
+        let usage = inner.meter.end().await;
         if let Some(watched) = &inner.watched {
             watched.rest();
         }

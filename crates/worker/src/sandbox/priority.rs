@@ -43,6 +43,13 @@ fn go(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
+/// The CPUs of this process's first thread; the calling one may have moved ([`visit`]).
+pub fn allowed_cpus() -> Vec<usize> {
+    let set = nix::sched::sched_getaffinity(Pid::from_raw(std::process::id().cast_signed()));
+    let Ok(set) = set else { return Vec::new() };
+    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+}
+
 /// CPU time of the calling thread in ns.
 pub fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -59,10 +66,8 @@ mod tests {
     #[test]
     fn a_visit_ends_where_it_was_asked_to() {
         std::thread::spawn(|| {
-            let cpus: Vec<usize> = {
-                let set = nix::sched::sched_getaffinity(Pid::from_raw(0)).unwrap();
-                (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
-            };
+            let cpus = allowed_cpus();
+            assert!(!cpus.is_empty());
             for cpu in &cpus {
                 visit(std::slice::from_ref(cpu));
                 assert_eq!(nix::sched::sched_getcpu().unwrap(), *cpu);

@@ -22,7 +22,7 @@ use super::chain;
 use super::descriptor::readable;
 use super::environment::{self, CHAIN_PORT, RUNTIME_API_PORT};
 use super::host::Host;
-use super::live::{Guard, Inner, Instance};
+use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
 use super::rootfs::{GROUP_ID, Root};
@@ -216,13 +216,15 @@ impl Host {
             .await
             .map_err(|error| StartError::Sandbox(format!("cannot start a process: {error}")))?;
         let pid = child.pid;
-        let source = group.as_ref().map_or(Source::Process, |it| Source::Groups(it.counters()));
         let watched = group
             .as_ref()
             .filter(|_| spec.enforcement == Enforcement::EventDriven)
             .map(|group| self.enforcer.watch(group.clone(), &limits));
-        let meter = Arc::new(Meter::new(source, watched.clone(), Some(self.enforcer.clone())));
-        self.sampler.add(&meter);
+        let source = group.as_ref().map_or(Source::Process, |group| {
+            let enforcer = self.enforcer.clone();
+            Source::groups(group.counters(), limits.memory_bytes, watched.clone(), enforcer)
+        });
+        let meter = Arc::new(Meter::new(source, self.sampler.clone()));
         let inner = Arc::new(Inner {
             id: spec.id.clone(),
             api: api.clone(),
@@ -231,7 +233,6 @@ impl Host {
             group,
             limits,
             watched,
-            sampler: self.sampler.clone(),
             pid,
             pidfd: readable(child.into_pidfd()).map_err(sandbox)?,
             control: readable(control).map_err(sandbox)?,
@@ -257,10 +258,14 @@ impl Host {
 
         let (send, reports) = mpsc::unbounded_channel();
         let (host, own) = (self.clone(), inner.clone());
+        let supervisor = tokio::spawn(own.clone().supervise(send));
         tokio::spawn(async move {
-            let id = own.id.clone();
-            own.supervise(send).await;
-            host.lock().remove(&id);
+            if let Err(error) = supervisor.await {
+                tracing::error!(instance = %own.id, "what watches over it has ended: {error}");
+                own.kill();
+                own.ended.send_replace(Some(End::unseen()));
+            }
+            host.lock().remove(&own.id);
         });
         Ok(Launched { inner, reports, initialized })
     }

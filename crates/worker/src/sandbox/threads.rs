@@ -1,10 +1,12 @@
-//! Threads that live as long as the host, and whose end must not go unnoticed.
+//! Threads that live as long as the host, and tasks that live as long as an instance: their end must
+//! not go unnoticed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::{any::Any, io};
 
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 /// Why the host can no longer run instances, once it cannot.
 #[derive(Debug, Clone)]
@@ -48,7 +50,7 @@ pub fn start(
     purpose: &'static str,
     failure: &Failure,
     body: impl FnOnce() + Send + 'static,
-) -> io::Result<()> {
+) -> io::Result<JoinHandle<()>> {
     let failure = failure.clone();
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         // Nothing of the thread is used after its panic.
@@ -56,8 +58,24 @@ pub fn start(
             let cause = message(&*panic);
             failure.report(format!("the thread that {purpose} has ended: {cause}"));
         }
-    })?;
-    Ok(())
+    })
+}
+
+/// Runs a task; if it panics, `on_panic` is called with what it said.
+pub fn spawn_task(
+    task: impl Future<Output = ()> + Send + 'static,
+    on_panic: impl FnOnce(&str) + Send + 'static,
+) -> AbortHandle {
+    let task = tokio::spawn(task);
+    let handle = task.abort_handle();
+    tokio::spawn(async move {
+        if let Err(error) = task.await
+            && let Ok(panic) = error.try_into_panic()
+        {
+            on_panic(message(&*panic));
+        }
+    });
+    handle
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -80,5 +98,20 @@ mod tests {
         assert_eq!(reported.await, "the thread that does nothing has ended: on purpose");
         failure.report("another".into());
         assert!(failure.reported().await.ends_with("on purpose"));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_noticed_and_one_that_ends_or_is_aborted_is_not() {
+        let (noticed, mut notice) = tokio::sync::mpsc::unbounded_channel();
+        let on_panic = |noticed: &tokio::sync::mpsc::UnboundedSender<String>| {
+            let noticed = noticed.clone();
+            move |cause: &str| noticed.send(cause.to_owned()).unwrap()
+        };
+        spawn_task(async {}, on_panic(&noticed));
+        spawn_task(std::future::pending(), on_panic(&noticed)).abort();
+        spawn_task(async { panic!("on purpose") }, on_panic(&noticed));
+        drop(noticed);
+        assert_eq!(notice.recv().await.as_deref(), Some("on purpose"));
+        assert_eq!(notice.recv().await, None);
     }
 }

@@ -154,6 +154,7 @@ async fn killed() {
                 pass
             if event == 'exit':
                 os._exit(1)
+            print('spun', flush=True)
             while True:
                 pass
         ";
@@ -163,5 +164,8 @@ async fn killed() {
     let instance = Function::python(code).start().await;
     let timeout = Duration::from_millis(500);
     let killed = instance.invoke(Request { timeout, ..request(r#""spin""#) }).await;
-    assert!(cpu_ns(&killed) >= 100_000_000, "{:?}", killed.usage);
+    let spun = killed.log_tail.starts_with(b"spun");
+    // On a busy machine its time may be up before.
+    let least = if spun { 150_000_000 } else { 1 };
+    assert!(cpu_ns(&killed) >= least, "{:?}", killed.usage);
 }

@@ -1,0 +1,313 @@
+//! The task that owns the scheduler and the state of all instances and requests.
+//!
+//! Everything else sends it messages and carries out what it decides; nobody else changes or even
+//! sees its state, so that no two of them can disagree. What it does itself never blocks.
+
+mod instances;
+mod requests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use uncia_policy::{
+    Decision, Event, FunctionId, InstanceId, Nanos, Rejection, RequestId, Scheduler,
+};
+
+use super::events::{Delayed, DelayedEvents, QueuedEvent};
+use super::host::{Host, Log};
+use super::instances::InstanceState;
+use super::message::{FailedStart, Message, Order};
+use super::requests::PendingRequest;
+use crate::config::Config;
+use crate::function::Function;
+
+/// A function as the owner knows it.
+struct FunctionState {
+    function: Arc<Function>,
+    /// Its requests that are not answered.
+    pending: usize,
+    deleted: bool,
+}
+
+/// What became of a request that did not run.
+enum Refusal {
+    Rejected(Rejection),
+    /// The instance that was started for it.
+    NotReady(Arc<FailedInstance>),
+}
+
+/// An instance that did not become ready.
+struct FailedInstance {
+    state: InstanceState,
+    start: FailedStart,
+}
+
+/// The state of the platform; see the module's description.
+pub struct Owner<H: Host, L: Log> {
+    config: Arc<Config>,
+    host: H,
+    log: Arc<L>,
+    inbox: UnboundedSender<Message>,
+    scheduler: Scheduler,
+    /// From which the scheduler's time counts.
+    origin: Instant,
+    wake_at: Option<Nanos>,
+    functions: HashMap<FunctionId, FunctionState>,
+    function_ids: HashMap<Arc<str>, FunctionId>,
+    requests: HashMap<RequestId, PendingRequest>,
+    next_request: u64,
+    instances: BTreeMap<InstanceId, InstanceState>,
+    /// The starts that have just failed, until the scheduler has said whose they were.
+    failed_starts: HashMap<InstanceId, Arc<FailedInstance>>,
+    delayed: DelayedEvents,
+    /// Events of functions whose code is damaged, until it is stored anew.
+    held: HashMap<Arc<str>, Vec<QueuedEvent>>,
+    shutting_down: bool,
+    /// Instances are being killed.
+    closing: bool,
+    emptied: Vec<oneshot::Sender<()>>,
+    finished: Vec<oneshot::Sender<()>>,
+    /// Kept to spare an allocation for each event.
+    decisions: Vec<Decision>,
+}
+
+impl<H: Host, L: Log> Owner<H, L> {
+    pub fn new(
+        config: Arc<Config>,
+        host: H,
+        log: Arc<L>,
+        scheduler: Scheduler,
+        inbox: UnboundedSender<Message>,
+    ) -> Self {
+        Self {
+            config,
+            host,
+            log,
+            inbox,
+            scheduler,
+            origin: Instant::now(),
+            wake_at: None,
+            functions: HashMap::new(),
+            function_ids: HashMap::new(),
+            requests: HashMap::new(),
+            next_request: 1,
+            instances: BTreeMap::new(),
+            failed_starts: HashMap::new(),
+            delayed: DelayedEvents::default(),
+            held: HashMap::new(),
+            shutting_down: false,
+            closing: false,
+            emptied: Vec::new(),
+            finished: Vec::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// Tells the scheduler of this machine, then takes messages until told to finish.
+    pub async fn run(mut self, joined: Event, mut messages: UnboundedReceiver<Message>) {
+        self.tell(joined);
+        loop {
+            if self.next_time().is_some_and(|next| next <= self.now()) {
+                self.on_time();
+            }
+            let next = self.next_time();
+            tokio::select! {
+                biased;
+                message = messages.recv() => match message {
+                    Some(message) => self.on_message(message),
+                    // The sender is in `self`.
+                    None => return,
+                },
+                () = sleep_until(self.origin, next) => {}
+            }
+            if self.instances.is_empty() {
+                for emptied in self.emptied.drain(..) {
+                    // Whoever waited may have given up.
+                    let _ = emptied.send(());
+                }
+                if !self.finished.is_empty() {
+                    self.finish();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// When something is due.
+    fn next_time(&self) -> Option<Nanos> {
+        [self.wake_at, self.delayed.next_at()].into_iter().flatten().min()
+    }
+
+    fn on_time(&mut self) {
+        let now = self.now();
+        if self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+            self.tell(Event::Wake);
+        }
+        while let Some(Delayed { event, unwritten }) = self.delayed.pop_due(now) {
+            match unwritten {
+                Some((recorded, next)) => self.record_event(event, recorded, next),
+                None => self.enqueue(event),
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Configure(function) => self.configure(function),
+            Message::Delete(function) => self.delete(&function),
+            Message::Submit(submission, answer) => self.submit(*submission, answer),
+            Message::Accept(event) => self.enqueue(*event),
+            Message::EventRecorded(message) => self.event_recorded(*message),
+            Message::Ready { instance, phases, initialization_ns } => {
+                self.started(instance, &phases, initialization_ns);
+            }
+            Message::Failed(failed) => self.start_failed(*failed),
+            Message::Served(served) => self.served(*served),
+            Message::Ended { instance, reason, idle_cpu } => {
+                self.ended(instance, reason, idle_cpu);
+            }
+            Message::Tell(event) => self.tell(event),
+            Message::Counts(answer) => drop(answer.send(self.scheduler.counts())),
+            Message::Living(function, answer) => {
+                let rows = self
+                    .instances
+                    .values()
+                    .filter(|state| state.is_ready())
+                    .filter(|state| {
+                        function.as_deref().is_none_or(|it| *state.function.name == *it)
+                    })
+                    .map(InstanceState::row)
+                    .collect();
+                // Whoever asked may have gone away.
+                let _ = answer.send(rows);
+            }
+            Message::ShutDown(emptied) => {
+                self.shutting_down = true;
+                self.emptied.push(emptied);
+                self.tell(Event::Shutdown);
+            }
+            Message::Close => self.closing = true,
+            Message::Finish(finished) => self.finished.push(finished),
+        }
+    }
+
+    fn configure(&mut self, function: Arc<Function>) {
+        let id = function.id;
+        let settings = function.settings(&self.config);
+        let name = function.name.clone();
+        self.function_ids.insert(name.clone(), id);
+        let stale = match self.functions.get_mut(&id) {
+            Some(state) => {
+                let old = std::mem::replace(&mut state.function, function);
+                !old.same_instances(&state.function)
+            }
+            None => {
+                let state = FunctionState { function, pending: 0, deleted: false };
+                self.functions.insert(id, state);
+                false
+            }
+        };
+        // First: what is started by the new settings is of the new version.
+        if stale {
+            self.tell(Event::FunctionUpdated { function: id });
+        }
+        self.tell(Event::FunctionConfigured { function: id, settings });
+        for event in self.held.remove(&name).unwrap_or_default() {
+            self.enqueue(event);
+        }
+    }
+
+    fn delete(&mut self, function: &Function) {
+        if self.function_ids.get(&function.name) == Some(&function.id) {
+            self.function_ids.remove(&function.name);
+        }
+        for event in self.delayed.remove_function(&function.name) {
+            self.log.drop_event(event);
+        }
+        for event in self.held.remove(&function.name).unwrap_or_default() {
+            self.log.drop_event(event.id);
+        }
+        if let Some(state) = self.functions.get_mut(&function.id) {
+            state.deleted = true;
+        }
+        self.tell(Event::FunctionDeleted { function: function.id });
+        self.forget_function(function.id);
+    }
+
+    /// Drops a deleted function of which no request is left.
+    fn forget_function(&mut self, id: FunctionId) {
+        if self.functions.get(&id).is_some_and(|state| state.deleted && state.pending == 0) {
+            self.functions.remove(&id);
+        }
+    }
+
+    /// Tells the scheduler what happened, and does what it decides.
+    fn tell(&mut self, event: Event) {
+        let mut decisions = std::mem::take(&mut self.decisions);
+        self.scheduler.on_event(self.now(), &event, &mut decisions);
+        for decision in decisions.drain(..) {
+            self.carry_out(decision);
+        }
+        self.decisions = decisions;
+    }
+
+    /// Tells the scheduler after the decisions at hand are carried out.
+    fn tell_later(&mut self, event: Event) {
+        // The receiver lives as long as this.
+        let _ = self.inbox.send(Message::Tell(event));
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Start { instance, function, worker: _ } => self.start(instance, function),
+            // How it is paused, its own task knows best.
+            Decision::Assign { request, instance, resume: _ } => self.assign(request, instance),
+            Decision::Reject { request, reason } => {
+                let refusal = match reason {
+                    Rejection::StartFailed(instance) => {
+                        self.failed_starts.get(&instance).cloned().map(Refusal::NotReady)
+                    }
+                    _ => None,
+                };
+                self.refuse(request, &refusal.unwrap_or(Refusal::Rejected(reason)));
+            }
+            Decision::Pause { instance, how } => self.order(instance, Order::Pause(how)),
+            Decision::Stop { instance, reason } => self.order(instance, Order::Stop(reason)),
+            Decision::Preempt { instance } => self.order(instance, Order::Preempt),
+            Decision::SetCpu { instance, assignment } => {
+                self.order(instance, Order::SetCpu(assignment));
+            }
+            Decision::WakeAt(at) => self.wake_at = Some(at),
+        }
+    }
+
+    /// Answers what is left: there is no instance any more, and there will be none.
+    fn finish(&mut self) {
+        let mut left: Vec<RequestId> = self.requests.keys().copied().collect();
+        left.sort_unstable();
+        for request in left {
+            self.refuse(request, &Refusal::Rejected(Rejection::ShuttingDown));
+        }
+        for finished in self.finished.drain(..) {
+            // Whoever waited may have given up.
+            let _ = finished.send(());
+        }
+    }
+}
+
+/// Sleeps until the scheduler's time is `at`, or for ever.
+async fn sleep_until(origin: Instant, at: Option<Nanos>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(origin + Duration::from_nanos(at)).await,
+        None => std::future::pending().await,
+    }
+}

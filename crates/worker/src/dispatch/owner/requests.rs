@@ -1,0 +1,202 @@
+//! What the owner does with requests and events.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use uncia_clock::Moment;
+use uncia_policy::{Event, Rejection, RequestId};
+
+use super::{Owner, Refusal};
+use crate::dispatch::events::{AttemptEnd, Delayed, QueuedEvent};
+use crate::dispatch::host::{Host, Log};
+use crate::dispatch::message::{EventRecorded, Message, NextAttempt};
+use crate::dispatch::requests::{PendingRequest, Source};
+use crate::dispatch::{Answer, Answered, Submission, row};
+use crate::instance::Outcome;
+use crate::meterlog::{LogError, Recorded};
+
+impl<H: Host, L: Log> Owner<H, L> {
+    pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Answer>) {
+        let Submission { function, request_id, invocation, parent, payload, client_context } =
+            submission;
+        let request = PendingRequest {
+            function,
+            request_id: Arc::from(request_id),
+            invocation: Arc::from(invocation),
+            parent: parent.map(Arc::from),
+            client_context: client_context.map(Arc::from),
+            payload_bytes: payload.len(),
+            payload: Some(payload),
+            attempt: 1,
+            accepted: Moment::now(),
+            undelivered: 0,
+            source: Source::Client(answer),
+        };
+        self.arrive(request, false);
+    }
+
+    /// Has an accepted event wait for its turn.
+    pub(super) fn enqueue(&mut self, mut event: QueuedEvent) {
+        if self.shutting_down {
+            // It is in the log, and the next worker's.
+            return;
+        }
+        let id = self.function_ids.get(&event.function);
+        let state = id.and_then(|id| self.functions.get(id));
+        let meant = |id| event.function_id.is_none_or(|meant| meant == id);
+        let Some(state) = state.filter(|state| meant(state.function.id)) else {
+            self.log.drop_event(event.id);
+            return;
+        };
+        event.function_id = Some(state.function.id);
+        if state.function.broken.is_some() {
+            self.held.entry(event.function.clone()).or_default().push(event);
+            return;
+        }
+        let request = PendingRequest::of_event(Box::new(event), state.function.clone());
+        self.arrive(request, true);
+    }
+
+    fn arrive(&mut self, request: PendingRequest, can_wait: bool) {
+        let function = request.function.id;
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        if let Some(state) = self.functions.get_mut(&function) {
+            state.pending += 1;
+        }
+        self.requests.insert(id, request);
+        self.tell(Event::Arrival { request: id, function, can_wait });
+    }
+
+    pub(super) fn take_request(&mut self, id: RequestId) -> Option<PendingRequest> {
+        let request = self.requests.remove(&id)?;
+        if let Some(state) = self.functions.get_mut(&request.function.id) {
+            state.pending -= 1;
+        }
+        self.forget_function(request.function.id);
+        Some(request)
+    }
+
+    /// Ends a request that did not run.
+    pub(super) fn refuse(&mut self, id: RequestId, refusal: &Refusal) {
+        let Some(mut request) = self.take_request(id) else { return };
+        if let Source::Event(event) = request.source {
+            request.source = Source::None;
+            self.refuse_event(*event, &request, refusal);
+            return;
+        }
+        let (recorded, result, log_tail) = match refusal {
+            Refusal::Rejected(reason) => {
+                (row::rejected(&request, *reason), Answered::Rejected(*reason), Bytes::new())
+            }
+            Refusal::NotReady(failed) => {
+                let error = failed.start.error.clone();
+                let recorded = row::not_ready(&request, &failed.state, &error);
+                (recorded, Answered::NotReady(error), failed.start.log_tail.clone())
+            }
+        };
+        self.answer(request.source, recorded, result, log_tail);
+    }
+
+    fn refuse_event(&mut self, event: QueuedEvent, request: &PendingRequest, refusal: &Refusal) {
+        match refusal {
+            Refusal::Rejected(Rejection::NoFunction) => self.log.drop_event(event.id),
+            // It is in the log, and the next worker's.
+            _ if self.shutting_down => {}
+            Refusal::NotReady(failed) => {
+                let error = &failed.start.error;
+                let recorded = row::not_ready(request, &failed.state, error);
+                let end = AttemptEnd::NotReady(error);
+                self.end_attempt(event, request.attempt, recorded, &end);
+            }
+            Refusal::Rejected(_) => self.defer(event),
+        }
+    }
+
+    /// Ends a request that ran.
+    pub(super) fn end(
+        &self,
+        request: PendingRequest,
+        recorded: Recorded,
+        outcome: Outcome,
+        log_tail: Bytes,
+    ) {
+        match request.source {
+            Source::Event(event) => {
+                let end = AttemptEnd::Ran(&outcome);
+                self.end_attempt(*event, request.attempt, recorded, &end);
+            }
+            source => self.answer(source, recorded, Answered::Ran(outcome), log_tail),
+        }
+    }
+
+    /// Writes a request's row to the log, and then gives the client its answer.
+    pub(super) fn answer(
+        &self,
+        source: Source,
+        recorded: Recorded,
+        result: Answered,
+        log_tail: Bytes,
+    ) {
+        let Source::Client(answer) = source else { return };
+        let row = recorded.row.clone();
+        let on_commit = move |committed: Result<(), LogError>| {
+            let result = match committed {
+                Ok(()) => result,
+                Err(error) => Answered::NotLogged(error),
+            };
+            // Whoever asked may have gone away.
+            let _ = answer.send(Answer { result, row, log_tail });
+        };
+        self.log.invocation(recorded, Box::new(on_commit));
+    }
+
+    /// Ends an attempt of an event: its row goes to the log, with what that means for the event.
+    fn end_attempt(
+        &self,
+        mut event: QueuedEvent,
+        attempt: i64,
+        mut recorded: Recorded,
+        end: &AttemptEnd<'_>,
+    ) {
+        let (update, next) = event.attempted(attempt, end, self.config.event_retry_ms);
+        recorded.event = Some(update);
+        self.record_event(event, recorded, next);
+    }
+
+    pub(super) fn record_event(&self, event: QueuedEvent, recorded: Recorded, next: NextAttempt) {
+        let inbox = self.inbox.clone();
+        let again = recorded.clone();
+        let on_commit = move |result| {
+            let message = EventRecorded { event, recorded: again, next, result };
+            // Without an owner, the next worker goes on with it.
+            let _ = inbox.send(Message::EventRecorded(Box::new(message)));
+        };
+        self.log.invocation(recorded, Box::new(on_commit));
+    }
+
+    pub(super) fn event_recorded(&mut self, message: EventRecorded) {
+        let EventRecorded { mut event, recorded, next, result } = message;
+        let now = self.now();
+        match (result, next) {
+            (Ok(()), NextAttempt::None) => {}
+            (Ok(()), NextAttempt::AfterMs(delay)) => self.delayed.insert(now, delay, event),
+            (Err(error), _) => {
+                tracing::warn!(
+                    request = &*event.request_id,
+                    "the row of an event's attempt cannot be written, and is tried again: {error}"
+                );
+                let delay = event.defer();
+                let delayed = Delayed { event, unwritten: Some((recorded, next)) };
+                self.delayed.insert_delayed(now, delay, delayed);
+            }
+        }
+    }
+
+    /// Has an event wait for a while, after what was not its function's fault.
+    pub(super) fn defer(&mut self, mut event: QueuedEvent) {
+        let delay = event.defer();
+        self.delayed.insert(self.now(), delay, event);
+    }
+}

@@ -1,0 +1,472 @@
+//! What an invocation uses, measured from outside.
+//!
+//! Counters cost 0.5 us an access, so an invocation takes as few as give the same numbers: what cannot
+//! have changed is not read again, whatever the instance's number of threads.
+
+mod cpu;
+mod memory;
+mod runtime;
+mod sampler;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::cgroup::{Counters, Cpu, Running, Threads, Throttling};
+use super::enforcer::{self, Enforcer, Watched};
+use crate::instance::Usage;
+use cpu::{IdleCpu, Split, process_cpu};
+use memory::MemoryAverage;
+use runtime::Runtime;
+pub use sampler::Sampler;
+
+/// More CPU time than this in an idle time is more than what follows an answer: something runs in the
+/// background.
+const MAX_QUIET_IDLE_NS: i64 = 1_000_000;
+
+/// With less CPU time than this in an idle time, the memory is what it was.
+const MAX_STILL_IDLE_NS: i64 = 100_000;
+
+/// CPU time of an invocation beyond its duration, that tells that more than one thread runs.
+const MAX_SINGLE_EXCESS_NS: i64 = 1_000_000;
+
+/// The kernel kills for lack of memory where at least these eighths of the limit are in use: it
+/// charges whole batches, and huge pages.
+const NEAR_LIMIT_EIGHTHS: i64 = 7;
+
+/// Measures the invocations of one instance.
+pub struct Meter {
+    source: Source,
+    sampler: Sampler,
+    state: Mutex<State>,
+}
+
+/// Where the numbers come from.
+pub enum Source {
+    Groups(Arc<Groups>),
+    /// Without control groups: the CPU time of the runtime's process alone.
+    Process,
+}
+
+/// The counters of control groups, and what keeps them exact.
+pub struct Groups {
+    counters: Counters,
+    /// The limit of memory in bytes.
+    memory_limit: i64,
+    /// Who counts the throttling, if not the kernel.
+    watched: Option<Arc<Watched>>,
+    /// Who brings the kernel's account up to date.
+    enforcer: Arc<Enforcer>,
+    /// Only the enforcer's thread uses them.
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct State {
+    runtime: Option<Runtime>,
+    /// Where the counters stood when the invocation began.
+    before: Readings,
+    /// Where they stood when the last one ended.
+    previous: Readings,
+    split: Split,
+    memory: MemoryAverage,
+    /// How many threads there were when it was last found out which of them run; None until then.
+    known_threads: Option<i64>,
+    /// Whether any of them ran then.
+    has_background: bool,
+    /// Where the counters stood at the end of the instance, whose control groups are gone.
+    last: Option<Readings>,
+    idle: IdleCpu,
+}
+
+/// Where the counters stand.
+#[derive(Debug, Clone, Copy, Default)]
+struct Readings {
+    at: Option<Instant>,
+    /// CPU time in ns.
+    cpu: Option<i64>,
+    /// Together with how it is split, if that was read.
+    split: Option<Cpu>,
+    throttling: Option<Throttling>,
+    memory: Option<i64>,
+    peak: Option<i64>,
+    oom_kills: Option<i64>,
+}
+
+impl Source {
+    pub fn groups(
+        counters: Counters,
+        memory_limit: u64,
+        watched: Option<Arc<Watched>>,
+        enforcer: Arc<Enforcer>,
+    ) -> Self {
+        let memory_limit = i64::try_from(memory_limit).unwrap_or(i64::MAX);
+        let threads = Mutex::default();
+        Self::Groups(Arc::new(Groups { counters, memory_limit, watched, enforcer, threads }))
+    }
+}
+
+impl Groups {
+    fn throttling(&self) -> Option<Throttling> {
+        match &self.watched {
+            Some(watched) => Some(watched.throttling()),
+            None => self.counters.throttling(),
+        }
+    }
+
+    /// Has the scheduler account for what those of the group who run now have used; whether there
+    /// are any. Otherwise the time since the last tick (4 ms at 250 Hz) of a thread that runs on may
+    /// be missing. Asking for a CPU clock helps with one's own threads only.
+    async fn settle(self: &Arc<Self>) -> bool {
+        let own = self.clone();
+        let settled =
+            self.enforcer.settle(move || enforcer::running(&own.counters, &own.threads)).await;
+        // Not known: it is asked again.
+        settled.is_none_or(|running| running.threads > 0)
+    }
+
+    /// [`Self::settle`] for the runtime's thread alone, in the moment after it has sent its answer.
+    async fn settle_runtime(&self, cpu: usize) {
+        self.enforcer.settle(move || Running { threads: 1, cpus: vec![cpu] }).await;
+    }
+}
+
+impl Meter {
+    pub fn new(source: Source, sampler: Sampler) -> Self {
+        Self { source, sampler, state: Mutex::default() }
+    }
+
+    pub fn set_runtime(&self, pid: libc::pid_t) {
+        self.lock().runtime = Some(Runtime::open(pid));
+    }
+
+    /// The instance is ready, and idles from now on.
+    pub fn ready(&self) {
+        let mut state = self.lock();
+        let cpu = self.cpu(&state);
+        state.idle.begin(cpu);
+    }
+
+    /// CPU time that the instance used in the idle times that are over; None if it is not measured.
+    pub fn idle_cpu(&self) -> Option<i64> {
+        self.lock().idle.total()
+    }
+
+    /// Notes where the counters stand.
+    pub async fn begin(self: &Arc<Self>) {
+        let (mut cpu, background) = {
+            let state = self.lock();
+            let cpu = self.cpu(&state);
+            let idle = state.idle.current(cpu);
+            (cpu, state.has_background || idle.is_some_and(|idle| idle > MAX_QUIET_IDLE_NS))
+        };
+        if background {
+            self.settle().await;
+            cpu = self.cpu(&self.lock());
+        }
+        self.note_begin(cpu);
+        self.sampler.add(self);
+    }
+
+    fn note_begin(&self, cpu: Option<i64>) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let mut before = Readings { at: Some(now), cpu, ..state.previous };
+        let idle = state.idle.current(before.cpu);
+        state.idle.end(before.cpu);
+        state.memory = MemoryAverage::default();
+        if let Source::Groups(groups) = &self.source
+            && state.last.is_none()
+        {
+            let still = idle.is_some_and(|idle| idle <= MAX_STILL_IDLE_NS);
+            if before.memory.is_none() || !still {
+                before.memory = groups.counters.memory();
+            }
+            if before.peak.is_none() || before.peak > before.memory {
+                groups.counters.reset_peak();
+            }
+            before.throttling = groups.throttling();
+        }
+        if let Some(bytes) = before.memory {
+            state.memory.add(now, bytes);
+        }
+        state.before = before;
+    }
+
+    /// What was used since [`Self::begin`].
+    pub async fn end(&self) -> Usage {
+        self.sampler.remove(self);
+        if !self.settle_alone().await {
+            let mut state = self.lock();
+            let after = self.read(&state);
+            let excess = state.excess(&after);
+            if excess.is_none_or(|excess| excess <= MAX_SINGLE_EXCESS_NS) {
+                return state.end(&after);
+            }
+        }
+        self.settle().await;
+        let mut state = self.lock();
+        let after = self.read(&state);
+        state.end(&after)
+    }
+
+    /// Brings the account of the runtime's thread up to date; whether others may run, too.
+    async fn settle_alone(&self) -> bool {
+        let Source::Groups(groups) = &self.source else { return false };
+        let background = {
+            let state = self.lock();
+            if state.last.is_some() {
+                return false;
+            }
+            state.has_background || groups.counters.threads() != state.known_threads
+        };
+        if background {
+            return true;
+        }
+        for look in 0..runtime::LOOKS {
+            let runs_on = self.lock().runtime.as_ref().and_then(Runtime::runs_elsewhere_on);
+            let Some(cpu) = runs_on else { break };
+            if look + 1 < runtime::LOOKS {
+                // It is about to wait for the next request.
+                tokio::task::yield_now().await;
+            } else {
+                groups.settle_runtime(cpu).await;
+            }
+        }
+        false
+    }
+
+    /// Brings the account of all threads up to date.
+    async fn settle(&self) {
+        let Source::Groups(groups) = &self.source else { return };
+        let runs = groups.settle().await;
+        let count = groups.counters.threads();
+        let mut state = self.lock();
+        state.known_threads = count;
+        // Of so many threads nobody knows; that they work shows in what is used meanwhile.
+        state.has_background = runs && count.is_none_or(|count| count <= enforcer::MAX_ASKED);
+    }
+
+    /// Keeps the last readings: to be called when all processes of the instance have ended, before
+    /// its control groups are removed.
+    pub fn finish(&self) {
+        self.sampler.remove(self);
+        let mut state = self.lock();
+        let mut last = self.read(&state);
+        // Its process number may be another's from now on.
+        state.runtime = None;
+        if let Source::Groups(groups) = &self.source {
+            last.oom_kills = groups.counters.oom_kills();
+        }
+        // The memory of a process that has ended is no longer in use, but it was until just now.
+        last.memory = None;
+        state.idle.end(last.cpu);
+        state.last = Some(last);
+    }
+
+    /// Whether the kernel has killed a process of the instance for lack of memory since
+    /// [`Self::begin`], or ever, before the first.
+    pub fn out_of_memory(&self) -> bool {
+        let state = self.lock();
+        let after = match (&state.last, &self.source) {
+            (Some(last), _) => last.oom_kills,
+            (None, Source::Groups(groups)) => groups.counters.oom_kills(),
+            (None, Source::Process) => None,
+        };
+        after.unwrap_or_default() > state.before.oom_kills.unwrap_or_default()
+    }
+
+    /// CPU time in ns.
+    fn cpu(&self, state: &State) -> Option<i64> {
+        if let Some(last) = state.last {
+            return last.cpu;
+        }
+        match &self.source {
+            Source::Groups(groups) => groups.counters.cpu_total(),
+            Source::Process => Some(process_cpu(state.runtime.as_ref()?.pid)?.total),
+        }
+    }
+
+    /// Reads what an invocation's end needs.
+    fn read(&self, state: &State) -> Readings {
+        if let Some(last) = state.last {
+            return last;
+        }
+        let mut readings = Readings { at: Some(Instant::now()), ..Readings::default() };
+        match &self.source {
+            Source::Groups(groups) => {
+                let counters = &groups.counters;
+                readings.cpu = counters.cpu_total();
+                if readings.cpu.is_some_and(|total| state.split.is_out_of_date(total)) {
+                    readings.split = counters.cpu();
+                    readings.cpu = readings.split.map(|cpu| cpu.total);
+                }
+                readings.throttling = groups.throttling();
+                readings.memory = counters.memory();
+                readings.peak = counters.peak();
+                let near = |peak| peak >= groups.memory_limit / 8 * NEAR_LIMIT_EIGHTHS;
+                readings.oom_kills = if readings.peak.is_none_or(near) {
+                    counters.oom_kills()
+                } else {
+                    state.before.oom_kills
+                };
+            }
+            Source::Process => {
+                readings.split = state.runtime.as_ref().and_then(|it| process_cpu(it.pid));
+                readings.cpu = readings.split.map(|cpu| cpu.total);
+            }
+        }
+        readings
+    }
+
+    fn sample(&self, now: Instant) {
+        let Source::Groups(groups) = &self.source else { return };
+        let mut state = self.lock();
+        // The invocation may have ended while this waited for the lock.
+        if state.idle.is_over()
+            && state.last.is_none()
+            && let Some(bytes) = groups.counters.memory()
+        {
+            state.memory.add(now, bytes);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.sampler.remove(self);
+    }
+}
+
+impl State {
+    /// CPU time beyond the time that has passed: more than one thread used it.
+    fn excess(&self, after: &Readings) -> Option<i64> {
+        let passed = after.at?.duration_since(self.before.at?);
+        Some(after.cpu? - self.before.cpu? - i64::try_from(passed.as_nanos()).ok()?)
+    }
+
+    fn end(&mut self, after: &Readings) -> Usage {
+        let mut usage = Usage::default();
+        let before = self.before;
+        if let (Some(before), Some(now)) = (before.cpu, after.cpu) {
+            let (user, system) = self.split.split((now - before).max(0), after.split);
+            usage.cpu_user_ns = Some(user);
+            usage.cpu_system_ns = Some(system);
+        }
+        if let (Some(before), Some(after)) = (before.throttling, after.throttling) {
+            usage.throttled_count = Some(after.count - before.count);
+            usage.throttled_ns = Some(after.ns - before.ns);
+        }
+        if let Some(bytes) = after.memory {
+            self.memory.add(Instant::now(), bytes);
+        }
+        usage.memory_avg = self.memory.average();
+        usage.memory_peak = after.peak.max(self.memory.peak());
+        self.idle.begin(after.cpu);
+        self.previous = *after;
+        usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::sandbox::cgroup::Version;
+    use crate::sandbox::threads::Failure;
+
+    /// A meter of a group of version 2 whose files are in `folder`.
+    fn meter(folder: &std::path::Path) -> Arc<Meter> {
+        let counters = Counters::open(Version::V2, |_| Some(folder));
+        let failure = Failure::new();
+        let enforcer = Arc::new(Enforcer::new(&failure).unwrap());
+        let source = Source::groups(counters, 1 << 30, None, enforcer);
+        Arc::new(Meter::new(source, Sampler::new(&failure).unwrap()))
+    }
+
+    #[tokio::test]
+    async fn the_sampler_wakes_for_an_invocation() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = |bytes: &str| {
+            std::fs::write(folder.path().join("memory.current"), bytes).unwrap();
+        };
+        memory("1000\n");
+        let meter = meter(folder.path());
+        meter.begin().await;
+        memory("9000\n");
+        while meter.lock().memory.peak() != Some(9000) {
+            thread::yield_now();
+        }
+        memory("2000\n");
+        let usage = meter.end().await;
+        assert_eq!(usage.memory_peak, Some(9000));
+        let average = usage.memory_avg.unwrap();
+        assert!((1000..=9000).contains(&average), "{average}");
+        assert_eq!(usage.cpu_user_ns, None);
+        meter.sampler.end();
+    }
+
+    /// How often this thread has read a file, if the kernel counts that.
+    fn reads() -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        text.lines().find_map(|line| line.strip_prefix("syscr: "))?.parse().ok()
+    }
+
+    #[tokio::test]
+    async fn an_invocation_takes_eight_accesses_whatever_its_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+        write("cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\n");
+        write("memory.current", "4096\n");
+        write("memory.peak", "4096\n");
+        write("memory.events", "oom_kill 0\n");
+        // Its threads could not be asked one by one.
+        write("pids.current", "100000\n");
+        let meter = meter(folder.path());
+        let mut runtime = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        meter.set_runtime(runtime.id().cast_signed());
+        meter.ready();
+        let mut accesses = Vec::new();
+        for _ in 0..10 {
+            let counts = [reads(), reads()];
+            meter.begin().await;
+            meter.end().await;
+            // What the counting itself takes.
+            let [before, start] = counts.map(Option::unwrap_or_default);
+            accesses.push((reads().unwrap_or_default() + before).saturating_sub(2 * start));
+        }
+        runtime.kill().unwrap();
+        runtime.wait().unwrap();
+        assert!(accesses.iter().any(|it| *it <= 8), "{accesses:?}");
+        meter.sampler.end();
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_of_an_earlier_invocation_is_not_this_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+        let limit = (1_i64 << 30).to_string();
+        write("memory.peak", &limit);
+        write("memory.events", "oom_kill 0\n");
+        let meter = meter(folder.path());
+        meter.begin().await;
+        write("memory.peak", &limit);
+        write("memory.events", "oom_kill 1\n");
+        assert!(meter.out_of_memory());
+        meter.end().await;
+        assert!(meter.out_of_memory());
+        meter.begin().await;
+        assert!(!meter.out_of_memory());
+        write("memory.events", "oom_kill 2\n");
+        assert!(meter.out_of_memory());
+        meter.finish();
+        assert!(meter.out_of_memory());
+        meter.sampler.end();
+    }
+}

@@ -1,0 +1,109 @@
+//! One thread that samples the memory of all instances that run an invocation.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::Meter;
+use crate::sandbox::threads::{self, Failure};
+
+/// Between two samples. One costs 0.5 us an instance that runs.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The sampler keeps its rhythm this long after the last invocation before it goes to sleep, so that
+/// an invocation seldom has to wake it.
+const SAMPLER_LINGER: Duration = Duration::from_secs(1);
+
+/// The thread; clones are the same.
+#[derive(Clone)]
+pub struct Sampler {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// By address: those that run an invocation now. Locked for moments only.
+    running: Mutex<HashMap<usize, Weak<Meter>>>,
+    asleep: AtomicBool,
+    ended: AtomicBool,
+    /// The thread, to be woken.
+    thread: OnceLock<Thread>,
+}
+
+impl Sampler {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no room for another thread.
+    pub fn new(failure: &Failure) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            running: Mutex::default(),
+            asleep: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        });
+        let own = shared.clone();
+        let thread = threads::start("uncia-sampler", "samples memory", failure, move || own.run())?;
+        let _ = shared.thread.set(thread.thread().clone());
+        Ok(Self { shared })
+    }
+
+    /// Samples an instance from now on.
+    pub fn add(&self, meter: &Arc<Meter>) {
+        self.shared.running().insert(Arc::as_ptr(meter).addr(), Arc::downgrade(meter));
+        // Either the thread sees the instance before it sleeps, or this sees that it does.
+        if self.shared.asleep.load(Ordering::SeqCst) {
+            self.shared.wake();
+        }
+    }
+
+    /// Samples an instance no more.
+    pub fn remove(&self, meter: &Meter) {
+        self.shared.running().remove(&std::ptr::from_ref(meter).addr());
+    }
+
+    /// Ends the thread.
+    pub fn end(&self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.shared.wake();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut last_running = Instant::now();
+        let mut running = Vec::new();
+        while !self.ended.load(Ordering::SeqCst) {
+            running.extend(self.running().values().filter_map(Weak::upgrade));
+            let now = Instant::now();
+            if !running.is_empty() {
+                last_running = now;
+            }
+            for meter in running.drain(..) {
+                meter.sample(Instant::now());
+            }
+            if now.duration_since(last_running) <= SAMPLER_LINGER {
+                thread::sleep(SAMPLE_INTERVAL);
+                continue;
+            }
+            self.asleep.store(true, Ordering::SeqCst);
+            if self.running().is_empty() && !self.ended.load(Ordering::SeqCst) {
+                thread::park();
+            }
+            self.asleep.store(false, Ordering::SeqCst);
+            last_running = Instant::now();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<usize, Weak<Meter>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

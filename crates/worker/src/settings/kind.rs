@@ -1,0 +1,117 @@
+//! The values that a setting takes, how they are written, and what each sets.
+
+use std::ops::RangeInclusive;
+
+use serde_json::Value as Json;
+
+use super::Target;
+
+/// A setting's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// In the setting's unit.
+    Number(u64),
+    Flag(bool),
+    Word(&'static str),
+}
+
+/// What a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    None,
+    Milliseconds,
+    Microseconds,
+    MicroVcpu,
+}
+
+/// A word, and what sets it.
+type Choice = (&'static str, fn(&mut Target<'_>));
+
+/// Which values a setting takes, with what sets them.
+pub(crate) enum Kind {
+    Number {
+        unit: Unit,
+        range: RangeInclusive<u64>,
+        set: fn(&mut Target<'_>, u64),
+    },
+    Flag(fn(&mut Target<'_>, bool)),
+    /// One of these words.
+    Choice(&'static [Choice]),
+}
+
+impl Kind {
+    /// The unit at the end of tags and keys.
+    pub fn suffix(&self) -> &'static str {
+        match self {
+            Self::Number { unit: Unit::Milliseconds, .. } => "ms",
+            Self::Number { unit: Unit::Microseconds, .. } => "us",
+            Self::Number { unit: Unit::MicroVcpu, .. } => "micro",
+            _ => "",
+        }
+    }
+
+    /// Reads a value from text; the error is the rule in words.
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        match self {
+            Self::Number { range, .. } => {
+                let number = text.parse().map_err(|_| "a whole number".to_owned())?;
+                check(range, number).map(Value::Number)
+            }
+            Self::Flag(_) => match text {
+                "true" => Ok(Value::Flag(true)),
+                "false" => Ok(Value::Flag(false)),
+                _ => Err("true or false".to_owned()),
+            },
+            Self::Choice(choices) => choices
+                .iter()
+                .find(|(word, _)| *word == text)
+                .map(|(word, _)| Value::Word(word))
+                .ok_or_else(|| one_of(choices.iter().map(|(word, _)| *word))),
+        }
+    }
+
+    /// Reads a value from JSON; the error is the rule in words.
+    pub fn parse_json(&self, json: &Json) -> Result<Value, String> {
+        match (self, json) {
+            (Self::Number { .. }, Json::Number(number)) => self.parse(&number.to_string()),
+            (Self::Flag(_), Json::Bool(flag)) => Ok(Value::Flag(*flag)),
+            (Self::Choice(_), Json::String(word)) => self.parse(word),
+            // Of another type: no text of it is a value.
+            _ => self.parse(""),
+        }
+    }
+
+    /// Sets a value that it has read, or its default.
+    pub fn set(&self, to: &mut Target<'_>, value: Value) {
+        match (self, value) {
+            (Self::Number { set, .. }, Value::Number(number)) => set(to, number),
+            (Self::Flag(set), Value::Flag(flag)) => set(to, flag),
+            (Self::Choice(choices), Value::Word(word)) => {
+                if let Some((_, set)) = choices.iter().find(|(choice, _)| *choice == word) {
+                    set(to);
+                }
+            }
+            _ => debug_assert!(false, "{value:?} is of another kind"),
+        }
+    }
+}
+
+fn check(range: &RangeInclusive<u64>, number: u64) -> Result<u64, String> {
+    if range.contains(&number) {
+        return Ok(number);
+    }
+    Err(match (*range.start(), *range.end()) {
+        (least, u64::MAX) => format!("at least {least}"),
+        (0, most) => format!("at most {most}"),
+        (least, most) => format!("between {least} and {most}"),
+    })
+}
+
+/// `a, b or c`
+fn one_of(words: impl Iterator<Item = &'static str>) -> String {
+    let words: Vec<_> = words.collect();
+    match words.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => words.concat(),
+    }
+}

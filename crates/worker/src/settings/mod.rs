@@ -1,0 +1,223 @@
+//! Settings: one file each, found by its place in `function` or `platform`.
+//!
+//! A file defines `SETTING`: its name (the file's), what it means, which values it takes, its default,
+//! and what it sets. Nothing else knows a setting by name. Tags `uncia:<key>`, keys of the platform's
+//! configuration and their error sentences come from the files; so does [`schema_json`], from which
+//! Python makes its forms, options and the reference pages.
+
+mod kind;
+mod schema;
+
+pub(crate) mod function {
+    //! Settings of a function; of some the platform's configuration sets the default.
+    include!(concat!(env!("OUT_DIR"), "/function_settings.rs"));
+}
+
+pub(crate) mod platform {
+    //! Settings of the platform as a whole.
+    include!(concat!(env!("OUT_DIR"), "/platform_settings.rs"));
+}
+
+use std::collections::BTreeMap;
+
+use uncia_policy::FunctionSettings;
+use uncia_record::Invocation;
+
+pub(crate) use kind::{Kind, Unit, Value};
+pub use schema::schema_json;
+
+use crate::config::Config;
+use crate::instance::InstanceSpec;
+
+/// Prefix of the tags that are settings.
+const TAG_PREFIX: &str = "uncia:";
+const NS_PER_MS: u64 = 1_000_000;
+
+/// A setting as it is declared.
+pub(crate) struct Setting {
+    pub name: &'static str,
+    /// A sentence or two for people, without markup.
+    pub description: &'static str,
+    pub kind: Kind,
+    pub default: Default,
+    pub scope: Scope,
+}
+
+/// What holds if nobody sets it.
+pub(crate) enum Default {
+    Value(Value),
+    /// What follows from something else, in words; the setting then sets nothing.
+    Derived(&'static str),
+}
+
+/// What a setting is set for.
+pub(crate) enum Scope {
+    Function {
+        /// The key of the platform's configuration that sets the default for all functions.
+        platform_key: Option<&'static str>,
+        /// Whether instances that were started before a change cannot serve after it.
+        replaces_instances: bool,
+    },
+    Platform,
+}
+
+/// Where settings go; each sets what is given of this.
+#[derive(Default)]
+pub(crate) struct Target<'a> {
+    policy: Option<&'a mut FunctionSettings>,
+    instance: Option<&'a mut InstanceSpec>,
+    row: Option<&'a mut Invocation>,
+    config: Option<&'a mut Config>,
+}
+
+impl<'a> Target<'a> {
+    /// Sets what the policies know of a function.
+    pub fn policy(&mut self, set: impl FnOnce(&mut FunctionSettings)) {
+        self.policy.as_deref_mut().map(set);
+    }
+
+    /// Sets what an instance starts with.
+    pub fn instance(&mut self, set: impl FnOnce(&mut InstanceSpec)) {
+        self.instance.as_deref_mut().map(set);
+    }
+
+    /// Sets what an invocation's row says of its function. Only what the function itself sets is in
+    /// its rows.
+    pub fn row(&mut self, set: impl FnOnce(&mut Invocation)) {
+        self.row.as_deref_mut().map(set);
+    }
+
+    /// Sets what holds for the platform.
+    pub fn config(&mut self, set: impl FnOnce(&mut Config)) {
+        self.config.as_deref_mut().map(set);
+    }
+
+    pub fn of_policy(settings: &'a mut FunctionSettings) -> Self {
+        Self { policy: Some(settings), ..Self::default() }
+    }
+
+    pub fn of_instance(spec: &'a mut InstanceSpec) -> Self {
+        Self { instance: Some(spec), ..Self::default() }
+    }
+
+    pub fn of_row(row: &'a mut Invocation) -> Self {
+        Self { row: Some(row), ..Self::default() }
+    }
+
+    pub fn of_config(config: &'a mut Config) -> Self {
+        Self { config: Some(config), ..Self::default() }
+    }
+}
+
+impl Setting {
+    /// Its name with its unit, as in the configuration: `keep_alive_ms`.
+    pub fn key(&self) -> String {
+        match self.kind.suffix() {
+            "" => self.name.to_owned(),
+            suffix => format!("{}_{suffix}", self.name),
+        }
+    }
+
+    /// The tag that sets it for a function: `uncia:keep-alive-ms`.
+    pub fn tag(&self) -> String {
+        format!("{TAG_PREFIX}{}", self.key().replace('_', "-"))
+    }
+
+    /// The key that sets it, or its default, in the platform's configuration.
+    pub fn config_key(&self) -> Option<String> {
+        match self.scope {
+            Scope::Function { platform_key, .. } => platform_key.map(str::to_owned),
+            Scope::Platform => Some(self.key()),
+        }
+    }
+
+    fn replaces_instances(&self) -> bool {
+        matches!(self.scope, Scope::Function { replaces_instances: true, .. })
+    }
+
+    /// Sets its default.
+    pub fn set_default(&self, to: &mut Target<'_>) {
+        if let Default::Value(value) = self.default {
+            self.kind.set(to, value);
+        }
+    }
+}
+
+/// What a function's tags set, or what the platform's configuration sets for all functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overrides([Option<Value>; function::ALL.len()]);
+
+impl std::default::Default for Overrides {
+    fn default() -> Self {
+        Self([None; function::ALL.len()])
+    }
+}
+
+impl Overrides {
+    /// Reads the settings among the tags, where `_` is as good as `-`; the error is a sentence.
+    pub fn parse(tags: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut overrides = Self::default();
+        for (tag, value) in tags {
+            let Some(key) = tag.strip_prefix(TAG_PREFIX) else { continue };
+            let key = key.replace('-', "_");
+            let known = function::ALL.iter().position(|setting| setting.key() == key);
+            let parsed = match known {
+                Some(index) => function::ALL[index].kind.parse(value).map(|value| (index, value)),
+                None => {
+                    let tags: Vec<_> = function::ALL.iter().map(|it| it.tag()).collect();
+                    Err(format!("one of {}", tags.join(", ")))
+                }
+            };
+            let (index, value) =
+                parsed.map_err(|rule| format!("The tag {tag} must be {rule}, not \"{value}\"."))?;
+            overrides.0[index] = Some(value);
+        }
+        Ok(overrides)
+    }
+
+    /// Sets the default of the setting with this index among [`function::ALL`].
+    pub(crate) fn set(&mut self, index: usize, value: Value) {
+        self.0[index] = Some(value);
+    }
+
+    /// Sets what is set here, else in `defaults`, else by the settings themselves.
+    pub(crate) fn apply_with(&self, defaults: &Self, to: &mut Target<'_>) {
+        for (index, setting) in function::ALL.iter().enumerate() {
+            match self.0[index].or(defaults.0[index]) {
+                Some(value) => setting.kind.set(to, value),
+                None => setting.set_default(to),
+            }
+        }
+    }
+
+    /// Sets only what is set here.
+    pub(crate) fn apply(&self, to: &mut Target<'_>) {
+        for (setting, value) in function::ALL.iter().zip(&self.0) {
+            if let Some(value) = value {
+                setting.kind.set(to, *value);
+            }
+        }
+    }
+
+    /// Whether instances started with `other` can serve with these.
+    pub(crate) fn same_instances(&self, other: &Self) -> bool {
+        let values = self.0.iter().zip(&other.0);
+        function::ALL
+            .iter()
+            .zip(values)
+            .all(|(setting, (mine, theirs))| mine == theirs || !setting.replaces_instances())
+    }
+}
+
+/// Milliseconds as nanoseconds.
+fn nanoseconds(ms: u64) -> u64 {
+    ms.saturating_mul(NS_PER_MS)
+}
+
+/// A number as one of 32 bits, or the greatest of those.
+fn to_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! The settings as `uncia-engine schema settings` prints them.
+
+use serde::{Serialize, Serializer};
+
+use super::{Default, Kind, Scope, Setting, Unit, Value, function, platform};
+
+/// A setting for who cannot read Rust.
+#[derive(Serialize)]
+struct Description {
+    name: &'static str,
+    scope: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// Of numbers as they are written in `tag` and `config_key`; in `minimum` and so on, too.
+    unit: &'static str,
+    minimum: Option<u64>,
+    maximum: Option<u64>,
+    choices: Vec<&'static str>,
+    default: Option<Value>,
+    /// The default in words, if it follows from something else.
+    default_rule: Option<&'static str>,
+    tag: Option<String>,
+    config_key: Option<String>,
+    /// Whether a change of it for a function replaces the function's instances.
+    replaces_instances: bool,
+    description: &'static str,
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Flag(flag) => serializer.serialize_bool(*flag),
+            Self::Word(word) => serializer.serialize_str(word),
+        }
+    }
+}
+
+fn describe(setting: &Setting) -> Description {
+    let is_of_function = matches!(setting.scope, Scope::Function { .. });
+    let mut description = Description {
+        name: setting.name,
+        scope: if is_of_function { "function" } else { "platform" },
+        kind: "integer",
+        unit: "",
+        minimum: None,
+        maximum: None,
+        choices: Vec::new(),
+        default: None,
+        default_rule: None,
+        tag: is_of_function.then(|| setting.tag()),
+        config_key: setting.config_key(),
+        replaces_instances: setting.replaces_instances(),
+        description: setting.description,
+    };
+    match &setting.kind {
+        Kind::Number { unit, range, .. } => {
+            (description.kind, description.unit) = match unit {
+                Unit::None => ("integer", ""),
+                Unit::Milliseconds => ("duration", "ms"),
+                Unit::Microseconds => ("duration", "us"),
+                Unit::MicroVcpu => ("cpu", "micro-vCPU"),
+            };
+            description.minimum = Some(*range.start());
+            description.maximum = Some(*range.end()).filter(|end| *end != u64::MAX);
+        }
+        Kind::Flag(_) => description.kind = "boolean",
+        Kind::Choice(choices) => {
+            description.kind = "choice";
+            description.choices = choices.iter().map(|(word, _)| *word).collect();
+        }
+    }
+    match setting.default {
+        Default::Value(value) => description.default = Some(value),
+        Default::Derived(rule) => description.default_rule = Some(rule),
+    }
+    description
+}
+
+/// All settings as JSON text with a final newline, those of functions first;
+/// `python/uncia/platforms/settings.json` is a copy.
+pub fn schema_json() -> String {
+    let all = function::ALL.iter().chain(&platform::ALL);
+    let all: Vec<_> = all.map(|setting| describe(setting)).collect();
+    let mut text = serde_json::to_string_pretty(&all).expect("plain data always serializes");
+    text.push('\n');
+    text
+}

@@ -32,6 +32,10 @@ pub struct Configuration {
     pub architecture: String,
     pub modified_unix_ms: i64,
     pub revision: String,
+    /// Given when the function was created, and no other's, not even of one that has its name later.
+    /// Empty for functions of earlier versions.
+    #[serde(default)]
+    pub key: String,
     pub reserved_concurrency: Option<u32>,
 }
 
@@ -50,6 +54,7 @@ impl Configuration {
             architecture: if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" }.to_owned(),
             modified_unix_ms: 0,
             revision: String::new(),
+            key: String::new(),
             reserved_concurrency: None,
         }
     }

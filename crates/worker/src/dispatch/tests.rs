@@ -298,6 +298,8 @@ impl Platform {
         let event = AcceptedEvent {
             id,
             function: self.functions[function].name.to_string(),
+            function_key: String::new(),
+            parent: None,
             request_id: format!("event-{id}"),
             invocation: format!("event-{id}"),
             attempt: 0,
@@ -362,6 +364,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
         architecture: "x86_64".to_owned(),
         modified_unix_ms: 0,
         revision: String::new(),
+        key: String::new(),
         reserved_concurrency: None,
     };
     let mut function =

@@ -71,10 +71,12 @@ def deploy(platform: EmbeddedPlatform, name: str, cpu: int, enforcement: str) ->
             handler=made.handler,
             memory=256 * MIB,
             timeout=60 * NS_PER_S,
-            cpu=cpu,
-            pause_after=60 * NS_PER_S,
-            period=PERIOD_NS,
-            enforcement=enforcement,
+            settings={
+                "cpu": cpu,
+                "pause_after": 60 * NS_PER_S,
+                "period": PERIOD_NS,
+                "enforcement": enforcement,
+            },
         )
     )
 

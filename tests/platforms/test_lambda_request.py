@@ -5,7 +5,7 @@ import pytest
 from uncia.errors import UnciaError
 from uncia.experiment.model import Settings
 from uncia.platforms import ADAPTERS, FunctionSpec, adapter
-from uncia.platforms.lambda_api import create_request, tags
+from uncia.platforms.lambda_api import create_request
 from uncia.units import MIB, NS_PER_MS, NS_PER_S
 
 ROLE = "arn:aws:iam::000000000000:role/uncia"
@@ -44,22 +44,26 @@ def test_what_is_left_out_is_the_platform_s_choice() -> None:
 
 def test_the_rest_travels_as_tags() -> None:
     wanted = spec(
-        keep_alive=5 * NS_PER_S,
-        pause_after=0,
-        keep_alive_cpu="scale-down",
-        period=100 * NS_PER_MS,
-        enforcement="event-driven",
-        network="host",
-        max_instances=7,
-        cpu=500_000,
+        settings={
+            "keep_alive": 5 * NS_PER_S,
+            "pause_after": 0,
+            "keep_alive_cpu": "scale-down",
+            "period": 100 * NS_PER_MS,
+            "enforcement": "event-driven",
+            "network": "host",
+            "init_throttled": True,
+            "max_instances": 7,
+            "cpu": 500_000,
+        }
     )
-    assert tags(wanted) == {
+    assert create_request(wanted, ROLE)["Tags"] == {
         "uncia:keep-alive-ms": "5000",
         "uncia:pause-after-ms": "0",
         "uncia:keep-alive-cpu": "scale-down",
         "uncia:period-us": "100000",
         "uncia:enforcement": "event-driven",
         "uncia:network": "host",
+        "uncia:init-throttled": "true",
         "uncia:max-instances": "7",
         "uncia:cpu-micro": "500000",
     }
@@ -70,8 +74,8 @@ def test_the_rest_travels_as_tags() -> None:
     [
         ({"memory": 128 * MIB + 1}, "not a whole number of MB"),
         ({"timeout": 1500 * NS_PER_MS}, "timeout 1500ms is not a whole number of seconds"),
-        ({"keep_alive": 1}, "1ns is not a whole number of milliseconds"),
-        ({"period": 1500}, "1500ns is not a whole number of microseconds"),
+        ({"settings": {"keep_alive": 1}}, "1ns is not a whole number of milliseconds"),
+        ({"settings": {"period": 1500}}, "1500ns is not a whole number of microseconds"),
         ({"package": None}, "no package"),
     ],
 )

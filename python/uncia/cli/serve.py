@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from uncia.errors import UnciaError
+from uncia.settings import PLATFORM_SETTINGS, Setting
 
 if TYPE_CHECKING:
     from uncia.platforms.embedded import Options
+
+_STRING_TYPES: Final = ("duration", "cpu", "choice")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command ``serve`` to ``app``."""
 
-    @app.command()
     def serve(
         listen: str = typer.Option(
             "127.0.0.1:9001", help="Address and port; port 0 takes a free one."
@@ -28,34 +31,7 @@ def register(app: typer.Typer) -> None:
             help="Where functions and logs are kept. Default: $XDG_STATE_HOME/uncia/serve.",
             show_default=False,
         ),
-        keep_alive: str | None = typer.Option(
-            None, help="How long an idle instance lives, e.g. 5min.", show_default=False
-        ),
-        pause_after: str | None = typer.Option(
-            None, help="An idle instance is paused after this time, e.g. 50ms.", show_default=False
-        ),
-        keep_alive_cpu: str | None = typer.Option(
-            None,
-            help="How it is paused: freeze, scale-down (to 0.01 vCPU), or run (not at all).",
-            show_default=False,
-        ),
-        max_instances: int | None = typer.Option(
-            None, min=1, help="Beyond this many at once: HTTP 429.", show_default=False
-        ),
-        period: str | None = typer.Option(
-            None, help="Period of the CPU quota, e.g. 20ms.", show_default=False
-        ),
-        enforcement: str | None = typer.Option(
-            None,
-            help="Who enforces the CPU quota: kernel, at its ticks, or event-driven.",
-            show_default=False,
-        ),
-        init_throttled: bool = typer.Option(
-            False, "--init-throttled", help="Initialization runs under the CPU quota too."
-        ),
-        network: str | None = typer.Option(
-            None, help="What instances reach: none, platform or host.", show_default=False
-        ),
+        **settings: Any,
     ) -> None:
         """Run a small Lambda on this machine until Ctrl-C: the AWS Lambda API, without AWS.
 
@@ -64,16 +40,7 @@ def register(app: typer.Typer) -> None:
         from uncia import engine
         from uncia.platforms.journal import state_home
 
-        options = _options(
-            keep_alive=keep_alive,
-            pause_after=pause_after,
-            keep_alive_cpu=keep_alive_cpu,
-            max_instances=max_instances,
-            period=period,
-            enforcement=enforcement,
-            init_throttled=True if init_throttled else None,
-            network=network,
-        )
+        options = _options(settings)
         folder = state_home() / "serve" if state is None else state
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -87,8 +54,32 @@ def register(app: typer.Typer) -> None:
         arguments = ["serve", "--listen", listen, "--state", str(folder)]
         os.execv(binary, [binary, *arguments, "--config", f"/dev/fd/{config}"])
 
+    # Typer reads the options off the signature, which has one for each of the platform's settings.
+    parameters = [_parameter(setting) for setting in PLATFORM_SETTINGS.values()]
+    signature = inspect.signature(serve)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    serve.__signature__ = signature.replace(parameters=[*own, *parameters])  # type: ignore[attr-defined]
+    serve.__annotations__ |= {parameter.name: parameter.annotation for parameter in parameters}
+    app.command()(serve)
 
-def _options(**given: Any) -> Options:
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    """The option that sets a setting."""
+    help_text = f"{setting.description} Default: {setting.default_text()}."
+    if setting.type == "boolean":
+        annotation: Any = bool | None
+        option = typer.Option(None, help=help_text, show_default=False)
+    else:
+        is_text = setting.type in _STRING_TYPES
+        annotation = (str if is_text else int) | None
+        least = None if is_text else setting.minimum
+        option = typer.Option(None, min=least, help=help_text, show_default=False)
+    return inspect.Parameter(
+        setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=annotation
+    )
+
+
+def _options(settings: dict[str, Any]) -> Options:
     """The platform's options from those of the command line.
 
     :raises UnciaError: one has no or a wrong unit, or is not allowed.
@@ -97,7 +88,7 @@ def _options(**given: Any) -> Options:
 
     from uncia.platforms.embedded import Options
 
-    written = {key: value for key, value in given.items() if value is not None}
+    written = {key: value for key, value in settings.items() if value is not None}
     try:
         return Options.model_validate({"kind": "embedded", **written})
     except ValidationError as error:

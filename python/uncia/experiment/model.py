@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -17,8 +17,9 @@ from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.expect import Expect
 from uncia.forms import Form
-from uncia.platforms import Enforcement, KeepAliveCpu, PlatformOptions, adapter
-from uncia.units import NS_PER_S, Cpu, Duration, Size
+from uncia.platforms import PlatformOptions, adapter
+from uncia.settings import FUNCTION_SETTINGS, Setting, Value, form
+from uncia.units import NS_PER_S, Duration, Size
 from uncia.workload.arrivals import Arrivals
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
@@ -60,7 +61,15 @@ Url = Annotated[str, AfterValidator(_check_url)]
 Parameters = dict[str, Any]
 
 
-class Settings(Form):
+if TYPE_CHECKING:
+    _DeclaredSettings = Form
+else:
+    _DeclaredSettings = form.make(
+        "_DeclaredSettings", Form, FUNCTION_SETTINGS.values(), Setting.function_default_text
+    )
+
+
+class Settings(_DeclaredSettings):
     """How a function is deployed; what is left out is its own default, then the platform's."""
 
     runtime: str | None = Field(
@@ -68,26 +77,14 @@ class Settings(Form):
     )
     handler: str | None = Field(None, description="module.function, if not the function's own")
     memory: Size | None = Field(None, gt=0, description="Memory limit; Lambda's MB is 2^20 bytes")
-    cpu: Cpu | None = Field(None, gt=0, description="vCPU, if not in proportion to memory")
     timeout: Duration | None = Field(None, gt=0, description="The platform ends it after this time")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables")
-    network: Literal["none", "platform", "host"] | None = Field(
-        None, description="What an instance reaches"
-    )
-    keep_alive: Duration | None = Field(None, description="An idle instance lives this long")
-    pause_after: Duration | None = Field(
-        None, description="An idle instance is paused after this time"
-    )
-    keep_alive_cpu: KeepAliveCpu | None = Field(
-        None, description="How it is paused: freeze, scale-down (to 0.01 vCPU), or run (not at all)"
-    )
-    period: Duration | None = Field(None, gt=0, description="Period of the CPU quota")
-    enforcement: Enforcement | None = Field(
-        None, description="Who enforces the CPU quota: kernel or event-driven"
-    )
-    max_instances: int | None = Field(None, ge=1, description="Beyond this many: throttled")
     filler: Size | None = Field(None, description="Random bytes added to the package")
     replicas: int = Field(1, ge=1, le=10_000, description="Identical functions, visited in turn")
+
+    def declared(self) -> dict[str, Value]:
+        """Those of :data:`uncia.settings.FUNCTION_SETTINGS` that are chosen, by name."""
+        return form.given(self, FUNCTION_SETTINGS)
 
 
 class Function(Settings):

@@ -11,24 +11,18 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union
 
 from pydantic import Field
 
 from uncia.errors import UnciaError
 from uncia.forms import Form
+from uncia.settings import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from uncia.platforms.journal import Journal, Resource
-
-
-# What an idle instance may do from ``pause_after`` on.
-KeepAliveCpu = Literal["freeze", "scale-down", "run"]
-
-# Who sees to it that instances get no more than their CPU share.
-Enforcement = Literal["kernel", "event-driven"]
 
 
 class PlatformForm(Form):
@@ -58,6 +52,9 @@ class FunctionSpec:
     """A function as a platform is asked for it; None leaves the choice to the platform.
 
     Memory in bytes, times in nanoseconds, CPU in micro-vCPU.
+
+    Attributes:
+        settings: those of :data:`uncia.settings.FUNCTION_SETTINGS` that are chosen, by name.
     """
 
     name: str
@@ -66,15 +63,8 @@ class FunctionSpec:
     handler: str | None = None
     memory: int | None = None
     timeout: int | None = None
-    cpu: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    network: str | None = None
-    keep_alive: int | None = None
-    pause_after: int | None = None
-    keep_alive_cpu: KeepAliveCpu | None = None
-    period: int | None = None
-    enforcement: Enforcement | None = None
-    max_instances: int | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
     url: str | None = None
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -18,20 +18,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import Field
-
-from uncia import engine
+from uncia import engine, settings
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import (
     Capabilities,
     Collected,
     Context,
     Deployment,
-    Enforcement,
     FunctionSpec,
-    KeepAliveCpu,
     PlatformForm,
     Response,
     Target,
@@ -39,9 +35,11 @@ from uncia.platforms import (
 )
 from uncia.platforms.journal import Journal, Resource, state_home
 from uncia.platforms.lambda_api import RUNTIMES, SETTINGS, LambdaApi
-from uncia.units import NS_PER_MS, NS_PER_US, Duration
+from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, Setting, form
 
-CAPABILITIES: Final = Capabilities(deploys=True, collects=True, settings=SETTINGS)
+CAPABILITIES: Final = Capabilities(
+    deploys=True, collects=True, settings=SETTINGS | frozenset(FUNCTION_SETTINGS)
+)
 
 # The engine verifies its sandbox and sweeps what an earlier one left before it listens.
 _START_TIMEOUT_S: Final = 30.0
@@ -57,27 +55,18 @@ _LOOPBACK: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
 
 
-class Options(PlatformForm):
+if TYPE_CHECKING:
+    _DeclaredOptions = PlatformForm
+else:
+    _DeclaredOptions = form.make(
+        "_DeclaredOptions", PlatformForm, PLATFORM_SETTINGS.values(), Setting.default_text
+    )
+
+
+class Options(_DeclaredOptions):
     """How the embedded platform behaves; what is left out is the engine's default."""
 
     kind: Literal["embedded"]
-    keep_alive: Duration | None = Field(None, description="An idle instance lives this long (5min)")
-    pause_after: Duration | None = Field(None, description="Idle instances are paused after (50ms)")
-    keep_alive_cpu: KeepAliveCpu | None = Field(
-        None, description="How they are paused: freeze, scale-down or run (freeze)"
-    )
-    max_instances: int | None = Field(None, ge=1, description="On the whole platform (100)")
-    period: Duration | None = Field(None, gt=0, description="Period of the CPU quota (20ms)")
-    enforcement: Enforcement | None = Field(
-        None, description="Who enforces the quota: kernel or event-driven (kernel)"
-    )
-    init_throttled: bool | None = Field(None, description="Initialization under the quota (false)")
-    network: Literal["none", "platform", "host"] | None = Field(
-        None, description="What instances reach, where the function does not say (none)"
-    )
-    init_timeout: Duration | None = Field(None, gt=0, description="An initialization's limit (10s)")
-    stop_grace: Duration | None = Field(None, description="From SIGTERM to SIGKILL (300ms)")
-    pids_max: int | None = Field(None, ge=2, description="Processes in an instance (256)")
 
     def engine(self) -> dict[str, Any]:
         """The configuration of ``uncia-engine serve``.
@@ -85,24 +74,13 @@ class Options(PlatformForm):
         Raises:
             UnciaError: a time is finer than the engine's unit for it.
         """
-        config: dict[str, Any] = {
-            "keep_alive_ms": _whole(self.keep_alive, NS_PER_MS, "keep_alive", "millisecond"),
-            "pause_after_ms": _whole(self.pause_after, NS_PER_MS, "pause_after", "millisecond"),
-            "init_timeout_ms": _whole(self.init_timeout, NS_PER_MS, "init_timeout", "millisecond"),
-            "stop_grace_ms": _whole(self.stop_grace, NS_PER_MS, "stop_grace", "millisecond"),
-            "keep_alive_cpu": self.keep_alive_cpu,
-            "period_us": _whole(self.period, NS_PER_US, "period", "microsecond"),
-            "enforcement": self.enforcement,
-            "max_instances": self.max_instances,
-            "init_throttled": self.init_throttled,
-            "default_network": self.network,
-            "pids_max": self.pids_max,
-        }
+        values = form.given(self, PLATFORM_SETTINGS)
+        config: dict[str, Any] = settings.configuration(values, "platform.")
         # The interpreter that requirements are installed for; not that of a virtual environment,
         # which is only a link with a folder of its own.
         base = str(getattr(sys, "_base_executable", sys.executable))
         config["runtimes"] = {"python": os.path.realpath(base)}
-        return {key: value for key, value in config.items() if value is not None}
+        return config
 
 
 class Server:
@@ -414,9 +392,3 @@ def sweep(state: Path, resource: Resource, log: Callable[[str], None]) -> bool:
     log(f"deleting {state}")
     shutil.rmtree(state, ignore_errors=True)
     return not state.exists()
-
-
-def _whole(value: int | None, unit: int, key: str, name: str) -> int | None:
-    if value is not None and value % unit:
-        raise UnciaError(f"platform.{key} must be a whole number of {name}s")
-    return None if value is None else value // unit

@@ -13,30 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from uncia import settings
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import Deployment, FunctionSpec, Response, Target
 from uncia.platforms.journal import Journal, Resource
-from uncia.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_duration, format_size
+from uncia.units import MIB, NS_PER_S, format_duration, format_size
 
 SETTINGS: Final = frozenset(
-    {
-        "runtime",
-        "handler",
-        "memory",
-        "cpu",
-        "timeout",
-        "environment",
-        "network",
-        "keep_alive",
-        "pause_after",
-        "keep_alive_cpu",
-        "period",
-        "enforcement",
-        "max_instances",
-        "filler",
-        "replicas",
-    }
+    {"runtime", "handler", "memory", "timeout", "environment", "filler", "replicas"}
 )
+"""The settings of a function that need no tags."""
 
 # Lambda's identifiers for the languages of the catalogue, where a file names only the language.
 RUNTIMES: Final[Mapping[str, str]] = {
@@ -171,7 +157,7 @@ def create_request(
         "Role": role,
         "Handler": function.handler,
         "Code": {"ZipFile": function.package},
-        "Tags": tags(function),
+        "Tags": settings.tags(function.settings, function.name),
     }
     if function.memory is not None:
         if function.memory % MIB:
@@ -190,34 +176,3 @@ def create_request(
     if function.environment:
         request["Environment"] = {"Variables": dict(function.environment)}
     return request
-
-
-def tags(function: FunctionSpec) -> dict[str, str]:
-    """What Lambda's API cannot say, as ``uncia:<key>``.
-
-    Raises:
-        UnciaError: a time is finer than the platform's unit for it.
-    """
-    found: dict[str, str] = {}
-    for key, nanoseconds, unit, name in (
-        ("keep-alive-ms", function.keep_alive, NS_PER_MS, "milliseconds"),
-        ("pause-after-ms", function.pause_after, NS_PER_MS, "milliseconds"),
-        ("period-us", function.period, NS_PER_US, "microseconds"),
-    ):
-        if nanoseconds is None:
-            continue
-        if nanoseconds % unit:
-            raise UnciaError(
-                f"{function.name}: {format_duration(nanoseconds)} is not a whole number of {name}"
-            )
-        found[f"uncia:{key}"] = str(nanoseconds // unit)
-    for key, value in (
-        ("network", function.network),
-        ("max-instances", function.max_instances),
-        ("cpu-micro", function.cpu),
-        ("keep-alive-cpu", function.keep_alive_cpu),
-        ("enforcement", function.enforcement),
-    ):
-        if value is not None:
-            found[f"uncia:{key}"] = str(value)
-    return found

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Transaction, params};
 use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
-pub const FORMAT: Format = Format { version: 3, table: "invocations", synchronous: "NORMAL" };
+pub const FORMAT: Format = Format { version: 4, table: "invocations", synchronous: "NORMAL" };
 
 /// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.
 /// Every change of an instance replaces its row by one with the next id.
@@ -46,7 +46,15 @@ const INSTANCES_AND_EVENTS: &str = "
         attempt INTEGER NOT NULL, failures INTEGER NOT NULL, client_context TEXT,
         accepted INTEGER NOT NULL, payload BLOB NOT NULL
     ) STRICT;
-    PRAGMA user_version = 3;
+";
+
+/// What functions set for themselves; the rows of version 3 have no such columns.
+const SETTINGS: &str = "
+    ALTER TABLE invocations ADD COLUMN reserved_cpu INTEGER;
+    ALTER TABLE invocations ADD COLUMN spot_cpu INTEGER;
+    ALTER TABLE invocations ADD COLUMN preemptible INTEGER;
+    ALTER TABLE invocations ADD COLUMN qos TEXT;
+    PRAGMA user_version = 4;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -67,8 +75,10 @@ pub fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()
             transaction.execute_batch("ALTER TABLE instances ADD COLUMN idle_cpu INTEGER")?;
             from_2(&transaction)?;
         }
-        _ => from_2(&transaction)?,
+        2 => from_2(&transaction)?,
+        _ => {}
     }
+    transaction.execute_batch(SETTINGS)?;
     transaction.commit()
 }
 

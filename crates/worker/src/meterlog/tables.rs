@@ -14,7 +14,8 @@ const PLATFORM: &str = "embedded";
 const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, parent, \
     request_bytes, response_bytes, outcome, status, error, start, instance, started, ended, \
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
-    cpu_system, memory_avg, memory_peak, throttled_count, throttled_time";
+    cpu_system, memory_avg, memory_peak, throttled_count, throttled_time, reserved_cpu, spot_cpu, \
+    preemptible, qos";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
@@ -24,7 +25,7 @@ pub fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite:
         format!(
             "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
              ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
-             ?25, ?26)"
+             ?25, ?26, ?27, ?28, ?29, ?30)"
         )
     });
     connection.prepare_cached(&SQL)?.execute(params![
@@ -54,6 +55,10 @@ pub fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite:
         row.memory_peak,
         row.throttled_count,
         row.throttled_time,
+        row.reserved_cpu,
+        row.spot_cpu,
+        row.preemptible,
+        row.qos.as_deref(),
     ])
 }
 
@@ -95,6 +100,10 @@ pub fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
         memory_peak: row.get("memory_peak")?,
         throttled_count: row.get("throttled_count")?,
         throttled_time: row.get("throttled_time")?,
+        reserved_cpu: row.get("reserved_cpu")?,
+        spot_cpu: row.get("spot_cpu")?,
+        preemptible: row.get("preemptible")?,
+        qos: row.get("qos")?,
         ..Invocation::default()
     })
 }

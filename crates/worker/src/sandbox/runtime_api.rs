@@ -590,14 +590,8 @@ fn error_object(kind: &str, message: &str) -> String {
 
 /// A trace id in X-Ray's form, which is not sampled by anybody.
 fn trace_id(request_id: &str) -> String {
-    use std::fmt::Write;
-
     use sha2::{Digest, Sha256};
-    let mut digits = String::with_capacity(64);
-    for byte in Sha256::digest(request_id.as_bytes()) {
-        // Writing to a string does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
+    let digits = hex::encode(Sha256::digest(request_id.as_bytes()));
     format!("Root=1-{}-{};Parent={};Sampled=0", &digits[..8], &digits[8..32], &digits[32..48])
 }
 

@@ -78,7 +78,7 @@ fn describe(setting: &Setting) -> Description {
 }
 
 /// All settings as JSON text with a final newline, those of functions first;
-/// `python/uncia/platforms/settings.json` is a copy.
+/// `python/uncia/settings/settings.json` is a copy.
 pub fn schema_json() -> String {
     let all = function::ALL.iter().chain(&platform::ALL);
     let all: Vec<_> = all.map(|setting| describe(setting)).collect();

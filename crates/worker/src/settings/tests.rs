@@ -118,7 +118,7 @@ fn rows_hold_what_the_function_sets() {
 
 #[test]
 fn the_copy_for_python_is_current() {
-    let copy = include_str!("../../../../python/uncia/platforms/settings.json");
-    let command = "uncia-engine schema settings > python/uncia/platforms/settings.json";
+    let copy = include_str!("../../../../python/uncia/settings/settings.json");
+    let command = "uncia-engine schema settings > python/uncia/settings/settings.json";
     assert_eq!(copy, schema_json(), "run: {command}");
 }

@@ -98,6 +98,38 @@ fn logs_of_earlier_versions_are_read() {
     }
 }
 
+#[test]
+fn rows_of_version_3_have_no_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    record(&log, invocation("old")).unwrap();
+    log.close();
+    let database = Connection::open(folder.path().join("meter.sqlite")).unwrap();
+    for column in ["reserved_cpu", "spot_cpu", "preemptible", "qos"] {
+        database.execute(&format!("ALTER TABLE invocations DROP COLUMN {column}"), []).unwrap();
+    }
+    database.pragma_update(None, "user_version", 3).unwrap();
+    drop(database);
+
+    let log = open(folder.path());
+    let mut recorded = invocation("new");
+    recorded.row = Invocation {
+        reserved_cpu: Some(7),
+        spot_cpu: Some(8),
+        preemptible: Some(true),
+        qos: Some(Arc::from("batch")),
+        ..recorded.row
+    };
+    record(&log, recorded).unwrap();
+    let rows = reader(folder.path()).invocations(&Query::default()).unwrap().rows;
+    let settings = |row: &Invocation| {
+        (row.reserved_cpu, row.spot_cpu, row.preemptible, row.qos.as_deref().map(str::to_owned))
+    };
+    assert_eq!(settings(&rows[0]), (None, None, None, None));
+    assert_eq!(settings(&rows[1]), (Some(7), Some(8), Some(true), Some("batch".to_owned())));
+    log.close();
+}
+
 fn event_after() -> AcceptedEvent {
     event("after")
 }
@@ -108,7 +140,7 @@ fn a_later_version_is_refused() {
     open(folder.path()).close();
     let path = folder.path().join("meter.sqlite");
     let database = Connection::open(&path).unwrap();
-    database.pragma_update(None, "user_version", 4).unwrap();
+    database.pragma_update(None, "user_version", schema::FORMAT.version + 1).unwrap();
     drop(database);
     let error = MeterLog::open(folder.path(), Retention::default()).err().unwrap().to_string();
     assert!(error.contains("newer version") && error.contains("meter.sqlite"), "{error}");

@@ -1,0 +1,108 @@
+"""The tables of settings in the reference pages.
+
+To write them: ``python -m uncia.settings.markdown docs/reference/*.md``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, Setting
+
+_END: Final = "<!-- end of settings -->"
+_SECTION: Final = re.compile(rf"<!-- settings: (\w+) -->\n.*?{_END}", re.DOTALL)
+
+
+def update(page: str) -> str:
+    """The page with its tables of settings written anew."""
+    return _SECTION.sub(
+        lambda match: f"<!-- settings: {match[1]} -->\n{_TABLES[match[1]]()}{_END}", page
+    )
+
+
+def _platform() -> str:
+    return _table(PLATFORM_SETTINGS.values(), _key, _values, Setting.default_text, _description)
+
+
+def _function() -> str:
+    return _table(FUNCTION_SETTINGS.values(), _key, _values, Setting.function_default_text, _effect)
+
+
+def _tags() -> str:
+    return _table(FUNCTION_SETTINGS.values(), _tag, _tag_values, _tag_default, _effect)
+
+
+_TABLES: Final[dict[str, Callable[[], str]]] = {
+    "platform": _platform,
+    "function": _function,
+    "tags": _tags,
+}
+
+
+def _table(settings: Iterable[Setting], *cells: Callable[[Setting], str]) -> str:
+    lines = ["| | values | default | meaning |", "|---|---|---|---|"]
+    lines += [f"| {' | '.join(cell(setting) for cell in cells)} |" for setting in settings]
+    return "\n".join(lines) + "\n"
+
+
+def _key(setting: Setting) -> str:
+    return f"`{setting.name}`"
+
+
+def _tag(setting: Setting) -> str:
+    return f"`{setting.tag}`"
+
+
+def _description(setting: Setting) -> str:
+    return setting.description
+
+
+def _effect(setting: Setting) -> str:
+    """What a setting means for a function, and for its instances if it changes."""
+    replaces = " A change replaces the function's instances." if setting.replaces_instances else ""
+    return setting.description + replaces
+
+
+def _values(setting: Setting) -> str:
+    """What a person may write."""
+    words = _words(setting)
+    if words:
+        return words
+    kinds = {"duration": "duration", "cpu": "CPU", "integer": "number"}
+    return kinds[setting.type] + _range(
+        setting, lambda number: setting.text(setting.from_engine(number))
+    )
+
+
+def _tag_values(setting: Setting) -> str:
+    """What a tag holds: numbers in the engine's unit."""
+    return _words(setting) or (setting.unit or "number") + _range(setting, lambda n: f"{n:,}")
+
+
+def _tag_default(setting: Setting) -> str:
+    default = setting.default
+    is_number = isinstance(default, int) and not isinstance(default, bool)
+    text = f"{default:,}" if is_number else setting.default_text()
+    return text if setting.config_key is None else f"the platform's, {text}"
+
+
+def _words(setting: Setting) -> str:
+    words = ("true", "false") if setting.type == "boolean" else setting.choices
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _range(setting: Setting, text: Callable[[int], str]) -> str:
+    if setting.maximum is not None:
+        return f", {text(setting.minimum or 0)} to {text(setting.maximum)}"
+    return f", at least {text(setting.minimum)}" if setting.minimum else ""
+
+
+if __name__ == "__main__":
+    for path in map(Path, sys.argv[1:]):
+        page = path.read_text(encoding="utf-8")
+        if (updated := update(page)) != page:
+            path.write_text(updated, encoding="utf-8")

@@ -1,6 +1,6 @@
 # make demo   weighs real functions on the embedded platform and writes results/demo/report.html
 # make test   format, lint, types, unit and end-to-end tests
-# make soak   the tests of tests/soak in their long form (hours), and the fuzz targets
+# make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
 PYTHON ?= python3

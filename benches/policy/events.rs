@@ -125,7 +125,7 @@ fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
                 let drawn = random.uniform() * total;
                 let function = cumulative.partition_point(|sum| *sum < drawn) as u64;
                 let function = function.min(FUNCTIONS - 1);
-                if random.next() % BURST_EVERY == 0 {
+                if random.next().is_multiple_of(BURST_EVERY) {
                     let uniform = random.next() % FUNCTIONS;
                     (0..BURST_SIZE).for_each(|_| schedule(&mut due, now, Due::Burst(uniform)));
                 }

@@ -37,7 +37,7 @@ use uncia_clock::Moment;
 use uncia_policy::{Capacity, Counts, Event, Policies, Rejection, Resources, Scheduler, WorkerId};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
-pub use host::{Host, Log};
+pub use host::{InstanceHost, Log};
 
 use crate::config::Config;
 use crate::function::Function;
@@ -112,7 +112,7 @@ pub struct EventSlot {
 
 impl Dispatcher {
     /// Starts the owner. `resources` are the machine's.
-    pub fn start<H: Host, L: Log>(
+    pub fn start<H: InstanceHost, L: Log>(
         config: Arc<Config>,
         host: H,
         log: Arc<L>,

@@ -14,7 +14,7 @@ use uncia_clock::Moment;
 use uncia_policy::{CpuAssignment, Policies, Resources};
 use uncia_record::Instance as InstanceRow;
 
-use super::host::{Host, Instance, Log, OnCommit, Started};
+use super::host::{InstanceHost, Log, OnCommit, RunningInstance, Started};
 use super::{Answer, Answered, Dispatcher, QueueFull, Submission};
 use crate::config::Config;
 use crate::function::{Configuration, Function, Overrides};
@@ -75,7 +75,7 @@ impl FakeHost {
     }
 }
 
-impl Host for FakeHost {
+impl InstanceHost for FakeHost {
     type Instance = FakeInstance;
 
     async fn start(&self, spec: InstanceSpec) -> Started<FakeInstance> {
@@ -123,7 +123,7 @@ impl FakeInstance {
     }
 }
 
-impl Instance for FakeInstance {
+impl RunningInstance for FakeInstance {
     async fn invoke(&self, request: Request) -> Reply {
         let exited = || Outcome::Exited("exit status 1".to_owned());
         if !*self.alive.borrow() || self.host.unlucky(20) {

@@ -9,14 +9,14 @@ use uncia_policy::{Event, Rejection, RequestId};
 
 use super::{Owner, Refusal};
 use crate::dispatch::events::{AttemptEnd, Delayed, QueuedEvent};
-use crate::dispatch::host::{Host, Log};
+use crate::dispatch::host::{InstanceHost, Log};
 use crate::dispatch::message::{EventRecorded, Message, NextAttempt};
 use crate::dispatch::requests::{PendingRequest, Source};
 use crate::dispatch::{Answer, Answered, Submission, row};
 use crate::instance::Outcome;
 use crate::meterlog::{LogError, Recorded};
 
-impl<H: Host, L: Log> Owner<H, L> {
+impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Answer>) {
         let Submission { function, request_id, invocation, parent, payload, client_context } =
             submission;

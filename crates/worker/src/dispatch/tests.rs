@@ -19,7 +19,7 @@ use super::{Answer, Answered, Dispatcher, QueueFull, Submission};
 use crate::config::Config;
 use crate::function::{Configuration, Function, Overrides};
 use crate::instance::{InstanceSpec, Outcome, Phase, Reply, Request, StartError, Usage};
-use crate::meterlog::{AcceptedEvent, EventUpdate, LogError, Recorded};
+use crate::meterlog::{AcceptedEvent, EventUpdate, LogError, Recorded, WaitingEvent};
 use crate::store::Registry;
 
 /// Chooses what happens and when; one seed, one course of events.
@@ -295,20 +295,7 @@ impl Platform {
 
     fn accept(&self, function: usize, id: i64) -> Result<(), QueueFull> {
         let slot = self.dispatcher.reserve_event(&self.functions[function].name)?;
-        let event = AcceptedEvent {
-            id,
-            function: self.functions[function].name.to_string(),
-            function_key: String::new(),
-            parent: None,
-            request_id: format!("event-{id}"),
-            invocation: format!("event-{id}"),
-            attempt: 0,
-            failures: 0,
-            // Every other one is too large to be kept in memory.
-            payload: Bytes::from(vec![b'1'; if id % 2 == 0 { 1 } else { 5_000 }]),
-            client_context: None,
-            accepted: 0,
-        };
+        let event = accepted_event(id, &self.functions[function].name);
         self.log.state.lock().unwrap().events.insert(id, event.clone());
         self.dispatcher.run_event(event, slot);
         Ok(())
@@ -341,6 +328,23 @@ impl Platform {
             let attempt = (row.invocation.clone(), row.attempt);
             assert!(attempts.insert(attempt.clone()), "{attempt:?} has two rows");
         }
+    }
+}
+
+fn accepted_event(id: i64, function: &str) -> AcceptedEvent {
+    AcceptedEvent {
+        id,
+        function: function.to_owned(),
+        function_key: String::new(),
+        parent: None,
+        request_id: format!("event-{id}"),
+        invocation: format!("event-{id}"),
+        attempt: 0,
+        failures: 0,
+        // Every other one is too large to be kept in memory.
+        payload: Bytes::from(vec![b'1'; if id % 2 == 0 { 1 } else { 5_000 }]),
+        client_context: None,
+        accepted: 0,
     }
 }
 
@@ -488,6 +492,45 @@ fn shutting_down_leaves_events_in_the_log_and_answers_requests() {
         let done = state.rows.iter().filter(|row| row.invocation.starts_with("event")).count();
         assert_eq!(state.events.len() + done, 20, "each is done or in the log");
         assert!(!state.events.is_empty());
+    });
+}
+
+#[test]
+fn events_of_an_earlier_function_of_the_name_are_dropped() {
+    run(async {
+        let platform = Platform::new(8, true, config());
+        let mut function = (*platform.functions[0]).clone();
+        function.configuration.key = "second".to_owned();
+        platform.dispatcher.configure(&Arc::new(function));
+        let event = |id, function_key: &str| WaitingEvent {
+            id,
+            function: "a".to_owned(),
+            function_key: function_key.to_owned(),
+            request_id: format!("event-{id}"),
+            invocation: format!("event-{id}"),
+            parent: Some("parent".to_owned()),
+            attempt: 0,
+            failures: 0,
+            payload_bytes: 2,
+            client_context: None,
+            accepted: 0,
+        };
+        for id in 1..=3 {
+            let accepted = accepted_event(id, "a");
+            platform.log.state.lock().unwrap().events.insert(id, accepted);
+        }
+        // An earlier version of the platform wrote no keys.
+        platform.dispatcher.resume_events(vec![
+            event(1, "first"),
+            event(2, "second"),
+            event(3, ""),
+        ]);
+        platform.rest().await;
+        let state = platform.log.state.lock().unwrap();
+        let mut ran: Vec<_> = state.rows.iter().map(|row| row.invocation.as_str()).collect();
+        ran.sort_unstable();
+        assert_eq!(ran, ["event-2", "event-3"]);
+        assert!(state.rows.iter().all(|row| row.parent.as_deref() == Some("parent")));
     });
 }
 

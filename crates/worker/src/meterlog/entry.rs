@@ -53,14 +53,6 @@ pub struct WaitingEvent {
     pub accepted: i64,
 }
 
-impl WaitingEvent {
-    /// Whether it was sent to the function with this key, as far as both are known, and not to an
-    /// earlier one of the same name.
-    pub fn is_for(&self, key: &str) -> bool {
-        self.function_key.is_empty() || key.is_empty() || self.function_key == key
-    }
-}
-
 /// What an attempt means for the event that it was an attempt of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventUpdate {

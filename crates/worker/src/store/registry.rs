@@ -92,6 +92,9 @@ impl Registry {
         if damage != "ok" {
             return Err(DatabaseError::Damaged { path, message: damage }.into());
         }
+        // A journal that is torn later takes only later changes with it, and never the tables. Where
+        // there is no room for that, the journal is as good.
+        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         let packages = PackageStore::open(state)
             .map_err(|source| StoreError::Folder { path: state.to_owned(), source })?;
         let registry = Self {

@@ -84,6 +84,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             self.refuse_event(*event, &request, refusal);
             return;
         }
+        // An instance that was killed while it started: that is not its function's failure.
+        let stopped = Refusal::Rejected(Rejection::ShuttingDown);
+        let refusal = if self.closing { &stopped } else { refusal };
         let (recorded, result, log_tail) = match refusal {
             Refusal::Rejected(reason) => {
                 (row::rejected(&request, *reason), Answered::Rejected(*reason), Bytes::new())

@@ -1,6 +1,7 @@
 # make demo   weighs real functions on the embedded platform and writes results/demo/report.html
 # make test   format, lint, types, unit and end-to-end tests
-# Both install what they need: Python packages into .venv, the engine built by cargo into target/.
+# make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
+# All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,9 +13,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
 # each other; the others look at what is on the whole machine.
 COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
-WAITING := $(addprefix tests/,doctor experiment functions lambda_api load)
+WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test lint install install-dev java lock settings clean
+.PHONY: demo test soak lint install install-dev java lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -24,6 +25,13 @@ test: install-dev java lint
 	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
 	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(WAITING)
 	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
+
+# FUZZ_SECONDS: for each target.
+FUZZ_SECONDS ?= 120
+
+soak: install-dev
+	$(BIN)/pytest -q -s tests/soak --soak
+	fuzz/run.sh $(FUZZ_SECONDS)
 
 lint: install-dev
 	$(CARGO) fmt --all --check

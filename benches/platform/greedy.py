@@ -2,8 +2,12 @@
 
 For each kind of greed a platform of its own is started. A function ``calm`` is called at a fixed
 rate, in turn alone and while another function is greedy; printed are its latency both times and the
-most memory that the worker had, over what it had before. ``spin`` is no greed at the platform's
-cost: it only uses the CPU that it is allocated, and so shows what of the difference is the machine's.
+most memory that the worker had, over what it had before.
+
+``spin`` is no greed at the platform's cost: it only uses the CPU that it is allocated, and so shows
+what of the difference is the machine's. For the same reason the greedy function has as many
+instances as requests are sent to it (``--instances``), but for ``self-invocation``, which is about
+having many.
 
     .venv/bin/python benches/platform/greedy.py [--rounds 3] [--seconds 10] [--json FILE] [KIND...]
 """
@@ -131,7 +135,7 @@ def package(source: str) -> bytes:
     return buffer.getvalue()
 
 
-def create(client: Any, name: str, source: str, memory: int, network: str = "none") -> None:
+def create(client: Any, name: str, source: str, memory: int, **tags: str) -> None:
     client.create_function(
         FunctionName=name,
         Runtime="python3.11",
@@ -140,7 +144,7 @@ def create(client: Any, name: str, source: str, memory: int, network: str = "non
         Code={"ZipFile": package(source)},
         MemorySize=memory,
         Timeout=LIMIT_S,
-        Tags={"uncia:network": network},
+        Tags={f"uncia:{key}": value for key, value in tags.items()},
     )
 
 
@@ -226,8 +230,10 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
         try:
             client = embedded.client(server.address)
             create(client, "calm", CALM, 1769)
-            network = "platform" if kind in NEEDS_PLATFORM else "none"
-            create(client, "greedy", _PRELUDE + KINDS[kind], options.memory, network)
+            tags = {"network": "platform" if kind in NEEDS_PLATFORM else "none"}
+            if kind != "self-invocation" or options.instances is not None:
+                tags["max_instances"] = str(options.instances or options.callers)
+            create(client, "greedy", _PRELUDE + KINDS[kind], options.memory, **tags)
             latencies(server.address, 1)
             idle = resident_bytes(server.process.pid)
             alone, beside, most = [], [], idle
@@ -251,6 +257,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--callers", type=int, default=1, help="greedy requests at a time")
+    parser.add_argument("--instances", type=int, help="of the greedy function (as --callers)")
     parser.add_argument("--memory", type=int, default=1769, help="MB of the greedy function")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -51,8 +51,8 @@ impl<'a> View<'a> {
     /// All workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
         let state = self.state;
-        let slots = state.workers_by_id.values();
-        slots.map(move |slot| WorkerView { state, worker: &state.workers[*slot] })
+        let slots = state.workers_by_id.iter();
+        slots.map(move |(_, slot)| WorkerView { state, worker: &state.workers[*slot] })
     }
 
     /// An instance that is not reported gone.
@@ -171,7 +171,7 @@ impl<'a> FunctionView<'a> {
     /// The instances that can take a request now, the least recently used first.
     pub fn available(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.function.available.iter(&state.by_function);
+        let slots = self.function.available.iter();
         slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
     }
 }
@@ -253,14 +253,14 @@ impl<'a> WorkerView<'a> {
     /// The idle instances that may be evicted, the longest idle first.
     pub fn idle(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.idle.iter(&state.by_worker);
+        let slots = self.worker.idle.iter();
         slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
     }
 
     /// The active instances that may be preempted; those that began to serve last come last.
     pub fn active(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.active.iter(&state.by_worker);
+        let slots = self.worker.active.iter();
         slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
     }
 }

@@ -80,6 +80,25 @@ fn an_interactive_request_preempts_batch_which_runs_again() {
 }
 
 #[test]
+fn what_is_preempted_does_not_take_the_room_that_was_made() {
+    let mut driver = driver();
+    // Interactive, and its memory may be taken all the same.
+    let lender = 7;
+    let allocation = Resources { cpu: 1, memory: 1 };
+    let spot_cpu = 1;
+    let lends = FunctionSettings { preemptible: true, spot_cpu, allocation, ..settings() };
+    driver.configure(lender, lends);
+    arrive(&mut driver, lender, 8);
+    let request = arrive(&mut driver, INTERACTIVE, 1)[0];
+    let victim = preempting(&driver)[0];
+    driver.end(victim, 0, End::Preempted);
+    let start = driver.nth(0, |instance| instance.doing == Doing::Starting).expect("a start");
+    driver.ready(start);
+    assert_eq!(driver.attempts[&request], 1, "it has the room");
+    driver.finish();
+}
+
+#[test]
 fn no_more_is_preempted_than_is_needed() {
     let mut driver = driver();
     arrive(&mut driver, BATCH, 8);
@@ -190,5 +209,28 @@ fn short_jobs_overtake_long_ones_within_bounds() {
     driver.pass(10 * 200);
     driver.arrive(0, true);
     assert_eq!(next(&mut driver), long);
+    driver.finish();
+}
+
+/// What needs much room is not overtaken by what needs little, once it waits.
+#[test]
+fn a_small_request_does_not_overtake_a_large_one_of_its_class() {
+    let mut driver = driver();
+    let allocation = Resources { cpu: 2, memory: 2 };
+    driver.configure(2, FunctionSettings { allocation, ..settings() });
+    arrive(&mut driver, INTERACTIVE, 4);
+    let large = arrive(&mut driver, 2, 1)[0];
+    let small = arrive(&mut driver, INTERACTIVE, 1)[0];
+    assert_eq!(driver.scheduler.counts().backlog, 2);
+    let active = driver.nth(0, Instance::is_active).unwrap();
+    driver.end(active, 0, End::Survives);
+    arrive(&mut driver, INTERACTIVE, 0);
+    assert_eq!((driver.attempts[&large], driver.attempts[&small]), (1, 1));
+    let order = |request| {
+        let is_its =
+            |d: &Decision| matches!(d, Decision::Assign { request: r, .. } if *r == request);
+        driver.log.iter().position(is_its)
+    };
+    assert!(order(large) < order(small));
     driver.finish();
 }

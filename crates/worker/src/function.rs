@@ -33,6 +33,10 @@ pub struct Configuration {
     pub architecture: String,
     pub modified_unix_ms: i64,
     pub revision: String,
+    /// Given when the function was created, and no other's, not even of one that has its name later.
+    /// Empty for functions of earlier versions.
+    #[serde(default)]
+    pub key: String,
     pub reserved_concurrency: Option<u32>,
 }
 
@@ -51,6 +55,7 @@ impl Configuration {
             architecture: if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" }.to_owned(),
             modified_unix_ms: 0,
             revision: String::new(),
+            key: String::new(),
             reserved_concurrency: None,
         }
     }
@@ -125,6 +130,13 @@ impl Function {
             allocation: Resources { cpu, memory: self.memory_bytes() },
             ..FunctionSettings::default()
         }
+    }
+
+    /// Whether something that carries this key is meant for it, and not for an earlier function of
+    /// the same name.
+    pub fn has_key(&self, key: &str) -> bool {
+        let own = &self.configuration.key;
+        key.is_empty() || own.is_empty() || key == own
     }
 
     /// Writes the settings that it has into a row of it.

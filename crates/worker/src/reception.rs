@@ -1,4 +1,5 @@
-//! Bodies in reception: what the worker holds of requests and answers that are not all there yet.
+//! Bodies in reception: what the worker holds of requests and answers that are not all there, or not
+//! all sent, yet.
 //!
 //! Whoever sends a large body, or the beginning of one, occupies the worker's memory. So there is room
 //! for a fixed amount at a time, in one pool for clients and in another for functions; further bodies
@@ -23,6 +24,9 @@ pub static FUNCTIONS: Pool = Pool::new(40, PATIENCE);
 /// What clients send: one package of the largest size, or many payloads.
 pub static CLIENTS: Pool = Pool::new(96, PATIENCE);
 
+/// What the platform itself answers with: pages of its log, and packages.
+pub static OWN_ANSWERS: Pool = Pool::new(32, PATIENCE);
+
 /// Room for bodies.
 pub struct Pool {
     kib: usize,
@@ -40,7 +44,7 @@ pub struct Room {
 }
 
 impl Pool {
-    const fn new(mib: usize, patience: Duration) -> Self {
+    pub const fn new(mib: usize, patience: Duration) -> Self {
         let kib = mib * 1024;
         Self {
             kib,

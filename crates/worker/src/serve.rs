@@ -65,7 +65,12 @@ impl Worker {
         let lock = StateLock::take(state)?;
         let registry = Arc::new(Registry::open(state, ARN_PREFIX)?);
         let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows })?);
-        let left = log.left_events()?;
+        // An earlier function's events go with it, even if another has its name since.
+        let (left, orphans): (Vec<_>, Vec<_>) = log.left_events()?.into_iter().partition(|event| {
+            let function = registry.get(&event.function);
+            function.is_none_or(|function| event.is_for(&function.configuration.key))
+        });
+        orphans.iter().for_each(|event| log.drop_event(event.id));
         let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();
         let host = Host::open(HostConfig {
             state: state.to_owned(),

@@ -367,7 +367,7 @@ fn prefix(config: &Config) -> Result<String, LoadError> {
     }
     let replaced = full.chars().map(|c| if allowed_in_id(c) { c } else { '_' });
     let kept: String = replaced.take(LIMIT - PREFIX_HASH_DIGITS - 1).collect();
-    let hash: String = Sha256::digest(&full).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(Sha256::digest(&full));
     Ok(format!("{kept}.{}", &hash[..PREFIX_HASH_DIGITS]))
 }
 

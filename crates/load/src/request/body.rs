@@ -108,10 +108,9 @@ mod tests {
     #[test]
     fn random_bytes_have_known_answers() {
         let bytes = random_bytes(7, "hello", 1_000);
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        assert_eq!(hex(&bytes[..16]), "c6cbfc16f38cef9077a344c10d35f5b7");
+        assert_eq!(hex::encode(&bytes[..16]), "c6cbfc16f38cef9077a344c10d35f5b7");
         assert_eq!(
-            hex(&Sha256::digest(&bytes)),
+            hex::encode(Sha256::digest(&bytes)),
             "ffa3baef765996aeab89a1addbf09de4b552904450ff52cefd41828cb6061149"
         );
         assert_eq!(random_bytes(7, "hello", 33), bytes[..33]);

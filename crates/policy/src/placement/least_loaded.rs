@@ -21,12 +21,20 @@ impl Placement for LeastLoaded {
         function: &FunctionView<'_>,
     ) -> Option<WorkerId> {
         let allocation = function.settings().allocation;
-        view.workers()
-            .filter(|worker| worker.has_room_after_eviction(allocation))
-            .min_by_key(|worker| {
-                let evicts = !worker.has_room(allocation);
-                (worker.in_flight(), evicts, worker.instances(), worker.id())
-            })
-            .map(|worker| worker.id())
+        let mut best: Option<((u32, bool, u32), WorkerId)> = None;
+        for worker in view.workers() {
+            // Most are ruled out by their load alone.
+            let load = worker.in_flight();
+            if best.is_some_and(|((least, ..), _)| least < load)
+                || !worker.has_room_after_eviction(allocation)
+            {
+                continue;
+            }
+            let rank = (load, !worker.has_room(allocation), worker.instances());
+            if best.is_none_or(|(least, _)| rank < least) {
+                best = Some((rank, worker.id()));
+            }
+        }
+        best.map(|(_, worker)| worker)
     }
 }

@@ -24,11 +24,7 @@ impl Scheduler {
         };
         let arrived = self.state.now;
         self.state.functions[slot].statistics.on_arrival(arrived);
-        let candidate = Candidate { request, function, arrived, can_wait };
-        let view = View::new(&self.state);
-        let rank = self.policies.order.rank(view, &mut self.random, &candidate);
-        let arrival = self.state.next_arrival();
-        let key = Key { new: true, rank, arrival };
+        let key = self.key(&Candidate { request, function, arrived, can_wait });
         let request = Request { id: request, key, arrived, can_wait };
         let known = &self.state.functions[slot];
         let qos = known.settings.qos;
@@ -49,6 +45,13 @@ impl Scheduler {
                 self.preempt_for(slot, worker, out);
             }
         }
+    }
+
+    /// The position that a request takes which arrives now.
+    pub(super) fn key(&mut self, candidate: &Candidate) -> Key {
+        let view = View::new(&self.state);
+        let rank = self.policies.order.rank(view, &mut self.random, candidate);
+        Key { new: true, rank, arrival: self.state.next_arrival() }
     }
 
     fn rule(&mut self, slot: usize, request: &Request) -> Ruling {

@@ -146,7 +146,7 @@ impl Scheduler {
         let instance = &mut self.state.instances[slot];
         let function = instance.function;
         let bound = std::mem::take(&mut instance.bound);
-        let mut requests = std::mem::take(&mut instance.serving);
+        let mut requests = std::mem::take(&mut instance.serving).into_vec();
         requests.extend(
             bound.into_iter().filter_map(|key| Some(self.state.take_bound(function, key)?.0)),
         );
@@ -157,7 +157,7 @@ impl Scheduler {
     /// Forgets an instance that is linked and has no requests.
     fn remove(&mut self, slot: usize, out: &mut Vec<Decision>) {
         self.assign_cpus(slot, CpuEvent::Gone, out);
-        self.timers.remove(slot);
+        self.timers.clear(slot);
         let instance = self.state.remove_instance(slot);
         self.policies.eviction.on_gone(instance.id);
         self.is_room_new = true;

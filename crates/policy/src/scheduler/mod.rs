@@ -39,7 +39,8 @@ pub struct Scheduler {
     random: Random,
     state: State,
     timers: Timers,
-    /// When the scaling is asked without an event.
+    /// How often the scaling is asked without an event, and when next.
+    tick_every: Option<Nanos>,
     next_tick: Option<Nanos>,
     /// Something ended or left, so that what waits may go on.
     is_room_new: bool,
@@ -52,6 +53,7 @@ impl Scheduler {
     /// No workers, no functions; the policies draw from a stream with this seed.
     pub fn new(policies: Policies, seed: u64) -> Self {
         Self {
+            tick_every: policies.scaling.tick_every().map(|every| every.max(1)),
             policies,
             random: Random::seed_from_u64(seed),
             state: State::default(),
@@ -160,9 +162,7 @@ impl Scheduler {
         while let Some(slot) = self.timers.next_due(self.state.now) {
             self.idle_timer(slot, out);
         }
-        let Some(every) = self.policies.scaling.tick_every().map(|every| every.max(1)) else {
-            return;
-        };
+        let Some(every) = self.tick_every else { return };
         let next = *self.next_tick.get_or_insert(self.state.now.saturating_add(every));
         if next <= self.state.now {
             self.next_tick = Some(self.state.now.saturating_add(every));

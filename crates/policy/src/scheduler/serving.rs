@@ -1,14 +1,16 @@
 //! Admitted requests until an instance serves them.
 
+use crate::admission::{Candidate, WaitFor};
 use crate::cpu::CpuEvent;
 use crate::state::{Phase, Request};
-use crate::{Decision, Rejection, Scheduler, View};
+use crate::{Decision, Qos, Rejection, Scheduler, View};
 
 impl Scheduler {
     /// Gives what waits to what is available, and starts what is missing.
     pub(super) fn serve(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        while !self.state.functions[slot].available.is_empty() {
-            if self.state.functions[slot].waiting() == 0 {
+        loop {
+            let function = &self.state.functions[slot];
+            if function.waiting() == 0 || function.available.is_empty() {
                 break;
             }
             let view = View::new(&self.state);
@@ -124,14 +126,27 @@ impl Scheduler {
         }
     }
 
-    /// Has a request that was preempted wait to be admitted again, before all that came later.
+    /// Has a request that was preempted wait to be admitted again: before all batch requests that
+    /// came later, but behind all interactive ones that wait, since it would take the room that was
+    /// made for them by preempting it.
     pub(super) fn readmit(&mut self, slot: usize, mut request: Request, out: &mut Vec<Decision>) {
-        if self.state.functions[slot].deleted || self.state.shutting_down {
+        let function = &self.state.functions[slot];
+        if function.deleted || self.state.shutting_down {
             return self.requeue(slot, request, out);
         }
-        request.key.new = false;
         request.can_wait = true;
+        match function.settings.qos {
+            Qos::Batch => request.key.new = false,
+            Qos::Interactive => {
+                request.key = self.key(&Candidate {
+                    request: request.id,
+                    function: function.id,
+                    arrived: self.state.now,
+                    can_wait: true,
+                });
+            }
+        }
         self.leave(slot);
-        self.enqueue(slot, request, crate::admission::WaitFor::Class);
+        self.enqueue(slot, request, WaitFor::Class);
     }
 }

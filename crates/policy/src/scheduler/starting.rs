@@ -1,5 +1,7 @@
 //! Starts of instances.
 
+use smallvec::SmallVec;
+
 use crate::state::{Instance, Phase};
 use crate::{Decision, InstanceId, Nanos, Rejection, Resources, Scheduler, StopReason, View};
 
@@ -105,9 +107,12 @@ impl Scheduler {
             since: self.state.now,
             paused: None,
             pause: None,
+            pause_at: Nanos::MAX,
+            function_ticket: 0,
+            worker_ticket: 0,
             stop_at: Nanos::MAX,
             bound: Vec::new(),
-            serving: Vec::new(),
+            serving: SmallVec::new(),
             served: 0,
             concurrency: settings.concurrency.max(1),
             allocation: settings.allocation,

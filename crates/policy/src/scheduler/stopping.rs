@@ -2,7 +2,7 @@
 
 use crate::cpu::CpuEvent;
 use crate::state::Phase;
-use crate::{Decision, FunctionId, Rejection, Scheduler, StopReason, View};
+use crate::{Decision, FunctionId, Nanos, Rejection, Scheduler, StopReason, View};
 
 impl Scheduler {
     /// The instance, which is not linked, has nothing to do: it retires, or idles and may serve who
@@ -42,17 +42,20 @@ impl Scheduler {
         let schedule = self.policies.retention.schedule(view, &mut self.random, &instance);
         let instance = &mut self.state.instances[slot];
         instance.stop_at = schedule.stop_at;
-        instance.pause = schedule.pause;
+        instance.pause = schedule.pause.map(|(_, how)| how);
+        instance.pause_at = schedule.pause.map_or(Nanos::MAX, |(at, _)| at);
         self.set_timer(slot);
     }
 
     fn set_timer(&mut self, slot: usize) {
         let instance = &self.state.instances[slot];
-        let pause = instance.pause.filter(|(at, _)| instance.kept || *at < instance.stop_at);
-        match pause.filter(|_| instance.paused.is_none()) {
-            Some((at, _)) => self.timers.set(slot, instance.id, at),
-            None if instance.kept => self.timers.clear(slot),
-            None => self.timers.set(slot, instance.id, instance.stop_at),
+        let is_paused_first = instance.kept || instance.pause_at < instance.stop_at;
+        if instance.pause.is_some() && instance.paused.is_none() && is_paused_first {
+            self.timers.set(slot, instance.pause_at);
+        } else if instance.kept {
+            self.timers.clear(slot);
+        } else {
+            self.timers.set(slot, instance.stop_at);
         }
     }
 
@@ -61,7 +64,7 @@ impl Scheduler {
         let instance = &self.state.instances[slot];
         if !instance.kept && instance.stop_at <= self.state.now {
             self.stop(slot, StopReason::KeepAlive, out);
-        } else if let Some((_, how)) = instance.pause {
+        } else if let Some(how) = instance.pause {
             let id = instance.id;
             self.state.set_paused(slot, how);
             self.set_timer(slot);
@@ -96,7 +99,7 @@ impl Scheduler {
     /// Marks all instances of a function to be stopped, and stops those that are idle.
     pub(super) fn retire(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
         let function = &self.state.functions[slot];
-        let idle: Vec<usize> = function.available.iter(&self.state.by_function).collect();
+        let idle: Vec<usize> = function.available.iter().collect();
         for member in function.members.clone() {
             if self.state.instances[member].phase == Phase::Idle {
                 continue;

@@ -5,26 +5,29 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
-use crate::{InstanceId, Nanos};
+use crate::Nanos;
 
 /// More outdated entries than this, and than valid ones, are removed at once.
 const MAX_OUTDATED: usize = 64;
 
-/// The timer of the instance in a slot.
+/// No time.
+const NEVER: Nanos = Nanos::MAX;
+
+/// The timer of a slot.
 #[derive(Debug, Clone, Copy)]
 struct Timer {
-    instance: InstanceId,
-    /// When it is due, if it is set.
-    due: Option<Nanos>,
-    /// The time of its entry in the heap, which is not later.
-    entry: Option<Nanos>,
+    /// When it is due, or never.
+    due: Nanos,
+    /// The time of its entry in the heap, which is not later, or never if it has none.
+    entry: Nanos,
 }
 
 /// At most one timer for each slot.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(Nanos, InstanceId, usize)>>,
+    heap: BinaryHeap<Reverse<(Nanos, u32)>>,
     by_slot: Vec<Timer>,
     /// Timers that are set.
     set: usize,
@@ -35,67 +38,64 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets the timer of the instance in this slot.
-    pub(crate) fn set(&mut self, slot: usize, instance: InstanceId, at: Nanos) {
+    /// Sets the timer of this slot; the end of time is as late as a moment before it.
+    pub(crate) fn set(&mut self, slot: usize, at: Nanos) {
+        let at = at.min(NEVER - 1);
         if self.by_slot.len() <= slot {
-            let empty = Timer { instance, due: None, entry: None };
-            self.by_slot.resize(slot + 1, empty);
+            self.by_slot.resize(slot + 1, Timer { due: NEVER, entry: NEVER });
         }
         let timer = &mut self.by_slot[slot];
-        debug_assert!(timer.instance == instance || timer.due.is_none(), "cleared at removal");
-        if timer.instance != instance {
-            self.entries -= usize::from(timer.entry.is_some());
-            *timer = Timer { instance, due: None, entry: None };
-        }
-        self.set += usize::from(timer.due.is_none());
-        timer.due = Some(at);
-        if timer.entry.is_none_or(|entry| at < entry) {
-            self.entries += usize::from(timer.entry.is_none());
-            timer.entry = Some(at);
-            self.heap.push(Reverse((at, instance, slot)));
+        self.set += usize::from(timer.due == NEVER);
+        timer.due = at;
+        if at < timer.entry {
+            self.entries += usize::from(timer.entry == NEVER);
+            timer.entry = at;
+            self.heap.push(Reverse((at, slot as u32)));
             self.remove_outdated();
         }
     }
 
     pub(crate) fn clear(&mut self, slot: usize) {
         if let Some(timer) = self.by_slot.get_mut(slot) {
-            self.set -= usize::from(timer.due.take().is_some());
+            self.set -= usize::from(timer.due != NEVER);
+            timer.due = NEVER;
         }
     }
 
-    /// Forgets the timer of an instance that is gone.
-    pub(crate) fn remove(&mut self, slot: usize) {
-        self.clear(slot);
-        if let Some(timer) = self.by_slot.get_mut(slot) {
-            self.entries -= usize::from(timer.entry.take().is_some());
-        }
-    }
-
-    /// Takes the next timer that is due: in order of time, then of instance.
+    /// Takes the next timer that is due: in order of time, then of slot.
     pub(crate) fn next_due(&mut self, now: Nanos) -> Option<usize> {
-        while let Some(&Reverse((at, instance, slot))) = self.heap.peek() {
-            if at > now {
-                return None;
-            }
-            self.heap.pop();
-            let timer = &mut self.by_slot[slot];
-            if timer.instance != instance || timer.entry != Some(at) {
-                continue;
-            }
-            match timer.due {
-                Some(due) if due > at => {
-                    timer.entry = Some(due);
-                    self.heap.push(Reverse((due, instance, slot)));
+        // Most often nothing is due; what is outdated may stay until something seems to be.
+        if self.heap.peek().is_none_or(|&Reverse((at, ..))| at > now) {
+            return None;
+        }
+        let (at, slot) = self.first()?;
+        if at > now {
+            return None;
+        }
+        self.heap.pop();
+        self.by_slot[slot].entry = NEVER;
+        self.entries -= 1;
+        self.clear(slot);
+        Some(slot)
+    }
+
+    /// The timer that is due first, once outdated entries before it are gone or moved.
+    fn first(&mut self) -> Option<(Nanos, usize)> {
+        while let Some(mut top) = self.heap.peek_mut() {
+            let Reverse((at, slot)) = *top;
+            let timer = &mut self.by_slot[slot as usize];
+            if timer.entry == at {
+                if timer.due == at {
+                    return Some((at, slot as usize));
                 }
-                due => {
-                    timer.entry = None;
-                    self.entries -= 1;
-                    if due.is_some() {
-                        self.clear(slot);
-                        return Some(slot);
-                    }
+                timer.entry = timer.due;
+                if timer.due != NEVER {
+                    *top = Reverse((timer.due, slot));
+                    continue;
                 }
+                self.entries -= 1;
             }
+            PeekMut::pop(top);
         }
         None
     }
@@ -105,7 +105,12 @@ impl Timers {
     /// vain.
     pub(crate) fn arm(&mut self, now: Nanos, other: Option<Nanos>) -> Option<Nanos> {
         self.armed = self.armed.filter(|&at| at > now);
-        let first = self.heap.peek().map(|&Reverse((at, ..))| at);
+        let entry = self.heap.peek().map(|&Reverse((at, ..))| at);
+        let earliest = entry.into_iter().chain(other).min()?;
+        if self.armed.is_some_and(|armed| armed <= earliest) {
+            return None;
+        }
+        let first = self.first().map(|(at, _)| at);
         let next = first.into_iter().chain(other).min()?;
         if self.armed.is_some_and(|armed| armed <= next) {
             return None;
@@ -122,10 +127,7 @@ impl Timers {
     fn remove_outdated(&mut self) {
         if self.heap.len() > 2 * self.entries + MAX_OUTDATED {
             let by_slot = &self.by_slot;
-            self.heap.retain(|Reverse((at, instance, slot))| {
-                let timer = &by_slot[*slot];
-                timer.instance == *instance && timer.entry == Some(*at)
-            });
+            self.heap.retain(|Reverse((at, slot))| by_slot[*slot as usize].entry == *at);
         }
     }
 }
@@ -134,16 +136,13 @@ impl Timers {
 mod tests {
     use super::*;
 
-    const A: InstanceId = InstanceId(1);
-    const B: InstanceId = InstanceId(2);
-
     #[test]
     fn one_timer_an_instance_and_one_wake_up() {
         let mut timers = Timers::default();
-        timers.set(0, A, 10);
+        timers.set(0, 10);
         assert_eq!(timers.arm(0, None), Some(10));
-        timers.set(0, A, 20);
-        timers.set(1, B, 15);
+        timers.set(0, 20);
+        timers.set(1, 15);
         assert_eq!(timers.arm(1, None), None, "the wake-up at 10 is early enough");
         assert_eq!(timers.len(), 2);
         assert_eq!(timers.next_due(10), None);
@@ -155,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_time_and_another_instance_in_the_slot_replace_what_was_set() {
+    fn an_earlier_time_and_another_use_of_the_slot_replace_what_was_set() {
         let mut timers = Timers::default();
-        timers.set(0, A, 20);
-        timers.set(0, A, 5);
+        timers.set(0, 20);
+        timers.set(0, 5);
         assert_eq!(timers.next_due(6), Some(0));
-        timers.set(0, A, 20);
-        timers.remove(0);
-        timers.set(0, B, 30);
+        timers.set(0, 20);
+        timers.clear(0);
+        timers.set(0, 30);
         assert_eq!((timers.next_due(29), timers.next_due(30)), (None, Some(0)));
         assert_eq!((timers.next_due(99), timers.len()), (None, 0));
     }
@@ -171,8 +170,8 @@ mod tests {
     fn what_is_outdated_does_not_pile_up() {
         let mut timers = Timers::default();
         for n in 0..10_000 {
-            timers.set(0, InstanceId(n), Nanos::MAX);
-            timers.remove(0);
+            timers.set(0, 20_000 - n);
+            timers.clear(0);
         }
         assert!(timers.heap.len() <= MAX_OUTDATED + 2, "{}", timers.heap.len());
     }

@@ -14,7 +14,8 @@ impl Scheduler {
             }
             None => {
                 let slot = self.state.workers.insert(Worker::new(id, capacity));
-                self.state.workers_by_id.insert(id, slot);
+                self.state.workers_by_id.push((id, slot));
+                self.state.workers_by_id.sort_unstable();
             }
         }
         self.state.limit += u64::from(capacity.max_instances);
@@ -22,7 +23,8 @@ impl Scheduler {
     }
 
     pub(super) fn lose_worker(&mut self, id: WorkerId, out: &mut Vec<Decision>) {
-        let Some(slot) = self.state.workers_by_id.remove(&id) else { return };
+        let Some(slot) = self.state.worker(id) else { return };
+        self.state.workers_by_id.retain(|(known, _)| *known != id);
         let worker = &self.state.workers[slot];
         self.state.limit -= u64::from(worker.capacity.max_instances);
         let instances = worker.members.iter();

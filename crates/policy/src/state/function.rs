@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::admission::WaitFor;
-use crate::state::list::List;
+use crate::state::queue::Queue;
 use crate::state::statistics::Statistics;
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
 
@@ -59,7 +59,7 @@ pub(crate) struct Function {
     /// Starting instances with room for further requests, by age.
     pub(crate) spare: BTreeMap<InstanceId, usize>,
     /// Instances that can take a request now, the least recently used first.
-    pub(crate) available: List,
+    pub(crate) available: Queue,
     /// Instances that do not retire, by what they do.
     pub(crate) starting: u32,
     pub(crate) idle: u32,
@@ -89,7 +89,7 @@ impl Function {
             in_flight: 0,
             members: Vec::new(),
             spare: BTreeMap::new(),
-            available: List::default(),
+            available: Queue::default(),
             starting: 0,
             idle: 0,
             active: 0,

@@ -1,5 +1,7 @@
 //! What is known of an instance.
 
+use smallvec::SmallVec;
+
 use crate::state::function::{Key, Request};
 use crate::{InstanceId, Nanos, Pause, Resources, StopReason};
 
@@ -19,6 +21,9 @@ pub enum Phase {
 }
 
 /// An instance, from the decision to start it until it is reported gone.
+///
+/// Each request goes to another instance than the last, mostly, so that its size counts: it is as
+/// many cache misses.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
@@ -29,23 +34,28 @@ pub(crate) struct Instance {
     pub(crate) retiring: Option<StopReason>,
     /// Removed only when its function's settings or version change.
     pub(crate) kept: bool,
+    pub(crate) preemptible: bool,
+    pub(crate) paused: Option<Pause>,
+    /// How an idle one is paused, if it is, at `pause_at`.
+    pub(crate) pause: Option<Pause>,
+    pub(crate) concurrency: u32,
     /// Since when it is in its phase; an active one keeps the time of its first request.
     pub(crate) since: Nanos,
-    pub(crate) paused: Option<Pause>,
-    /// When an idle one is paused, and how.
-    pub(crate) pause: Option<(Nanos, Pause)>,
+    pub(crate) pause_at: Nanos,
     /// When an idle one is removed.
     pub(crate) stop_at: Nanos,
+    pub(crate) serving: SmallVec<[Request; 1]>,
     /// The requests that it was started for and that wait for it.
     pub(crate) bound: Vec<Key>,
-    pub(crate) serving: Vec<Request>,
     /// Requests that it was given so far.
     pub(crate) served: u64,
+    /// Its position among the available instances of its function.
+    pub(crate) function_ticket: u64,
+    /// Its position among the idle or the active instances of its worker.
+    pub(crate) worker_ticket: u64,
     /// As its function's settings were when it was started.
-    pub(crate) concurrency: u32,
     pub(crate) allocation: Resources,
     pub(crate) reservation: Resources,
-    pub(crate) preemptible: bool,
     /// What it uses, by the last sample.
     pub(crate) used: Resources,
     /// Positions in the lists of members of its function and worker.

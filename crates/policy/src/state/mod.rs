@@ -5,11 +5,11 @@
 
 pub(crate) mod function;
 pub(crate) mod instance;
-pub(crate) mod list;
+pub(crate) mod queue;
 pub(crate) mod statistics;
 pub(crate) mod worker;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 use slab::Slab;
@@ -17,7 +17,7 @@ use slab::Slab;
 pub(crate) use function::{Function, Key, Request};
 pub(crate) use instance::Instance;
 pub use instance::Phase;
-use list::Links;
+use queue::Queue;
 pub(crate) use worker::Worker;
 
 use crate::admission::WaitFor;
@@ -56,11 +56,8 @@ pub(crate) struct State {
     pub(crate) workers: Slab<Worker>,
     functions_by_id: FxHashMap<FunctionId, usize>,
     instances_by_id: FxHashMap<InstanceId, usize>,
-    pub(crate) workers_by_id: BTreeMap<WorkerId, usize>,
-    /// Links of the functions' lists of available instances.
-    pub(crate) by_function: Links,
-    /// Links of the workers' lists of idle and of active instances.
-    pub(crate) by_worker: Links,
+    /// By id.
+    pub(crate) workers_by_id: Vec<(WorkerId, usize)>,
     /// Functions whose backlog waits for others, by the key of its first request.
     queues: [BTreeSet<(Key, usize)>; QUEUES],
     /// Functions that wait for room to start an instance, likewise.
@@ -84,7 +81,8 @@ impl State {
     }
 
     pub(crate) fn worker(&self, id: WorkerId) -> Option<usize> {
-        self.workers_by_id.get(&id).copied()
+        let index = self.workers_by_id.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.workers_by_id[index].1)
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -155,12 +153,12 @@ impl State {
         instance
     }
 
-    /// Adds the instance to every list and counter that its fields belong to.
+    /// Adds the instance to every queue and counter that its fields belong to.
     pub(crate) fn link(&mut self, slot: usize) {
-        let instance = &self.instances[slot];
+        let instance = &mut self.instances[slot];
         let function = &mut self.functions[instance.function];
         if instance.is_available() {
-            function.available.push_back(&mut self.by_function, slot);
+            instance.function_ticket = function.available.push(slot);
         } else if instance.is_spare() {
             function.spare.insert(instance.id, slot);
         }
@@ -168,12 +166,18 @@ impl State {
         self.link_worker(slot);
     }
 
-    /// Takes the instance out of every list and counter, before its fields change.
+    /// Takes the instance out of every queue and counter, before its fields change.
     pub(crate) fn unlink(&mut self, slot: usize) {
         let instance = &self.instances[slot];
         let function = &mut self.functions[instance.function];
         if instance.is_available() {
-            function.available.remove(&mut self.by_function, slot);
+            function.available.remove(instance.function_ticket);
+            if function.available.is_sparse() {
+                let instances = &mut self.instances;
+                function.available.compact(|slot, ticket| {
+                    instances[slot].function_ticket = ticket;
+                });
+            }
         } else if instance.is_spare() {
             function.spare.remove(&instance.id);
         }
@@ -229,7 +233,7 @@ impl State {
     }
 
     pub(crate) fn link_worker(&mut self, slot: usize) {
-        let instance = &self.instances[slot];
+        let instance = &mut self.instances[slot];
         let worker = &mut self.workers[instance.worker];
         worker.in_flight += (instance.serving.len() + instance.bound.len()) as u32;
         worker.freeing = worker.freeing.saturating_add(instance.freeing());
@@ -242,7 +246,7 @@ impl State {
             Phase::Idle if !instance.kept => {
                 worker.evictable += 1;
                 worker.evictable_resources += instance.allocation;
-                worker.idle.push_back(&mut self.by_worker, slot);
+                instance.worker_ticket = worker.idle.push(slot);
                 return;
             }
             Phase::Idle | Phase::Stopping => return,
@@ -252,7 +256,7 @@ impl State {
             }
             Phase::Active if instance.preemptible => {
                 worker.preemptible += instance.allocation;
-                worker.active.push_back(&mut self.by_worker, slot);
+                instance.worker_ticket = worker.active.push(slot);
             }
             Phase::Starting | Phase::Active => {}
         }
@@ -273,7 +277,7 @@ impl State {
             Phase::Idle if !instance.kept => {
                 worker.evictable -= 1;
                 worker.evictable_resources -= instance.allocation;
-                worker.idle.remove(&mut self.by_worker, slot);
+                leave(&mut worker.idle, slot, &mut self.instances);
                 return;
             }
             Phase::Idle | Phase::Stopping => return,
@@ -283,7 +287,9 @@ impl State {
             }
             Phase::Active if instance.preemptible => {
                 worker.preemptible -= instance.allocation;
-                worker.active.remove(&mut self.by_worker, slot);
+                worker.reserved -= instance.reservation;
+                leave(&mut worker.active, slot, &mut self.instances);
+                return;
             }
             Phase::Starting | Phase::Active => {}
         }
@@ -402,6 +408,14 @@ impl State {
     /// The function that is first among those that wait for room.
     pub(crate) fn first_parked(&self) -> Option<(Key, usize)> {
         self.parked.first().copied()
+    }
+}
+
+/// Takes an instance out of its worker's queue.
+fn leave(queue: &mut Queue, slot: usize, instances: &mut Slab<Instance>) {
+    queue.remove(instances[slot].worker_ticket);
+    if queue.is_sparse() {
+        queue.compact(|slot, ticket| instances[slot].worker_ticket = ticket);
     }
 }
 

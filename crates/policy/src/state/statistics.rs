@@ -5,20 +5,20 @@ use crate::{Nanos, Usage};
 /// An average of all values.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mean {
-    sum: u128,
+    sum: u64,
     count: u64,
 }
 
 impl Mean {
     pub(crate) fn add(&mut self, value: u64) {
-        self.sum += u128::from(value);
+        self.sum = self.sum.saturating_add(value);
         self.count += 1;
     }
 
     pub(crate) fn get(&self) -> Option<u64> {
         match self.count {
             0 => None,
-            count => Some((self.sum / u128::from(count)) as u64),
+            count => Some(self.sum / count),
         }
     }
 }
@@ -54,6 +54,10 @@ impl Statistics {
     }
 
     pub(crate) fn on_end(&mut self, usage: &Usage) {
+        if *usage == Usage::default() {
+            // It did not run.
+            return;
+        }
         self.ended += 1;
         self.duration.add(usage.duration);
         if let Some(cpu) = usage.cpu {

@@ -1,6 +1,6 @@
 //! What is known of a worker.
 
-use crate::state::list::List;
+use crate::state::queue::Queue;
 use crate::{Capacity, Resources, WorkerId};
 
 /// A worker and all that is counted by worker.
@@ -28,9 +28,9 @@ pub(crate) struct Worker {
     /// Requests that its instances serve or are being started for.
     pub(crate) in_flight: u32,
     /// Evictable instances, the longest idle first.
-    pub(crate) idle: List,
+    pub(crate) idle: Queue,
     /// Active preemptible instances; the one whose requests changed last comes last.
-    pub(crate) active: List,
+    pub(crate) active: Queue,
     /// All its instances, in no order.
     pub(crate) members: Vec<usize>,
 }
@@ -51,8 +51,8 @@ impl Worker {
             freeing: 0,
             used: Resources::ZERO,
             in_flight: 0,
-            idle: List::default(),
-            active: List::default(),
+            idle: Queue::default(),
+            active: Queue::default(),
             members: Vec::new(),
         }
     }

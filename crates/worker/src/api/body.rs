@@ -1,16 +1,20 @@
-//! The bodies of requests: bounded in size, in time, and in what all of them occupy.
+//! The bodies of requests, and the large ones of answers: bounded in size, in time, and in what all of
+//! them occupy.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::error::ApiError;
 use super::invoke::MAX_PAYLOAD_BYTES;
 use crate::instance::Caller;
-use crate::reception::{CLIENTS, FREE_BYTES, FUNCTIONS, Pool, outstayed};
+use crate::reception::{CLIENTS, FREE_BYTES, FUNCTIONS, Pool, Room, outstayed};
 
 /// Nothing that is taken is larger: a zip of 50 MB in base64, and what is around it. Of what is larger
 /// than its operation takes, as much is read and forgotten, so that the client sees the answer.
@@ -101,4 +105,78 @@ async fn receive(
         }
     }
     if size > limit { Err(ApiError::too_large(size, limit)) } else { Ok(kept.into()) }
+}
+
+/// Ends a connection whose client does not read its answer; an extension of its requests.
+#[derive(Debug, Clone, Default)]
+pub struct HangUp(Arc<Notify>);
+
+impl HangUp {
+    /// Resolves when the connection is to end.
+    pub async fn asked(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// An answer's bytes, which give their room back once they are sent. A client that takes long while
+/// others wait for the room loses its connection.
+pub fn occupying(room: Option<Room>, head: &Parts, bytes: Vec<u8>) -> Bytes {
+    let (Some(room), Some(hang_up)) = (room, head.extensions.get::<HangUp>().cloned()) else {
+        return bytes.into();
+    };
+    let (unsent, mut sent) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = &mut sent => return,
+            () = outstayed(Some(&room)) => hang_up.0.notify_one(),
+        }
+        // The room is free when the bytes are.
+        let _ = sent.await;
+    });
+    Bytes::from_owner(Unsent { bytes, _unsent: unsent })
+}
+
+/// Bytes whose end is noticed.
+struct Unsent {
+    bytes: Vec<u8>,
+    _unsent: oneshot::Sender<()>,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static POOL: Pool = Pool::new(1, Duration::from_millis(10));
+
+    fn head(hang_up: &HangUp) -> Parts {
+        http::Request::builder().extension(hang_up.clone()).body(()).unwrap().into_parts().0
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_read_gives_way_with_its_connection() {
+        let hang_up = HangUp::default();
+        let unread = occupying(POOL.enter(1 << 20).await, &head(&hang_up), vec![7; 1 << 20]);
+        let copy = unread.slice(10..20);
+        drop(unread);
+        let kept = timeout(Duration::from_millis(50), hang_up.asked()).await;
+        assert!(kept.is_err(), "nobody needs the room");
+        let second = tokio::spawn(POOL.enter(1 << 20));
+        hang_up.asked().await;
+        tokio::task::yield_now().await;
+        assert!(!second.is_finished(), "the bytes are still there");
+        drop(copy);
+        let second = second.await.unwrap();
+        assert!(second.is_some());
+        let read = HangUp::default();
+        drop(occupying(second, &head(&read), vec![7; 1 << 20]));
+        // An answer that was sent leaves its connection alone.
+        assert!(POOL.enter(1 << 20).await.is_some());
+        assert!(timeout(Duration::from_millis(50), read.asked()).await.is_err());
+    }
 }

@@ -26,8 +26,10 @@ pub async fn accept(
     let mut event = AcceptedEvent {
         id: 0,
         function: function.name.to_string(),
+        function_key: function.configuration.key.clone(),
         request_id: names.request_id,
         invocation: names.invocation,
+        parent: names.parent,
         attempt: 0,
         failures: 0,
         payload,

@@ -114,6 +114,7 @@ pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         architecture: check_architectures(form.Architectures.as_deref())?,
         modified_unix_ms: clock::unix_ns() / 1_000_000,
         revision: ids::uuid(),
+        key: ids::uuid(),
         reserved_concurrency: None,
     };
     Settings {

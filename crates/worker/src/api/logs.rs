@@ -6,18 +6,20 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
-use tokio::sync::Semaphore;
 use uncia_record::{Epoch, Instance, Table};
 
 use super::error::{Answer, ApiError, json_answer};
 use super::route::query_values;
-use super::{Api, bytes_answer};
+use super::{Api, body, bytes_answer};
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
+use crate::reception::OWN_ANSWERS;
 
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 
-/// Pages that are read at a time; each is held in memory until it is sent.
-static READERS: Semaphore = Semaphore::const_new(2);
+/// Room for a page, in rows and in Arrow, until it is sent.
+const PAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Room for a package: one at a time.
+const MAX_ZIP_BYTES: usize = 50 * 1024 * 1024;
 
 /// A page as it is sent.
 struct Encoded {
@@ -29,12 +31,12 @@ struct Encoded {
 pub async fn answer(api: &Arc<Api>, path: &[&str], head: &Parts) -> Result<Answer, ApiError> {
     match path {
         ["health"] => Ok(health(api).await),
-        ["code", sha256] => code(api, sha256),
+        ["code", sha256] => code(api, sha256, head).await,
         [table @ ("invocations" | "spans" | "instances")] => {
             let query = query(head.uri.query().unwrap_or(""))?;
             let unread = |error: LogError| ApiError::service(format!("The log: {error}"));
-            api.log.barrier().await.map_err(unread)?;
-            let turn = READERS.acquire().await;
+            let held_up = api.log.barrier().await.map_err(unread)?;
+            let room = OWN_ANSWERS.enter(PAGE_BYTES).await;
             let (reader, table) = (api.clone(), (*table).to_owned());
             let living = match table.as_str() {
                 "instances" => api.dispatcher.living(query.function.as_deref()).await,
@@ -42,13 +44,13 @@ pub async fn answer(api: &Arc<Api>, path: &[&str], head: &Parts) -> Result<Answe
             };
             let read = move || read(&reader, &table, &query, &living);
             let read = tokio::task::spawn_blocking(read).await;
-            drop(turn);
             let page = read.map_err(|error| ApiError::service(error.to_string()))?;
             let page = page.map_err(unread)?;
-            let mut answer = bytes_answer(ARROW, page.stream);
+            let mut answer = bytes_answer(ARROW, body::occupying(room, head, page.stream));
             let more = HeaderValue::from_static(if page.more { "true" } else { "false" });
             answer.headers_mut().insert("x-uncia-last-rowid", page.last.into());
             answer.headers_mut().insert("x-uncia-more", more);
+            answer.headers_mut().insert("x-uncia-held-up", held_up.into());
             Ok(answer)
         }
         _ => Err(ApiError::no_operation(&head.method, head.uri.path())),
@@ -129,13 +131,16 @@ async fn health(api: &Api) -> Answer {
     json_answer(StatusCode::OK, &body)
 }
 
-fn code(api: &Api, sha256: &str) -> Result<Answer, ApiError> {
+async fn code(api: &Api, sha256: &str, head: &Parts) -> Result<Answer, ApiError> {
     let function = api.registry.all().into_iter().find(|it| it.code.sha256() == sha256);
     let function = function.ok_or_else(|| ApiError::not_found("There is no such package"))?;
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));
     }
-    let zip = std::fs::read(function.code.zip())
-        .map_err(|error| ApiError::service(format!("The package cannot be read: {error}")))?;
-    Ok(bytes_answer("application/zip", zip))
+    let unread =
+        |error: std::io::Error| ApiError::service(format!("The package cannot be read: {error}"));
+    let room = OWN_ANSWERS.enter(MAX_ZIP_BYTES).await;
+    let read = tokio::task::spawn_blocking(move || std::fs::read(function.code.zip())).await;
+    let zip = read.map_err(std::io::Error::other).and_then(|zip| zip).map_err(unread)?;
+    Ok(bytes_answer("application/zip", body::occupying(room, head, zip)))
 }

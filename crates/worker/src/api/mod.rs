@@ -26,6 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use body::HangUp;
 pub use error::{Answer, ApiError};
 
 use crate::config::Config;
@@ -88,8 +89,11 @@ impl Api {
         // Answers are small and are waited for.
         let _ = stream.set_nodelay(true);
         let from_instance = self.host.is_from_instance(&stream);
-        let service = service_fn(move |request| {
+        let hang_up = HangUp::default();
+        let asked = hang_up.clone();
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
             let api = self.clone();
+            request.extensions_mut().insert(hang_up.clone());
             async move { Ok::<_, std::convert::Infallible>(api.answer(request, from_instance).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
@@ -102,6 +106,7 @@ impl Api {
         // A client that breaks off is its own affair.
         tokio::select! {
             _ = connection.as_mut() => {}
+            () = asked.asked() => {}
             () = stopped => {
                 connection.as_mut().graceful_shutdown();
                 let _ = connection.await;

@@ -1,10 +1,12 @@
 //! Which path is which operation.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 
 use super::error::{Answer, ApiError};
 use super::{Api, functions, invoke, logs, tags, urls};
@@ -107,22 +109,8 @@ async fn blocking(
 
 /// Percent-decodes; what is not valid stays as it is.
 pub fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let escaped = (byte == b'%').then(|| tail.get(..2)).flatten().and_then(|digits| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 16).ok()
-        });
-        if let Some(escaped) = escaped {
-            bytes.push(escaped);
-            rest = &tail[2..];
-        } else {
-            bytes.push(byte);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map_or_else(|_| text.to_owned(), Cow::into_owned)
 }
 
 /// The decoded values of a key in a query.
@@ -142,7 +130,7 @@ mod tests {
     #[test]
     fn percent_decoding() {
         assert_eq!(decode("arn%3Aaws"), "arn:aws");
-        for odd in ["100%", "%zz", "%f", "%ff"] {
+        for odd in ["100%", "%zz", "%f", "%ff", "%+f"] {
             assert_eq!(decode(odd), odd);
         }
         assert_eq!(query_values("tagKeys=a%20b&tagKeys=c+d&x=1", "tagKeys"), ["a b", "c d"]);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use uncia_clock::Moment;
-use uncia_policy::{FunctionId, Nanos};
+use uncia_policy::Nanos;
 
 use super::EventSlot;
 use super::message::NextAttempt;
@@ -36,8 +36,8 @@ pub struct QueuedEvent {
     /// In the log.
     pub id: i64,
     pub function: Arc<str>,
-    /// Which function of that name, once it is known; another one of the same name is not meant.
-    pub function_id: Option<FunctionId>,
+    /// Which function of that name: see [`crate::function::Configuration::key`].
+    pub function_key: Arc<str>,
     pub request_id: Arc<str>,
     pub invocation: Arc<str>,
     pub parent: Option<Arc<str>>,
@@ -152,7 +152,7 @@ mod tests {
         QueuedEvent {
             id: 7,
             function: Arc::from("f"),
-            function_id: None,
+            function_key: Arc::from(""),
             request_id: Arc::from("r"),
             invocation: Arc::from("i"),
             parent: None,

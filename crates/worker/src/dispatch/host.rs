@@ -13,8 +13,8 @@ use crate::instance::{InstanceSpec, Phase, Reply, Request, StartError};
 use crate::meterlog::{LogError, Recorded};
 
 /// Starts instances.
-pub trait Host: Clone + Send + Sync + 'static {
-    type Instance: Instance;
+pub trait InstanceHost: Clone + Send + Sync + 'static {
+    type Instance: RunningInstance;
 
     /// Starts an instance and waits until it can serve, or has failed and left nothing behind.
     fn start(&self, spec: InstanceSpec) -> impl Future<Output = Started<Self::Instance>> + Send;
@@ -31,7 +31,7 @@ pub struct Started<I> {
 }
 
 /// A running instance. It serves one request at a time.
-pub trait Instance: Clone + Send + Sync + 'static {
+pub trait RunningInstance: Clone + Send + Sync + 'static {
     /// Serves a request. On an outcome that the instance does not survive, nothing of it is left
     /// when this returns.
     fn invoke(&self, request: Request) -> impl Future<Output = Reply> + Send;

@@ -9,12 +9,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use uncia_clock::Moment;
 use uncia_policy::{InstanceId, Pause, StopReason};
 
-use super::host::{Host, Instance, Log, Started};
+use super::host::{InstanceHost, Log, RunningInstance, Started};
 use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
 use crate::instance::{InstanceSpec, Outcome, StartError};
 
 /// What the task of an instance needs.
-pub struct InstanceTask<H: Host, L> {
+pub struct InstanceTask<H: InstanceHost, L> {
     pub id: InstanceId,
     pub host: H,
     pub log: Arc<L>,
@@ -41,7 +41,7 @@ impl Drop for EndGuard {
     }
 }
 
-impl<H: Host, L: Log> InstanceTask<H, L> {
+impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
     /// Follows the instance from its start to its end.
     pub async fn run(self) {
         let Self { id, host, log, spec, orders, owner, stop_grace } = self;
@@ -98,7 +98,7 @@ struct Running<I, L> {
     paused: Option<Pause>,
 }
 
-impl<I: Instance, L: Log> Running<I, L> {
+impl<I: RunningInstance, L: Log> Running<I, L> {
     /// Carries out orders until the instance has ended; returns why it has.
     async fn follow(&mut self) -> &'static str {
         loop {

@@ -90,12 +90,10 @@ impl InstanceState {
 
     fn idle_until(&mut self, end: Moment) -> Option<IdleInterval> {
         let since = self.idle_since.take()?;
-        let start = since.unix();
-        Some(IdleInterval {
-            instance: self.name.clone(),
-            start,
-            end: start + end.since(since).max(0),
-        })
+        // As the row's other stamps: by the real-time clock as it was set when the start began.
+        let start = self.began.at(since.monotonic()).unix();
+        let length = end.since(since).max(0);
+        Some(IdleInterval { instance: self.name.clone(), start, end: start + length })
     }
 
     /// What the log says of it while it lives. Its idle intervals are rows of their own.

@@ -37,7 +37,7 @@ use uncia_clock::Moment;
 use uncia_policy::{Capacity, Counts, Event, Policies, Rejection, Resources, Scheduler, WorkerId};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
-pub use host::{Host, Log};
+pub use host::{InstanceHost, Log};
 
 use crate::config::Config;
 use crate::function::Function;
@@ -112,7 +112,7 @@ pub struct EventSlot {
 
 impl Dispatcher {
     /// Starts the owner. `resources` are the machine's.
-    pub fn start<H: Host, L: Log>(
+    pub fn start<H: InstanceHost, L: Log>(
         config: Arc<Config>,
         host: H,
         log: Arc<L>,
@@ -177,10 +177,10 @@ impl Dispatcher {
         self.send(Message::Accept(Box::new(QueuedEvent {
             id: event.id,
             function: Arc::from(event.function),
-            function_id: None,
+            function_key: Arc::from(event.function_key),
             request_id: Arc::from(event.request_id),
             invocation: Arc::from(event.invocation),
-            parent: None,
+            parent: event.parent.map(Arc::from),
             accepted: Some(Moment::now()),
             attempt: event.attempt,
             failures: event.failures,
@@ -206,10 +206,10 @@ impl Dispatcher {
             self.send(Message::Accept(Box::new(QueuedEvent {
                 id: event.id,
                 function,
-                function_id: None,
+                function_key: Arc::from(event.function_key),
                 request_id: Arc::from(event.request_id),
                 invocation: Arc::from(event.invocation),
-                parent: None,
+                parent: event.parent.map(Arc::from),
                 accepted: (event.attempt == 0).then(|| now.plus(-waited)),
                 attempt: event.attempt,
                 failures: event.failures,

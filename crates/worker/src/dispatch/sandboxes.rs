@@ -8,11 +8,11 @@ use bytes::Bytes;
 use uncia_policy::CpuAssignment;
 use uncia_record::Instance as InstanceRow;
 
-use super::host::{Host, Instance, Log, OnCommit, Started};
+use super::host::{InstanceHost, Log, OnCommit, RunningInstance, Started};
 use crate::instance::{self, InstanceSpec, Reply, Request};
 use crate::meterlog::{LogError, MeterLog, Recorded};
 
-impl Host for Arc<instance::Host> {
+impl InstanceHost for Arc<instance::Host> {
     type Instance = instance::Instance;
 
     async fn start(&self, spec: InstanceSpec) -> Started<Self::Instance> {
@@ -26,7 +26,7 @@ impl Host for Arc<instance::Host> {
     }
 }
 
-impl Instance for instance::Instance {
+impl RunningInstance for instance::Instance {
     async fn invoke(&self, request: Request) -> Reply {
         Self::invoke(self, request).await
     }

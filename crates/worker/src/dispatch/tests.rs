@@ -14,7 +14,7 @@ use uncia_clock::Moment;
 use uncia_policy::{CpuAssignment, Policies, Resources};
 use uncia_record::Instance as InstanceRow;
 
-use super::host::{Host, Instance, Log, OnCommit, Started};
+use super::host::{InstanceHost, Log, OnCommit, RunningInstance, Started};
 use super::{Answer, Answered, Dispatcher, QueueFull, Submission};
 use crate::config::Config;
 use crate::function::{Configuration, Function, Overrides};
@@ -75,7 +75,7 @@ impl FakeHost {
     }
 }
 
-impl Host for FakeHost {
+impl InstanceHost for FakeHost {
     type Instance = FakeInstance;
 
     async fn start(&self, spec: InstanceSpec) -> Started<FakeInstance> {
@@ -123,7 +123,7 @@ impl FakeInstance {
     }
 }
 
-impl Instance for FakeInstance {
+impl RunningInstance for FakeInstance {
     async fn invoke(&self, request: Request) -> Reply {
         let exited = || Outcome::Exited("exit status 1".to_owned());
         if !*self.alive.borrow() || self.host.unlucky(20) {
@@ -298,6 +298,8 @@ impl Platform {
         let event = AcceptedEvent {
             id,
             function: self.functions[function].name.to_string(),
+            function_key: String::new(),
+            parent: None,
             request_id: format!("event-{id}"),
             invocation: format!("event-{id}"),
             attempt: 0,
@@ -362,6 +364,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
         architecture: "x86_64".to_owned(),
         modified_unix_ms: 0,
         revision: String::new(),
+        key: String::new(),
         reserved_concurrency: None,
     };
     let mut function =

@@ -14,8 +14,13 @@ pub struct AcceptedEvent {
     /// Given by the log.
     pub id: i64,
     pub function: String,
+    /// The identity of the function, which another of the same name does not have. Empty in events
+    /// of earlier versions, which any function of that name may run.
+    pub function_key: String,
     pub request_id: String,
     pub invocation: String,
+    /// The invocation that it was sent from.
+    pub parent: Option<String>,
     /// The number of the last attempt that wrote a row; 0 before the first.
     pub attempt: i64,
     /// Attempts that ran and failed.
@@ -31,8 +36,13 @@ pub struct AcceptedEvent {
 pub struct WaitingEvent {
     pub id: i64,
     pub function: String,
+    /// The identity of the function, which another of the same name does not have. Empty in events
+    /// of earlier versions, which any function of that name may run.
+    pub function_key: String,
     pub request_id: String,
     pub invocation: String,
+    /// The invocation that it was sent from.
+    pub parent: Option<String>,
     /// The number of the last attempt that wrote a row; 0 before the first.
     pub attempt: i64,
     /// Attempts that ran and failed.
@@ -41,6 +51,14 @@ pub struct WaitingEvent {
     pub client_context: Option<String>,
     /// Unix ns.
     pub accepted: i64,
+}
+
+impl WaitingEvent {
+    /// Whether it was sent to the function with this key, as far as both are known, and not to an
+    /// earlier one of the same name.
+    pub fn is_for(&self, key: &str) -> bool {
+        self.function_key.is_empty() || key.is_empty() || self.function_key == key
+    }
 }
 
 /// What an attempt means for the event that it was an attempt of.
@@ -118,6 +136,14 @@ pub enum Entry {
     },
     Instance(Box<Instance>),
     DropEvent(i64),
-    /// Answered when every invocation and instance before it is committed.
-    Barrier(Ack<()>),
+    /// Answered when every invocation and instance before it is committed, or cannot be now, with the
+    /// number of changes that nobody waits for and that a full disk holds up.
+    Barrier(Ack<usize>),
+}
+
+impl Entry {
+    /// Whether nobody waits for it, so that it may be written later.
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Self::Instance(_) | Self::DropEvent(_))
+    }
 }

@@ -17,7 +17,6 @@ use super::reader::Reader;
 use super::retention::Retention;
 use super::writer::Writer;
 use super::{LogError, schema, tables};
-use crate::clock;
 use crate::store::{DatabaseError, database};
 
 /// Payloads of events that may wait for the disk, in KiB; who brings more waits.
@@ -46,7 +45,7 @@ impl MeterLog {
         let (mut connection, version) = database::open(&path, &schema::FORMAT)?;
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
         schema::migrate(&mut connection, version).map_err(refused)?;
-        tables::end_left_instances(&connection, clock::unix_ns()).map_err(refused)?;
+        tables::end_left_instances(&connection).map_err(refused)?;
         let payloads = Mutex::new(Reader::open(&path)?);
         let queue = Arc::<Queue>::default();
         let event_room = Arc::new(Semaphore::new(EVENT_ROOM_KIB));
@@ -134,8 +133,9 @@ impl MeterLog {
         self.queue.push(Entry::Instance(Box::new(row)));
     }
 
-    /// Returns when every invocation and instance that was written before is committed.
-    pub async fn barrier(&self) -> Result<(), LogError> {
+    /// Returns when every invocation and instance that was written before is committed, or cannot be
+    /// now; with the number of changes of instances and events that a full disk holds up.
+    pub async fn barrier(&self) -> Result<usize, LogError> {
         self.ask(Entry::Barrier).await
     }
 

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, Row, Statement, params};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, Row, Statement};
 use uncia_record::{Instance, Invocation, Span};
 
 use super::entry::WaitingEvent;
@@ -10,16 +11,21 @@ use super::{LogError, tables};
 use crate::store::DatabaseError;
 
 /// Most rows of a page. A page of instances also ends before the instance with which the idle
-/// intervals in it would be more than this; an instance alone on its page has them all.
+/// intervals in it would be more than this; an instance alone on its page has them all, and
+/// [`super::retention`] bounds how many they are.
 pub const MAX_PAGE_ROWS: usize = 10_000;
+/// A page also ends before the row with which it would be larger than this, unless it is the first.
+const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
+/// Rows that a page goes through in search of those of one function. It may end without any.
+const MAX_SCANNED_ROWS: usize = 100_000;
 
 /// Rows of a table in order of their ids.
 #[derive(Debug)]
 pub struct Page<T> {
     pub rows: Vec<T>,
-    /// The id of the last row; the next page is after it.
+    /// The id of the last row, returned or passed over; the next page is after it.
     pub last: i64,
-    /// Whether there are rows after it.
+    /// Whether there may be rows after it.
     pub more: bool,
 }
 
@@ -107,18 +113,24 @@ impl Reader {
         let limit = query.limit.clamp(1, MAX_PAGE_ROWS);
         let fill = || -> rusqlite::Result<()> {
             let mut statement = select(&self.connection)?;
-            // One more, to know whether there are more.
-            let mut rows =
-                statement.query(params![query.after, query.function, limit as i64 + 1])?;
+            let mut rows = statement.query([query.after])?;
+            let (mut scanned, mut bytes) = (0, 0);
             while let Some(row) = rows.next()? {
-                let next =
-                    if page.rows.len() < limit { read(row, page.rows.is_empty())? } else { None };
-                let Some(next) = next else {
+                let mut ends = page.rows.len() == limit || scanned == MAX_SCANNED_ROWS;
+                if !ends && query.function.as_deref().is_none_or(|name| is_of(row, name)) {
+                    bytes += size(row);
+                    let first = page.rows.is_empty();
+                    match if first || bytes <= MAX_PAGE_BYTES { read(row, first)? } else { None } {
+                        Some(next) => page.rows.push(next),
+                        None => ends = true,
+                    }
+                }
+                if ends {
                     page.more = true;
                     return Ok(());
-                };
-                page.rows.push(next);
+                }
                 page.last = row.get("id")?;
+                scanned += 1;
             }
             Ok(())
         };
@@ -130,4 +142,20 @@ impl Reader {
     fn error<T>(&self, result: rusqlite::Result<T>) -> Result<T, LogError> {
         result.map_err(|error| DatabaseError::of(&self.path, &error).into())
     }
+}
+
+/// Whether a row is of the function with this name.
+fn is_of(row: &Row<'_>, name: &str) -> bool {
+    row.get_ref("function").is_ok_and(|function| function.as_str() == Ok(name))
+}
+
+/// What a row occupies, nearly.
+fn size(row: &Row<'_>) -> usize {
+    let columns = (0..).map_while(|index| row.get_ref(index).ok());
+    columns
+        .map(|value| match value {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => 16 + bytes.len(),
+            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => 8,
+        })
+        .sum()
 }

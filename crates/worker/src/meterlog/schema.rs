@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, Transaction, params};
 
+use super::retention;
 use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
@@ -27,8 +28,7 @@ const INVOCATIONS_AND_SPANS: &str = "
     ) STRICT;
 ";
 
-/// The payload comes last, so that reading the other columns does not read it.
-const INSTANCES_AND_EVENTS: &str = "
+const INSTANCES: &str = "
     CREATE TABLE instances (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         function TEXT NOT NULL, instance TEXT NOT NULL UNIQUE,
@@ -36,15 +36,26 @@ const INSTANCES_AND_EVENTS: &str = "
         allocated_cpu INTEGER, allocated_memory INTEGER, invocations INTEGER, idle_cpu INTEGER
     ) STRICT;
     CREATE INDEX living_instances ON instances (instance) WHERE ended IS NULL;
+";
+
+/// Ids of intervals are in the order of their writing, so that the oldest can go first. Of those that
+/// are not kept, `merged_idle` has the sum of their lengths and the end of the last.
+/// The payload comes last, so that reading the other columns does not read it.
+const INTERVALS_AND_EVENTS: &str = "
     CREATE TABLE idle_intervals (
+        id INTEGER PRIMARY KEY,
         instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
-        PRIMARY KEY (instance, start, end)
+        UNIQUE (instance, start, end)
+    ) STRICT;
+    CREATE TABLE merged_idle (
+        instance TEXT PRIMARY KEY, last_end INTEGER NOT NULL, total INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE events (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
-        function TEXT NOT NULL, request_id TEXT NOT NULL, invocation TEXT NOT NULL,
-        attempt INTEGER NOT NULL, failures INTEGER NOT NULL, client_context TEXT,
-        accepted INTEGER NOT NULL, payload BLOB NOT NULL
+        function TEXT NOT NULL, function_key TEXT NOT NULL, request_id TEXT NOT NULL,
+        invocation TEXT NOT NULL, parent TEXT, attempt INTEGER NOT NULL,
+        failures INTEGER NOT NULL, client_context TEXT, accepted INTEGER NOT NULL,
+        payload BLOB NOT NULL
     ) STRICT;
 ";
 
@@ -69,24 +80,41 @@ pub fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()
     match version {
         0 => {
             transaction.execute_batch(INVOCATIONS_AND_SPANS)?;
-            transaction.execute_batch(INSTANCES_AND_EVENTS)?;
+            transaction.execute_batch(INSTANCES)?;
+            transaction.execute_batch(INTERVALS_AND_EVENTS)?;
         }
         1 => {
             transaction.execute_batch("ALTER TABLE instances ADD COLUMN idle_cpu INTEGER")?;
             from_2(&transaction)?;
         }
         2 => from_2(&transaction)?,
-        _ => {}
+        _ => from_3(&transaction)?,
     }
     transaction.execute_batch(SETTINGS)?;
+    merge_long_lists(&transaction)?;
     transaction.commit()
+}
+
+fn from_3(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(
+        "ALTER TABLE idle_intervals RENAME TO old_intervals;
+         ALTER TABLE events RENAME TO old_events;",
+    )?;
+    transaction.execute_batch(INTERVALS_AND_EVENTS)?;
+    transaction.execute_batch(
+        "INSERT INTO idle_intervals (instance, start, end)
+         SELECT instance, start, end FROM old_intervals ORDER BY start;
+         DROP TABLE old_intervals;",
+    )?;
+    move_events(transaction, "failures")
 }
 
 fn from_2(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "ALTER TABLE instances RENAME TO old_instances; ALTER TABLE events RENAME TO old_events;",
     )?;
-    transaction.execute_batch(INSTANCES_AND_EVENTS)?;
+    transaction.execute_batch(INSTANCES)?;
+    transaction.execute_batch(INTERVALS_AND_EVENTS)?;
     let last: Option<i64> =
         transaction.query_row("SELECT MAX(id) FROM old_instances", [], |row| row.get(0))?;
     let id = if last.is_some_and(|last| last > MAX_SOUND_ID) { "NULL" } else { "id" };
@@ -94,16 +122,10 @@ fn from_2(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         "INSERT INTO instances
          SELECT {id}, function, instance, started, initialized, ended, end_reason, allocated_cpu,
                 allocated_memory, invocations, idle_cpu
-         FROM old_instances ORDER BY id;
-         -- What ran and failed was not counted apart from what was turned away.
-         INSERT INTO events
-         SELECT id, function, request_id, invocation, attempt, 0, client_context, accepted, payload
-         FROM old_events ORDER BY id;
-         DELETE FROM sqlite_sequence WHERE name = 'events';
-         UPDATE sqlite_sequence SET name = 'events' WHERE name = 'old_events';"
+         FROM old_instances ORDER BY id;"
     ))?;
-    let mut idle =
-        transaction.prepare("SELECT instance, idle FROM old_instances WHERE idle IS NOT NULL")?;
+    let mut idle = transaction
+        .prepare("SELECT instance, idle FROM old_instances WHERE idle IS NOT NULL ORDER BY id")?;
     let mut rows = idle.query([])?;
     while let Some(row) = rows.next()? {
         let instance: String = row.get(0)?;
@@ -113,17 +135,50 @@ fn from_2(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     }
     drop(rows);
     drop(idle);
-    transaction.execute_batch("DROP TABLE old_instances; DROP TABLE old_events;")
+    transaction.execute_batch("DROP TABLE old_instances")?;
+    // What ran and failed was not counted apart from what was turned away.
+    move_events(transaction, "0")
 }
 
-/// Adds an interval; one that is there already stays as it is.
+/// Moves `old_events` to `events`, and with them the number after which ids go on.
+fn move_events(transaction: &Transaction<'_>, failures: &str) -> rusqlite::Result<()> {
+    transaction.execute_batch(&format!(
+        "INSERT INTO events (id, function, function_key, request_id, invocation, attempt,
+                             failures, client_context, accepted, payload)
+         SELECT id, function, '', request_id, invocation, attempt, {failures}, client_context,
+                accepted, payload
+         FROM old_events ORDER BY id;
+         DELETE FROM sqlite_sequence WHERE name = 'events';
+         UPDATE sqlite_sequence SET name = 'events' WHERE name = 'old_events';
+         DROP TABLE old_events;"
+    ))
+}
+
+/// Earlier versions kept any number of idle intervals.
+fn merge_long_lists(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let sql =
+        "SELECT instance, COUNT(*) FROM idle_intervals GROUP BY instance HAVING COUNT(*) > ?1";
+    let long: Vec<(String, i64)> = transaction
+        .prepare(sql)?
+        .query_map([retention::INSTANCE_INTERVALS], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (instance, count) in long {
+        let surplus = count - retention::INSTANCE_INTERVALS;
+        retention::merge_oldest_of(transaction, &instance, surplus)?;
+    }
+    Ok(())
+}
+
+/// Adds an interval. One that is there already, or was merged with others, stays as it is.
 pub fn insert_idle_interval(
     connection: &Connection,
     instance: &str,
     start: i64,
     end: i64,
 ) -> rusqlite::Result<()> {
-    let sql = "INSERT OR IGNORE INTO idle_intervals (instance, start, end) VALUES (?1, ?2, ?3)";
+    let sql = "INSERT OR IGNORE INTO idle_intervals (instance, start, end)
+               SELECT ?1, ?2, ?3 WHERE NOT EXISTS
+               (SELECT 1 FROM merged_idle WHERE instance = ?1 AND last_end >= ?3)";
     connection.prepare_cached(sql)?.execute(params![instance, start, end])?;
     Ok(())
 }

@@ -65,7 +65,7 @@ pub fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite:
 pub fn select_invocations(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
     connection.prepare(&format!(
         "SELECT id, {INVOCATION_COLUMNS} FROM invocations
-         WHERE id > ?1 AND (?2 IS NULL OR function = ?2) ORDER BY id LIMIT ?3"
+         WHERE id > ?1 ORDER BY id"
     ))
 }
 
@@ -127,8 +127,8 @@ pub fn insert_span(
 
 pub fn select_spans(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
     connection.prepare(
-        "SELECT id, invocation, instance, name, start, end FROM spans
-         WHERE id > ?1 AND (?2 IS NULL OR function = ?2) ORDER BY id LIMIT ?3",
+        "SELECT id, function, invocation, instance, name, start, end FROM spans
+         WHERE id > ?1 ORDER BY id",
     )
 }
 
@@ -169,24 +169,43 @@ pub fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result
     Ok(())
 }
 
-/// Records the end of the instances that a worker which was killed left running. How much they
-/// served since they became ready, nobody knows any more.
-pub fn end_left_instances(connection: &Connection, now: i64) -> rusqlite::Result<usize> {
-    connection.execute(
-        "INSERT OR REPLACE INTO instances
-                (function, instance, started, initialized, ended, end_reason, allocated_cpu,
-                 allocated_memory)
-         SELECT function, instance, started, initialized, MAX(?1, started), 'crash',
-                allocated_cpu, allocated_memory
-         FROM instances WHERE ended IS NULL ORDER BY id",
-        [now],
-    )
+/// The newest invocations among which the last of an instance is looked for.
+const LATEST_INVOCATIONS: i64 = 100_000;
+
+/// The index makes it cost what the living instances do, and not what all there ever were.
+const END_LEFT_INSTANCES: &str = "
+    WITH latest AS MATERIALIZED (
+        SELECT instance, MAX(ended) AS ended FROM invocations
+        WHERE id > (SELECT MAX(id) FROM invocations) - ?1 GROUP BY instance)
+    INSERT OR REPLACE INTO instances
+        (function, instance, started, initialized, ended, end_reason, allocated_cpu,
+         allocated_memory)
+    SELECT function, gone.instance, started, initialized,
+           MAX(started, IFNULL(initialized, started), IFNULL(latest.ended, started),
+               IFNULL((SELECT last_end FROM merged_idle WHERE instance = gone.instance), started),
+               IFNULL((SELECT end FROM idle_intervals WHERE instance = gone.instance
+                       ORDER BY start DESC LIMIT 1), started)),
+           'crash', allocated_cpu, allocated_memory
+    FROM instances AS gone INDEXED BY living_instances
+    LEFT JOIN latest ON latest.instance = gone.instance
+    WHERE gone.ended IS NULL ORDER BY id";
+
+/// Records the end of the instances that a worker which was killed left running: the last moment of
+/// which the log knows that they lived. How much they served since they became ready, nobody knows any
+/// more.
+pub fn end_left_instances(connection: &Connection) -> rusqlite::Result<usize> {
+    let any = "SELECT EXISTS (SELECT 1 FROM instances INDEXED BY living_instances
+                              WHERE ended IS NULL)";
+    if !connection.query_row(any, [], |row| row.get::<_, bool>(0))? {
+        return Ok(0);
+    }
+    connection.execute(END_LEFT_INSTANCES, [LATEST_INVOCATIONS])
 }
 
 pub fn select_instances(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
     connection.prepare(&format!(
         "SELECT id, {INSTANCE_COLUMNS} FROM instances
-         WHERE id > ?1 AND (?2 IS NULL OR function = ?2) ORDER BY id LIMIT ?3"
+         WHERE id > ?1 ORDER BY id"
     ))
 }
 
@@ -210,13 +229,16 @@ pub fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
     })
 }
 
-/// The first `limit` idle intervals of an instance.
+/// The first `limit` idle intervals of an instance. Those that were merged are the first: one interval,
+/// as long as all of them, that ends where the last of them did.
 pub fn read_idle_intervals(
     connection: &Connection,
     instance: &str,
     limit: i64,
 ) -> rusqlite::Result<Vec<(i64, i64)>> {
-    let sql = "SELECT start, end FROM idle_intervals WHERE instance = ?1
+    let sql =
+        "SELECT last_end - total AS start, last_end AS end FROM merged_idle WHERE instance = ?1
+               UNION ALL SELECT start, end FROM idle_intervals WHERE instance = ?1
                ORDER BY start, end LIMIT ?2";
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(params![instance, limit], |row| Ok((row.get(0)?, row.get(1)?)));
@@ -225,13 +247,15 @@ pub fn read_idle_intervals(
 
 /// Stores an event, and returns its id.
 pub fn insert_event(connection: &Connection, event: &AcceptedEvent) -> rusqlite::Result<i64> {
-    let sql = "INSERT INTO events (function, request_id, invocation, attempt, failures,
-                                   client_context, accepted, payload)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let sql = "INSERT INTO events (function, function_key, request_id, invocation, parent, attempt,
+                                   failures, client_context, accepted, payload)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     connection.prepare_cached(sql)?.execute(params![
         event.function,
+        event.function_key,
         event.request_id,
         event.invocation,
+        event.parent,
         event.attempt,
         event.failures,
         event.client_context,
@@ -262,7 +286,7 @@ pub fn delete_event(connection: &Connection, id: i64) -> rusqlite::Result<()> {
 /// All events, oldest first.
 pub fn read_events(connection: &Connection) -> rusqlite::Result<Vec<WaitingEvent>> {
     let mut statement = connection.prepare(
-        "SELECT id, function, request_id, invocation, attempt, failures,
+        "SELECT id, function, function_key, request_id, invocation, parent, attempt, failures,
                 LENGTH(payload) AS payload_bytes, client_context, accepted
          FROM events ORDER BY id",
     )?;
@@ -270,8 +294,10 @@ pub fn read_events(connection: &Connection) -> rusqlite::Result<Vec<WaitingEvent
         Ok(WaitingEvent {
             id: row.get("id")?,
             function: row.get("function")?,
+            function_key: row.get("function_key")?,
             request_id: row.get("request_id")?,
             invocation: row.get("invocation")?,
+            parent: row.get("parent")?,
             attempt: row.get("attempt")?,
             failures: row.get("failures")?,
             payload_bytes: row.get("payload_bytes")?,
@@ -287,4 +313,25 @@ pub fn read_payload(connection: &Connection, id: i64) -> rusqlite::Result<Option
         .prepare_cached("SELECT payload FROM events WHERE id = ?1")?
         .query_row([id], |row| row.get(0))
         .optional()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema;
+    use super::*;
+
+    #[test]
+    fn a_start_looks_at_living_instances_only() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut connection, 0).unwrap();
+        let mut plan =
+            connection.prepare(&format!("EXPLAIN QUERY PLAN {END_LEFT_INSTANCES}")).unwrap();
+        let steps = plan.query_map([1], |row| row.get::<_, String>("detail")).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        let gone: Vec<_> = steps.iter().filter(|step| step.contains(" gone")).collect();
+        assert!(
+            matches!(&gone[..], [step] if step.contains("INDEX living_instances")),
+            "{steps:?}"
+        );
+    }
 }

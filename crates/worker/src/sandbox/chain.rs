@@ -8,7 +8,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
 use super::pace::{CHUNK, Pace, Paced, REQUEST};
-use super::runtime_api::{Api, accept};
+use super::runtime_api::{RuntimeApi, accept};
 use crate::instance::ChainService;
 
 /// A function that has not sent the head of its request by then is not going to.
@@ -32,7 +32,7 @@ impl Caller {
 }
 
 /// Serves Invoke to the instance that `api` is of.
-pub async fn serve(listener: TcpListener, chain: ChainService, api: Arc<Api>) {
+pub async fn serve(listener: TcpListener, chain: ChainService, api: Arc<RuntimeApi>) {
     let served = api.clone();
     accept(listener, &served, |stream| {
         let (chain, api) = (chain.clone(), api.clone());

@@ -17,7 +17,7 @@ use super::cgroup::{CgroupError, Group, Limits};
 use super::enforcer::Watched;
 use super::log::Log;
 use super::meter::Meter;
-use super::runtime_api::{AnswerKind, Api, Delivered};
+use super::runtime_api::{AnswerKind, Delivered, RuntimeApi};
 use super::spawn;
 use super::threads;
 use super::wire::{self, Exit, Order, Report};
@@ -44,7 +44,7 @@ pub struct Instance {
 
 pub struct Inner {
     pub id: String,
-    pub api: Arc<Api>,
+    pub api: Arc<RuntimeApi>,
     pub meter: Arc<Meter>,
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,

@@ -100,7 +100,7 @@ pub struct Delivered {
 #[error("the runtime asked for events and closed the connection, {MAX_BROKEN} times")]
 pub struct Unreachable;
 
-pub struct Api {
+pub struct RuntimeApi {
     function_arn: String,
     /// Whether answers must be JSON. A runtime that the package brings may answer what it likes, as on
     /// Lambda.
@@ -219,7 +219,7 @@ struct Reply {
     refused: bool,
 }
 
-impl Api {
+impl RuntimeApi {
     /// The API, and how initialization ended once it has. `json`: answers must be JSON.
     pub fn new(function_arn: String, json: bool) -> (Arc<Self>, oneshot::Receiver<Initialized>) {
         let (initialized, outcome) = oneshot::channel();
@@ -537,7 +537,7 @@ impl Api {
 }
 
 /// Counts a listener as long as it is served.
-struct Served(Arc<Api>);
+struct Served(Arc<RuntimeApi>);
 
 impl Drop for Served {
     fn drop(&mut self) {
@@ -547,7 +547,7 @@ impl Drop for Served {
 
 /// Accepts an instance's connections, a few at a time; those it has end with it. When the instance
 /// has ended, returns as soon as all of them, and those that wait to be accepted, were read.
-pub async fn accept<F>(listener: TcpListener, api: &Api, serve: impl Fn(TcpStream) -> F)
+pub async fn accept<F>(listener: TcpListener, api: &RuntimeApi, serve: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -590,14 +590,8 @@ fn error_object(kind: &str, message: &str) -> String {
 
 /// A trace id in X-Ray's form, which is not sampled by anybody.
 fn trace_id(request_id: &str) -> String {
-    use std::fmt::Write;
-
     use sha2::{Digest, Sha256};
-    let mut digits = String::with_capacity(64);
-    for byte in Sha256::digest(request_id.as_bytes()) {
-        // Writing to a string does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
+    let digits = hex::encode(Sha256::digest(request_id.as_bytes()));
     format!("Root=1-{}-{};Parent={};Sampled=0", &digits[..8], &digits[8..32], &digits[32..48])
 }
 

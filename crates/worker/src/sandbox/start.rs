@@ -26,10 +26,10 @@ use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
 use super::rootfs::{GROUP_ID, Root};
-use super::runtime_api::{Api, Initialized};
+use super::runtime_api::{Initialized, RuntimeApi};
 use super::spawn::Launch;
 use super::sweep;
-use super::wire::{self, Config, Report};
+use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
 use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError};
 
@@ -180,7 +180,7 @@ impl Host {
             // Whoever opens a pipe by its name, such as /dev/stdout, must be allowed to by its mode.
             nix::unistd::fchown(&output, Some(user.into()), None).map_err(sandbox)?;
         }
-        let (api, initialized) = Api::new(
+        let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
             !spec.runtime.definition().starts_functions_program(),
         );
@@ -277,7 +277,7 @@ impl Host {
         group: Option<&Group>,
         api: &str,
         user: u32,
-    ) -> Config {
+    ) -> InitConfig {
         let own_network = spec.network != Network::Host;
         let mut arguments = root.command.clone();
         arguments.extend(spec.runtime.definition().arguments(spec));
@@ -298,7 +298,7 @@ impl Host {
             }
         }
         let most = spec.memory_bytes / TMP_DENOMINATOR * TMP_NUMERATOR;
-        Config {
+        InitConfig {
             hostname: "localhost".into(),
             root: root.path.clone(),
             code: spec.code.clone(),

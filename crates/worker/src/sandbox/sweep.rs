@@ -26,8 +26,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// The name of the control groups of the worker that has this state folder, and of no other.
 pub fn parent_name(state: &Path) -> String {
-    let digest = Sha256::digest(state.as_os_str().as_encoded_bytes());
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = hex::encode(Sha256::digest(state.as_os_str().as_encoded_bytes()));
     format!("uncia-{}", &digits[..NAME_DIGITS])
 }
 

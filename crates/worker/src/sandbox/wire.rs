@@ -20,7 +20,7 @@ const MAX_FDS: usize = 2;
 
 /// Worker to init, the first packet: what to build and what to run in it.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Config {
+pub struct InitConfig {
     pub hostname: String,
     /// The root filesystem that all instances of this runtime share.
     pub root: PathBuf,

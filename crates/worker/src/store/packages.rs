@@ -121,7 +121,7 @@ impl PackageStore {
         let zip_bytes = fs::metadata(&zip)?.len();
         if !is_readable_by_all(&self.folder(sha256)) {
             let bytes = fs::read(&zip)?;
-            if ids::to_hex(&Sha256::digest(&bytes)) != sha256 {
+            if hex::encode(Sha256::digest(&bytes)) != sha256 {
                 return Err(PackageError::Changed);
             }
             let staged = self.staging().join(ids::staging());
@@ -149,7 +149,7 @@ impl PackageStore {
         zip: &[u8],
         check: impl Fn(&Path) -> Result<(), PackageError>,
     ) -> Result<Arc<Code>, PackageError> {
-        let sha256 = ids::to_hex(&Sha256::digest(zip));
+        let sha256 = hex::encode(Sha256::digest(zip));
         // The lock is let go first: dropping a package takes it too.
         let known = self.lock().get(&sha256).and_then(Weak::upgrade);
         if let Some(code) = known {

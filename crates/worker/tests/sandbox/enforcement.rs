@@ -77,8 +77,8 @@ fn check(reply: &Reply, cpu_micro: i64, slack_ns: i64) {
     let allowed = (wall + 20 * NS_PER_MS) * cpu_micro / 1_000_000;
     let used = cpu_ns(reply);
     assert!(used <= allowed + slack_ns, "{used} ns in {wall} ns");
-    if allowed > used * 3 / 2 {
-        // Others had the CPUs for so long that it may not have got its share at any time.
+    if used < wall * cpu_micro / 1_000_000 {
+        // Others had the CPUs for so long that it may not have got its share in any period.
         return;
     }
     assert!(reply.usage.throttled_count.unwrap() > 0, "{:?}", reply.usage);

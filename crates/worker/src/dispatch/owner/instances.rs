@@ -9,7 +9,7 @@ use uncia_policy::{End, Event, FunctionId, InstanceId, Rejection, RequestId, Usa
 
 use super::{FailedInstance, Owner};
 use crate::dispatch::Answered;
-use crate::dispatch::host::{Host, Log};
+use crate::dispatch::host::{InstanceHost, Log};
 use crate::dispatch::instance_task::{InstanceTask, lost_start};
 use crate::dispatch::instances::InstanceState;
 use crate::dispatch::message::{FailedStart, Order, Resume, ServeResult, Served};
@@ -19,7 +19,7 @@ use crate::ids;
 use crate::instance::{Outcome, Phase, Reply};
 use crate::meterlog::EventUpdate;
 
-impl<H: Host, L: Log> Owner<H, L> {
+impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn start(&mut self, id: InstanceId, function: FunctionId) {
         let Some(state) = self.functions.get(&function) else {
             // Deleted, and nothing of it waits.

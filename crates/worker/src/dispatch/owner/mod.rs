@@ -18,7 +18,7 @@ use uncia_policy::{
 };
 
 use super::events::{Delayed, DelayedEvents, QueuedEvent};
-use super::host::{Host, Log};
+use super::host::{InstanceHost, Log};
 use super::instances::InstanceState;
 use super::message::{FailedStart, Message, Order};
 use super::requests::PendingRequest;
@@ -47,7 +47,7 @@ struct FailedInstance {
 }
 
 /// The state of the platform; see the module's description.
-pub struct Owner<H: Host, L: Log> {
+pub struct Owner<H: InstanceHost, L: Log> {
     config: Arc<Config>,
     host: H,
     log: Arc<L>,
@@ -75,7 +75,7 @@ pub struct Owner<H: Host, L: Log> {
     decisions: Vec<Decision>,
 }
 
-impl<H: Host, L: Log> Owner<H, L> {
+impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub fn new(
         config: Arc<Config>,
         host: H,

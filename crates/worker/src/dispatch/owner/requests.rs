@@ -9,14 +9,14 @@ use uncia_policy::{Event, Rejection, RequestId};
 
 use super::{Owner, Refusal};
 use crate::dispatch::events::{AttemptEnd, Delayed, QueuedEvent};
-use crate::dispatch::host::{Host, Log};
+use crate::dispatch::host::{InstanceHost, Log};
 use crate::dispatch::message::{EventRecorded, Message, NextAttempt};
 use crate::dispatch::requests::{PendingRequest, Source};
 use crate::dispatch::{Answer, Answered, Submission, row};
 use crate::instance::Outcome;
 use crate::meterlog::{LogError, Recorded};
 
-impl<H: Host, L: Log> Owner<H, L> {
+impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Answer>) {
         let Submission { function, request_id, invocation, parent, payload, client_context } =
             submission;
@@ -37,19 +37,17 @@ impl<H: Host, L: Log> Owner<H, L> {
     }
 
     /// Has an accepted event wait for its turn.
-    pub(super) fn enqueue(&mut self, mut event: QueuedEvent) {
+    pub(super) fn enqueue(&mut self, event: QueuedEvent) {
         if self.shutting_down {
             // It is in the log, and the next worker's.
             return;
         }
         let id = self.function_ids.get(&event.function);
         let state = id.and_then(|id| self.functions.get(id));
-        let meant = |id| event.function_id.is_none_or(|meant| meant == id);
-        let Some(state) = state.filter(|state| meant(state.function.id)) else {
+        let Some(state) = state.filter(|state| state.function.has_key(&event.function_key)) else {
             self.log.drop_event(event.id);
             return;
         };
-        event.function_id = Some(state.function.id);
         if state.function.broken.is_some() {
             self.held.entry(event.function.clone()).or_default().push(event);
             return;

@@ -20,6 +20,10 @@ fn an_event_changes_with_the_row_of_its_attempt() {
     let of = |event: &WaitingEvent| (event.id, event.attempt, event.failures, event.payload_bytes);
     assert_eq!(left.iter().map(of).collect::<Vec<_>>(), [(a, 5, 1, 12), (c, 0, 0, 12)]);
     assert_eq!(left[1].request_id, "request-c");
+    assert_eq!(left[1].parent.as_deref(), Some("parent-c"));
+    assert!(left[1].is_for("key-f") && left[1].is_for("") && !left[1].is_for("key-g"));
+    let of_earlier_version = WaitingEvent { function_key: String::new(), ..left[1].clone() };
+    assert!(of_earlier_version.is_for("key-g"));
     assert_eq!(log.payload(c).unwrap().unwrap(), Bytes::from("payload of c"));
     assert_eq!(log.payload(b).unwrap(), None);
     log.drop_event(c);

@@ -68,10 +68,22 @@ fn a_crash_keeps_what_is_known_and_says_what_is_not() {
     let log = open(folder.path());
     log.instance(instance("i"));
     record(&log, Recorded { idle: Some(idle("i", 10)), ..invocation("x") }).unwrap();
+    for name in ["i", "served"] {
+        let mut served = invocation("x");
+        served.row.instance = Some(Arc::from(name));
+        served.row.ended = Some(if name == "i" { 5 } else { 77 });
+        record(&log, served).unwrap();
+    }
+    log.instance(Instance { initialized: Some(20), ..instance("served") });
+    log.instance(Instance { initialized: Some(30), ..instance("ready") });
+    log.instance(Instance { initialized: None, ..instance("started") });
+    barrier(&log);
     drop(log);
     drop(open(folder.path()));
     let rows = reader(folder.path()).instances(&Query::default()).unwrap().rows;
-    assert_eq!(rows.len(), 1);
+    // It is not known to have lived longer.
+    let ends: Vec<_> = rows.iter().map(|row| (&*row.instance, row.ended.unwrap())).collect();
+    assert_eq!(ends, [("i", 11), ("served", 77), ("ready", 30), ("started", 1)]);
     assert_eq!(rows[0].end_reason.as_deref(), Some("crash"));
     assert_eq!((rows[0].idle.clone(), rows[0].invocations), (Some(vec![(10, 11)]), None));
 }

@@ -90,12 +90,65 @@ fn logs_of_earlier_versions_are_read() {
             let event = (left[0].id, left[0].attempt, left[0].failures, left[0].payload_bytes);
             assert_eq!((left.len(), event), (1, (4, 2, 0, 2)));
             assert_eq!(left[0].client_context.as_deref(), Some("context"));
+            assert_eq!((left[0].function_key.as_str(), left[0].parent.as_deref()), ("", None));
             assert_eq!(log.payload(4).unwrap().unwrap(), Bytes::from("{}"));
             assert_eq!(accept(&log, event_after()), 10, "an id is not used again");
             log.close();
             open(folder.path()).close();
         }
     }
+}
+
+/// What version 3 had otherwise than version 4.
+const VERSION_3: &str = "
+    ALTER TABLE invocations DROP COLUMN reserved_cpu;
+    ALTER TABLE invocations DROP COLUMN spot_cpu;
+    ALTER TABLE invocations DROP COLUMN preemptible;
+    ALTER TABLE invocations DROP COLUMN qos;
+    DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
+    CREATE TABLE idle_intervals (
+        instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
+        PRIMARY KEY (instance, start, end)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        function TEXT NOT NULL, request_id TEXT NOT NULL, invocation TEXT NOT NULL,
+        attempt INTEGER NOT NULL, failures INTEGER NOT NULL, client_context TEXT,
+        accepted INTEGER NOT NULL, payload BLOB NOT NULL
+    ) STRICT;
+    INSERT INTO idle_intervals VALUES ('few', 10, 20), ('few', 30, 40);
+    WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100999)
+    INSERT INTO idle_intervals SELECT 'many', 10 * n, 10 * n + 3 FROM numbers;
+    INSERT INTO events VALUES (8, 'f', 'r', 'waits', 2, 1, 'context', 7, x'7b7d'),
+                              (9, 'f', 'r', 'gone', 2, 1, 'context', 7, x'7b7d');
+    DELETE FROM events WHERE id = 9;
+    PRAGMA user_version = 3;
+";
+
+#[test]
+fn version_3_is_read_with_its_long_lists_of_intervals_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    log.instance(ended("few"));
+    log.instance(ended("many"));
+    log.close();
+    let database = Connection::open(log.path()).unwrap();
+    database.execute_batch(VERSION_3).unwrap();
+    drop(database);
+    let log = open(folder.path());
+    let reader = reader(folder.path());
+    let rows = all(10, |query| reader.instances(query));
+    assert_eq!(rows[0].idle, Some(vec![(10, 20), (30, 40)]));
+    let idle = rows[1].idle.as_ref().unwrap();
+    assert_eq!(idle.len(), 100_001);
+    assert_eq!(idle[..2], [(9_993 - 3_000, 9_993), (10_000, 10_003)]);
+    assert_eq!(idle.iter().map(|(start, end)| end - start).sum::<i64>(), 3 * 101_000);
+    let left = log.left_events().unwrap();
+    let event = (left[0].id, left[0].attempt, left[0].failures, left[0].payload_bytes);
+    assert_eq!((left.len(), event), (1, (8, 2, 1, 2)));
+    assert_eq!((left[0].function_key.as_str(), left[0].parent.as_deref()), ("", None));
+    assert_eq!(accept(&log, event_after()), 10, "an id is not used again");
+    log.close();
 }
 
 #[test]
@@ -105,10 +158,7 @@ fn rows_of_version_3_have_no_settings() {
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(folder.path().join("meter.sqlite")).unwrap();
-    for column in ["reserved_cpu", "spot_cpu", "preemptible", "qos"] {
-        database.execute(&format!("ALTER TABLE invocations DROP COLUMN {column}"), []).unwrap();
-    }
-    database.pragma_update(None, "user_version", 3).unwrap();
+    database.execute_batch(VERSION_3).unwrap();
     drop(database);
 
     let log = open(folder.path());

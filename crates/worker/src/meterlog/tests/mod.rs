@@ -66,6 +66,8 @@ pub(super) fn event(name: &str) -> AcceptedEvent {
     AcceptedEvent {
         id: 0,
         function: "f".to_owned(),
+        function_key: "key-f".to_owned(),
+        parent: Some(format!("parent-{name}")),
         request_id: format!("request-{name}"),
         invocation: name.to_owned(),
         attempt: 0,
@@ -88,7 +90,7 @@ pub(super) fn accept(log: &MeterLog, event: AcceptedEvent) -> i64 {
 }
 
 pub(super) fn barrier(log: &MeterLog) {
-    block_on(log.barrier()).unwrap();
+    assert_eq!(block_on(log.barrier()), Ok(0));
 }
 
 /// All rows, a page of `limit` at a time.

@@ -91,7 +91,7 @@ fn the_newest_rows_are_kept_and_ids_go_on() {
         let names: Vec<_> = instances.into_iter().map(|it| it.instance.to_string()).collect();
         (invocations, spans, names)
     };
-    // The thread removes them when it has nothing else to do.
+    // The thread removes the last of them when it has nothing else to do.
     let began = Instant::now();
     let (invocations, spans, instances) = loop {
         let left = left();
@@ -114,4 +114,85 @@ fn the_newest_rows_are_kept_and_ids_go_on() {
     let log = open(folder.path());
     record(&log, invocation("next")).unwrap();
     assert_eq!(reader.invocations(&Query::default()).unwrap().last, 5_001);
+}
+
+#[test]
+fn large_rows_end_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    for _ in 0..100 {
+        let mut failed = invocation("x");
+        failed.row.error = Some("e".repeat(256 * 1024));
+        log.invocation(failed, |_| {});
+    }
+    barrier(&log);
+    let page = reader(folder.path()).invocations(&Query::default()).unwrap();
+    assert_eq!((page.rows.len(), page.more), (31, true));
+    let reader = reader(folder.path());
+    assert_eq!(all(1_000, |query| reader.invocations(query)).len(), 100);
+}
+
+#[test]
+fn a_page_of_one_function_ends_after_many_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    log.close();
+    let database = rusqlite::Connection::open(log.path()).unwrap();
+    database
+        .execute_batch(
+            "WITH RECURSIVE numbers (n) AS
+                 (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 150000)
+             INSERT INTO invocations (function, invocation, attempt, outcome)
+             SELECT IIF(n % 60000 = 0, 'g', 'f'), n, 1, 'ok' FROM numbers",
+        )
+        .unwrap();
+    let reader = reader(folder.path());
+    let mut query = Query { function: Some("g".to_owned()), ..Query::default() };
+    let page = reader.invocations(&query).unwrap();
+    assert_eq!((page.rows.len(), page.last, page.more), (1, 100_000, true));
+    query.after = page.last;
+    let page = reader.invocations(&query).unwrap();
+    assert_eq!(page.rows[0].invocation, "120000");
+    assert_eq!((page.rows.len(), page.last, page.more), (1, 150_000, false));
+}
+
+#[test]
+fn idle_intervals_are_merged_under_a_living_instance() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = MeterLog::open(folder.path(), Retention { rows: 1_000 }).unwrap();
+    log.instance(instance("lives"));
+    for number in 0..5_000 {
+        let idle = Some(IdleInterval {
+            instance: Arc::from("lives"),
+            start: 10 * number,
+            end: 10 * number + 1 + number % 3,
+        });
+        log.invocation(Recorded { idle, ..invocation("x") }, |_| {});
+    }
+    barrier(&log);
+    let reader = reader(folder.path());
+    let lengths = (0..5_000).map(|number| 1 + number % 3);
+    let began = Instant::now();
+    loop {
+        let row = reader.instances(&Query::default()).unwrap().rows.remove(0);
+        let idle = row.idle.unwrap();
+        let sum: i64 = idle.iter().map(|(start, end)| end - start).sum();
+        assert_eq!(sum, lengths.clone().sum::<i64>());
+        assert!(idle.windows(2).all(|pair| pair[0].1 <= pair[1].0), "they do not overlap");
+        // The thread looks once so many rows are written.
+        if idle.len() <= 1_001 + 500 {
+            let merged = 5_000 - idle.len() as i64;
+            assert_eq!(idle[0].1, 10 * merged + 1 + merged % 3);
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", idle.len());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // What was merged is not counted again, and goes with the instance.
+    let again = Some(vec![(10, 12), (60_000, 60_001)]);
+    log.instance(Instance { idle: again, ..ended("lives") });
+    barrier(&log);
+    let row = reader.instances(&Query::default()).unwrap().rows.remove(0);
+    let sum = row.idle.unwrap().iter().map(|(start, end)| end - start).sum::<i64>();
+    assert_eq!(sum, lengths.sum::<i64>() + 1);
 }

@@ -26,7 +26,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use uncia_clock::monotonic_ns;
 
-use super::wire::{self, Config, Exit, Order, Report};
+use super::wire::{self, Exit, InitConfig, Order, Report};
 
 /// The hidden subcommand.
 pub const ARGUMENT: &str = "__instance";
@@ -93,7 +93,7 @@ pub fn enter_if_asked() -> Option<ExitCode> {
 fn run() -> Result<(), Failure> {
     let entered = monotonic_ns();
     privileges::detach()?;
-    let config: Config = match wire::receive(CONTROL, MsgFlags::empty()) {
+    let config: InitConfig = match wire::receive(CONTROL, MsgFlags::empty()) {
         Ok(Some((config, _))) => config,
         Ok(None) => return Ok(()),
         Err(error) => return Err(Failure::Configuration(error)),

@@ -12,7 +12,7 @@ use nix::unistd::{chdir, pivot_root};
 
 use super::{Doing, Failure};
 use crate::sandbox::rootfs::{ETC_PASSWD, TASK};
-use crate::sandbox::wire::Config;
+use crate::sandbox::wire::InitConfig;
 
 /// The devices of an instance: name, major and minor number. All of mode 666, as everywhere.
 const DEVICES: [(&str, u64, u64); 5] =
@@ -27,7 +27,7 @@ const BYTES_PER_INODE: u64 = 4096;
 
 /// Makes the sandbox's file system and moves into it. Nothing of this is seen outside of the mount
 /// namespace, and it vanishes with it.
-pub fn build(config: &Config) -> Result<(), Failure> {
+pub fn build(config: &InitConfig) -> Result<(), Failure> {
     umask(Mode::empty());
     let root = &config.root;
     attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
@@ -57,7 +57,7 @@ pub fn build(config: &Config) -> Result<(), Failure> {
 }
 
 /// `/dev`: a few devices, the user's line of `/etc/passwd`, and nothing writable.
-fn devices(config: &Config) -> Result<(), Failure> {
+fn devices(config: &InitConfig) -> Result<(), Failure> {
     let dev = config.root.join("dev");
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     let options = format!("size={DEV_BYTES},mode=755");
@@ -96,7 +96,7 @@ fn devices(config: &Config) -> Result<(), Failure> {
 }
 
 /// `/proc` of the new pid namespace; other users' processes, that is process 1, are not shown.
-fn processes(config: &Config) -> Result<(), Failure> {
+fn processes(config: &InitConfig) -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let proc = config.root.join("proc");
     match attach(Some(Path::new("proc")), &proc, Some("proc"), flags, Some("hidepid=2")) {

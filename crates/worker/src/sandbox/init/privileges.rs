@@ -6,7 +6,7 @@ use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocma
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid, setsid};
 
 use super::{Doing, Failure};
-use crate::sandbox::wire::Config;
+use crate::sandbox::wire::InitConfig;
 
 /// The number of capabilities that a kernel may know: the size of their sets.
 const CAPABILITIES: libc::c_int = 64;
@@ -66,7 +66,7 @@ pub fn prepare_runtime() {
 }
 
 /// Makes this process, which is about to become the runtime, an ordinary user without any rights.
-pub fn drop_all(config: &Config) -> Result<(), Failure> {
+pub fn drop_all(config: &InitConfig) -> Result<(), Failure> {
     signals()?;
     limits()?;
     if config.user_namespace {

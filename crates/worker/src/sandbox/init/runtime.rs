@@ -12,10 +12,10 @@ use nix::unistd::{ForkResult, Pid, chdir, execve, fork, pipe2, setsid};
 
 use super::{Doing, Failure, null, privileges, silence};
 use crate::sandbox::rootfs::TASK;
-use crate::sandbox::wire::Config;
+use crate::sandbox::wire::InitConfig;
 
 /// Forks the runtime's process and returns once its program runs.
-pub fn start(config: &Config, join: &[File]) -> Result<Pid, Failure> {
+pub fn start(config: &InitConfig, join: &[File]) -> Result<Pid, Failure> {
     // Closed by exec; until then it carries what went wrong.
     let (mut failed, report) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;
@@ -43,7 +43,7 @@ pub fn start(config: &Config, join: &[File]) -> Result<Pid, Failure> {
 }
 
 /// Returns only what kept the program from running.
-fn become_runtime(config: &Config, join: &[File]) -> Failure {
+fn become_runtime(config: &InitConfig, join: &[File]) -> Failure {
     match prepare(config, join) {
         Ok((program, arguments, environment)) => {
             let Err(error) = execve(&program, &arguments, &environment);
@@ -55,7 +55,7 @@ fn become_runtime(config: &Config, join: &[File]) -> Failure {
 
 type Image = (CString, Vec<CString>, Vec<CString>);
 
-fn prepare(config: &Config, join: &[File]) -> Result<Image, Failure> {
+fn prepare(config: &InitConfig, join: &[File]) -> Result<Image, Failure> {
     for tasks in join {
         // "0" is whoever writes it: no process number to translate between namespaces.
         nix::unistd::write(tasks, b"0").doing("join a cgroup")?;

@@ -140,8 +140,7 @@ pub fn remove_others(folder: &Path, keep: &[&Root]) -> io::Result<()> {
 
 /// A digest of all that makes two roots differ besides the files that they are made of.
 fn recipe(spec: &RootSpec) -> String {
-    let digest = Sha256::digest(format!("{LAYOUT} {spec:?}"));
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(format!("{LAYOUT} {spec:?}")))
 }
 
 /// Builds a root in the new folder `place`, with the list of what it was made of.

@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test soak lint install install-dev java lock clean
+.PHONY: demo test soak lint install install-dev java lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -92,6 +92,14 @@ lock:
 	uv pip compile pyproject.toml --group build --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-package uncia-engine --no-header \
 	  --constraint requirements.lock --output-file requirements-dev.lock
+
+# Writes anew what is made from the declarations in crates/worker/src/settings.
+settings: export PYTHONPATH := python
+settings: $(BIN)/.requirements
+	$(CARGO) build --quiet --package uncia-engine
+	target/debug/uncia-engine schema settings > python/uncia/settings/settings.json
+	$(BIN)/python -m uncia.settings.markdown docs/reference/*.md
+	$(BIN)/python -m uncia.cli.markdown > docs/reference/cli.md
 
 clean:
 	rm -rf $(VENV) target results

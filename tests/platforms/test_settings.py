@@ -80,7 +80,7 @@ def test_the_platform_s_configuration_has_the_engine_s_keys_and_units() -> None:
     }
     finer = check(Options, "{kind: embedded, stop_grace: 1us}")
     assert isinstance(finer, Options)
-    with pytest.raises(UnciaError, match=r"platform.stop_grace: 1us is not a whole number of mil"):
+    with pytest.raises(UnciaError, match=r"platform.stop_grace must be a whole number of milli"):
         finer.engine()
 
 

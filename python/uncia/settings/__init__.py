@@ -62,21 +62,21 @@ class Setting:
     replaces_instances: bool
     description: str
 
-    def engine_value(self, value: Value, where: str) -> Value:
-        """The value in the engine's unit; ``where`` begins the error's sentence.
+    def engine_value(self, value: Value) -> Value:
+        """The value in the engine's unit.
 
-        Raises:
-            UnciaError: a time is finer than the engine's unit for it.
+        :raises ValueError: a time is finer than that.
         """
         if self.type != "duration":
             return value
         assert isinstance(value, int), f"{self.name} is a duration"
         if value % _NS[self.unit]:
-            raise UnciaError(
-                f"{where}: {format_duration(value)} is not a whole number of"
-                f" {_UNIT_NAMES[self.unit]}"
-            )
+            raise ValueError(f"{format_duration(value)} is not {self.whole}")
         return value // _NS[self.unit]
+
+    @property
+    def whole(self) -> str:
+        return f"a whole number of {_UNIT_NAMES[self.unit]}"
 
     def from_engine(self, value: int) -> int:
         """A number in the engine's unit as nanoseconds, micro-vCPU, or itself."""
@@ -143,7 +143,10 @@ def tags(values: Mapping[str, Value], where: str) -> dict[str, str]:
     for name, value in values.items():
         setting = FUNCTION_SETTINGS[name]
         assert setting.tag is not None, "a setting of a function has a tag"
-        text = str(setting.engine_value(value, where))
+        try:
+            text = str(setting.engine_value(value))
+        except ValueError as error:
+            raise UnciaError(f"{where}: {error}") from error
         found[setting.tag] = text.lower() if setting.type == "boolean" else text
     return found
 
@@ -162,5 +165,8 @@ def configuration(values: Mapping[str, Value], where: str) -> dict[str, Value]:
     for name, value in values.items():
         setting = PLATFORM_SETTINGS[name]
         assert setting.config_key is not None, "a setting of the platform has a key"
-        found[setting.config_key] = setting.engine_value(value, f"{where}{name}")
+        try:
+            found[setting.config_key] = setting.engine_value(value)
+        except ValueError as error:
+            raise UnciaError(f"{where}{name} must be {setting.whole}: {error}") from error
     return found

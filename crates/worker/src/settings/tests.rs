@@ -116,6 +116,23 @@ fn rows_hold_what_the_function_sets() {
     assert_eq!((reserved, spot, qos.as_deref()), (Some(0), Some(1_000_000), Some("batch")));
 }
 
+/// A row says what held for its instance when that was started.
+#[test]
+fn what_is_in_rows_replaces_instances() {
+    for setting in function::ALL {
+        let value = match &setting.kind {
+            Kind::Number { range, .. } => Value::Number(*range.start()),
+            Kind::Flag(_) => Value::Flag(true),
+            Kind::Choice(choices) => Value::Word(choices[0].0),
+        };
+        let before = Invocation { allocated_cpu: Some(1), ..Invocation::default() };
+        let mut row = before.clone();
+        setting.kind.set(&mut Target::of_row(&mut row), value);
+        let is_in_rows = format!("{row:?}") != format!("{before:?}");
+        assert!(!is_in_rows || setting.replaces_instances(), "{}", setting.name);
+    }
+}
+
 #[test]
 fn the_copy_for_python_is_current() {
     let copy = include_str!("../../../../python/uncia/settings/settings.json");

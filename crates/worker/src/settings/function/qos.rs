@@ -17,5 +17,5 @@ pub(crate) static SETTING: Setting = Setting {
         ("batch", |to| set(to, Qos::Batch, "batch")),
     ]),
     default: Default::Value(Value::Word("interactive")),
-    scope: Scope::Function { platform_key: None, replaces_instances: false },
+    scope: Scope::Function { platform_key: None, replaces_instances: true },
 };

@@ -1,10 +1,8 @@
 """What a function gets done in its keep-alive, and that nobody is billed for it."""
 
 import json
-import sqlite3
 import time
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,17 +89,3 @@ def test_the_platform_s_default_and_a_wrong_word(serve: Serve) -> None:
     with pytest.raises(platform.client.exceptions.InvalidParameterValueException) as told:
         platform.create("g", Tags={"uncia:keep_alive_cpu": "sleep"})
     assert "freeze, scale-down or run" in str(told.value)
-
-
-def test_a_log_of_an_earlier_version_is_read_on(serve: Serve, tmp_path: Path) -> None:
-    first = serve()
-    first.create("f")
-    first.invoke("f")
-    assert first.stop() == 0
-    with sqlite3.connect(tmp_path / "state" / "meter.sqlite") as database:
-        database.execute("ALTER TABLE instances DROP COLUMN idle_cpu")
-        database.execute("PRAGMA user_version = 1")
-    second = serve()
-    second.invoke("f")
-    assert len(log(second)) == 2
-    assert [row["idle_cpu"] is None for row in log(second, "instances")] == [True, False]

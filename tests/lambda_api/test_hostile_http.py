@@ -112,9 +112,9 @@ def handler(event, context):
             most = max(most, resident_bytes(platform.process.pid))
             assert platform.invoke("calm", {"n": 1})[1] == {"got": {"n": 1}}
             time.sleep(0.05)
+    # The 16 bodies are 94 MB; how much of them was sent says nothing, since the kernel's buffers hold
+    # some 4 MB of each at the sender's expense.
     assert most - before < 64 * MIB
-    left = [rest for future in greedy for rest in future.result()[1]]
-    assert sum(rest == 0 for rest in left) <= 7, "what there is room for was taken, and no more"
 
 
 def test_an_endless_body_of_chunks_harms_only_its_function(platform: Platform) -> None:

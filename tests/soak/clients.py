@@ -1,5 +1,6 @@
 """Clients of a platform that is killed under them, each a thread."""
 
+import abc
 import base64
 import hashlib
 import itertools
@@ -89,7 +90,7 @@ class Gate:
             return None if self._closed else self._upstream
 
 
-class Client:
+class Client(abc.ABC):
     """What clients share: a thread, a connection, invocations under names of their own."""
 
     def __init__(self, name: str, gate: Gate, ledger: Ledger, seed: int) -> None:
@@ -115,8 +116,9 @@ class Client:
         finally:
             self.connection.close()
 
+    @abc.abstractmethod
     def step(self, upstream: Upstream) -> None:
-        raise NotImplementedError
+        """Send one request or more."""
 
     def invoke(self, upstream: Upstream, function: str, is_event: bool) -> tuple[Sent, Answer]:
         """Send an invocation, and note what was answered."""

@@ -6,8 +6,8 @@
 //! hash.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
@@ -65,6 +65,35 @@ enum Due {
     Wake,
 }
 
+/// The hash of decisions, in which an instance is the how manyth to be started, whatever its name is.
+#[derive(Default)]
+struct Digest {
+    hash: DefaultHasher,
+    starts: HashMap<InstanceId, InstanceId>,
+}
+
+impl Digest {
+    fn add(&mut self, decisions: &[Decision]) {
+        for decision in decisions {
+            let mut decision = *decision;
+            if let Decision::Start { instance, .. } = &decision {
+                let number = self.starts.len() as u64;
+                self.starts.insert(*instance, InstanceId(number));
+            }
+            match &mut decision {
+                Decision::Start { instance, .. }
+                | Decision::Assign { instance, .. }
+                | Decision::Pause { instance, .. }
+                | Decision::Stop { instance, .. }
+                | Decision::Preempt { instance }
+                | Decision::SetCpu { instance, .. } => *instance = self.starts[instance],
+                Decision::Reject { .. } | Decision::WakeAt(_) => {}
+            }
+            decision.hash(&mut self.hash);
+        }
+    }
+}
+
 fn settings(function: u64) -> FunctionSettings {
     let batch = function % 4 == 3;
     let cpu = 100_000 * (1 + function % 5);
@@ -108,14 +137,14 @@ fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
         let settings = settings(function);
         events.push((0, Event::FunctionConfigured { function: FunctionId(function), settings }));
     }
-    let mut hash = DefaultHasher::new();
+    let mut digest = Digest::default();
     let mut out = Vec::new();
     for (now, event) in &events {
         scheduler.on_event(*now, event, &mut out);
     }
     schedule(&mut due, 0, Due::Arrival);
     let (mut requests, mut peak) = (0, 0);
-    let mut served: std::collections::HashMap<InstanceId, RequestId> = Default::default();
+    let mut served: HashMap<InstanceId, RequestId> = HashMap::new();
     let mut wake_at = None;
     while events.len() < WARM_UP + TIMED {
         let Some(Reverse((now, _, what))) = due.pop() else { break };
@@ -162,7 +191,7 @@ fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
         events.push((now, event));
         out.clear();
         scheduler.on_event(now, &event, &mut out);
-        out.hash(&mut hash);
+        digest.add(&out);
         peak = peak.max(scheduler.instances());
         for decision in &out {
             match *decision {
@@ -189,7 +218,7 @@ fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
             }
         }
     }
-    (events, hash.finish(), peak)
+    (events, digest.hash.finish(), peak)
 }
 
 /// CPU time of this thread so far, so that other work on the machine does not count; where the
@@ -232,13 +261,13 @@ fn drive(scheduler: &mut Scheduler, events: &[(Nanos, Event)], out: &mut Vec<Dec
 /// The hash of all decisions on the recorded events.
 fn rehash(names: &PolicyNames, events: &[(Nanos, Event)]) -> (u64, [usize; 8]) {
     let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
-    let (mut out, mut hash) = (Vec::new(), DefaultHasher::new());
+    let (mut out, mut digest) = (Vec::new(), Digest::default());
     let mut kinds = [0; 8];
     let setup = WORKERS as usize + FUNCTIONS as usize;
     for (index, (now, event)) in events.iter().enumerate() {
         scheduler.on_event(*now, event, &mut out);
         if index >= setup {
-            out.hash(&mut hash);
+            digest.add(&out);
         }
         if index >= WARM_UP {
             for decision in &out {
@@ -247,7 +276,7 @@ fn rehash(names: &PolicyNames, events: &[(Nanos, Event)]) -> (u64, [usize; 8]) {
         }
         out.clear();
     }
-    (hash.finish(), kinds)
+    (digest.hash.finish(), kinds)
 }
 
 const KINDS: [&str; 8] =

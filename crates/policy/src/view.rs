@@ -94,12 +94,12 @@ impl<'a> FunctionView<'a> {
 
     /// Admitted requests that no instance serves yet.
     pub fn waiting(&self) -> usize {
-        self.function.waiting()
+        self.function.waiting() as usize
     }
 
     /// Those of them that do not wait for an instance that retires.
     pub fn waiting_for_new(&self) -> usize {
-        self.function.waiting() - self.function.bound_to_retiring as usize
+        (self.function.waiting() - self.function.bound_to_retiring) as usize
     }
 
     /// Requests that wait to be admitted.
@@ -125,7 +125,9 @@ impl<'a> FunctionView<'a> {
     /// Further requests that its instances, starting ones included, can take.
     pub fn free_slots(&self) -> u64 {
         let function = self.function;
-        function.capacity.saturating_sub(function.serving + self.waiting_for_new() as u64)
+        function
+            .capacity
+            .saturating_sub(u64::from(function.serving) + self.waiting_for_new() as u64)
     }
 
     /// Arrivals so far, admitted or not.
@@ -135,7 +137,7 @@ impl<'a> FunctionView<'a> {
 
     /// When the last request arrived.
     pub fn last_arrival(&self) -> Option<Nanos> {
-        self.function.statistics.last_arrival
+        self.function.statistics.last_arrival()
     }
 
     /// Arrivals a second of late.
@@ -145,27 +147,27 @@ impl<'a> FunctionView<'a> {
 
     /// Invocations that ended by themselves; the means are of these.
     pub fn ended(&self) -> u64 {
-        self.function.statistics.ended
+        self.function.statistics.ended()
     }
 
     /// Mean duration of an invocation; None if none has ended.
     pub fn mean_duration(&self) -> Option<Nanos> {
-        self.function.statistics.duration.get()
+        self.function.statistics.mean_duration()
     }
 
     /// Mean CPU time of an invocation; None if none was measured.
     pub fn mean_cpu(&self) -> Option<Nanos> {
-        self.function.statistics.cpu.get()
+        self.function.statistics.mean_cpu()
     }
 
     /// Mean of the invocations' average memory; None if none was measured.
     pub fn mean_memory(&self) -> Option<u64> {
-        self.function.statistics.memory.get()
+        self.function.statistics.mean_memory()
     }
 
     /// Mean time that the start of an instance took; None if none was ready yet.
     pub fn mean_initialization(&self) -> Option<Nanos> {
-        self.function.statistics.initialization.get()
+        self.function.initialization.get()
     }
 
     /// The instances that can take a request now, the least recently used first.

@@ -25,15 +25,14 @@ impl Scheduler {
         let arrived = self.state.now;
         self.state.functions[slot].statistics.on_arrival(arrived);
         let candidate = Candidate { request, function, arrived, can_wait };
-        let key = self.key(&candidate);
+        let key = self.key(slot, &candidate);
         let known = &self.state.functions[slot];
         let qos = known.settings.qos;
-        let follows = known.backlog.first_key_value().is_some_and(|(first, _)| *first < key);
-        if can_wait && follows {
+        if can_wait && known.waits_for.is_some() && known.first_key() < Some(key) {
             self.state.push_backlog(slot, key, candidate);
             return;
         }
-        match self.rule(&candidate) {
+        match self.rule(slot, &candidate) {
             Ruling::Admit => match self.state.earlier_waits_for(key, qos) {
                 Some(what) => self.enqueue(slot, key, candidate, what),
                 None => self.admit(slot, key, &candidate, out),
@@ -48,14 +47,17 @@ impl Scheduler {
     }
 
     /// The position that a request takes which arrives now.
-    pub(super) fn key(&mut self, candidate: &Candidate) -> Key {
+    pub(super) fn key(&mut self, slot: usize, candidate: &Candidate) -> Key {
         let view = View::new(&self.state);
-        let rank = self.policies.order.rank(view, &mut self.random, candidate);
+        let function = view.function_at(slot);
+        let rank = self.policies.order.rank(view, &mut self.random, &function, candidate);
         Key::new(rank, self.state.next_arrival())
     }
 
-    fn rule(&mut self, candidate: &Candidate) -> Ruling {
-        self.policies.admission.admit(View::new(&self.state), &mut self.random, candidate)
+    fn rule(&mut self, slot: usize, candidate: &Candidate) -> Ruling {
+        let view = View::new(&self.state);
+        let function = view.function_at(slot);
+        self.policies.admission.admit(view, &mut self.random, &function, candidate)
     }
 
     /// Lets a request in.
@@ -104,7 +106,7 @@ impl Scheduler {
                 let function = &self.state.functions[slot];
                 let was = function.waits_for;
                 let Some((&key, &first)) = function.backlog.first_key_value() else { break };
-                match self.rule(&first) {
+                match self.rule(slot, &first) {
                     Ruling::Admit => {
                         self.pop_first(slot, was);
                         self.admit(slot, key, &first, out);

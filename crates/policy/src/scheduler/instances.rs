@@ -14,7 +14,7 @@ impl Scheduler {
         let function = instance.function();
         instance.since = self.state.now;
         let known = &mut self.state.functions[function];
-        known.statistics.initialization.add(initialization);
+        known.initialization.add(initialization);
         if self.state.extras[slot].bound.is_empty() {
             self.free(slot, out);
         } else {

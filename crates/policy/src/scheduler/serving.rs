@@ -128,7 +128,7 @@ impl Scheduler {
         let candidate = Candidate { request: id, function: function.id, arrived, can_wait: true };
         let key = match function.settings.qos {
             Qos::Batch => key.requeued(),
-            Qos::Interactive => self.key(&Candidate { arrived: self.state.now, ..candidate }),
+            Qos::Interactive => self.key(slot, &Candidate { arrived: self.state.now, ..candidate }),
         };
         self.leave(slot);
         self.enqueue(slot, key, candidate, WaitFor::Class);

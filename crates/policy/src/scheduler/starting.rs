@@ -7,7 +7,7 @@ impl Scheduler {
     /// Binds waiting requests to instances that start anyway, and starts what the scaling finds
     /// missing.
     pub(super) fn scale(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        while !self.state.functions[slot].unbound.is_empty() {
+        while self.state.functions[slot].unbound_count > 0 {
             let Some((_, &spare)) = self.state.functions[slot].spare.first_key_value() else {
                 break;
             };
@@ -44,7 +44,7 @@ impl Scheduler {
     fn start_up_to(&mut self, slot: usize, starts: u32, out: &mut Vec<Decision>) {
         for _ in 0..starts {
             let function = &self.state.functions[slot];
-            let needed = !function.unbound.is_empty();
+            let needed = function.unbound_count > 0;
             let is_ending = function.deleted || self.state.shutting_down;
             // Those that end with their function serve only what is left of its requests.
             if !needed && (is_ending || function.is_broken)

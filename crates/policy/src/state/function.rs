@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::admission::{Candidate, WaitFor};
 use crate::state::list::{ByFunction, List};
-use crate::state::statistics::Statistics;
+use crate::state::statistics::{Mean, Statistics};
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
 
 /// The bit of a key's rank that is not set if the request was requeued.
@@ -40,8 +40,9 @@ pub(crate) struct Request {
     pub(crate) arrived: Nanos,
 }
 
-/// A function and all that is counted by function. What every request needs comes first, so that it
-/// lies together.
+/// A function and all that is counted by function.
+///
+/// What every request needs comes first, in three cache lines: counters, settings, statistics.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Function {
@@ -57,12 +58,15 @@ pub(crate) struct Function {
     /// Requests that those instances can serve at once.
     pub(crate) capacity: u64,
     /// Requests that those instances serve.
-    pub(crate) serving: u64,
+    pub(crate) serving: u32,
     /// Instances that are never removed for being idle.
     pub(crate) kept: u32,
-    /// How many of `bound` wait for instances that retire.
+    /// The lengths of `unbound` and `bound`, and how many of the latter wait for instances that
+    /// retire.
+    pub(crate) unbound_count: u32,
+    pub(crate) bound_count: u32,
     pub(crate) bound_to_retiring: u32,
-    /// What the first of the backlog waits for.
+    /// What the first of the backlog waits for; None if there is none.
     pub(crate) waits_for: Option<WaitFor>,
     pub(crate) deleted: bool,
     /// Its last instance failed to start or ended before any request: none is started without one.
@@ -70,19 +74,23 @@ pub(crate) struct Function {
     /// Whether it is among the functions that wait for room to start an instance, at `parked_at`.
     pub(crate) is_parked: bool,
     pub(crate) settings: FunctionSettings,
+    pub(crate) statistics: Statistics,
     /// Requests that wait to be admitted.
     pub(crate) backlog: BTreeMap<Key, Candidate>,
     /// Admitted requests for which no instance is being started.
     pub(crate) unbound: BTreeMap<Key, Request>,
     /// Admitted requests, each with the starting instance that was started for it.
     pub(crate) bound: BTreeMap<Key, (Request, usize)>,
-    pub(crate) statistics: Statistics,
     /// Starting instances with room for further requests, by age.
     pub(crate) spare: BTreeMap<InstanceId, usize>,
     pub(crate) parked_at: Key,
+    /// Times that starts of instances took.
+    pub(crate) initialization: Mean,
     /// All its instances, in no order.
     pub(crate) members: Vec<u32>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Function, backlog) == 3 * 64);
 
 impl Function {
     pub(crate) fn new(id: FunctionId, settings: FunctionSettings) -> Self {
@@ -96,30 +104,38 @@ impl Function {
             capacity: 0,
             serving: 0,
             kept: 0,
+            unbound_count: 0,
+            bound_count: 0,
             bound_to_retiring: 0,
             waits_for: None,
             deleted: false,
             is_broken: false,
             is_parked: false,
             settings,
+            statistics: Statistics::default(),
             backlog: BTreeMap::new(),
             unbound: BTreeMap::new(),
             bound: BTreeMap::new(),
-            statistics: Statistics::default(),
             spare: BTreeMap::new(),
             parked_at: Key::LAST,
+            initialization: Mean::default(),
             members: Vec::new(),
         }
     }
 
     /// Admitted requests that no instance serves yet.
-    pub(crate) fn waiting(&self) -> usize {
-        self.unbound.len() + self.bound.len()
+    pub(crate) fn waiting(&self) -> u32 {
+        self.unbound_count + self.bound_count
     }
 
     /// Instances that do not retire.
     pub(crate) fn instances(&self) -> u32 {
         self.starting + self.idle + self.active
+    }
+
+    /// The position of the first of the backlog.
+    pub(crate) fn first_key(&self) -> Option<Key> {
+        self.backlog.first_key_value().map(|(key, _)| *key)
     }
 
     /// Where a start for it queues.

@@ -27,7 +27,7 @@ pub enum Phase {
 /// lines, the first of which suffices for finding it and its neighbours. What is needed when it
 /// starts and ends only is in [`Extra`].
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
     /// Since when it is in its phase; an active one keeps the time of its first request.

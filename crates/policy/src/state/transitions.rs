@@ -251,9 +251,8 @@ fn count_function(function: &mut Function, instance: &Instance, bound: usize, si
         Phase::Preempting | Phase::Stopping => return,
     };
     *count = count.wrapping_add_signed(sign);
-    let sign = i64::from(sign);
-    let capacity = sign * i64::from(instance.concurrency);
+    let capacity = i64::from(sign) * i64::from(instance.concurrency);
     function.capacity = function.capacity.wrapping_add_signed(capacity);
-    let serving = sign * instance.serving.len() as i64;
+    let serving = sign * instance.serving.len() as i32;
     function.serving = function.serving.wrapping_add_signed(serving);
 }

@@ -23,18 +23,24 @@ impl State {
 
     pub(crate) fn push_unbound(&mut self, slot: usize, request: Request) {
         self.counts.waiting += 1;
-        self.functions[slot].unbound.insert(request.key, request);
+        let function = &mut self.functions[slot];
+        function.unbound_count += 1;
+        function.unbound.insert(request.key, request);
     }
 
     pub(crate) fn pop_unbound(&mut self, slot: usize) -> Option<Request> {
-        let (_, request) = self.functions[slot].unbound.pop_first()?;
+        let function = &mut self.functions[slot];
+        let (_, request) = function.unbound.pop_first()?;
+        function.unbound_count -= 1;
         self.counts.waiting -= 1;
         Some(request)
     }
 
     /// Takes a request that waits for a starting instance, whose list of them the caller changes.
     pub(crate) fn take_bound(&mut self, slot: usize, key: Key) -> Option<(Request, usize)> {
-        let bound = self.functions[slot].bound.remove(&key)?;
+        let function = &mut self.functions[slot];
+        let bound = function.bound.remove(&key)?;
+        function.bound_count -= 1;
         self.counts.waiting -= 1;
         Some(bound)
     }
@@ -47,6 +53,8 @@ impl State {
         let function = &mut self.functions[starting.function()];
         while keys.len() < starting.concurrency as usize {
             let Some((key, request)) = function.unbound.pop_first() else { break };
+            function.unbound_count -= 1;
+            function.bound_count += 1;
             keys.push(key);
             function.bound.insert(key, (request, instance));
         }

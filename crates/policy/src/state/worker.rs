@@ -1,6 +1,6 @@
 //! What is known of a worker.
 
-use crate::state::list::{ByWorker, List};
+use crate::state::list::List;
 use crate::{Capacity, Resources, WorkerId};
 
 /// A worker and all that is counted by worker. What placements compare comes first, so that they
@@ -25,9 +25,9 @@ pub(crate) struct Worker {
     /// Allocations of active instances that may be preempted.
     pub(crate) preemptible: Resources,
     /// Evictable instances, the longest idle first.
-    pub(crate) idle: List<ByWorker>,
+    pub(crate) idle: List,
     /// Active preemptible instances; the one whose requests changed last comes last.
-    pub(crate) active: List<ByWorker>,
+    pub(crate) active: List,
     /// Memory that instances which are being stopped or preempted will free.
     pub(crate) freeing: u64,
     /// What instances use, by their last samples.

@@ -136,32 +136,41 @@ impl Recorded {
     }
 }
 
+/// What is measured.
+struct Case {
+    title: &'static str,
+    policies: PolicyNames,
+    /// Instances for which each worker has memory.
+    room: u32,
+    /// Of four functions so many are preemptible batch.
+    batch: u64,
+}
+
 /// The cluster's workers and functions.
-fn setup() -> Vec<Event> {
-    let resources =
-        Resources { cpu: u64::MAX, memory: u64::from(INSTANCES_PER_WORKER) * (128 << 20) };
+fn setup(case: &Case) -> Vec<Event> {
+    let resources = Resources { cpu: u64::MAX, memory: u64::from(case.room) * (128 << 20) };
     let capacity = Capacity { resources, max_instances: INSTANCES_PER_WORKER };
     let join = |worker| Event::WorkerJoined { worker: WorkerId(worker), capacity };
     let configure = |function| Event::FunctionConfigured {
         function: FunctionId(function),
-        settings: settings(function),
+        settings: settings(case, function),
     };
     (0..WORKERS).map(join).chain((0..FUNCTIONS).map(configure)).collect()
 }
 
 /// A scheduler that knows the cluster.
-fn scheduler(names: &PolicyNames) -> Scheduler {
-    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
+fn scheduler(case: &Case) -> Scheduler {
+    let mut scheduler = Scheduler::new(Policies::from_names(&case.policies).unwrap(), SEED);
     let mut out = Vec::new();
-    for event in setup() {
+    for event in setup(case) {
         scheduler.on_event(0, &event, &mut out);
     }
     assert!(out.is_empty());
     scheduler
 }
 
-fn settings(function: u64) -> FunctionSettings {
-    let batch = function % 4 == 3;
+fn settings(case: &Case, function: u64) -> FunctionSettings {
+    let batch = function % 4 >= 4 - case.batch;
     let cpu = 100_000 * (1 + function % 5);
     FunctionSettings {
         keep_alive: [1_000_000_000, 5_000_000_000, 60_000_000_000][(function % 3) as usize],
@@ -177,9 +186,9 @@ fn settings(function: u64) -> FunctionSettings {
 
 /// The events of a cluster from empty to full and on, the hash of the decisions, and the peak of
 /// instances.
-fn record(names: &PolicyNames) -> (Vec<(Nanos, Recorded)>, u64, usize) {
+fn record(case: &Case) -> (Vec<(Nanos, Recorded)>, u64, usize) {
     let mut random = SplitMix(SEED);
-    let mut scheduler = scheduler(names);
+    let mut scheduler = scheduler(case);
     let mut cumulative = Vec::new();
     let mut total = 0.0;
     for rank in 1..=FUNCTIONS {
@@ -279,8 +288,8 @@ fn cpu_time(began: Instant) -> f64 {
 }
 
 /// Events a second from a full cluster on, and the decisions of each kind.
-fn replay(names: &PolicyNames, events: &[(Nanos, Recorded)]) -> (f64, usize) {
-    let mut scheduler = scheduler(names);
+fn replay(case: &Case, events: &[(Nanos, Recorded)]) -> (f64, usize) {
+    let mut scheduler = scheduler(case);
     let mut out = Vec::with_capacity(1_024);
     let (warm_up, timed) = events.split_at(WARM_UP);
     drive(&mut scheduler, warm_up, &mut out);
@@ -307,8 +316,8 @@ fn drive(
 }
 
 /// The hash of all decisions on the recorded events.
-fn rehash(names: &PolicyNames, events: &[(Nanos, Recorded)]) -> (u64, [usize; 8]) {
-    let mut scheduler = scheduler(names);
+fn rehash(case: &Case, events: &[(Nanos, Recorded)]) -> (u64, [usize; 8]) {
+    let mut scheduler = scheduler(case);
     let (mut out, mut digest) = (Vec::new(), Digest::default());
     let mut kinds = [0; 8];
     for (index, (now, event)) in events.iter().enumerate() {
@@ -340,15 +349,16 @@ fn kind(decision: &Decision) -> usize {
     }
 }
 
-fn measure(title: &str, names: &PolicyNames, repeats: usize) {
-    let (events, recorded, peak) = record(names);
-    let (hash, kinds) = rehash(names, &events);
+fn measure(case: &Case, repeats: usize) {
+    let (events, recorded, peak) = record(case);
+    let (hash, kinds) = rehash(case, &events);
     assert_eq!(recorded, hash, "the same seed and events give the same decisions");
-    let mut rates: Vec<f64> = (0..repeats).map(|_| replay(names, &events).0 / 1e6).collect();
+    let mut rates: Vec<f64> = (0..repeats).map(|_| replay(case, &events).0 / 1e6).collect();
     rates.sort_by(f64::total_cmp);
     println!(
-        "{title}: {:.2} million events/s (median of {repeats}; {:.2} to {:.2}), {peak} instances, \
+        "{}: {:.2} million events/s (median of {repeats}; {:.2} to {:.2}), {peak} instances, \
          decisions {hash:016x}",
+        case.title,
         rates[repeats / 2],
         rates[0],
         rates[repeats - 1],
@@ -362,6 +372,13 @@ fn main() {
     let repeats = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(5);
     let default = PolicyNames { placement: "least-loaded".into(), ..PolicyNames::default() };
     let classes = PolicyNames { admission: "two-class".into(), ..default.clone() };
-    measure("Lambda's policies, least-loaded", &default, repeats);
-    measure("two classes with preemption, least-loaded", &classes, repeats);
+    let room = INSTANCES_PER_WORKER;
+    let cases = [
+        Case { title: "Lambda's policies", policies: default, room, batch: 1 },
+        Case { title: "two classes", policies: classes.clone(), room, batch: 1 },
+        Case { title: "two classes with preemption", policies: classes, room: 120, batch: 3 },
+    ];
+    for case in &cases {
+        measure(case, repeats);
+    }
 }

@@ -4,7 +4,7 @@
 use crate::Nanos;
 
 /// No look follows another earlier than this, so that looking costs less than what it watches over.
-const LEAST_STEP: Nanos = 20_000;
+const MIN_STEP_NS: Nanos = 20_000;
 
 /// A period may begin anew while at least this part of its budget, in tenths, is left.
 const FRESH_TENTHS: i128 = 9;
@@ -83,7 +83,7 @@ impl Budget {
             running => {
                 let threads = i128::from(running);
                 let step = (self.left + threads - 1) / threads;
-                now.saturating_add(Nanos::try_from(step).unwrap_or(Nanos::MAX).max(LEAST_STEP))
+                now.saturating_add(Nanos::try_from(step).unwrap_or(Nanos::MAX).max(MIN_STEP_NS))
             }
         };
         Verdict::Run { look_at: exhausted.min(end) }
@@ -232,7 +232,7 @@ mod tests {
         ) {
             let until = 200 * period;
             let used = greedy(quota, period, threads, &late, until);
-            let most = quota * 201 + (3 * MS + LEAST_STEP + period) * u64::from(threads);
+            let most = quota * 201 + (3 * MS + MIN_STEP_NS + period) * u64::from(threads);
             prop_assert!(used <= most, "{used} of {most}");
         }
 
@@ -242,8 +242,8 @@ mod tests {
         ) {
             prop_assume!(quota < period);
             let used = greedy(quota, period, 1, &[0], 100 * period);
-            prop_assert!(used >= 100 * quota - LEAST_STEP);
-            prop_assert!(used <= 101 * quota + LEAST_STEP);
+            prop_assert!(used >= 100 * quota - MIN_STEP_NS);
+            prop_assert!(used <= 101 * quota + MIN_STEP_NS);
         }
 
         #[test]

@@ -152,7 +152,7 @@ impl<'a> OpenLoop<'a> {
         self.start = start;
         self.next = self.schedule.next().map(|entry| (start + entry.at, entry));
         self.clients = Clients::new(&self.plan.streams, start, self.plan.share);
-        thread::sharpen_timers();
+        uncia_process::thread::sharpen_timers();
         let _precedence = self.plan.realtime.then(thread::Precedence::take);
         let mut events = Vec::new();
         loop {

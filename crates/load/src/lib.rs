@@ -31,8 +31,7 @@ use std::io;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use rustix::time::{ClockId, clock_gettime};
-use uncia_clock::Moment;
+use uncia_clock::{Moment, NS_PER_S, process_cpu_ns};
 use uncia_record::{Epoch, RecordError};
 
 pub use config::Config;
@@ -230,8 +229,7 @@ fn offered_rate(plan: &Plan) -> Option<f64> {
 }
 
 fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / uncia_arrivals::NS_PER_S as f64
+    process_cpu_ns() as f64 / NS_PER_S as f64
 }
 
 #[cfg(test)]

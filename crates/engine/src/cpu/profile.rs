@@ -7,14 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use uncia_bandwidth::probe::{self, Config, Event, Stop, child};
 
-use crate::config;
 use crate::output::{self, BAD_INPUT, FAILED};
-
-const INTERRUPTED: u8 = 130;
-const TERMINATED: u8 = 143;
+use crate::{config, signals};
 
 /// Makes the profile that a configuration asks for.
 pub fn run(config: &Path) -> ExitCode {
@@ -61,24 +57,9 @@ fn itself() -> io::Result<Command> {
 
 /// Has SIGINT and SIGTERM end the profile, for as long as the process lives.
 fn listen(stop: &Arc<Stop>, code: &Arc<AtomicU8>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (mut interrupt, mut terminate) = {
-        let _context = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    let (stop, code) = (stop.clone(), code.clone());
-    std::thread::Builder::new().name("uncia-signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            loop {
-                let signal = tokio::select! {
-                    Some(()) = interrupt.recv() => INTERRUPTED,
-                    Some(()) = terminate.recv() => TERMINATED,
-                    else => return,
-                };
-                code.store(signal, Ordering::SeqCst);
-                stop.stop();
-            }
-        });
-    })?;
-    Ok(())
+    let (stop, code) = (Arc::clone(stop), Arc::clone(code));
+    signals::listen(move |signal| {
+        code.store(signal.exit_code(), Ordering::SeqCst);
+        stop.stop();
+    })
 }

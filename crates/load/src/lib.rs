@@ -27,6 +27,7 @@ mod rtt;
 mod stop;
 mod thread;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
@@ -73,9 +74,10 @@ fn run_with(
     for message in &plan.warnings {
         on_event(&Event::Warning { message: message.clone() });
     }
-    let done = match config.dry_run {
-        true => write_schedule(config, &plan)?,
-        false => send(poller, config, &plan, stop, on_event)?,
+    let done = if config.dry_run {
+        write_schedule(config, &plan)?
+    } else {
+        send(poller, config, &plan, stop, on_event)?
     };
     on_event(&Event::Done(Box::new(done.clone())));
     Ok(done)
@@ -133,7 +135,7 @@ fn write_schedule(config: &Config, plan: &Plan) -> Result<Done, LoadError> {
         sent: 0,
         unsent: plan.extent.total,
         ok: 0,
-        failed: Default::default(),
+        failed: BTreeMap::new(),
         interrupted: None,
         stopped: None,
         elapsed_s: began.elapsed().as_secs_f64(),

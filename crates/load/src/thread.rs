@@ -13,16 +13,16 @@ const REALTIME_PRIORITY: i32 = 10;
 const RECORDER_NICENESS: i32 = 10;
 
 /// Lets this thread give way to the one that sends, should they meet on a CPU.
-pub fn yield_to_others() {
+pub(crate) fn yield_to_others() {
     // Refused, rows are written as well, and sending may be later at times: the rows show it.
     let _ = set_niceness(RECORDER_NICENESS);
 }
 
 /// Precedence over every ordinary thread for as long as this lives, where it is allowed.
-pub struct Precedence(());
+pub(crate) struct Precedence(());
 
 impl Precedence {
-    pub fn take() -> Self {
+    pub(crate) fn take() -> Self {
         // Whether it is allowed was found out before the run, and said.
         let _ = set_realtime(REALTIME_PRIORITY);
         Self(())
@@ -37,7 +37,7 @@ impl Drop for Precedence {
 }
 
 /// Whether [`Precedence`] is allowed; tried by a thread that then ends.
-pub fn may_take_precedence() -> io::Result<()> {
+pub(crate) fn may_take_precedence() -> io::Result<()> {
     let attempt = std::thread::Builder::new().spawn(|| set_realtime(REALTIME_PRIORITY))?;
     attempt.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

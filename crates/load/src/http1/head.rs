@@ -12,7 +12,7 @@ const MAX_HEADERS: usize = 128;
 
 /// How the end of the body is found (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub(super) enum Framing {
     None,
     Length(u64),
     Chunked,
@@ -21,7 +21,7 @@ pub enum Framing {
 
 /// What the head says to the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub(super) struct Head {
     pub status: u16,
     pub framing: Framing,
     pub keep_alive: bool,
@@ -30,7 +30,10 @@ pub struct Head {
 }
 
 /// Parses a head at the start of `bytes`: the head and its length, or none if it is not all there.
-pub fn parse(bytes: &[u8], is_head_request: bool) -> Result<Option<(Head, usize)>, ResponseError> {
+pub(super) fn parse(
+    bytes: &[u8],
+    is_head_request: bool,
+) -> Result<Option<(Head, usize)>, ResponseError> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default()

@@ -10,7 +10,7 @@ const OTHER_FILES: u64 = 32;
 
 /// Raises the soft limit to the hard one when the schedule may need it. A schedule that can't be
 /// kept even so is an error; one that can't be kept if answers are slow gets a warning.
-pub fn provide(
+pub(super) fn provide(
     extent: &Extent,
     max_connections: Option<usize>,
 ) -> Result<Option<String>, LoadError> {

@@ -12,7 +12,7 @@ use crate::output::{self, BAD_INPUT, FAILED};
 use crate::{config, signals};
 
 /// Runs the configuration in a file, or on standard input (`-`).
-pub fn run(config: &Path) -> ExitCode {
+pub(crate) fn run(config: &Path) -> ExitCode {
     let json = match config::read(config) {
         Ok(json) => json,
         Err(message) => return output::fail(&message, BAD_INPUT),

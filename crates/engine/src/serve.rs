@@ -16,7 +16,7 @@ use crate::signals::Signals;
 const MOST_THREADS: usize = 4;
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The loopback address and port to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9000", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
@@ -29,7 +29,7 @@ pub struct Arguments {
 }
 
 /// Serves until told to stop.
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let config = match read(arguments) {
         Ok(config) => config,
         Err(message) => return output::fail(&message, BAD_INPUT),

@@ -6,7 +6,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use uncia_load::Signal;
 
 /// Both signals, within a runtime; while it lives, they no longer end the process.
-pub struct Signals {
+pub(crate) struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
 }
@@ -16,7 +16,7 @@ impl Signals {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -24,7 +24,7 @@ impl Signals {
     }
 
     /// The next one; `None`: no more can come.
-    pub async fn next(&mut self) -> Option<Signal> {
+    pub(crate) async fn next(&mut self) -> Option<Signal> {
         tokio::select! {
             Some(()) = self.interrupt.recv() => Some(Signal::Interrupt),
             Some(()) = self.terminate.recv() => Some(Signal::Terminate),
@@ -37,7 +37,7 @@ impl Signals {
 ///
 /// # Errors
 /// The system refuses the signals or the thread.
-pub fn listen(on_signal: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
+pub(crate) fn listen(on_signal: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let mut signals = {
         let _context = runtime.enter();

@@ -13,7 +13,7 @@ use crate::output::{self, BAD_INPUT, FAILED};
 use crate::{config, signals};
 
 /// Makes the profile that a configuration asks for.
-pub fn run(config: &Path) -> ExitCode {
+pub(super) fn run(config: &Path) -> ExitCode {
     let config = match config::read(config)
         .and_then(|json| Config::from_json(&json).map_err(|error| error.to_string()))
     {
@@ -39,7 +39,7 @@ pub fn run(config: &Path) -> ExitCode {
 }
 
 /// The process of the probe.
-pub fn probe() -> ExitCode {
+pub(super) fn probe() -> ExitCode {
     match child::serve(io::stdin().lock(), io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         // With nobody left to read there is nobody to tell.

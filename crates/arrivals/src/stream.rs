@@ -1,7 +1,7 @@
 use std::f64::consts::TAU;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
 /// A named stream of random numbers, the same on every machine.

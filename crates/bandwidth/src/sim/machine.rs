@@ -2,7 +2,7 @@
 //!
 //! Function names in comments are those of kernel/sched/fair.c and core.c.
 
-use rand::Rng;
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::class::{Entity, Granularity, Queue};

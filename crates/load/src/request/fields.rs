@@ -14,7 +14,7 @@
 //! A field has a key of its own, so that its values do not depend on which others there are.
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
 use super::encode::{push_hex, push_number};
@@ -135,7 +135,7 @@ impl Drawable {
 }
 
 /// A number below `count`, which is 1 to 2^64.
-fn one_of(random: &mut impl RngCore, count: u128) -> u64 {
+fn one_of(random: &mut impl Rng, count: u128) -> u64 {
     let skipped = ((1 << u64::BITS) % count) as u64;
     loop {
         let product = u128::from(random.next_u64()) * count;
@@ -145,7 +145,7 @@ fn one_of(random: &mut impl RngCore, count: u128) -> u64 {
     }
 }
 
-fn push_uuid(random: &mut impl RngCore, out: &mut Vec<u8>) {
+fn push_uuid(random: &mut impl Rng, out: &mut Vec<u8>) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&random.next_u64().to_le_bytes());
     bytes[8..].copy_from_slice(&random.next_u64().to_le_bytes());

@@ -6,7 +6,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CARGO := cargo
+# Cargo has a job server of its own.
+CARGO := env --unset=MAKEFLAGS cargo
+
+# pip waits for the network while cargo builds.
+MAKEFLAGS += --jobs=2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -55,7 +59,7 @@ java: $(BIN)/.uncia-dev
 	  $(BIN)/python -m uncia.backends.java
 
 $(BIN)/python:
-	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install stable Rust from rustup.rs" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "cargo is missing: install stable Rust from rustup.rs" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: name another with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -73,7 +77,11 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.js') Cargo.toml Cargo.lock
 
-$(BIN)/.engine: $(RUST_SOURCES) $(BIN)/.requirements
+target/.engine: $(RUST_SOURCES)
+	$(CARGO) build --release --locked --package uncia-engine
+	touch $@
+
+$(BIN)/.engine: target/.engine $(BIN)/.requirements
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall ./crates/engine
 	touch $@
 

@@ -1,6 +1,7 @@
 # make demo   weighs real functions on the embedded platform and writes results/demo/report.html
 # make test   format, lint, types, unit and end-to-end tests
 # make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
+# make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test soak lint install install-dev java lock settings clean
+.PHONY: demo test soak test-v2 lint install install-dev java lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -36,6 +37,9 @@ FUZZ_SECONDS ?= 120
 soak: install-dev
 	$(BIN)/pytest -q -s tests/soak --soak
 	fuzz/run.sh $(FUZZ_SECONDS)
+
+test-v2: install-dev
+	$(BIN)/python benches/bandwidth/kernels/version2.py
 
 lint: install-dev
 	$(CARGO) fmt --all --check

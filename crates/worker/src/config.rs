@@ -171,7 +171,7 @@ fn policy_names(json: Json) -> Result<PolicyNames, serde_json::Error> {
     let mut names = PolicyNames::default();
     for (kind, name) in serde_json::from_value::<BTreeMap<String, String>>(json)? {
         *names.get_mut(&kind).ok_or_else(|| {
-            let known: Vec<_> = Policies::known().into_iter().map(|(kind, _)| kind).collect();
+            let known: Vec<_> = Policies::choices().into_iter().map(|it| it.name).collect();
             let known = known.join(", ");
             serde_json::Error::custom(format!("no policy decides `{kind}`; there are: {known}"))
         })? = name;

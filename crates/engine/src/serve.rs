@@ -18,7 +18,7 @@ const MOST_THREADS: usize = 4;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The loopback address and port to listen on; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:9000", value_name = "ADDRESS:PORT")]
+    #[arg(long, default_value = "127.0.0.1:9001", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// The folder for functions, log and root filesystems; made if it is not there.
     #[arg(long, value_name = "FOLDER")]

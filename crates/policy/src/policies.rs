@@ -56,6 +56,11 @@ macro_rules! policies {
         }
 
         impl PolicyNames {
+            /// Every kind of choice, with the name of its policy.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+                [$((stringify!($kind), self.$kind.as_str()),)*].into_iter()
+            }
+
             /// The name for this kind of choice; None if there is no such kind.
             pub fn get_mut(&mut self, kind: &str) -> Option<&mut String> {
                 match kind {
@@ -140,6 +145,7 @@ mod tests {
             for name in choice.policies {
                 let mut set = PolicyNames::default();
                 *set.get_mut(choice.name).unwrap() = name.to_owned();
+                assert!(set.iter().any(|named| named == (choice.name, name)));
                 assert!(Policies::from_names(&set).is_ok(), "{}: {name}", choice.name);
             }
         }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from uncia import functions, yamlio
+from uncia.cli.new import new_function
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import Context, FunctionSpec, embedded, journal, processes
 from uncia.platforms.embedded import EmbeddedPlatform, Options, Server
@@ -67,6 +69,29 @@ def test_deploy_invoke_collect_remove(platform: EmbeddedPlatform, state_home: Pa
     assert [resource.kind for resource in story.outstanding] == ["engine"]
     with pytest.raises(RunFailedError, match="ResourceNotFoundException"):
         platform.invoke(deployment, {})
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_new_function_in_bash_runs_as_it_is(platform: EmbeddedPlatform, tmp_path: Path) -> None:
+    made = functions.load(new_function("adds", ["bash"], tmp_path))
+    assert made.runtime_names == ["bash"]
+    package = functions.package(made)
+    spec = FunctionSpec(
+        name="adds", package=package.read_bytes(), runtime="bash", handler=package.handler
+    )
+    deployment = platform.deploy(spec)
+    fresh = []
+    for size in ("test", "small", "large"):
+        answer = json.loads(platform.invoke(deployment, made.preset(size)).body)
+        assert functions.check_answer(made, answer) == []
+        fresh.append(answer["uncia"]["fresh"])
+    assert fresh == [True, False, False]
+    url = platform.endpoint(deployment).url
+    request = urllib.request.Request(url, b'{"count": 4}', {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as reply:
+        assert json.loads(reply.read())["total"] == 10
+    wrong = platform.invoke(deployment, {"cuont": 1})
+    assert wrong.headers["x-amz-function-error"] == "Unhandled"
 
 
 def test_what_is_created_is_in_the_journal_first(platform: EmbeddedPlatform) -> None:

@@ -79,7 +79,9 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	touch $@
 
-RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.js') Cargo.toml Cargo.lock
+# Whatever is there: a build script or `include_str!` may read it. With the folders, so that a file that is
+# gone counts as a change too.
+RUST_SOURCES := $(shell find crates -not -path '*/__pycache__*') Cargo.toml Cargo.lock
 
 target/.engine: $(RUST_SOURCES)
 	$(CARGO) build --release --locked --package uncia-engine
@@ -105,11 +107,12 @@ lock:
 	  --generate-hashes --no-emit-index-url --no-emit-package uncia-engine --no-header \
 	  --constraint requirements.lock --output-file requirements-dev.lock
 
-# Writes anew what is made from the declarations in crates/worker/src/settings.
+# Writes anew what Python and the pages know of the settings, policies and runtimes that crates declare.
 settings: export PYTHONPATH := python
 settings: $(BIN)/.requirements
 	$(CARGO) build --quiet --package uncia-engine
-	target/debug/uncia-engine schema settings > python/uncia/settings/settings.json
+	for part in settings policies runtimes; do \
+	  target/debug/uncia-engine schema $$part > python/uncia/settings/$$part.json || exit; done
 	$(BIN)/python -m uncia.settings.markdown docs/reference/*.md
 	$(BIN)/python -m uncia.cli.markdown > docs/reference/cli.md
 

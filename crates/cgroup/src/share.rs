@@ -62,7 +62,6 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::files::write;
     use crate::{Mounts, Version, own_name};
 
     const LIMITS: Limits =

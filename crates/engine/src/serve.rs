@@ -18,7 +18,7 @@ const MOST_THREADS: usize = 4;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The loopback address and port to listen on; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:9000", value_name = "ADDRESS:PORT")]
+    #[arg(long, default_value = "127.0.0.1:9001", value_name = "ADDRESS:PORT", value_parser = address)]
     listen: SocketAddr,
     /// The folder for functions, log and root filesystems; made if it is not there.
     #[arg(long, value_name = "FOLDER")]
@@ -26,6 +26,15 @@ pub(crate) struct Arguments {
     /// The configuration as JSON; every key has a default.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+/// Reads an address and port; `localhost` is the loopback address of IPv4.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    numeric.parse().map_err(|_| "write an address and a port, such as 127.0.0.1:9001".to_owned())
 }
 
 /// Serves until told to stop.

@@ -73,7 +73,7 @@ class Settings(_DeclaredSettings):
     """How a function is deployed; what is left out is its own default, then the platform's."""
 
     runtime: str | None = Field(
-        None, description="python, node, or an exact one such as python3.12"
+        None, description="One of the function's, or an exact one such as python3.12"
     )
     handler: str | None = Field(None, description="module.function, if not the function's own")
     memory: Size | None = Field(None, gt=0, description="Memory limit; Lambda's MB is 2^20 bytes")

@@ -81,7 +81,7 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 
 # Whatever is there: a build script or `include_str!` may read it. With the folders, so that a file that is
 # gone counts as a change too.
-RUST_SOURCES := $(shell find crates -not -path '*/__pycache__*') Cargo.toml Cargo.lock
+RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*') Cargo.toml Cargo.lock
 
 target/.engine: $(RUST_SOURCES)
 	$(CARGO) build --release --locked --package uncia-engine

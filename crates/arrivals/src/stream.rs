@@ -40,6 +40,7 @@ impl RandomStream {
 
     /// The stream of part `index` of what this stream is for: its label is this one's, a slash and
     /// the index. It does not depend on how much of this stream was drawn.
+    #[must_use]
     pub fn part(&self, index: usize) -> Self {
         Self::new(self.seed, &format!("{}/{index}", self.label))
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::files::{keyed, read, write, write_if_present};
 use crate::interface::{CounterFiles, Interface};
-use crate::{Cpu, Error};
+use crate::{Controller, Cpu, Error};
 
 const COUNTERS: CounterFiles = CounterFiles {
     cpu: "cpu.stat",
@@ -17,7 +17,7 @@ const COUNTERS: CounterFiles = CounterFiles {
 };
 
 #[derive(Debug)]
-pub struct V2;
+pub(crate) struct V2;
 
 impl Interface for V2 {
     fn join_file(&self) -> &'static str {
@@ -40,6 +40,12 @@ impl Interface for V2 {
         let text = read(&folder.join(self.quota_file())).ok()?;
         let (quota, period) = text.trim().split_once(' ')?;
         Some((quota.parse().ok()?, period.parse().ok()?))
+    }
+
+    fn pass_on(&self, folder: &Path, controllers: &[Controller]) -> Result<(), Error> {
+        let switched = controllers.iter().filter(|it| !it.is_always_in_v2());
+        let words: Vec<_> = switched.map(|it| format!("+{}", it.name())).collect();
+        write(&folder.join("cgroup.subtree_control"), &words.join(" "))
     }
 
     fn write_memory_limit(&self, folder: &Path, bytes: u64) -> Result<(), Error> {

@@ -11,6 +11,7 @@ mod output;
 mod probe;
 #[cfg(target_os = "linux")]
 mod serve;
+mod signals;
 mod warnings;
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! What is known of a worker.
 
-use crate::state::queue::Queue;
+use crate::state::list::{ByWorker, List};
 use crate::{Capacity, Resources, WorkerId};
 
 /// A worker and all that is counted by worker.
@@ -28,11 +28,11 @@ pub(crate) struct Worker {
     /// Requests that its instances serve or are being started for.
     pub(crate) in_flight: u32,
     /// Evictable instances, the longest idle first.
-    pub(crate) idle: Queue,
+    pub(crate) idle: List<ByWorker>,
     /// Active preemptible instances; the one whose requests changed last comes last.
-    pub(crate) active: Queue,
+    pub(crate) active: List<ByWorker>,
     /// All its instances, in no order.
-    pub(crate) members: Vec<usize>,
+    pub(crate) members: Vec<u32>,
 }
 
 impl Worker {
@@ -51,8 +51,8 @@ impl Worker {
             freeing: 0,
             used: Resources::ZERO,
             in_flight: 0,
-            idle: Queue::default(),
-            active: Queue::default(),
+            idle: List::default(),
+            active: List::default(),
             members: Vec::new(),
         }
     }

@@ -13,8 +13,8 @@ from uncia.doctor.host import Host
 from uncia.doctor.report import Check
 
 STEAL_PERCENT: Final = 1.0
-"""More than this is a warning: at 1 % a hundredth of all requests may wait for a whole time slice of
-the host, and that is where a p99 is read."""
+"""More than this is a warning: at 1 % a hundredth of all requests may wait for a whole time slice
+of the host, and that is where a p99 is read."""
 
 BACKGROUND_PERCENT: Final = 10.0
 """More than this, of all CPUs, is a warning: on two cores it is a fifth of one of them."""

@@ -16,6 +16,7 @@ use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
 use super::rootfs::{self, Root, RootError};
+use super::shares::Shares;
 use super::spawn::Spawner;
 use super::sweep;
 use super::threads::Failure;
@@ -55,6 +56,7 @@ pub struct Host {
     pub(super) chain: ChainService,
     pub(super) capabilities: Capabilities,
     pub(super) layout: Option<Layout>,
+    pub(super) shares: Shares,
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
     pub(super) sampler: Sampler,
@@ -152,6 +154,7 @@ impl Host {
             state,
             capabilities,
             layout,
+            shares: Shares::default(),
             roots,
         })
     }

@@ -25,13 +25,13 @@ const RECORD: &str = "switched-on";
 
 /// What the name of the group ends with to which this process moves out of its own; before that, it
 /// is the name of the group that it made room for.
-const LEAF: &str = "-worker";
+const WORKER_SUFFIX: &str = "-worker";
 
 /// What the names of Uncia's groups begin with.
 const PREFIX: &str = "uncia-";
 
 /// How often processes are looked for that were started while others were moved.
-const MOVES: usize = 16;
+const MAX_MOVE_ROUNDS: usize = 16;
 
 /// What systemd marks a delegated group with (`Delegate=yes`): as the user's manager, as root's.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
@@ -41,7 +41,7 @@ pub(crate) fn base(mounts: &Mounts, tree: &Tree) -> Result<PathBuf, Obstacle> {
     let own = mounts.own_folder(tree);
     let own = own.ok_or_else(|| Obstacle::NotDelegated(tree.mount.clone()))?;
     // Uncia moved whoever started this process, and has not moved it back.
-    let base = if is_leaf(&own) { own.parent().unwrap_or(&own).to_owned() } else { own };
+    let base = if is_worker_group(&own) { own.parent().unwrap_or(&own).to_owned() } else { own };
     let writable = |file: &str| access(&base.join(file), AccessFlags::W_OK).is_ok();
     if !["", "cgroup.procs", "cgroup.subtree_control"].into_iter().all(writable) {
         return Err(Obstacle::NotWritable(base));
@@ -109,10 +109,10 @@ pub(crate) fn switch_on(base: &Path, parent: &Path, controllers: &[&str]) -> Res
 fn vacate(base: &Path, parent: &Path) -> Result<(), Error> {
     // The root of the whole tree, the only group without a type, passes on what it likes.
     let Ok(kind) = fs::read_to_string(base.join("cgroup.type")) else { return Ok(()) };
-    let family = family();
+    let own_and_ancestors = own_and_ancestors();
     let is_ours = || {
         let procs = processes(base);
-        kind.trim() == "domain" && procs.iter().all(|pid| family.contains(pid))
+        kind.trim() == "domain" && procs.iter().all(|pid| own_and_ancestors.contains(pid))
     };
     if !is_ours() {
         return Err(Obstacle::Occupied(base.to_owned()).into());
@@ -120,7 +120,7 @@ fn vacate(base: &Path, parent: &Path) -> Result<(), Error> {
     if processes(base).is_empty() {
         return Ok(());
     }
-    let leaf = leaf_of(parent);
+    let leaf = worker_group_of(parent);
     make(&leaf).map_err(|error| Error::Make(leaf.clone(), error))?;
     move_all(base, &leaf)?;
     if is_ours() && processes(base).is_empty() {
@@ -144,8 +144,9 @@ pub(crate) fn undo(parent: &Path, records: &[PathBuf]) -> Result<(), Error> {
     }
     // Also those whose groups are gone, but could not be emptied at the time.
     let is_left = |leaf: &PathBuf| {
-        let owner = leaf.to_str().and_then(|path| path.strip_suffix(LEAF));
-        is_leaf(leaf) && owner.is_some_and(|owner| owner == parent || !Path::new(owner).exists())
+        let owner = leaf.to_str().and_then(|path| path.strip_suffix(WORKER_SUFFIX));
+        is_worker_group(leaf)
+            && owner.is_some_and(|owner| owner == parent || !Path::new(owner).exists())
     };
     for leaf in children(base)?.iter().filter(|leaf| is_left(leaf)) {
         // Not while others have controllers switched on in `base`; the last of them does it.
@@ -175,12 +176,12 @@ fn controllers_of(record: &Path) -> Vec<String> {
     name(record).split('+').skip(1).map(str::to_owned).collect()
 }
 
-fn is_leaf(folder: &Path) -> bool {
-    name(folder).starts_with(PREFIX) && name(folder).ends_with(LEAF)
+fn is_worker_group(folder: &Path) -> bool {
+    name(folder).starts_with(PREFIX) && name(folder).ends_with(WORKER_SUFFIX)
 }
 
-fn leaf_of(parent: &Path) -> PathBuf {
-    parent.with_file_name(format!("{}{LEAF}", name(parent)))
+fn worker_group_of(parent: &Path) -> PathBuf {
+    parent.with_file_name(format!("{}{WORKER_SUFFIX}", name(parent)))
 }
 
 fn name(folder: &Path) -> &str {
@@ -202,7 +203,7 @@ fn make(folder: &Path) -> io::Result<()> {
 /// Moves the processes of a group, and those that they start meanwhile.
 fn move_all(from: &Path, to: &Path) -> Result<(), Error> {
     let procs = to.join(Version::V2.interface().join_file());
-    for _ in 0..MOVES {
+    for _ in 0..MAX_MOVE_ROUNDS {
         let left = processes(from);
         if left.is_empty() {
             break;
@@ -219,7 +220,7 @@ fn move_all(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// This process, and those that started it.
-fn family() -> Vec<i32> {
+fn own_and_ancestors() -> Vec<i32> {
     let parent = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1);
@@ -328,7 +329,7 @@ mod tests {
             let refused = switch_on(&own, &parent, &["memory"]);
             assert_eq!(refused, Err(Obstacle::Occupied(own.clone())));
             assert_eq!(fs::read_to_string(own.join("cgroup.procs")).unwrap(), procs);
-            assert!(!leaf_of(&parent).exists() && records(&parent).is_empty());
+            assert!(!worker_group_of(&parent).exists() && records(&parent).is_empty());
             // In a plain folder the last word stays, which is to switch off.
             let after = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap();
             assert!(after == before || after == "-memory", "{after}");
@@ -338,10 +339,10 @@ mod tests {
     }
 
     #[test]
-    fn the_family_begins_with_this_process_and_has_its_parent() {
-        let family = family();
-        assert_eq!(family[0], i32::try_from(std::process::id()).unwrap());
-        assert_eq!(family[1], nix::unistd::getppid().as_raw());
+    fn this_process_comes_before_its_parent() {
+        let own_and_ancestors = own_and_ancestors();
+        assert_eq!(own_and_ancestors[0], i32::try_from(std::process::id()).unwrap());
+        assert_eq!(own_and_ancestors[1], nix::unistd::getppid().as_raw());
     }
 
     /// A group of the machine's own tree of version 2, with a controller that it may pass on.
@@ -394,7 +395,7 @@ mod tests {
         // Nobody is in the way.
         switch_on(base, &parent, &controllers).unwrap();
         assert_eq!(words(&parent.join("cgroup.subtree_control")), controllers);
-        assert!(!leaf_of(&parent).exists());
+        assert!(!worker_group_of(&parent).exists());
 
         // A second one finds the controller switched on; the first does not take it away.
         let second = base.join("uncia-y");
@@ -414,7 +415,7 @@ mod tests {
         assert_eq!(real.subtree(), controllers);
         switch(base, '-', controllers[0]).unwrap();
 
-        // A process in the group that is not of this family: nothing is done.
+        // A process in the group that did not start this one: nothing is done.
         let mut other = Command::new("sleep").arg("600").spawn().unwrap();
         write(&base.join("cgroup.procs"), &other.id().to_string()).unwrap();
         fs::create_dir(&parent).unwrap();
@@ -423,7 +424,7 @@ mod tests {
         assert!(real.subtree().is_empty() && records(&parent).is_empty());
 
         // A leftover of a crash: the leaf with somebody in it, and the controller switched on.
-        let leaf = leaf_of(&parent);
+        let leaf = worker_group_of(&parent);
         make(&leaf).unwrap();
         move_all(base, &leaf).unwrap();
         switch_on(base, &parent, &controllers).unwrap();
@@ -452,7 +453,7 @@ mod tests {
         fs::create_dir(parent.join("ready")).unwrap();
         io::stdin().read_line(&mut String::new()).unwrap();
         clear_tree(&parent).unwrap();
-        assert_eq!(processes(&base), family()[..1]);
+        assert_eq!(processes(&base), own_and_ancestors()[..1]);
     }
 
     fn start_worker(base: &Path) -> std::process::Child {
@@ -475,7 +476,7 @@ mod tests {
             eprintln!("not run: no tree of version 2 with a controller to switch on");
             return;
         };
-        let leaf = leaf_of(&real.group.join("uncia-x"));
+        let leaf = worker_group_of(&real.group.join("uncia-x"));
         let mut child = start_worker(&real.group);
         assert_eq!(processes(&leaf), [i32::try_from(child.id()).unwrap()]);
         assert_eq!(real.subtree(), words(&real.group.join("cgroup.controllers")));
@@ -494,7 +495,7 @@ mod tests {
         let mut child = start_worker(&real.group);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(leaf_of(&parent).exists() && !real.subtree().is_empty());
+        assert!(worker_group_of(&parent).exists() && !real.subtree().is_empty());
         clear_tree(&parent).unwrap();
         assert!(real.subtree().is_empty() && children(&real.group).unwrap().is_empty());
     }

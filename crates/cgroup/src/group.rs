@@ -4,14 +4,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::bandwidth::NS_PER_US;
 use crate::files::write;
 use crate::interface::Interface;
 use crate::tree::{kill_all, processes, remove};
-use crate::{Bandwidth, Controller, Counters, Error, Layout, Limits, PERIODS_US, Version};
+use crate::{
+    Bandwidth, Controller, Counters, CpuShare, Error, Layout, Limits, PERIODS_US, Version,
+};
 
 /// How long freezing may take. A process in the middle of vfork or of a slow disk access holds it up.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,6 +32,8 @@ pub struct Group {
     folders: Vec<(Controller, PathBuf)>,
     removed: AtomicBool,
     stopped: Mutex<Stopped>,
+    /// The share that it is a member of, until it is removed.
+    pub(crate) share: Mutex<Option<Arc<CpuShare>>>,
 }
 
 /// Why a group is frozen: it runs when there is no reason left.
@@ -76,6 +80,7 @@ impl Group {
             folders: Vec::new(),
             removed: AtomicBool::new(false),
             stopped: Mutex::default(),
+            share: Mutex::default(),
         };
         for (controller, parent) in &layout.parents {
             let folder = parent.join(name);
@@ -296,6 +301,8 @@ impl Group {
         for folder in self.unique().filter(|folder| folder.exists()) {
             result = result.and(kill_all(folder).and_then(|()| remove(folder)));
         }
+        // Only now: the share goes with its last member.
+        drop(self.share.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(result?)
     }
 
@@ -306,7 +313,7 @@ impl Group {
     }
 
     /// Each folder once, though several controllers may share it.
-    fn unique(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn unique(&self) -> impl Iterator<Item = &Path> {
         self.folders.iter().enumerate().filter_map(|(index, (_, folder))| {
             let seen = self.folders[..index].iter().any(|(_, earlier)| earlier == folder);
             (!seen).then_some(folder.as_path())

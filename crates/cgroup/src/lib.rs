@@ -12,6 +12,7 @@
 //! | [`discover`](mod@discover) | where this process may make groups |
 //! | [`delegation`] | version 2: switching controllers on, and undoing it |
 //! | [`group`] | one group: made, limited, frozen, removed |
+//! | [`share`] | several groups that have one group's share of the CPU |
 //! | [`counters`], [`threads`] | what the kernel counts of a group, and which threads run |
 //! | [`tree`] | clearing whole trees of groups |
 //! | [`owner`] | groups whose names say which process made them |
@@ -27,6 +28,7 @@ mod interface;
 mod limits;
 pub mod mounts;
 pub mod owner;
+pub mod share;
 pub mod threads;
 pub mod tree;
 mod v1;
@@ -41,5 +43,6 @@ pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
 pub use mounts::Mounts;
 pub use owner::{Leftover, leftovers, own_name};
+pub use share::CpuShare;
 pub use threads::{Running, Thread, Threads};
 pub use tree::{clear_tree, thaw_tree};

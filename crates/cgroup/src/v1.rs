@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::files::{number, read, write, write_if_present};
 use crate::interface::{CounterFiles, Interface};
-use crate::{Cpu, Error};
+use crate::{Controller, Cpu, Error};
 
 /// How much of its memory limit a group may have in buffers of TCP sockets. Version 1 counts them
 /// beside other memory, so that they add to the limit.
@@ -21,7 +21,7 @@ const COUNTERS: CounterFiles = CounterFiles {
 };
 
 #[derive(Debug)]
-pub struct V1;
+pub(crate) struct V1;
 
 impl Interface for V1 {
     /// Moving by `cgroup.procs` waits for a lock that every fork on the machine takes (tens of ms at
@@ -47,6 +47,11 @@ impl Interface for V1 {
         // Without a quota it says -1.
         let read = |name: &str| number(&read(&folder.join(name)).ok()?);
         Some((read(self.quota_file())?, read("cpu.cfs_period_us")?))
+    }
+
+    /// Each tree has its controller everywhere.
+    fn pass_on(&self, _folder: &Path, _controllers: &[Controller]) -> Result<(), Error> {
+        Ok(())
     }
 
     fn write_memory_limit(&self, folder: &Path, bytes: u64) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::files::{keyed, read, write, write_if_present};
 use crate::interface::{CounterFiles, Interface};
-use crate::{Cpu, Error};
+use crate::{Controller, Cpu, Error};
 
 const COUNTERS: CounterFiles = CounterFiles {
     cpu: "cpu.stat",
@@ -17,7 +17,7 @@ const COUNTERS: CounterFiles = CounterFiles {
 };
 
 #[derive(Debug)]
-pub struct V2;
+pub(crate) struct V2;
 
 impl Interface for V2 {
     fn join_file(&self) -> &'static str {
@@ -42,6 +42,12 @@ impl Interface for V2 {
         Some((quota.parse().ok()?, period.parse().ok()?))
     }
 
+    fn pass_on(&self, folder: &Path, controllers: &[Controller]) -> Result<(), Error> {
+        let switched = controllers.iter().filter(|it| !it.is_always_in_v2());
+        let words: Vec<_> = switched.map(|it| format!("+{}", it.name())).collect();
+        write(&folder.join("cgroup.subtree_control"), &words.join(" "))
+    }
+
     fn write_memory_limit(&self, folder: &Path, bytes: u64) -> Result<(), Error> {
         // Buffers of sockets count as memory.
         write(&folder.join("memory.max"), &bytes.to_string())?;
@@ -63,5 +69,19 @@ impl Interface for V2 {
     fn parse_cpu(&self, text: &str) -> Option<Cpu> {
         let ns = |key: &str| keyed::<i64>(text, key)?.checked_mul(1_000);
         Some(Cpu { total: ns("usage_usec")?, user: ns("user_usec")?, system: ns("system_usec")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_that_must_be_are_switched_on_for_groups_below() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cgroup.subtree_control");
+        std::fs::write(&file, "").unwrap();
+        V2.pass_on(folder.path(), &Controller::ALL).unwrap();
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "+cpu +memory +pids");
     }
 }

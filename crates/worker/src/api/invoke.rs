@@ -14,7 +14,7 @@ use super::error::{Answer, ApiError, empty_answer};
 use super::functions::find;
 use super::route::{decode, query_values};
 use super::{Api, events};
-use crate::dispatch::{self, Answered, Submission};
+use crate::dispatch::{self, Disposition, Submission};
 use crate::function::Function;
 use crate::ids;
 use crate::instance::{Outcome, StartError};
@@ -66,7 +66,7 @@ pub async fn run(
     names: Names,
     payload: Bytes,
     client_context: Option<String>,
-) -> Result<dispatch::Answer, ApiError> {
+) -> Result<dispatch::Completion, ApiError> {
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));
     }
@@ -130,9 +130,9 @@ pub async fn answer(
     }
 }
 
-fn respond(answer: &dispatch::Answer, tail: bool) -> Result<Answer, ApiError> {
+fn respond(answer: &dispatch::Completion, tail: bool) -> Result<Answer, ApiError> {
     let request_id = answer.row.request_id.clone().unwrap_or_default();
-    let (payload, failed) = match payload(&answer.result, &answer.row, &request_id) {
+    let (payload, failed) = match payload(&answer.disposition, &answer.row, &request_id) {
         Ok(found) => found,
         Err(error) => {
             let mut refused = error.answer();
@@ -156,7 +156,7 @@ fn respond(answer: &dispatch::Answer, tail: bool) -> Result<Answer, ApiError> {
 
 /// What the function answered, and whether that is an error of it.
 pub fn payload(
-    result: &Answered,
+    result: &Disposition,
     row: &Invocation,
     request_id: &str,
 ) -> Result<(Bytes, bool), ApiError> {
@@ -169,17 +169,21 @@ pub fn payload(
         said("Sandbox.Timedout", message)
     };
     match result {
-        Answered::Ran(Outcome::Ok(payload)) => Ok((payload.clone(), false)),
-        Answered::Ran(Outcome::FunctionError(payload)) => Ok((payload.clone(), true)),
-        Answered::Ran(Outcome::Timeout) | Answered::NotReady(StartError::Timeout(_)) => timed_out(),
-        Answered::Ran(Outcome::Exited(how)) | Answered::NotReady(StartError::Exited(how)) => {
+        Disposition::Ran(Outcome::Ok(payload)) => Ok((payload.clone(), false)),
+        Disposition::Ran(Outcome::FunctionError(payload)) => Ok((payload.clone(), true)),
+        Disposition::Ran(Outcome::Timeout) | Disposition::NotReady(StartError::Timeout(_)) => {
+            timed_out()
+        }
+        Disposition::Ran(Outcome::Exited(how)) | Disposition::NotReady(StartError::Exited(how)) => {
             said("Runtime.ExitError", format!("Runtime exited with error: {how}"))
         }
-        Answered::Ran(Outcome::OutOfMemory) | Answered::NotReady(StartError::OutOfMemory) => said(
-            "Runtime.OutOfMemory",
-            "Runtime exited with error: signal: killed (out of memory)".to_owned(),
-        ),
-        Answered::Ran(Outcome::ResponseTooLarge(bytes)) => {
+        Disposition::Ran(Outcome::OutOfMemory) | Disposition::NotReady(StartError::OutOfMemory) => {
+            said(
+                "Runtime.OutOfMemory",
+                "Runtime exited with error: signal: killed (out of memory)".to_owned(),
+            )
+        }
+        Disposition::Ran(Outcome::ResponseTooLarge(bytes)) => {
             let message = format!(
                 "Response payload size ({bytes} bytes) exceeded maximum allowed payload size \
                  ({MAX_PAYLOAD_BYTES} bytes)."
@@ -188,12 +192,12 @@ pub fn payload(
                 json!({"errorType": "Function.ResponseSizeTooLarge", "errorMessage": message});
             Ok((body.to_string().into(), true))
         }
-        Answered::NotReady(StartError::Init { payload, .. }) => Ok((payload.clone(), true)),
-        Answered::NotReady(error @ StartError::Sandbox(_)) => {
+        Disposition::NotReady(StartError::Init { payload, .. }) => Ok((payload.clone(), true)),
+        Disposition::NotReady(error @ StartError::Sandbox(_)) => {
             Err(ApiError::service(error.to_string()))
         }
-        Answered::Rejected(reason) => Err((*reason).into()),
-        Answered::NotLogged(error) => Err(ApiError::service(format!(
+        Disposition::Rejected(reason) => Err((*reason).into()),
+        Disposition::NotLogged(error) => Err(ApiError::service(format!(
             "The invocation ran, but could not be recorded: {error}"
         ))),
     }

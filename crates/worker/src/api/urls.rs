@@ -115,7 +115,7 @@ pub async fn serve(
     }
     let answer = invoke::run(api, function, names, payload, None).await?;
     let request_id = answer.row.request_id.clone().unwrap_or_default();
-    let mut response = match invoke::payload(&answer.result, &answer.row, &request_id) {
+    let mut response = match invoke::payload(&answer.disposition, &answer.row, &request_id) {
         Ok((payload, false)) => respond(&payload),
         Ok((_, true)) => {
             let body = json!({"Message": "Internal Server Error"});

@@ -9,7 +9,7 @@ use uncia_policy::{Counts, CpuAssignment, Event, InstanceId, Pause, RequestId, S
 use uncia_record::Instance as InstanceRow;
 
 use super::events::QueuedEvent;
-use super::{Answer, Submission};
+use super::{Completion, Submission};
 use crate::function::Function;
 use crate::instance::{Phase, Reply, Request, StartError};
 use crate::meterlog::{LogError, Recorded};
@@ -20,7 +20,7 @@ pub enum Message {
     Configure(Arc<Function>),
     Delete(Arc<Function>),
     /// A request whose answer is waited for.
-    Submit(Box<Submission>, oneshot::Sender<Answer>),
+    Submit(Box<Submission>, oneshot::Sender<Completion>),
     /// An accepted event, which is in the log.
     Accept(Box<QueuedEvent>),
     /// The row of an event's attempt is in the log, or could not be written.
@@ -41,8 +41,8 @@ pub enum Message {
         reason: &'static str,
         idle_cpu: Option<i64>,
     },
-    /// Something for the scheduler alone.
-    Tell(Event),
+    /// An event for the scheduler alone.
+    NotifyScheduler(Event),
     Counts(oneshot::Sender<Counts>),
     /// The rows of the instances that live, of one function or all.
     Living(Option<String>, oneshot::Sender<Vec<InstanceRow>>),

@@ -47,8 +47,8 @@ use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
 use owner::Owner;
 
-/// Functions without waiting events whose places are remembered.
-const MAX_IDLE_SLOTS: usize = 1_000;
+/// Beyond so many functions, those of which no event waits are forgotten.
+const MAX_SLOT_ENTRIES: usize = 1_000;
 
 /// A request whose answer is waited for.
 pub struct Submission {
@@ -64,7 +64,7 @@ pub struct Submission {
 
 /// What became of a request.
 #[derive(Debug)]
-pub enum Answered {
+pub enum Disposition {
     /// An instance was given it.
     Ran(Outcome),
     /// Its instance did not become ready.
@@ -74,10 +74,10 @@ pub enum Answered {
     NotLogged(LogError),
 }
 
-/// The answer to a request, with its row of the log.
+/// What became of a request, with its row of the log.
 #[derive(Debug)]
-pub struct Answer {
-    pub result: Answered,
+pub struct Completion {
+    pub disposition: Disposition,
     pub row: Invocation,
     pub log_tail: Bytes,
 }
@@ -142,7 +142,7 @@ impl Dispatcher {
     }
 
     /// Serves a request to its end, whether or not anybody waits for the answer.
-    pub async fn submit(&self, submission: Submission) -> Result<Answer, Stopped> {
+    pub async fn submit(&self, submission: Submission) -> Result<Completion, Stopped> {
         let (answer, answered) = oneshot::channel();
         self.send(Message::Submit(Box::new(submission), answer));
         answered.await.map_err(|_| Stopped)
@@ -154,7 +154,7 @@ impl Dispatcher {
         let of_function = {
             // The map is whole after every statement, so a panic elsewhere does not spoil it.
             let mut slots = self.function_slots.lock().unwrap_or_else(PoisonError::into_inner);
-            if slots.len() > MAX_IDLE_SLOTS {
+            if slots.len() > MAX_SLOT_ENTRIES {
                 slots.retain(|_, slots| slots.available_permits() < self.max_per_function);
             }
             let slots = slots
@@ -238,8 +238,8 @@ impl Dispatcher {
 
     /// Lets nothing in any more, waits up to `grace` for what runs, and stops the instances.
     pub async fn shut_down(&self, grace: Duration) {
-        let (emptied, done) = oneshot::channel();
-        self.send(Message::ShutDown(emptied));
+        let (waiter, done) = oneshot::channel();
+        self.send(Message::ShutDown(waiter));
         // What has not ended by then is killed when the host closes.
         let _ = tokio::time::timeout(grace, done).await;
     }
@@ -251,8 +251,8 @@ impl Dispatcher {
 
     /// Ends once the host has closed: every request has an answer when this returns.
     pub async fn finish(&self) {
-        let (finished, done) = oneshot::channel();
-        self.send(Message::Finish(finished));
+        let (waiter, done) = oneshot::channel();
+        self.send(Message::Finish(waiter));
         let _ = done.await;
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use uncia_clock::Moment;
 use uncia_policy::RequestId;
 
-use super::Answer;
+use super::Completion;
 use super::events::QueuedEvent;
 use super::message::Work;
 use crate::function::Function;
@@ -38,7 +38,7 @@ pub struct PendingRequest {
 
 /// Where a request comes from, and its answer goes.
 pub enum Source {
-    Client(oneshot::Sender<Answer>),
+    Client(oneshot::Sender<Completion>),
     Event(Box<QueuedEvent>),
     /// Taken out of it.
     None,

@@ -60,7 +60,7 @@ pub enum EventUpdate {
     Done { id: i64 },
     /// The attempt ran and failed; another follows.
     Failed { id: i64, attempt: i64, failures: i64 },
-    /// The attempt did not run; another follows.
+    /// The attempt does not count: it did not run, or the platform ended it. Another follows.
     Attempted { id: i64, attempt: i64 },
 }
 

@@ -1,6 +1,6 @@
 //! Control groups of either version, by the names that the sandbox uses.
 
 pub use uncia_cgroup::{
-    Controller, Counters, Cpu, Error as CgroupError, Group, Layout, Limits, Obstacle, PERIODS_US,
-    Running, Thread, Threads, Throttling, Version, clear_tree, discover, thaw_tree,
+    Controller, Counters, Cpu, CpuShare, Error as CgroupError, Group, Layout, Limits, Obstacle,
+    PERIODS_US, Running, Thread, Threads, Throttling, Version, clear_tree, discover, thaw_tree,
 };

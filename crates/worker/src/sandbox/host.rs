@@ -16,6 +16,7 @@ use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
 use super::rootfs::{self, Root, RootError};
+use super::shares::Shares;
 use super::spawn::Spawner;
 use super::sweep;
 use super::threads::Failure;
@@ -55,6 +56,7 @@ pub struct Host {
     pub(super) chain: ChainService,
     pub(super) capabilities: Capabilities,
     pub(super) layout: Option<Layout>,
+    pub(super) shares: Shares,
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
     pub(super) sampler: Sampler,
@@ -134,7 +136,9 @@ impl Host {
         let keep: Vec<_> = roots.values().collect();
         rootfs::remove_others(&roots_folder, &keep).map_err(bad_state)?;
 
-        raise_descriptor_limit();
+        // An instance takes about fifteen, and the usual limit is 1024; with fewer, fewer instances run
+        // at a time.
+        uncia_process::descriptors::raise_limit();
         let own = Path::new("/proc/self/exe");
         let executable = tuning.executable.as_deref().unwrap_or(own);
         let failure = Failure::new();
@@ -152,6 +156,7 @@ impl Host {
             state,
             capabilities,
             layout,
+            shares: Shares::default(),
             roots,
         })
     }
@@ -232,16 +237,5 @@ impl Host {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Inner>>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// An instance takes about fifteen descriptors, and the usual limit is 1024.
-fn raise_descriptor_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        // With fewer, fewer instances run at a time.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

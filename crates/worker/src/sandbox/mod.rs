@@ -18,6 +18,7 @@
 //! | [`chain`] | Invoke for functions |
 //! | [`pace`] | how much of the worker's time an instance may take |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
+//! | [`shares`] | the CPU is divided between functions |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
 //! | [`users`], [`peer`] | whom instances run as, and who is at the other end of a connection |
@@ -43,6 +44,7 @@ mod priority;
 mod rootfs;
 mod runtime_api;
 mod runtimes;
+mod shares;
 mod spawn;
 mod start;
 mod sweep;

@@ -147,12 +147,12 @@ impl Host {
             }
             return Ok(None);
         }
-        let (host, id) = (self.clone(), spec.id.clone());
+        let (host, id, function) = (self.clone(), spec.id.clone(), spec.function.clone());
         let spec_enforced = spec.enforcement == Enforcement::EventDriven;
         let by_kernel = spec.init_throttled && !spec_enforced;
         let made = tokio::task::spawn_blocking(move || {
             let Some(layout) = &host.layout else { return Ok(None) };
-            let group = Group::create(layout, &id, &limits)?;
+            let group = host.shares.group(layout, &function, &id, &limits)?;
             if by_kernel {
                 group.set_quota(&limits)?;
             } else if spec_enforced && !group.can_be_held() {

@@ -8,6 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 use sha2::{Digest, Sha256};
 
@@ -59,13 +60,10 @@ impl Drop for Code {
         if !self.unused.load(Ordering::Acquire) {
             return;
         }
-        let mut live = self.store.lock();
-        // Somebody may have stored the same package anew since the last reference went.
-        if live.get(&self.sha256).is_some_and(|code| code.strong_count() > 0) {
-            return;
-        }
-        live.remove(&self.sha256);
-        self.store.discard(&self.sha256);
+        // The last reference may go in a task that must not wait for the disk, or for whoever unpacks
+        // a package. Without a thread, the next start sweeps.
+        let (store, sha256) = (self.store.clone(), std::mem::take(&mut self.sha256));
+        let _ = thread::Builder::new().spawn(move || store.forget(&sha256));
     }
 }
 
@@ -206,6 +204,16 @@ impl PackageStore {
         code
     }
 
+    /// Removes a package of which there is no reference any more.
+    fn forget(&self, sha256: &str) {
+        let mut live = self.lock();
+        // Somebody may have stored the same package anew since the last reference went.
+        if live.get(sha256).is_none_or(|code| code.strong_count() == 0) {
+            live.remove(sha256);
+            self.discard(sha256);
+        }
+    }
+
     /// Removes the files of a package: out of the way at once, from the disk in a moment.
     fn discard(&self, sha256: &str) {
         // Nothing depends on it, and the next start sweeps again.
@@ -216,7 +224,7 @@ impl PackageStore {
     fn discard_folder(&self, sha256: &str) {
         let doomed = self.staging().join(ids::staging());
         if fs::rename(self.folder(sha256), &doomed).is_ok() {
-            std::thread::spawn(move || fs::remove_dir_all(doomed));
+            thread::spawn(move || fs::remove_dir_all(doomed));
         }
     }
 
@@ -253,4 +261,30 @@ fn is_readable_by_all(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|metadata| {
         metadata.is_dir() && metadata.permissions().mode() & 0o777 == folders::READABLE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_last_reference_goes_without_waiting_for_the_store() {
+        let state = tempfile::tempdir().unwrap();
+        let store = PackageStore::open(state.path()).unwrap();
+        let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+        zip.start_file("f.py", zip::write::SimpleFileOptions::default()).unwrap();
+        let zip = zip.finish().unwrap().into_inner();
+        let code = store.store(&zip, |_| Ok(())).unwrap();
+        let (folder, zip) = (code.folder(), code.zip());
+        // As while a package is unpacked.
+        let unpacking = store.lock();
+        drop(code);
+        assert!(folder.exists() && zip.exists());
+        drop(unpacking);
+        while folder.exists() || zip.exists() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

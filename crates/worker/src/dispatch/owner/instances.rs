@@ -8,7 +8,7 @@ use uncia_clock::Moment;
 use uncia_policy::{End, Event, FunctionId, InstanceId, Rejection, RequestId, Usage};
 
 use super::{FailedInstance, Owner};
-use crate::dispatch::Answered;
+use crate::dispatch::Disposition;
 use crate::dispatch::host::{InstanceHost, Log};
 use crate::dispatch::instance_task::{InstanceTask, lost_start};
 use crate::dispatch::instances::InstanceState;
@@ -23,7 +23,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn start(&mut self, id: InstanceId, function: FunctionId) {
         let Some(state) = self.functions.get(&function) else {
             // Deleted, and nothing of it waits.
-            self.tell_later(Event::InstanceFailed { instance: id });
+            self.notify_scheduler_later(Event::InstanceFailed { instance: id });
             return;
         };
         let function = state.function.clone();
@@ -48,7 +48,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         state.become_ready(phases, start_ns);
         self.log.instance(state.row());
         let initialization = start_ns.try_into().unwrap_or_default();
-        self.tell(Event::InstanceReady { instance: id, initialization });
+        self.notify_scheduler(Event::InstanceReady { instance: id, initialization });
     }
 
     pub(super) fn start_failed(&mut self, start: FailedStart) {
@@ -57,7 +57,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         state.end_start(&start.phases, start.initialization_ns);
         self.log.instance(state.ended_row("init_error", None));
         self.failed_starts.insert(id, Arc::new(FailedInstance { state, start }));
-        self.tell(Event::InstanceFailed { instance: id });
+        self.notify_scheduler(Event::InstanceFailed { instance: id });
         // If it is still there, its request was served by another instance.
         self.failed_starts.remove(&id);
     }
@@ -82,7 +82,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                     self.defer(*event);
                 }
                 let (end, usage) = (End::Survives, Usage::default());
-                self.tell(Event::InvocationEnded { request, instance: id, end, usage });
+                self.notify_scheduler(Event::InvocationEnded { request, instance: id, end, usage });
             }
         }
     }
@@ -129,8 +129,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                     match pending.source {
                         Source::Event(_) => self.log.invocation(recorded, Box::new(|_| {})),
                         source => {
-                            let result = Answered::Rejected(Rejection::ShuttingDown);
-                            self.answer(source, recorded, result, reply.log_tail);
+                            let disposition = Disposition::Rejected(Rejection::ShuttingDown);
+                            self.answer(source, recorded, disposition, reply.log_tail);
                         }
                     }
                 }
@@ -141,14 +141,14 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 }
             }
         }
-        self.tell(Event::InvocationEnded { request, instance: id, end, usage });
+        self.notify_scheduler(Event::InvocationEnded { request, instance: id, end, usage });
     }
 
     /// The instance was gone before it was given the request: another may try.
     fn undelivered(&mut self, request: RequestId, id: InstanceId) {
         let Some(pending) = self.requests.get_mut(&request) else { return };
         if self.closing || pending.may_be_assigned_again() {
-            self.tell(Event::Undelivered { request, instance: id });
+            self.notify_scheduler(Event::Undelivered { request, instance: id });
             return;
         }
         let Some(instance) = self.instances.get(&id) else { return };
@@ -158,7 +158,12 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             self.end(pending, recorded, Outcome::Exited(how), Bytes::new());
         }
         let usage = Usage::default();
-        self.tell(Event::InvocationEnded { request, instance: id, end: End::Gone, usage });
+        self.notify_scheduler(Event::InvocationEnded {
+            request,
+            instance: id,
+            end: End::Gone,
+            usage,
+        });
     }
 
     pub(super) fn ended(&mut self, id: InstanceId, reason: &'static str, idle_cpu: Option<i64>) {
@@ -181,7 +186,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         }
         let Some(mut state) = self.instances.remove(&id) else { return };
         self.log.instance(state.ended_row(reason, idle_cpu));
-        self.tell(Event::InstanceGone { instance: id });
+        self.notify_scheduler(Event::InstanceGone { instance: id });
     }
 
     pub(super) fn assign(&mut self, request: RequestId, id: InstanceId) {

@@ -65,12 +65,12 @@ pub struct Owner<H: InstanceHost, L: Log> {
     failed_starts: HashMap<InstanceId, Arc<FailedInstance>>,
     delayed: DelayedEvents,
     /// Events of functions whose code is damaged, until it is stored anew.
-    held: HashMap<Arc<str>, Vec<QueuedEvent>>,
+    events_of_broken: HashMap<Arc<str>, Vec<QueuedEvent>>,
     shutting_down: bool,
     /// Instances are being killed.
     closing: bool,
-    emptied: Vec<oneshot::Sender<()>>,
-    finished: Vec<oneshot::Sender<()>>,
+    shutdown_waiters: Vec<oneshot::Sender<()>>,
+    finish_waiters: Vec<oneshot::Sender<()>>,
     /// Kept to spare an allocation for each event.
     decisions: Vec<Decision>,
 }
@@ -98,18 +98,18 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             instances: BTreeMap::new(),
             failed_starts: HashMap::new(),
             delayed: DelayedEvents::default(),
-            held: HashMap::new(),
+            events_of_broken: HashMap::new(),
             shutting_down: false,
             closing: false,
-            emptied: Vec::new(),
-            finished: Vec::new(),
+            shutdown_waiters: Vec::new(),
+            finish_waiters: Vec::new(),
             decisions: Vec::new(),
         }
     }
 
     /// Tells the scheduler of this machine, then takes messages until told to finish.
     pub async fn run(mut self, joined: Event, mut messages: UnboundedReceiver<Message>) {
-        self.tell(joined);
+        self.notify_scheduler(joined);
         loop {
             if self.next_time().is_some_and(|next| next <= self.now()) {
                 self.on_time();
@@ -125,11 +125,11 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 () = sleep_until(self.origin, next) => {}
             }
             if self.instances.is_empty() {
-                for emptied in self.emptied.drain(..) {
+                for waiter in self.shutdown_waiters.drain(..) {
                     // Whoever waited may have given up.
-                    let _ = emptied.send(());
+                    let _ = waiter.send(());
                 }
-                if !self.finished.is_empty() {
+                if !self.finish_waiters.is_empty() {
                     self.finish();
                     return;
                 }
@@ -150,7 +150,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let now = self.now();
         if self.wake_at.is_some_and(|at| at <= now) {
             self.wake_at = None;
-            self.tell(Event::Wake);
+            self.notify_scheduler(Event::Wake);
         }
         while let Some(Delayed { event, unwritten }) = self.delayed.pop_due(now) {
             match unwritten {
@@ -175,7 +175,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Message::Ended { instance, reason, idle_cpu } => {
                 self.ended(instance, reason, idle_cpu);
             }
-            Message::Tell(event) => self.tell(event),
+            Message::NotifyScheduler(event) => self.notify_scheduler(event),
             Message::Counts(answer) => drop(answer.send(self.scheduler.counts())),
             Message::Living(function, answer) => {
                 let rows = self
@@ -190,13 +190,13 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 // Whoever asked may have gone away.
                 let _ = answer.send(rows);
             }
-            Message::ShutDown(emptied) => {
+            Message::ShutDown(waiter) => {
                 self.shutting_down = true;
-                self.emptied.push(emptied);
-                self.tell(Event::Shutdown);
+                self.shutdown_waiters.push(waiter);
+                self.notify_scheduler(Event::Shutdown);
             }
             Message::Close => self.closing = true,
-            Message::Finish(finished) => self.finished.push(finished),
+            Message::Finish(waiter) => self.finish_waiters.push(waiter),
         }
     }
 
@@ -218,10 +218,10 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         };
         // First: what is started by the new settings is of the new version.
         if stale {
-            self.tell(Event::FunctionUpdated { function: id });
+            self.notify_scheduler(Event::FunctionUpdated { function: id });
         }
-        self.tell(Event::FunctionConfigured { function: id, settings });
-        for event in self.held.remove(&name).unwrap_or_default() {
+        self.notify_scheduler(Event::FunctionConfigured { function: id, settings });
+        for event in self.events_of_broken.remove(&name).unwrap_or_default() {
             self.enqueue(event);
         }
     }
@@ -233,13 +233,13 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         for event in self.delayed.remove_function(&function.name) {
             self.log.drop_event(event);
         }
-        for event in self.held.remove(&function.name).unwrap_or_default() {
+        for event in self.events_of_broken.remove(&function.name).unwrap_or_default() {
             self.log.drop_event(event.id);
         }
         if let Some(state) = self.functions.get_mut(&function.id) {
             state.deleted = true;
         }
-        self.tell(Event::FunctionDeleted { function: function.id });
+        self.notify_scheduler(Event::FunctionDeleted { function: function.id });
         self.forget_function(function.id);
     }
 
@@ -251,7 +251,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     /// Tells the scheduler what happened, and does what it decides.
-    fn tell(&mut self, event: Event) {
+    fn notify_scheduler(&mut self, event: Event) {
         let mut decisions = std::mem::take(&mut self.decisions);
         self.scheduler.on_event(self.now(), &event, &mut decisions);
         for decision in decisions.drain(..) {
@@ -261,9 +261,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     /// Tells the scheduler after the decisions at hand are carried out.
-    fn tell_later(&mut self, event: Event) {
+    fn notify_scheduler_later(&mut self, event: Event) {
         // The receiver lives as long as this.
-        let _ = self.inbox.send(Message::Tell(event));
+        let _ = self.inbox.send(Message::NotifyScheduler(event));
     }
 
     fn carry_out(&mut self, decision: Decision) {
@@ -297,9 +297,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         for request in left {
             self.refuse(request, &Refusal::Rejected(Rejection::ShuttingDown));
         }
-        for finished in self.finished.drain(..) {
+        for waiter in self.finish_waiters.drain(..) {
             // Whoever waited may have given up.
-            let _ = finished.send(());
+            let _ = waiter.send(());
         }
     }
 }

@@ -12,12 +12,12 @@ use crate::dispatch::events::{AttemptEnd, Delayed, QueuedEvent};
 use crate::dispatch::host::{InstanceHost, Log};
 use crate::dispatch::message::{EventRecorded, Message, NextAttempt};
 use crate::dispatch::requests::{PendingRequest, Source};
-use crate::dispatch::{Answer, Answered, Submission, row};
+use crate::dispatch::{Completion, Disposition, Submission, row};
 use crate::instance::Outcome;
 use crate::meterlog::{LogError, Recorded};
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
-    pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Answer>) {
+    pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Completion>) {
         let Submission { function, request_id, invocation, parent, payload, client_context } =
             submission;
         let request = PendingRequest {
@@ -49,7 +49,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             return;
         };
         if state.function.broken.is_some() {
-            self.held.entry(event.function.clone()).or_default().push(event);
+            self.events_of_broken.entry(event.function.clone()).or_default().push(event);
             return;
         }
         let request = PendingRequest::of_event(Box::new(event), state.function.clone());
@@ -64,7 +64,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             state.pending += 1;
         }
         self.requests.insert(id, request);
-        self.tell(Event::Arrival { request: id, function, can_wait });
+        self.notify_scheduler(Event::Arrival { request: id, function, can_wait });
     }
 
     pub(super) fn take_request(&mut self, id: RequestId) -> Option<PendingRequest> {
@@ -87,17 +87,17 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         // An instance that was killed while it started: that is not its function's failure.
         let stopped = Refusal::Rejected(Rejection::ShuttingDown);
         let refusal = if self.closing { &stopped } else { refusal };
-        let (recorded, result, log_tail) = match refusal {
+        let (recorded, disposition, log_tail) = match refusal {
             Refusal::Rejected(reason) => {
-                (row::rejected(&request, *reason), Answered::Rejected(*reason), Bytes::new())
+                (row::rejected(&request, *reason), Disposition::Rejected(*reason), Bytes::new())
             }
             Refusal::NotReady(failed) => {
                 let error = failed.start.error.clone();
                 let recorded = row::not_ready(&request, &failed.state, &error);
-                (recorded, Answered::NotReady(error), failed.start.log_tail.clone())
+                (recorded, Disposition::NotReady(error), failed.start.log_tail.clone())
             }
         };
-        self.answer(request.source, recorded, result, log_tail);
+        self.answer(request.source, recorded, disposition, log_tail);
     }
 
     fn refuse_event(&mut self, event: QueuedEvent, request: &PendingRequest, refusal: &Refusal) {
@@ -128,7 +128,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 let end = AttemptEnd::Ran(&outcome);
                 self.end_attempt(*event, request.attempt, recorded, &end);
             }
-            source => self.answer(source, recorded, Answered::Ran(outcome), log_tail),
+            source => self.answer(source, recorded, Disposition::Ran(outcome), log_tail),
         }
     }
 
@@ -137,18 +137,18 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         &self,
         source: Source,
         recorded: Recorded,
-        result: Answered,
+        disposition: Disposition,
         log_tail: Bytes,
     ) {
         let Source::Client(answer) = source else { return };
         let row = recorded.row.clone();
         let on_commit = move |committed: Result<(), LogError>| {
-            let result = match committed {
-                Ok(()) => result,
-                Err(error) => Answered::NotLogged(error),
+            let disposition = match committed {
+                Ok(()) => disposition,
+                Err(error) => Disposition::NotLogged(error),
             };
             // Whoever asked may have gone away.
-            let _ = answer.send(Answer { result, row, log_tail });
+            let _ = answer.send(Completion { disposition, row, log_tail });
         };
         self.log.invocation(recorded, Box::new(on_commit));
     }

@@ -8,7 +8,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 
-use super::rootfs::{RootError, RootSpec};
+use serde::de::DeserializeOwned;
+
+use super::rootfs::{RootError, RootSpec, ask};
 use crate::instance::InstanceSpec;
 
 include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
@@ -20,6 +22,9 @@ pub(crate) trait RuntimeDefinition: Sync {
 
     /// The form of its identifiers in Lambda's API, for people: `python3.N`.
     fn identifiers(&self) -> &'static str;
+
+    /// The identifier by which it is asked for where only its name is given.
+    fn identifier(&self) -> &'static str;
 
     /// Whether an identifier of Lambda's API means this runtime.
     fn serves(&self, identifier: &str) -> bool;
@@ -90,6 +95,11 @@ impl Runtime {
         self.0.identifiers()
     }
 
+    /// The identifier by which it is asked for where only its name is given.
+    pub fn identifier(self) -> &'static str {
+        self.0.identifier()
+    }
+
     /// The program that must be installed for it, for people; `None` if none is, and then no
     /// interpreter can be configured.
     pub fn requirement(self) -> Option<&'static str> {
@@ -119,6 +129,17 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// What an interpreter says of itself, in JSON; `None` if there is none.
+fn ask_for<T: DeserializeOwned>(
+    program: &Path,
+    arguments: &[&str],
+) -> Result<Option<T>, RootError> {
+    let Some(output) = ask(program, arguments)? else { return Ok(None) };
+    let answer = serde_json::from_slice(&output)
+        .map_err(|error| RootError::Ask(program.to_owned(), error.to_string()))?;
+    Ok(Some(answer))
 }
 
 /// Whether a text is a number without sign.
@@ -164,6 +185,9 @@ mod tests {
         }
         for unknown in ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", ""] {
             assert_eq!(Runtime::serving(unknown), None, "{unknown}");
+        }
+        for runtime in Runtime::all() {
+            assert_eq!(Runtime::serving(runtime.identifier()), Some(*runtime));
         }
         let names: Vec<_> = Runtime::all().iter().map(|it| it.name()).collect();
         assert!(names.is_sorted(), "{names:?}");

@@ -1,0 +1,151 @@
+//! Accepted events: they wait, run once, and are not lost.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::platform::{Platform, accepted_event, config, run};
+use crate::config::Config;
+use crate::meterlog::WaitingEvent;
+
+#[test]
+fn deleting_a_function_ends_its_events() {
+    run(async {
+        let config = Config { max_instances: 1, ..config() };
+        let platform = Platform::new(4, true, config);
+        for id in 0..20 {
+            platform.accept(0, id).unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        platform.dispatcher.delete(&platform.functions[0]);
+        platform.rest().await;
+        let ran = platform.host.invocations.lock().unwrap().len();
+        assert!(ran < 20, "{ran} ran");
+    });
+}
+
+#[test]
+fn events_wait_for_room_and_each_runs_once() {
+    run(async {
+        let config = Config { max_instances: 2, event_queue: 300, ..config() };
+        let platform = Platform::new(2, true, config);
+        for id in 0..270 {
+            platform.accept(0, id).unwrap();
+        }
+        assert!(platform.accept(0, 270).is_err(), "one function may not have all places");
+        for id in 270..300 {
+            platform.accept(1, id).unwrap();
+        }
+        assert!(platform.accept(1, 300).is_err(), "the queue is full");
+        platform.rest().await;
+        platform.check_rows();
+        let ran = platform.host.invocations.lock().unwrap();
+        assert_eq!(ran.len(), 300);
+        assert_eq!(ran.iter().collect::<BTreeSet<_>>().len(), 300, "each once");
+        assert_eq!(platform.log.state.lock().unwrap().rows.len(), 300, "and no rows of refusals");
+    });
+}
+
+#[test]
+fn events_of_a_function_that_may_not_run_wait_until_it_may() {
+    run(async {
+        let platform = Platform::new(3, true, config());
+        let reserve = |limit| {
+            let mut function = (*platform.functions[0]).clone();
+            function.configuration.reserved_concurrency = limit;
+            platform.dispatcher.configure(&Arc::new(function));
+        };
+        reserve(Some(0));
+        for id in 0..50 {
+            platform.accept(0, id).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(platform.log.state.lock().unwrap().rows.len(), 0, "no row, no attempt");
+        assert_eq!(platform.log.state.lock().unwrap().events.len(), 50);
+        reserve(None);
+        platform.rest().await;
+        assert_eq!(platform.host.invocations.lock().unwrap().len(), 50);
+    });
+}
+
+#[test]
+fn shutting_down_leaves_events_in_the_log_and_answers_requests() {
+    run(async {
+        let config = Config { max_instances: 1, ..config() };
+        let platform = Platform::new(5, true, config);
+        for id in 0..20 {
+            platform.accept(0, id).unwrap();
+        }
+        let request = platform.submission(1, "late".to_owned());
+        let dispatcher = platform.dispatcher.clone();
+        let answer = tokio::spawn(async move { dispatcher.submit(request).await });
+        tokio::task::yield_now().await;
+        platform.dispatcher.shut_down(Duration::from_secs(60)).await;
+        platform.dispatcher.finish().await;
+        answer.await.unwrap().expect("an answer");
+        let state = platform.log.state.lock().unwrap();
+        let done = state.rows.iter().filter(|row| row.invocation.starts_with("event")).count();
+        assert_eq!(state.events.len() + done, 20, "each is done or in the log");
+        assert!(!state.events.is_empty());
+    });
+}
+
+#[test]
+fn events_of_an_earlier_function_of_the_name_are_dropped() {
+    run(async {
+        let platform = Platform::new(8, true, config());
+        let mut function = (*platform.functions[0]).clone();
+        function.configuration.key = "second".to_owned();
+        platform.dispatcher.configure(&Arc::new(function));
+        let event = |id, function_key: &str| WaitingEvent {
+            id,
+            function: "a".to_owned(),
+            function_key: function_key.to_owned(),
+            request_id: format!("event-{id}"),
+            invocation: format!("event-{id}"),
+            parent: Some("parent".to_owned()),
+            attempt: 0,
+            failures: 0,
+            payload_bytes: 2,
+            client_context: None,
+            accepted: 0,
+        };
+        for id in 1..=3 {
+            let accepted = accepted_event(id, "a");
+            platform.log.state.lock().unwrap().events.insert(id, accepted);
+        }
+        // An earlier version of the platform wrote no keys.
+        platform.dispatcher.resume_events(vec![
+            event(1, "first"),
+            event(2, "second"),
+            event(3, ""),
+        ]);
+        platform.rest().await;
+        let state = platform.log.state.lock().unwrap();
+        let mut ran: Vec<_> = state.rows.iter().map(|row| row.invocation.as_str()).collect();
+        ran.sort_unstable();
+        assert_eq!(ran, ["event-2", "event-3"]);
+        assert!(state.rows.iter().all(|row| row.parent.as_deref() == Some("parent")));
+    });
+}
+
+#[test]
+fn stops_are_not_held_against_events_that_run() {
+    run(async {
+        let platform = Platform::new(6, true, config());
+        platform.accept(0, 1).unwrap();
+        while platform.host.invocations.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_micros(10)).await;
+        }
+        // As when the time to wait is over and the host closes.
+        platform.dispatcher.shut_down(Duration::ZERO).await;
+        platform.dispatcher.close();
+        platform.host.kill_all();
+        platform.dispatcher.finish().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let state = platform.log.state.lock().unwrap();
+        assert_eq!(state.events[&1].attempt, 1, "it is the next worker's");
+        assert_eq!(state.events[&1].failures, 0);
+        assert_eq!((&*state.rows[0].outcome, state.rows[0].billed), ("transport_error", Some(0)));
+    });
+}

@@ -1,0 +1,73 @@
+//! What runtimes are sent.
+
+use super::request::Reply;
+use crate::instance::Request;
+use crate::sandbox::http1::{head, response};
+
+/// Payloads up to this size are sent in one write with their head.
+pub const ONE_WRITE: usize = 64 * 1024;
+
+const NS_PER_MS: i64 = 1_000_000;
+
+/// The message that carries an event at `now`, in Unix ns; a long payload is not part of it.
+pub fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> {
+    let limit = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
+    let deadline = (now.saturating_add(limit) / NS_PER_MS).to_string();
+    let trace = trace_id(&request.request_id);
+    let context = request.client_context.as_deref().and_then(plain_context);
+    let mut headers = vec![
+        ("Lambda-Runtime-Aws-Request-Id", request.request_id.as_str()),
+        ("Lambda-Runtime-Deadline-Ms", deadline.as_str()),
+        ("Lambda-Runtime-Invoked-Function-Arn", function_arn),
+        ("Lambda-Runtime-Trace-Id", trace.as_str()),
+    ];
+    if let Some(context) = &context {
+        headers.push(("Lambda-Runtime-Client-Context", context));
+    }
+    let mut message = head(200, request.payload.len(), &headers);
+    if request.payload.len() <= ONE_WRITE {
+        message.extend_from_slice(&request.payload);
+    }
+    message
+}
+
+/// The reply to what was of use.
+pub fn accepted() -> Reply {
+    Reply { bytes: response(202, br#"{"status":"OK"}"#), refused: false }
+}
+
+/// The reply to what was of no use.
+pub fn refusal(status: u16, kind: &str, message: &str) -> Reply {
+    Reply { bytes: response(status, error_object(kind, message).as_bytes()), refused: true }
+}
+
+/// An error as runtimes describe theirs.
+pub fn error_object(kind: &str, message: &str) -> String {
+    serde_json::json!({ "errorMessage": message, "errorType": kind }).to_string()
+}
+
+/// A trace id in X-Ray's form, which is not sampled by anybody.
+fn trace_id(request_id: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let digits = hex::encode(Sha256::digest(request_id.as_bytes()));
+    format!("Root=1-{}-{};Parent={};Sampled=0", &digits[..8], &digits[8..32], &digits[32..48])
+}
+
+/// The client context as runtimes expect it: JSON in ASCII, on one line.
+fn plain_context(base64: &str) -> Option<String> {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(base64).ok()?;
+    let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    let mut text = String::new();
+    for character in value.to_string().chars() {
+        if character.is_ascii() {
+            text.push(character);
+        } else {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                text.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    Some(text)
+}

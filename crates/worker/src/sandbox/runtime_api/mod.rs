@@ -1,0 +1,250 @@
+//! The Lambda Runtime API of one instance: where its runtime fetches events and leaves answers.
+//!
+//! Everything that comes in is the function's: each buffer has a limit, and the worker's time is
+//! charged to the instance's [`Pace`].
+//!
+//! | module | concern |
+//! |---|---|
+//! | [`accept`](mod@accept) | an instance's connections |
+//! | [`request`] | the runtime's requests, and what each does |
+//! | [`message`] | what the runtime is sent |
+//! | [`writer`] | a connection's sending side |
+
+mod accept;
+mod message;
+mod request;
+mod writer;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
+use tokio::time::{Instant, timeout};
+
+pub use accept::accept;
+
+use super::pace::Pace;
+use super::peer::peer_user;
+use crate::clock::Moment;
+use crate::instance::Request;
+use writer::Writer;
+
+/// How often a runtime may ask for an event and close the connection before it can be given one.
+const MAX_BROKEN: usize = 3;
+
+/// Reading what a runtime has left in its sockets when it ended takes a moment.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How initialization ended, as the runtime says.
+#[derive(Debug)]
+pub enum Initialized {
+    /// It asks for the first event. `began`: when its client's first line ran, if it
+    /// says, by the monotonic clock in ns.
+    Ready {
+        at: Moment,
+        began: Option<i64>,
+    },
+    Failed {
+        error_type: Option<String>,
+        payload: Bytes,
+    },
+}
+
+/// What the runtime answered, and when all of it was there.
+#[derive(Debug)]
+pub struct RuntimeAnswer {
+    pub at: Moment,
+    pub kind: AnswerKind,
+}
+
+#[derive(Debug)]
+pub enum AnswerKind {
+    Response(Bytes),
+    Error(Bytes),
+    TooLarge(u64),
+}
+
+/// An event that was handed over: since when its time runs, and the answer to come.
+pub struct Delivered {
+    pub since: Instant,
+    pub answer: oneshot::Receiver<RuntimeAnswer>,
+}
+
+/// Why no event could be handed over.
+#[derive(Debug, thiserror::Error)]
+#[error("the runtime asked for events and closed the connection, {MAX_BROKEN} times")]
+pub struct Unreachable;
+
+pub struct RuntimeApi {
+    function_arn: String,
+    /// Whether answers must be JSON. A runtime that the package brings may answer what it likes, as on
+    /// Lambda.
+    json: bool,
+    pace: Arc<Pace>,
+    state: Mutex<State>,
+    /// Notified when a request for the next event starts to wait.
+    parked: Notify,
+    /// Set when the runtime has ended, and only what it has left is read.
+    draining: watch::Sender<bool>,
+    /// How many listeners are served.
+    listeners: watch::Sender<usize>,
+}
+
+struct State {
+    waiting: Option<Waiting>,
+    current: Option<Current>,
+    initialized: Option<oneshot::Sender<Initialized>>,
+    connections: u64,
+}
+
+/// A request for the next event that has not been answered yet.
+struct Waiting {
+    connection: u64,
+    writer: Arc<AsyncMutex<Writer>>,
+    /// The client wants the connection closed after the answer.
+    close: bool,
+}
+
+/// The invocation that the runtime works on.
+struct Current {
+    request_id: String,
+    invocation: String,
+    answer: oneshot::Sender<RuntimeAnswer>,
+    /// The connection on which its answer is being received.
+    receiving: Option<u64>,
+}
+
+impl RuntimeApi {
+    /// The API, and how initialization ended once it has. `json`: answers must be JSON.
+    pub fn new(function_arn: String, json: bool) -> (Arc<Self>, oneshot::Receiver<Initialized>) {
+        let (initialized, outcome) = oneshot::channel();
+        let state =
+            State { waiting: None, current: None, initialized: Some(initialized), connections: 0 };
+        let api = Self {
+            function_arn,
+            json,
+            pace: Pace::new(),
+            state: Mutex::new(state),
+            parked: Notify::new(),
+            draining: watch::Sender::new(false),
+            listeners: watch::Sender::new(0),
+        };
+        (Arc::new(api), outcome)
+    }
+
+    /// What the instance may make the worker do.
+    pub fn pace(&self) -> &Arc<Pace> {
+        &self.pace
+    }
+
+    /// The name of the invocation that the runtime works on.
+    pub fn invocation(&self) -> Option<String> {
+        self.lock().current.as_ref().map(|current| current.invocation.clone())
+    }
+
+    /// Serves connections until it is dropped, or until [`Self::drain`] has read what is left; with
+    /// `user`, only those of this user's processes.
+    pub fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        user: Option<u32>,
+    ) -> impl Future<Output = ()> + Send {
+        self.listeners.send_modify(|count| *count += 1);
+        let served = ServedListener(self);
+        async move {
+            let api = &served.0;
+            accept(listener, api, |stream| {
+                let api = api.clone();
+                async move {
+                    if user.is_none() || user == peer_user(&stream) {
+                        api.converse(stream).await;
+                    }
+                }
+            })
+            .await;
+        }
+    }
+
+    /// Reads what the runtime, which has ended, left in its sockets: it may be an answer.
+    pub async fn drain(&self) {
+        self.draining.send_replace(true);
+        let mut listeners = self.listeners.subscribe();
+        // On the host's network, others may have connections.
+        let _ = timeout(DRAIN_TIMEOUT, listeners.wait_for(|count| *count == 0)).await;
+    }
+
+    /// Forgets the runtime, which has ended: nothing is handed to it any more.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.waiting = None;
+        state.current = None;
+    }
+
+    /// Hands an event to the runtime as soon as it asks for one. `started` is set to the moment
+    /// from which on the runtime has it, or a part of it: what becomes of it then is the runtime's
+    /// doing, and nobody else must be given it.
+    pub async fn deliver(
+        &self,
+        request: &Request,
+        started: &mut Option<Moment>,
+    ) -> Result<Delivered, Unreachable> {
+        let (answer, receiver) = oneshot::channel();
+        let mut current = Current {
+            request_id: request.request_id.clone(),
+            invocation: request.invocation.clone(),
+            answer,
+            receiving: None,
+        };
+        for _ in 0..MAX_BROKEN {
+            let waiting = self.claim(current).await;
+            let mut writer = waiting.writer.lock().await;
+            let (at, since) = (Moment::now(), Instant::now());
+            let message = message::event(request, &self.function_arn, at.unix());
+            if writer.is_open()
+                && let Ok(sent) = writer.begin(&message).await
+            {
+                *started = Some(at);
+                // If the connection breaks now, the runtime may have read the event all the same, and
+                // may answer on another.
+                let _ = writer.finish(&message[sent..], request, waiting.close).await;
+                return Ok(Delivered { since, answer: receiver });
+            }
+            // It did not wait for the event: nobody has seen it.
+            match self.lock().current.take() {
+                Some(unseen) => current = unseen,
+                None => break,
+            }
+        }
+        Err(Unreachable)
+    }
+
+    /// Waits for the runtime to ask, and makes `current` the invocation that it works on.
+    async fn claim(&self, current: Current) -> Waiting {
+        loop {
+            {
+                let mut state = self.lock();
+                if let Some(waiting) = state.waiting.take() {
+                    state.current = Some(current);
+                    return waiting;
+                }
+            }
+            // A permit is kept if the request comes between the look and this.
+            self.parked.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts a listener as long as it is served.
+struct ServedListener(Arc<RuntimeApi>);
+
+impl Drop for ServedListener {
+    fn drop(&mut self) {
+        self.0.listeners.send_modify(|count| *count -= 1);
+    }
+}

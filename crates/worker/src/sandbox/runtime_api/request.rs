@@ -1,0 +1,233 @@
+//! The requests of a runtime, and what each does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout;
+
+use super::message::{accepted, error_object, refusal};
+use super::writer::Writer;
+use super::{AnswerKind, Initialized, RuntimeAnswer, RuntimeApi, Waiting};
+use crate::clock::Moment;
+use crate::sandbox::http1::{Body, Head, HttpError, Reader};
+use crate::sandbox::pace::{Paced, REQUEST};
+
+/// Lambda's limit of an answer: 6 MiB and 100 bytes.
+const MAX_ANSWER: u64 = 6 * 1024 * 1024 + 100;
+
+/// Longest description of a failed initialization.
+const MAX_INIT_ERROR: u64 = 256 * 1024;
+
+/// A body that belongs to no invocation must be there by then; an answer may take as long as the
+/// invocation.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+const PREFIX: &str = "/2018-06-01/runtime/";
+
+/// What a request is, known from its head.
+enum Operation<'a> {
+    Next,
+    InitError,
+    Answer { id: &'a str, is_error: bool },
+    Unknown,
+}
+
+impl<'a> Operation<'a> {
+    fn of(head: &'a Head) -> Self {
+        let path = head.request.path.strip_prefix(PREFIX).unwrap_or_default();
+        match (head.request.method.as_str(), path) {
+            ("GET", "invocation/next") => Self::Next,
+            ("POST", "init/error") => Self::InitError,
+            ("POST", path) => {
+                match path.strip_prefix("invocation/").and_then(|it| it.split_once('/')) {
+                    Some((id, "response")) => Self::Answer { id, is_error: false },
+                    Some((id, "error")) => Self::Answer { id, is_error: true },
+                    _ => Self::Unknown,
+                }
+            }
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A reply to a request, and whether the request was of use.
+pub struct Reply {
+    pub bytes: Vec<u8>,
+    pub refused: bool,
+}
+
+impl RuntimeApi {
+    /// Answers the requests of one connection.
+    pub(super) async fn converse(self: Arc<Self>, stream: TcpStream) {
+        // Without it, answers may be late by 40 ms; with it unset they only are slower.
+        let _ = stream.set_nodelay(true);
+        let (source, half) = stream.into_split();
+        let writer = Arc::new(AsyncMutex::new(Writer::new(half)));
+        let connection = {
+            let mut state = self.lock();
+            state.connections += 1;
+            state.connections
+        };
+        let mut reader = Reader::new(Paced::new(source, self.pace.clone()), self.pace.clone());
+        while let Ok(Some(head)) = reader.head().await {
+            match self.handle(connection, &head, &mut reader, &writer).await {
+                Ok(true) => {}
+                Ok(false) | Err(_) => break,
+            }
+        }
+        // The runtime is gone, or has given up: it must not be handed an event here.
+        let mut state = self.lock();
+        if state.waiting.as_ref().is_some_and(|waiting| waiting.connection == connection) {
+            state.waiting = None;
+        }
+        if let Some(current) = state.current.as_mut()
+            && current.receiving == Some(connection)
+        {
+            current.receiving = None;
+        }
+    }
+
+    /// Answers a request, or lets it wait; whether there may be another.
+    async fn handle(
+        &self,
+        connection: u64,
+        head: &Head,
+        reader: &mut Reader<Paced<OwnedReadHalf>>,
+        writer: &Arc<AsyncMutex<Writer>>,
+    ) -> Result<bool, HttpError> {
+        if head.request.expects_continue {
+            writer.lock().await.send(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        let operation = Operation::of(head);
+        let limit = self.most_kept(&operation, connection);
+        let body = reader.body(head.request.length, limit);
+        let body = if limit > 0 {
+            body.await?
+        } else {
+            timeout(BODY_TIMEOUT, body).await.map_err(|_| HttpError::Closed)??
+        };
+        let again = !head.request.close && !body.endless;
+        let reply = match operation {
+            Operation::Next => match self.park(connection, writer, head) {
+                Ok(()) => return Ok(true),
+                Err(refusal) => refusal,
+            },
+            Operation::InitError => self.init_error(head, body),
+            Operation::Answer { id, is_error } => self.answer(id, is_error, body, connection),
+            Operation::Unknown => {
+                refusal(404, "NotFound", "There is no such operation in the Runtime API")
+            }
+        };
+        if reply.refused {
+            self.pace.spend(REQUEST).await;
+        }
+        let mut writer = writer.lock().await;
+        // More requests are there already: their replies go out together.
+        if !(reader.has_buffered() && again && writer.hold_back(&reply.bytes)) {
+            // Whoever does not read replies may have more to say, for all that: an answer.
+            let _ = writer.send(&reply.bytes).await;
+        }
+        Ok(again)
+    }
+
+    /// How much of a request's body is kept: that of what nobody waits for is not. An answer is
+    /// received on one connection at a time.
+    fn most_kept(&self, operation: &Operation<'_>, connection: u64) -> u64 {
+        let mut state = self.lock();
+        match operation {
+            Operation::Answer { id, .. } => match &mut state.current {
+                Some(current) if current.request_id == *id && current.receiving.is_none() => {
+                    current.receiving = Some(connection);
+                    MAX_ANSWER
+                }
+                _ => 0,
+            },
+            Operation::InitError if state.initialized.is_some() => MAX_INIT_ERROR,
+            Operation::InitError | Operation::Next | Operation::Unknown => 0,
+        }
+    }
+
+    /// Lets a request for the next event wait.
+    fn park(
+        &self,
+        connection: u64,
+        writer: &Arc<AsyncMutex<Writer>>,
+        head: &Head,
+    ) -> Result<(), Reply> {
+        {
+            let mut state = self.lock();
+            if state.current.is_some() || state.waiting.is_some() {
+                return Err(refusal(
+                    403,
+                    "InvalidStateTransition",
+                    "Transition from Ready to Ready is not allowed",
+                ));
+            }
+            state.waiting =
+                Some(Waiting { connection, writer: writer.clone(), close: head.request.close });
+            if let Some(initialized) = state.initialized.take() {
+                // Nobody listens if the start was given up.
+                let _ =
+                    initialized.send(Initialized::Ready { at: Moment::now(), began: head.began });
+            }
+        }
+        self.parked.notify_one();
+        Ok(())
+    }
+
+    fn init_error(&self, head: &Head, body: Body) -> Reply {
+        let Some(initialized) = self.lock().initialized.take() else {
+            return refusal(403, "InvalidStateTransition", "Initialization is over");
+        };
+        let failed =
+            Initialized::Failed { error_type: head.error_type.clone(), payload: body.bytes };
+        // Nobody listens if the start was given up.
+        let _ = initialized.send(failed);
+        accepted()
+    }
+
+    fn answer(&self, id: &str, is_error: bool, body: Body, connection: u64) -> Reply {
+        let at = Moment::now();
+        let current = {
+            let mut state = self.lock();
+            state.current.take_if(|current| {
+                current.request_id == id && current.receiving == Some(connection)
+            })
+        };
+        let Some(current) = current else {
+            return refusal(400, "InvalidRequestID", "Invalid request ID");
+        };
+        self.pace.answered(body.size);
+        let too_large = body.size > MAX_ANSWER;
+        let kind = if too_large {
+            AnswerKind::TooLarge(body.size)
+        } else if is_error || body.trailing_error.is_some() {
+            AnswerKind::Error(body.bytes)
+        } else {
+            self.response(body.bytes)
+        };
+        // Nobody listens if the invocation's time is up.
+        let _ = current.answer.send(RuntimeAnswer { at, kind });
+        if too_large {
+            let message = format!("Exceeded maximum allowed payload size ({MAX_ANSWER} bytes).");
+            refusal(413, "RequestEntityTooLarge", &message)
+        } else {
+            accepted()
+        }
+    }
+
+    fn response(&self, bytes: Bytes) -> AnswerKind {
+        let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes);
+        match parsed {
+            Err(error) if self.json => {
+                let message = format!("The answer is not JSON: {error}");
+                AnswerKind::Error(error_object("Runtime.MarshalError", &message).into())
+            }
+            _ => AnswerKind::Response(bytes),
+        }
+    }
+}

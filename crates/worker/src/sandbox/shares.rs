@@ -1,0 +1,48 @@
+//! The CPU is divided between functions, however many instances each has.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::cgroup::{CgroupError, CpuShare, Group, Layout, Limits};
+
+/// The shares of the functions that have instances.
+#[derive(Default)]
+pub struct Shares(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    by_function: HashMap<String, Weak<CpuShare>>,
+    /// How many were made: one that is being removed still has its name.
+    made: u64,
+}
+
+impl Shares {
+    /// Makes the group of an instance in its function's share. Blocks for the kernel.
+    pub fn group(
+        &self,
+        layout: &Layout,
+        function: &str,
+        id: &str,
+        limits: &Limits,
+    ) -> Result<Group, CgroupError> {
+        match self.of(layout, function)? {
+            Some(share) => share.member(id, limits),
+            None => Group::create(layout, id, limits),
+        }
+    }
+
+    fn of(&self, layout: &Layout, function: &str) -> Result<Option<Arc<CpuShare>>, CgroupError> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = state.by_function.get(function).and_then(Weak::upgrade) {
+            return Ok(Some(share));
+        }
+        state.by_function.retain(|_, share| share.strong_count() > 0);
+        state.made += 1;
+        let Some(share) = CpuShare::create(layout, &format!("function-{}", state.made))? else {
+            return Ok(None);
+        };
+        let share = Arc::new(share);
+        state.by_function.insert(function.to_owned(), Arc::downgrade(&share));
+        Ok(Some(share))
+    }
+}

@@ -1,12 +1,17 @@
 # make demo   weighs real functions on the embedded platform and writes results/demo/report.html
 # make test   format, lint, types, unit and end-to-end tests
 # make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
+# make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CARGO := cargo
+# Cargo has a job server of its own.
+CARGO := env --unset=MAKEFLAGS cargo
+
+# pip waits for the network while cargo builds.
+MAKEFLAGS += --jobs=2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -15,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test soak lint install install-dev java lock settings clean
+.PHONY: demo test soak test-v2 lint install install-dev java lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -32,6 +37,9 @@ FUZZ_SECONDS ?= 120
 soak: install-dev
 	$(BIN)/pytest -q -s tests/soak --soak
 	fuzz/run.sh $(FUZZ_SECONDS)
+
+test-v2: install-dev
+	$(BIN)/python benches/bandwidth/kernels/version2.py
 
 lint: install-dev
 	$(CARGO) fmt --all --check
@@ -55,7 +63,7 @@ java: $(BIN)/.uncia-dev
 	  $(BIN)/python -m uncia.backends.java
 
 $(BIN)/python:
-	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install stable Rust from rustup.rs" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "cargo is missing: install stable Rust from rustup.rs" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: name another with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -71,9 +79,14 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	touch $@
 
-RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.js') Cargo.toml Cargo.lock
+# Every file: a build script or `include_str!` may read it.
+RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*') Cargo.toml Cargo.lock
 
-$(BIN)/.engine: $(RUST_SOURCES) $(BIN)/.requirements
+target/.engine: $(RUST_SOURCES)
+	$(CARGO) build --release --locked --package uncia-engine
+	touch $@
+
+$(BIN)/.engine: target/.engine $(BIN)/.requirements
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall ./crates/engine
 	touch $@
 
@@ -93,11 +106,12 @@ lock:
 	  --generate-hashes --no-emit-index-url --no-emit-package uncia-engine --no-header \
 	  --constraint requirements.lock --output-file requirements-dev.lock
 
-# Writes anew what is made from the declarations in crates/worker/src/settings.
+# Writes anew what Python and the pages know of the settings, policies and runtimes that crates declare.
 settings: export PYTHONPATH := python
 settings: $(BIN)/.requirements
 	$(CARGO) build --quiet --package uncia-engine
-	target/debug/uncia-engine schema settings > python/uncia/settings/settings.json
+	for part in settings policies runtimes; do \
+	  target/debug/uncia-engine schema $$part > python/uncia/settings/$$part.json || exit; done
 	$(BIN)/python -m uncia.settings.markdown docs/reference/*.md
 	$(BIN)/python -m uncia.cli.markdown > docs/reference/cli.md
 

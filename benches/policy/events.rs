@@ -6,8 +6,8 @@
 //! hash.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
@@ -26,8 +26,8 @@ const BURST_EVERY: u64 = 1_000;
 const BURST_SIZE: u64 = 40;
 const DURATION: f64 = 100e6;
 const INITIALIZATION: f64 = 150e6;
-/// Events until the cluster is full, and those that are timed.
-const WARM_UP: usize = 1_000_000;
+/// Events until the cluster is full, the set-up among them, and those that are timed.
+const WARM_UP: usize = 1_000_000 - WORKERS as usize - FUNCTIONS as usize;
 const TIMED: usize = 1_000_000;
 const SEED: u64 = 11;
 
@@ -65,6 +65,101 @@ enum Due {
     Wake,
 }
 
+/// The hash of decisions, in which an instance is the how manyth to be started, whatever its name is.
+#[derive(Default)]
+struct Digest {
+    hash: DefaultHasher,
+    starts: HashMap<InstanceId, InstanceId>,
+}
+
+impl Digest {
+    fn add(&mut self, decisions: &[Decision]) {
+        for decision in decisions {
+            let mut decision = *decision;
+            if let Decision::Start { instance, .. } = &decision {
+                let number = self.starts.len() as u64;
+                self.starts.insert(*instance, InstanceId(number));
+            }
+            match &mut decision {
+                Decision::Start { instance, .. }
+                | Decision::Assign { instance, .. }
+                | Decision::Pause { instance, .. }
+                | Decision::Stop { instance, .. }
+                | Decision::Preempt { instance }
+                | Decision::SetCpu { instance, .. } => *instance = self.starts[instance],
+                Decision::Reject { .. } | Decision::WakeAt(_) => {}
+            }
+            decision.hash(&mut self.hash);
+        }
+    }
+}
+
+/// An event of the cluster as it is recorded: small, so that reading the record does not displace
+/// what the scheduler has in the caches.
+#[derive(Debug, Clone, Copy)]
+enum Recorded {
+    Arrival { request: u64, function: u32 },
+    Ready { instance: InstanceId },
+    Ended { request: u64, instance: InstanceId, duration: u32 },
+    Preempted { request: u64, instance: InstanceId },
+    Gone { instance: InstanceId },
+    Wake,
+}
+
+/// With the time.
+const _: () = assert!(size_of::<(Nanos, Recorded)>() == 32);
+
+impl Recorded {
+    fn event(self) -> Event {
+        match self {
+            Self::Arrival { request, function } => Event::Arrival {
+                request: RequestId(request),
+                function: FunctionId(function.into()),
+                can_wait: true,
+            },
+            Self::Ready { instance } => {
+                Event::InstanceReady { instance, initialization: INITIALIZATION as Nanos }
+            }
+            Self::Ended { request, instance, duration } => {
+                let duration = Nanos::from(duration);
+                let usage = Usage { duration, cpu: Some(duration / 2), memory: Some(64 << 20) };
+                let request = RequestId(request);
+                Event::InvocationEnded { request, instance, end: End::Survives, usage }
+            }
+            Self::Preempted { request, instance } => {
+                let (request, usage) = (RequestId(request), Usage::default());
+                Event::InvocationEnded { request, instance, end: End::Preempted, usage }
+            }
+            Self::Gone { instance } => Event::InstanceGone { instance },
+            Self::Wake => Event::Wake,
+        }
+    }
+}
+
+/// The cluster's workers and functions.
+fn setup() -> Vec<Event> {
+    let resources =
+        Resources { cpu: u64::MAX, memory: u64::from(INSTANCES_PER_WORKER) * (128 << 20) };
+    let capacity = Capacity { resources, max_instances: INSTANCES_PER_WORKER };
+    let join = |worker| Event::WorkerJoined { worker: WorkerId(worker), capacity };
+    let configure = |function| Event::FunctionConfigured {
+        function: FunctionId(function),
+        settings: settings(function),
+    };
+    (0..WORKERS).map(join).chain((0..FUNCTIONS).map(configure)).collect()
+}
+
+/// A scheduler that knows the cluster.
+fn scheduler(names: &PolicyNames) -> Scheduler {
+    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
+    let mut out = Vec::new();
+    for event in setup() {
+        scheduler.on_event(0, &event, &mut out);
+    }
+    assert!(out.is_empty());
+    scheduler
+}
+
 fn settings(function: u64) -> FunctionSettings {
     let batch = function % 4 == 3;
     let cpu = 100_000 * (1 + function % 5);
@@ -82,9 +177,9 @@ fn settings(function: u64) -> FunctionSettings {
 
 /// The events of a cluster from empty to full and on, the hash of the decisions, and the peak of
 /// instances.
-fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
+fn record(names: &PolicyNames) -> (Vec<(Nanos, Recorded)>, u64, usize) {
     let mut random = SplitMix(SEED);
-    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
+    let mut scheduler = scheduler(names);
     let mut cumulative = Vec::new();
     let mut total = 0.0;
     for rank in 1..=FUNCTIONS {
@@ -97,25 +192,12 @@ fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
         order += 1;
         due.push(Reverse((at, order, what)));
     };
-    let mut events: Vec<(Nanos, Event)> = Vec::with_capacity(WARM_UP + TIMED + 20_000);
-    let resources =
-        Resources { cpu: u64::MAX, memory: u64::from(INSTANCES_PER_WORKER) * (128 << 20) };
-    for worker in (0..WORKERS).map(WorkerId) {
-        let capacity = Capacity { resources, max_instances: INSTANCES_PER_WORKER };
-        events.push((0, Event::WorkerJoined { worker, capacity }));
-    }
-    for function in 0..FUNCTIONS {
-        let settings = settings(function);
-        events.push((0, Event::FunctionConfigured { function: FunctionId(function), settings }));
-    }
-    let mut hash = DefaultHasher::new();
+    let mut events: Vec<(Nanos, Recorded)> = Vec::with_capacity(WARM_UP + TIMED);
+    let mut digest = Digest::default();
     let mut out = Vec::new();
-    for (now, event) in &events {
-        scheduler.on_event(*now, event, &mut out);
-    }
     schedule(&mut due, 0, Due::Arrival);
     let (mut requests, mut peak) = (0, 0);
-    let mut served: std::collections::HashMap<InstanceId, RequestId> = Default::default();
+    let mut served: HashMap<InstanceId, RequestId> = HashMap::new();
     let mut wake_at = None;
     while events.len() < WARM_UP + TIMED {
         let Some(Reverse((now, _, what))) = due.pop() else { break };
@@ -130,39 +212,33 @@ fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
                     (0..BURST_SIZE).for_each(|_| schedule(&mut due, now, Due::Burst(uniform)));
                 }
                 requests += 1;
-                let (request, function) = (RequestId(requests), FunctionId(function));
-                Event::Arrival { request, function, can_wait: true }
+                Recorded::Arrival { request: requests, function: function as u32 }
             }
             Due::Burst(function) => {
                 requests += 1;
-                let (request, function) = (RequestId(requests), FunctionId(function));
-                Event::Arrival { request, function, can_wait: true }
+                Recorded::Arrival { request: requests, function: function as u32 }
             }
-            Due::Ready(instance) => {
-                Event::InstanceReady { instance, initialization: INITIALIZATION as Nanos }
-            }
+            Due::Ready(instance) => Recorded::Ready { instance },
             Due::End(request, instance, duration) => {
                 // Unless it was preempted first.
                 if served.get(&instance) != Some(&request) {
                     continue;
                 }
                 served.remove(&instance);
-                let usage = Usage { duration, cpu: Some(duration / 2), memory: Some(64 << 20) };
-                Event::InvocationEnded { request, instance, end: End::Survives, usage }
+                Recorded::Ended { request: request.0, instance, duration: duration as u32 }
             }
-            Due::Gone(instance) => Event::InstanceGone { instance },
+            Due::Gone(instance) => Recorded::Gone { instance },
             Due::Preempted(instance) => {
                 let Some(request) = served.remove(&instance) else { continue };
-                let (end, usage) = (End::Preempted, Usage::default());
-                Event::InvocationEnded { request, instance, end, usage }
+                Recorded::Preempted { request: request.0, instance }
             }
             Due::Wake if wake_at != Some(now) => continue,
-            Due::Wake => Event::Wake,
+            Due::Wake => Recorded::Wake,
         };
         events.push((now, event));
         out.clear();
-        scheduler.on_event(now, &event, &mut out);
-        out.hash(&mut hash);
+        scheduler.on_event(now, &event.event(), &mut out);
+        digest.add(&out);
         peak = peak.max(scheduler.instances());
         for decision in &out {
             match *decision {
@@ -189,7 +265,7 @@ fn record(names: &PolicyNames) -> (Vec<(Nanos, Event)>, u64, usize) {
             }
         }
     }
-    (events, hash.finish(), peak)
+    (events, digest.hash.finish(), peak)
 }
 
 /// CPU time of this thread so far, so that other work on the machine does not count; where the
@@ -203,14 +279,11 @@ fn cpu_time(began: Instant) -> f64 {
 }
 
 /// Events a second from a full cluster on, and the decisions of each kind.
-fn replay(names: &PolicyNames, events: &[(Nanos, Event)]) -> (f64, usize) {
-    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
+fn replay(names: &PolicyNames, events: &[(Nanos, Recorded)]) -> (f64, usize) {
+    let mut scheduler = scheduler(names);
     let mut out = Vec::with_capacity(1_024);
     let (warm_up, timed) = events.split_at(WARM_UP);
-    for (now, event) in warm_up {
-        scheduler.on_event(*now, event, &mut out);
-        out.clear();
-    }
+    drive(&mut scheduler, warm_up, &mut out);
     let began = Instant::now();
     let before = cpu_time(began);
     let decisions = drive(&mut scheduler, timed, &mut out);
@@ -219,10 +292,14 @@ fn replay(names: &PolicyNames, events: &[(Nanos, Event)]) -> (f64, usize) {
 
 /// What is timed; the number of decisions. A function of its own, so that profilers can tell it apart.
 #[inline(never)]
-fn drive(scheduler: &mut Scheduler, events: &[(Nanos, Event)], out: &mut Vec<Decision>) -> usize {
+fn drive(
+    scheduler: &mut Scheduler,
+    events: &[(Nanos, Recorded)],
+    out: &mut Vec<Decision>,
+) -> usize {
     let mut decisions = 0;
     for (now, event) in events {
-        scheduler.on_event(*now, event, out);
+        scheduler.on_event(*now, &event.event(), out);
         decisions += out.len();
         out.clear();
     }
@@ -230,16 +307,13 @@ fn drive(scheduler: &mut Scheduler, events: &[(Nanos, Event)], out: &mut Vec<Dec
 }
 
 /// The hash of all decisions on the recorded events.
-fn rehash(names: &PolicyNames, events: &[(Nanos, Event)]) -> (u64, [usize; 8]) {
-    let mut scheduler = Scheduler::new(Policies::from_names(names).unwrap(), SEED);
-    let (mut out, mut hash) = (Vec::new(), DefaultHasher::new());
+fn rehash(names: &PolicyNames, events: &[(Nanos, Recorded)]) -> (u64, [usize; 8]) {
+    let mut scheduler = scheduler(names);
+    let (mut out, mut digest) = (Vec::new(), Digest::default());
     let mut kinds = [0; 8];
-    let setup = WORKERS as usize + FUNCTIONS as usize;
     for (index, (now, event)) in events.iter().enumerate() {
-        scheduler.on_event(*now, event, &mut out);
-        if index >= setup {
-            out.hash(&mut hash);
-        }
+        scheduler.on_event(*now, &event.event(), &mut out);
+        digest.add(&out);
         if index >= WARM_UP {
             for decision in &out {
                 kinds[kind(decision)] += 1;
@@ -247,7 +321,7 @@ fn rehash(names: &PolicyNames, events: &[(Nanos, Event)]) -> (u64, [usize; 8]) {
         }
         out.clear();
     }
-    (hash.finish(), kinds)
+    (digest.hash.finish(), kinds)
 }
 
 const KINDS: [&str; 8] =

@@ -333,8 +333,8 @@ def test_a_missing_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         (None, "not installed"),
         ("echo v12.22.9", "12.22.9"),
-        ("echo nonsense", "does not tell"),
-        ("exit 1", "does not tell"),
+        ("echo nonsense", "does not print"),
+        ("exit 1", "does not print"),
     ],
 )
 def test_a_missing_or_old_node_is_told(

@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from uncia.cli import build
+from uncia.cli.new import new_function
 from uncia.errors import UnciaError
 from uncia.functions import check_answer, list_functions, load
+from uncia.settings import RUNTIMES
 
 
 def _uncia(*arguments: str) -> Result:
@@ -86,11 +88,12 @@ def test_a_new_function_runs_as_it_is(runtime: str, tmp_path: Path, call: Any, c
 
 
 def test_a_new_function_in_all_runtimes(tmp_path: Path) -> None:
-    runtimes = ["provided", "node", "python"]
+    runtimes = ["provided", "bash", "node", "python"]
     arguments = [word for runtime in runtimes for word in ("--runtime", runtime)]
     into = str(tmp_path / "a" / "b")
     assert _uncia("new", "function", "all", *arguments, "--into", into).exit_code == 0
-    assert load(tmp_path / "a" / "b" / "all").runtime_names == ["python", "node", "provided"]
+    made = load(tmp_path / "a" / "b" / "all")
+    assert made.runtime_names == ["python", "node", "provided", "bash"]
 
 
 def test_the_new_runtime_reads_what_platforms_send_and_tells_of_the_rest(
@@ -129,6 +132,14 @@ def test_the_new_runtime_reads_what_platforms_send_and_tells_of_the_rest(
     assert "cuont" in replies[-2]["message"]
     fresh = [reply["answer"]["uncia"]["fresh"] for reply in (replies[0], replies[1], replies[-1])]
     assert fresh == [True, False, False]
+
+
+def test_every_runtime_of_the_engine_can_be_begun_with(tmp_path: Path) -> None:
+    for name in RUNTIMES:
+        assert load(new_function(name, [name], tmp_path)).runtime_names == [name]
+    assert "(allowed: python, node, provided, bash)" in (
+        _error("new", "function", "x", "--runtime", "perl", "--into", str(tmp_path)).message
+    )
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

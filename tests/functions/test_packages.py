@@ -176,6 +176,32 @@ def test_node_handlers_are_looked_for(
             package(mine)
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "good"),
+    [
+        ("main.sh", "handler() { echo 1; }", True),
+        ("main.sh", "function handler { echo 1; }", True),
+        ("main.sh", "source ./other.sh", True),
+        ("main.sh", "other() { handler; }", False),
+        ("other.sh", "handler() { echo 1; }", False),
+    ],
+)
+def test_bash_handlers_are_looked_for(
+    name: str, source: str, good: bool, mine: Path, cache: Path
+) -> None:
+    yaml = mine / "function.yaml"
+    yaml.write_text(
+        yaml.read_text().replace("  python:\n    handler: handler.", "  bash:\n    handler: main.")
+    )
+    (mine / "bash").mkdir()
+    (mine / "bash" / name).write_text(source)
+    if good:
+        assert package(mine).runtime == "bash"
+    else:
+        with pytest.raises(UnciaError, match="is missing"):
+            package(mine)
+
+
 def test_links_out_of_the_folder_are_refused(mine: Path, cache: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")

@@ -130,6 +130,18 @@ def test_foreign_and_torn_databases_are_sentences(
     assert f"{path} cannot be written" in refusal(engine_binary, platform.state)
 
 
+def test_a_folder_of_something_else_is_a_sentence_and_stays_as_it_is(
+    engine_binary: Path, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    for folder in ("code/src", "staging"):
+        (project / folder).mkdir(parents=True)
+        (project / folder / "precious").write_text("x")
+    before = (mode(project), sorted(project.rglob("*")))
+    assert f"{project} is not a state folder: it holds" in refusal(engine_binary, project)
+    assert (mode(project), sorted(project.rglob("*"))) == before
+
+
 def test_a_file_and_a_read_only_folder_are_sentences(engine_binary: Path, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")

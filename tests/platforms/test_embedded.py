@@ -2,20 +2,25 @@
 
 import json
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from uncia import functions
+from uncia import functions, yamlio
+from uncia.cli.new import new_function
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import Context, FunctionSpec, embedded, journal, processes
 from uncia.platforms.embedded import EmbeddedPlatform, Options, Server
 from uncia.platforms.journal import Journal
+from uncia.settings import POLICIES
 from uncia.units import MIB
 
 
@@ -64,6 +69,29 @@ def test_deploy_invoke_collect_remove(platform: EmbeddedPlatform, state_home: Pa
     assert [resource.kind for resource in story.outstanding] == ["engine"]
     with pytest.raises(RunFailedError, match="ResourceNotFoundException"):
         platform.invoke(deployment, {})
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_new_function_in_bash_runs_as_it_is(platform: EmbeddedPlatform, tmp_path: Path) -> None:
+    made = functions.load(new_function("adds", ["bash"], tmp_path))
+    assert made.runtime_names == ["bash"]
+    package = functions.package(made)
+    spec = FunctionSpec(
+        name="adds", package=package.read_bytes(), runtime="bash", handler=package.handler
+    )
+    deployment = platform.deploy(spec)
+    fresh = []
+    for size in ("test", "small", "large"):
+        answer = json.loads(platform.invoke(deployment, made.preset(size)).body)
+        assert functions.check_answer(made, answer) == []
+        fresh.append(answer["uncia"]["fresh"])
+    assert fresh == [True, False, False]
+    url = platform.endpoint(deployment).url
+    request = urllib.request.Request(url, b'{"count": 4}', {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as reply:
+        assert json.loads(reply.read())["total"] == 10
+    wrong = platform.invoke(deployment, {"cuont": 1})
+    assert wrong.headers["x-amz-function-error"] == "Unhandled"
 
 
 def test_what_is_created_is_in_the_journal_first(platform: EmbeddedPlatform) -> None:
@@ -166,16 +194,63 @@ def test_an_option_finer_than_the_engine_s_unit_is_refused() -> None:
         options.engine()
 
 
+def policies(address: str) -> dict[str, str]:
+    """The policies by which the platform decides, as it says itself."""
+    with urllib.request.urlopen(f"http://{address}/uncia/v1/health") as answer:
+        found: dict[str, str] = json.loads(answer.read())["policies"]
+        return found
+
+
+def test_policies_of_an_experiment_reach_the_engine(engine_binary: Path, state_home: Path) -> None:
+    text = "{kind: embedded, seed: 7, policies: {order: shortest-job-first, admission: two-class}}"
+    options = yamlio.validate(Options, yamlio.load(text))
+    server = Server(state_home / "s", options.engine())
+    try:
+        chosen = policies(server.address)
+    finally:
+        server.stop()
+    assert chosen == {
+        **{choice.name: choice.default for choice in POLICIES.values()},
+        "order": "shortest-job-first",
+        "admission": "two-class",
+    }
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_state_folder_is_private_and_functions_run(
+    engine_binary: Path, state_home: Path, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        opened = Journal("run-3", None)
+        platform = embedded.connect(Options(kind="embedded"), Context("run-3", opened))
+        platform.start()
+    finally:
+        os.umask(before)
+    state = state_home / "embedded" / "run-3"
+    try:
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+        for file in ("serve.json", "serve.log"):
+            assert stat.S_IMODE((state / file).stat().st_mode) == 0o600
+        assert platform.invoke(platform.deploy(hello()), {}).status == 200
+    finally:
+        platform.close()
+        opened.close()
+
+
 Uncia = Callable[..., "subprocess.Popen[str]"]
 
 
 def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
     process = uncia(
-        "serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s", "--keep-alive", "1s"
+        *("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "deep" / "s"),
+        *("--keep-alive", "1s", "--policy", "order=shortest-job-first", "--policy", "binding=late"),
     )
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
     assert ready["event"] == "listening"
+    assert policies(ready["address"])["order"] == "shortest-job-first"
+    assert policies(ready["address"])["binding"] == "late"
     client = embedded.client(ready["address"])
     package = functions.package("hello", "python")
     client.create_function(
@@ -190,12 +265,20 @@ def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
     assert process.wait(timeout=30) == 0
     process.communicate()
     # The functions are still there after a restart.
-    server = Server(tmp_path / "s", {})
+    server = Server(tmp_path / "deep" / "s", {})
     try:
         found = embedded.client(server.address).list_functions()["Functions"]
         assert [function["FunctionName"] for function in found] == ["hello"]
     finally:
         server.stop()
+
+
+def test_serve_on_what_is_no_folder_is_a_sentence(uncia: Uncia, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "file" / "s")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"the state folder {tmp_path / 'file' / 's'} cannot be made" in err
 
 
 def test_serve_refuses_a_wrong_unit(uncia: Uncia) -> None:

@@ -18,7 +18,7 @@ pub enum ArrivalError {
     #[error("bursts take either interval_ns, if it is always the same, or gap, if it is random")]
     IntervalOrGap,
     #[error("gap: {source}")]
-    Gap { source: Box<ArrivalError> },
+    Gap { source: Box<Self> },
     #[error(
         "the gap between bursts is always zero, which makes them one: write one burst of their size"
     )]
@@ -46,7 +46,7 @@ pub enum ArrivalError {
     #[error("the rates have more digits together than can be computed with exactly: round them")]
     RatesTooPrecise,
     #[error("steps[{index}]: {source}")]
-    Step { index: usize, source: Box<ArrivalError> },
+    Step { index: usize, source: Box<Self> },
     #[error("phase is {value}: it is a part of a period, from 0 up to but not including 1")]
     Phase { value: String },
     #[error("amplitude_per_s is {amplitude}, above mean_per_s, {mean}: the rate would be negative")]
@@ -76,7 +76,7 @@ pub enum ArrivalError {
     #[error("the numbers of the bursts would not fit 64 bits: nest fewer superpositions")]
     BurstNumbers,
     #[error("processes[{index}]: {source}")]
-    Part { index: usize, source: Box<ArrivalError> },
+    Part { index: usize, source: Box<Self> },
     #[error("the process lasts longer than {} years", MAX_SPAN_NS / (366 * 24 * 3_600 * NS_PER_S))]
     TooLong,
     #[error("about {count} arrivals are more than the {MAX_ARRIVALS} that one stream may have")]

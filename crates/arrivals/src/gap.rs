@@ -138,22 +138,22 @@ pub(crate) enum Distribution {
 }
 
 impl Distribution {
-    pub fn gamma(mean: f64, cv: f64) -> Self {
+    pub(crate) fn gamma(mean: f64, cv: f64) -> Self {
         Self::Gamma { shape: 1.0 / (cv * cv), scale: mean * (cv * cv) }
     }
 
-    pub fn weibull(mean: f64, cv: f64) -> Self {
+    pub(crate) fn weibull(mean: f64, cv: f64) -> Self {
         let power = weibull_power(cv);
         Self::Weibull { power, scale: mean / libm::tgamma(1.0 + power) }
     }
 
-    pub fn lognormal(mean: f64, cv: f64) -> Self {
+    pub(crate) fn lognormal(mean: f64, cv: f64) -> Self {
         let variance = libm::log1p(cv * cv);
         Self::Lognormal { mu: libm::log(mean) - variance / 2.0, sigma: libm::sqrt(variance) }
     }
 
     /// The next gap.
-    pub fn draw_ns(&self, stream: &mut RandomStream) -> i64 {
+    pub(crate) fn draw_ns(&self, stream: &mut RandomStream) -> i64 {
         match *self {
             // Nothing is drawn for what is not random.
             Self::Uniform { min_ns, max_ns } if min_ns == max_ns => min_ns,

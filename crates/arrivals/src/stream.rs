@@ -1,7 +1,7 @@
 use std::f64::consts::TAU;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
 /// A named stream of random numbers, the same on every machine.
@@ -40,6 +40,7 @@ impl RandomStream {
 
     /// The stream of part `index` of what this stream is for: its label is this one's, a slash and
     /// the index. It does not depend on how much of this stream was drawn.
+    #[must_use]
     pub fn part(&self, index: usize) -> Self {
         Self::new(self.seed, &format!("{}/{index}", self.label))
     }

@@ -3,29 +3,29 @@
 use crate::{Arrival, Process, RandomStream};
 
 /// The valid process's arrivals.
-pub fn arrivals(process: &Process, seed: u64, label: &str) -> Vec<Arrival> {
+pub(crate) fn arrivals(process: &Process, seed: u64, label: &str) -> Vec<Arrival> {
     process.validate().unwrap();
     process.arrivals(RandomStream::new(seed, label)).collect()
 }
 
 /// The valid process's times.
-pub fn times(process: &Process, seed: u64, label: &str) -> Vec<i64> {
+pub(crate) fn times(process: &Process, seed: u64, label: &str) -> Vec<i64> {
     arrivals(process, seed, label).into_iter().map(|arrival| arrival.offset).collect()
 }
 
 /// The process that this JSON is.
-pub fn process(json: serde_json::Value) -> Process {
+pub(crate) fn process(json: serde_json::Value) -> Process {
     serde_json::from_value(json).unwrap()
 }
 
 /// The differences of successive times.
-pub fn gaps(times: &[i64]) -> Vec<f64> {
+pub(crate) fn gaps(times: &[i64]) -> Vec<f64> {
     times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect()
 }
 
 /// That the times are sorted, in [0, end), the same when drawn again, and that the iterator stays
 /// at its end.
-pub fn assert_keeps_promises(process: &Process, seed: u64, label: &str, end: i64) {
+pub(crate) fn assert_keeps_promises(process: &Process, seed: u64, label: &str, end: i64) {
     let times = times(process, seed, label);
     assert!(times.is_sorted(), "{process}: not sorted");
     if let (Some(first), Some(last)) = (times.first(), times.last()) {
@@ -37,7 +37,7 @@ pub fn assert_keeps_promises(process: &Process, seed: u64, label: &str, end: i64
 }
 
 /// Kolmogorov-Smirnov distance of a sample from a distribution function, times sqrt(n).
-pub fn kolmogorov_smirnov(mut sample: Vec<f64>, distribution: impl Fn(f64) -> f64) -> f64 {
+pub(crate) fn kolmogorov_smirnov(mut sample: Vec<f64>, distribution: impl Fn(f64) -> f64) -> f64 {
     assert!(sample.len() >= 100, "a sample of {} says little", sample.len());
     sample.sort_by(f64::total_cmp);
     let n = sample.len() as f64;
@@ -49,17 +49,17 @@ pub fn kolmogorov_smirnov(mut sample: Vec<f64>, distribution: impl Fn(f64) -> f6
 }
 
 /// The statistic exceeds this with a probability of 0.1 %.
-pub const KS_CRITICAL: f64 = 1.95;
+pub(crate) const KS_CRITICAL: f64 = 1.95;
 
 /// The mean and the variance of a sample.
-pub fn moments(sample: &[f64]) -> (f64, f64) {
+pub(crate) fn moments(sample: &[f64]) -> (f64, f64) {
     let n = sample.len() as f64;
     let mean = sample.iter().sum::<f64>() / n;
     (mean, sample.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0))
 }
 
 /// Pearson's correlation of the first pairs of two samples.
-pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let n = a.len().min(b.len());
     let ((mean_a, var_a), (mean_b, var_b)) = (moments(&a[..n]), moments(&b[..n]));
     let covariance = a.iter().zip(b).map(|(x, y)| (x - mean_a) * (y - mean_b)).sum::<f64>();
@@ -68,13 +68,13 @@ pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
 
 /// That two labels give different gaps that are no more correlated than chance has it: five standard
 /// errors, 5 / sqrt(n).
-pub fn assert_labels_are_independent(process: &Process) {
+pub(crate) fn assert_labels_are_independent(process: &Process) {
     assert_labels_are_independent_on(process, |time| time as f64);
 }
 
 /// The same of a process whose rate changes, where gaps are alike for that: they are taken on a scale
 /// of time on which the rate is constant.
-pub fn assert_labels_are_independent_on(process: &Process, scale: impl Fn(i64) -> f64) {
+pub(crate) fn assert_labels_are_independent_on(process: &Process, scale: impl Fn(i64) -> f64) {
     let [a, b] = ["hello-0", "hello-1"].map(|label| {
         let times: Vec<f64> = times(process, 7, label).into_iter().map(&scale).collect();
         times.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>()
@@ -87,13 +87,13 @@ pub fn assert_labels_are_independent_on(process: &Process, scale: impl Fn(i64) -
 }
 
 /// The distribution function of the normal distribution with mean 0 and variance 1.
-pub fn normal_distribution(z: f64) -> f64 {
+pub(crate) fn normal_distribution(z: f64) -> f64 {
     0.5 * libm::erfc(-z / std::f64::consts::SQRT_2)
 }
 
 /// The distribution function of the gamma distribution with this shape and scale 1: the regularized
 /// lower incomplete gamma function, x^a e^-x / Gamma(a + 1) x (1 + x/(a+1) + x^2/((a+1)(a+2)) + ...).
-pub fn gamma_distribution(shape: f64, x: f64) -> f64 {
+pub(crate) fn gamma_distribution(shape: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }

@@ -1,6 +1,6 @@
 /// A whole number of 256 bits: what a product of two of 128 bits needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wide {
+pub(crate) struct Wide {
     high: u128,
     low: u128,
 }
@@ -9,7 +9,7 @@ const HALF: u32 = 64;
 const LOW_HALF: u128 = u64::MAX as u128;
 
 impl Wide {
-    pub fn product(a: u128, b: u128) -> Self {
+    pub(crate) fn product(a: u128, b: u128) -> Self {
         let ((a1, a0), (b1, b0)) = ((a >> HALF, a & LOW_HALF), (b >> HALF, b & LOW_HALF));
         // None of these sums can overflow: (2^64 - 1)^2 + 2 (2^64 - 1) < 2^128.
         let lowest = a0 * b0;
@@ -22,7 +22,7 @@ impl Wide {
     }
 
     /// The sum, which must be below 2^256.
-    pub fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         let (low, carry) = self.low.overflowing_add(other.low);
         Self { high: self.high + other.high + u128::from(carry), low }
     }

@@ -2,6 +2,8 @@
 //!
 //! A probe under a quota of half a CPU, one under nearly a whole one, and four threads on two CPUs.
 
+#![expect(clippy::print_stdout, reason = "its output")]
+
 use std::time::Instant;
 
 use uncia_bandwidth::sim::{self, Setting, Work};

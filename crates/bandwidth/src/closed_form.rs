@@ -120,10 +120,10 @@ mod tests {
 
     /// Equation (2) as it is printed.
     fn printed(period: u128, quota: u128, need: u128) -> u128 {
-        if !need.is_multiple_of(quota) {
-            need / quota * period + need % quota
-        } else {
+        if need.is_multiple_of(quota) {
             (need / quota - 1) * period + quota
+        } else {
+            need / quota * period + need % quota
         }
     }
 

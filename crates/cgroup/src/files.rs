@@ -13,7 +13,7 @@ use crate::Error;
 const MAX_CONTROL_FILE: usize = 8 * 1024;
 
 /// Writes a control file, which must exist: one that does not is not supported by this kernel.
-pub fn write(path: &Path, value: &str) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, value: &str) -> Result<(), Error> {
     File::options()
         .write(true)
         .truncate(true)
@@ -23,24 +23,24 @@ pub fn write(path: &Path, value: &str) -> Result<(), Error> {
 }
 
 /// Writes a control file that depends on how the kernel was built, if it exists.
-pub fn write_if_present(path: &Path, value: &str) -> Result<(), Error> {
+pub(crate) fn write_if_present(path: &Path, value: &str) -> Result<(), Error> {
     if path.exists() { write(path, value) } else { Ok(()) }
 }
 
 /// Reads a control file.
-pub fn read(path: &Path) -> Result<String, Error> {
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|error| Error::Read(path.to_owned(), error))
 }
 
 /// The words of a control file; none if it cannot be read.
-pub fn words(path: &Path) -> Vec<String> {
+pub(crate) fn words(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Reads a control file from its start through a kept descriptor, and parses its text; `None` if it
 /// is too long to be read as a whole.
-pub fn pread<T>(file: &File, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+pub(crate) fn pread<T>(file: &File, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let mut buffer = [0_u8; MAX_CONTROL_FILE];
     let count = file.read_at(&mut buffer, 0).ok()?;
     let text = buffer.get(..count).filter(|text| text.len() < MAX_CONTROL_FILE)?;
@@ -48,12 +48,12 @@ pub fn pread<T>(file: &File, parse: impl FnOnce(&str) -> Option<T>) -> Option<T>
 }
 
 /// Parses a file that holds one number.
-pub fn number<T: FromStr>(text: &str) -> Option<T> {
+pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.trim().parse().ok()
 }
 
 /// The number after `key` in a file of lines "key number".
-pub fn keyed<T: FromStr>(text: &str, key: &str) -> Option<T> {
+pub(crate) fn keyed<T: FromStr>(text: &str, key: &str) -> Option<T> {
     text.lines().find_map(|line| number(line.strip_prefix(key)?.strip_prefix(' ')?))
 }
 

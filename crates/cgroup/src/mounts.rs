@@ -87,7 +87,7 @@ impl Tree {
     }
 
     /// Whether it is of version 1 and has the controller.
-    pub fn has(&self, controller: &str) -> bool {
+    pub(crate) fn has(&self, controller: &str) -> bool {
         self.version == Version::V1 && self.controllers.iter().any(|name| name == controller)
     }
 }

@@ -33,7 +33,8 @@ impl Thread {
         self.look()?
     }
 
-    /// `None` if it has ended.
+    /// `None` if it has ended; within, `None` if it sleeps.
+    #[expect(clippy::option_option, reason = "one is taken apart at once by each caller")]
     fn look(&self) -> Option<Option<usize>> {
         pread(&self.stat, |text| Some(running_on(text)))
     }

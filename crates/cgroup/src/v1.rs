@@ -21,7 +21,7 @@ const COUNTERS: CounterFiles = CounterFiles {
 };
 
 #[derive(Debug)]
-pub struct V1;
+pub(crate) struct V1;
 
 impl Interface for V1 {
     /// Moving by `cgroup.procs` waits for a lock that every fork on the machine takes (tens of ms at

@@ -17,7 +17,7 @@ const COUNTERS: CounterFiles = CounterFiles {
 };
 
 #[derive(Debug)]
-pub struct V2;
+pub(crate) struct V2;
 
 impl Interface for V2 {
     fn join_file(&self) -> &'static str {

@@ -30,6 +30,16 @@ pub fn monotonic_ns() -> i64 {
     read(ClockId::Monotonic)
 }
 
+/// CPU time that the calling thread has had, in nanoseconds.
+pub fn thread_cpu_ns() -> i64 {
+    read(ClockId::ThreadCPUTime)
+}
+
+/// CPU time that this process has had, in nanoseconds.
+pub fn process_cpu_ns() -> i64 {
+    read(ClockId::ProcessCPUTime)
+}
+
 /// Has this process see the real-time clock `ns` later from now on, as after a step: for tests,
 /// since setting the clock itself would disturb the whole machine.
 #[doc(hidden)]
@@ -120,6 +130,13 @@ mod tests {
         assert!(second.since(first) >= 0);
         assert_eq!(first.plus(5).since(first), 5);
         assert_eq!(first.plus(5).unix() - first.unix(), 5);
+    }
+
+    #[test]
+    fn working_costs_cpu_time() {
+        let (thread, process) = (thread_cpu_ns(), process_cpu_ns());
+        while thread_cpu_ns() - thread < 1_000_000 {}
+        assert!(process_cpu_ns() > process);
     }
 
     #[test]

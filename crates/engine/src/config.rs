@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 ///
 /// # Errors
 /// A sentence: it cannot be read.
-pub fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     let text = if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map(|_| text)
@@ -23,7 +23,7 @@ pub fn read(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 /// A sentence: it cannot be read, or is none of this kind.
-pub fn parse<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+pub(crate) fn parse<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
     serde_json::from_str(&read(path)?)
         .map_err(|error| format!("the configuration is wrong: {error}"))
 }

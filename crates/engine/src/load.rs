@@ -1,18 +1,18 @@
 //! `uncia-engine load`: the load generator.
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
-use uncia_load::{Config, Event, LoadError, Signal, Stop};
+use uncia_load::{Config, Event, LoadError, Stop};
 
-use crate::config;
 use crate::output::{self, BAD_INPUT, FAILED};
+use crate::{config, signals};
 
 /// Runs the configuration in a file, or on standard input (`-`).
-pub fn run(config: &Path) -> ExitCode {
+pub(crate) fn run(config: &Path) -> ExitCode {
     let json = match config::read(config) {
         Ok(json) => json,
         Err(message) => return output::fail(&message, BAD_INPUT),
@@ -21,7 +21,7 @@ pub fn run(config: &Path) -> ExitCode {
         Ok(config) => config,
         Err(error) => return output::fail(&error.to_string(), BAD_INPUT),
     };
-    let stop = match Stop::new().map(Arc::new).and_then(|stop| listen(&stop).map(|()| stop)) {
+    let stop = match listening_stop() {
         Ok(stop) => stop,
         Err(error) => {
             return output::fail(&format!("cannot listen for signals: {error}"), FAILED);
@@ -41,24 +41,10 @@ pub fn run(config: &Path) -> ExitCode {
     }
 }
 
-/// Passes SIGINT and SIGTERM on to the run, for as long as the process lives.
-fn listen(stop: &Arc<Stop>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (mut interrupt, mut terminate) = {
-        let _context = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    let stop = stop.clone();
-    std::thread::Builder::new().name("uncia-signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    Some(()) = interrupt.recv() => stop.signal(Signal::Interrupt),
-                    Some(()) = terminate.recv() => stop.signal(Signal::Terminate),
-                    else => return,
-                }
-            }
-        });
-    })?;
-    Ok(())
+/// A stop that SIGINT and SIGTERM are passed on to.
+fn listening_stop() -> io::Result<Arc<Stop>> {
+    let stop = Arc::new(Stop::new()?);
+    let signalled = Arc::clone(&stop);
+    signals::listen(move |signal| signalled.signal(signal))?;
+    Ok(stop)
 }

@@ -11,6 +11,7 @@ mod output;
 mod probe;
 #[cfg(target_os = "linux")]
 mod serve;
+mod signals;
 mod warnings;
 
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ enum Command {
     /// CPU bandwidth control: simulate it, and more.
     #[command(subcommand)]
     Cpu(cpu::Command),
-    /// Print the schemas of the tables, or the settings, as JSON.
+    /// Print what the engine declares as JSON: tables, settings, policies or runtimes.
     Schema {
         #[arg(value_enum, default_value_t = SchemaOf::Tables)]
         of: SchemaOf,
@@ -56,6 +57,12 @@ enum SchemaOf {
     /// Settings of the embedded platform and of its functions.
     #[cfg(target_os = "linux")]
     Settings,
+    /// Choices that the embedded platform leaves to policies, and the policies' names.
+    #[cfg(target_os = "linux")]
+    Policies,
+    /// Language runtimes of the embedded platform.
+    #[cfg(target_os = "linux")]
+    Runtimes,
 }
 
 impl SchemaOf {
@@ -63,7 +70,11 @@ impl SchemaOf {
         match self {
             Self::Tables => uncia_record::schema_json(),
             #[cfg(target_os = "linux")]
-            Self::Settings => uncia_worker::settings::schema_json(),
+            Self::Settings => uncia_worker::settings::settings_json(),
+            #[cfg(target_os = "linux")]
+            Self::Policies => uncia_worker::settings::policies_json(),
+            #[cfg(target_os = "linux")]
+            Self::Runtimes => uncia_worker::settings::runtimes_json(),
         }
     }
 }

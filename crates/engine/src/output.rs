@@ -6,24 +6,24 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 /// Something ran and failed.
-pub const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 /// The configuration or the command line was wrong.
-pub const BAD_INPUT: u8 = 2;
+pub(crate) const BAD_INPUT: u8 = 2;
 
 /// Writes one event as a JSON line to standard error.
-pub fn event(value: &Value) {
+pub(crate) fn event(value: &Value) {
     // With nobody left to read it there is nobody to tell.
     let _ = writeln!(std::io::stderr().lock(), "{value}");
 }
 
 /// Reports an error as an event, and gives the exit code.
-pub fn fail(message: &str, code: u8) -> ExitCode {
+pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
     event(&json!({"event": "error", "message": message}));
     ExitCode::from(code)
 }
 
 /// Writes text to standard output; a closed pipe is the reader's choice, not an error.
-pub fn print(text: &str) -> ExitCode {
+pub(crate) fn print(text: &str) -> ExitCode {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             fail(&format!("cannot write to standard output: {error}"), FAILED)

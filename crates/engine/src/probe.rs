@@ -7,7 +7,7 @@ use uncia_worker::instance::Host;
 use crate::output;
 
 /// Tries namespaces and control groups, leaves nothing behind, and prints what works as JSON.
-pub fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     match serde_json::to_string_pretty(&Host::probe()) {
         Ok(text) => output::print(&format!("{text}\n")),
         Err(error) => {

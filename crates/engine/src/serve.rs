@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use uncia_worker::config::Config;
 use uncia_worker::serve::{ServeError, Worker};
 
 use crate::output::{self, BAD_INPUT, FAILED};
+use crate::signals::Signals;
 
 /// Requests are short and wait for others; more threads only pass the work around.
 const MOST_THREADS: usize = 4;
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The loopback address and port to listen on; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:9000", value_name = "ADDRESS:PORT")]
+    #[arg(long, default_value = "127.0.0.1:9001", value_name = "ADDRESS:PORT", value_parser = address)]
     listen: SocketAddr,
     /// The folder for functions, log and root filesystems; made if it is not there.
     #[arg(long, value_name = "FOLDER")]
@@ -28,8 +28,17 @@ pub struct Arguments {
     config: Option<PathBuf>,
 }
 
+/// Reads an address and port; `localhost` is the loopback address of IPv4.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    numeric.parse().map_err(|_| "write an address and a port, such as 127.0.0.1:9001".to_owned())
+}
+
 /// Serves until told to stop.
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let config = match read(arguments) {
         Ok(config) => config,
         Err(message) => return output::fail(&message, BAD_INPUT),
@@ -52,9 +61,9 @@ fn read(arguments: &Arguments) -> Result<Config, String> {
 
 async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
     // From now on, so that a signal during the start ends in a clean stop too.
-    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
-        return output::fail("cannot handle signals", FAILED);
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => return output::fail(&format!("cannot listen for signals: {error}"), FAILED),
     };
     let worker = match Worker::start(arguments.listen, &arguments.state, config).await {
         Ok(worker) => worker,
@@ -72,8 +81,7 @@ async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
     // Whoever started it may not listen; then nobody needs to know.
     let _ = writeln!(std::io::stdout().lock(), "{ready}");
     let failure = tokio::select! {
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
+        _ = signals.next() => None,
         message = worker.failed() => Some(message),
     };
     worker.stop().await;

@@ -10,7 +10,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Writes warnings and errors to stderr from now on; each carries the fields of the spans around it.
-pub fn print() {
+pub(crate) fn print() {
     let subscriber = tracing_subscriber::registry().with(JsonLines);
     // Nothing else sets one.
     let _ = tracing::subscriber::set_global_default(subscriber);
@@ -64,7 +64,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLines {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut line = Map::new();
         line.insert("event".to_owned(), json!("warning"));
-        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+        for span in context
+            .event_scope(event)
+            .into_iter()
+            .flat_map(tracing_subscriber::registry::Scope::from_root)
+        {
             if let Some(fields) = span.extensions().get::<Fields>() {
                 line.extend(fields.0.clone());
             }

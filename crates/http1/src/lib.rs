@@ -8,4 +8,4 @@
 pub mod chunked;
 mod request;
 
-pub use request::{HeadError, Length, MAX_HEAD_BYTES, RequestHead, parse_request};
+pub use request::{HeadError, Length, MAX_HEAD_BYTES, RequestHead, content_length, parse_request};

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-/// Longest request line and headers.
+/// Longest head, of a request or a response: servers and proxies refuse heads of 8 to 64 KiB.
 pub const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Most headers of a request.
@@ -78,7 +78,7 @@ pub fn parse_request(
         let value = header.value.trim_ascii();
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("content-length") {
-            let size = number(value).ok_or(HeadError::ContentLength)?;
+            let size = content_length(value).ok_or(HeadError::ContentLength)?;
             if length.replace(size).is_some_and(|other| other != size) {
                 return Err(HeadError::ContentLength);
             }
@@ -104,7 +104,8 @@ pub fn parse_request(
     Ok(Some((head, size)))
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
+/// The number in a `Content-Length`: digits alone, without sign or white space.
+pub fn content_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }

@@ -2,6 +2,8 @@
 //!
 //! `hello_server [PORT]` prints its address and serves until it is ended.
 
+#![expect(clippy::print_stdout, reason = "its output")]
+
 use std::convert::Infallible;
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! Runs a load configuration without the rest of the engine: `load CONFIG.json`.
 
+#![expect(clippy::print_stderr, reason = "its output")]
+
 use std::process::ExitCode;
 
 use uncia_load::{Config, Stop};

@@ -3,9 +3,9 @@
 use crate::picker::Picker;
 
 /// Longer JSON is kept in part: the members that may have to be understood.
-pub const MAX_WHOLE_BYTES: usize = 64 << 10;
+pub(crate) const MAX_WHOLE_BYTES: usize = 64 << 10;
 /// What is kept of JSON whose report is too long to be read; no JSON begins like this.
-pub const TOO_LONG: &[u8] = b"{too long";
+pub(crate) const TOO_LONG: &[u8] = b"{too long";
 /// Of an error page that is not JSON, this much is kept to explain the error.
 const MAX_ERROR_TEXT_BYTES: usize = 2 << 10;
 /// From this status on the body is an explanation.
@@ -25,7 +25,7 @@ enum Keep {
 
 /// A body as it comes: all of it is counted, and what may have to be understood is kept.
 #[derive(Debug)]
-pub struct Body {
+pub(crate) struct Body {
     keep: Keep,
     kept: Vec<u8>,
     picker: Box<Picker>,
@@ -33,12 +33,12 @@ pub struct Body {
 }
 
 impl Body {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { keep: Keep::Undecided, kept: Vec::new(), picker: Box::default(), bytes: 0 }
     }
 
     /// Begins a new body.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.keep == Keep::Members {
             *self.picker = Picker::default();
         }
@@ -48,7 +48,7 @@ impl Body {
     }
 
     /// Takes the next piece of the body of an answer with this status.
-    pub fn take(&mut self, status: u16, data: &[u8]) {
+    pub(crate) fn take(&mut self, status: u16, data: &[u8]) {
         self.bytes += data.len() as u64;
         if self.keep == Keep::Undecided {
             let Some(first) = data.iter().find(|byte| !byte.is_ascii_whitespace()) else {
@@ -78,14 +78,14 @@ impl Body {
 
     /// What was kept: JSON, of which a long one has only the members that matter; [`TOO_LONG`]; or
     /// the beginning of an error's text.
-    pub fn kept(&self) -> &[u8] {
+    pub(crate) fn kept(&self) -> &[u8] {
         match self.keep {
             Keep::Members => self.picker.picked().unwrap_or(TOO_LONG),
             _ => &self.kept,
         }
     }
 
-    pub fn into_kept(self) -> Vec<u8> {
+    pub(crate) fn into_kept(self) -> Vec<u8> {
         match self.keep {
             Keep::Members => self.kept().to_owned(),
             _ => self.kept,
@@ -93,13 +93,13 @@ impl Body {
     }
 
     /// Bytes so far, whether kept or not.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 /// Whether a header of this name is one that platforms speak in: it begins with `x-`.
-pub fn is_extension(name: &[u8]) -> bool {
+pub(crate) fn is_extension(name: &[u8]) -> bool {
     name.len() > 2 && name[1] == b'-' && name[0] | 0x20 == b'x'
 }
 

@@ -6,29 +6,29 @@ use uncia_record::Epoch;
 /// Nanoseconds since the run's epoch, by the monotonic clock: set against the real-time clock once,
 /// so that a clock step during the run moves nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub(crate) struct Clock {
     offset: i64,
     epoch: i64,
 }
 
 impl Clock {
     /// The monotonic clock as it is, for what needs no epoch.
-    pub fn monotonic() -> Self {
+    pub(crate) fn monotonic() -> Self {
         Self { offset: 0, epoch: 0 }
     }
 
     /// `now` says how the two clocks stand to each other.
-    pub fn since(epoch: Epoch, now: Moment) -> Self {
+    pub(crate) fn since(epoch: Epoch, now: Moment) -> Self {
         let epoch = epoch.unix_ns();
         Self { offset: now.unix() - now.monotonic() - epoch, epoch }
     }
 
-    pub fn now(self) -> i64 {
+    pub(crate) fn now(self) -> i64 {
         monotonic_ns() + self.offset
     }
 
     /// A time of this clock as Unix time.
-    pub fn unix(self, time: i64) -> i64 {
+    pub(crate) fn unix(self, time: i64) -> i64 {
         time + self.epoch
     }
 }

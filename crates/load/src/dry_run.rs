@@ -41,7 +41,7 @@ fn schema(start_unix_ns: i64) -> Arc<Schema> {
 
 /// Writes the schedule to a new file as an Arrow IPC stream; returns the number of rows. Half a
 /// schedule is none, and is removed.
-pub fn write(plan: &Plan, start_unix_ns: i64, out: &Path) -> Result<u64, RecordError> {
+pub(crate) fn write(plan: &Plan, start_unix_ns: i64, out: &Path) -> Result<u64, RecordError> {
     let file = File::create_new(out).map_err(|source| RecordError::Io {
         action: "cannot create",
         path: out.to_owned(),

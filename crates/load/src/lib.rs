@@ -27,12 +27,12 @@ mod rtt;
 mod stop;
 mod thread;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use rustix::time::{ClockId, clock_gettime};
-use uncia_clock::Moment;
+use uncia_clock::{Moment, NS_PER_S, process_cpu_ns};
 use uncia_record::{Epoch, RecordError};
 
 pub use config::Config;
@@ -74,9 +74,10 @@ fn run_with(
     for message in &plan.warnings {
         on_event(&Event::Warning { message: message.clone() });
     }
-    let done = match config.dry_run {
-        true => write_schedule(config, &plan)?,
-        false => send(poller, config, &plan, stop, on_event)?,
+    let done = if config.dry_run {
+        write_schedule(config, &plan)?
+    } else {
+        send(poller, config, &plan, stop, on_event)?
     };
     on_event(&Event::Done(Box::new(done.clone())));
     Ok(done)
@@ -134,7 +135,7 @@ fn write_schedule(config: &Config, plan: &Plan) -> Result<Done, LoadError> {
         sent: 0,
         unsent: plan.extent.total,
         ok: 0,
-        failed: Default::default(),
+        failed: BTreeMap::new(),
         interrupted: None,
         stopped: None,
         elapsed_s: began.elapsed().as_secs_f64(),
@@ -230,8 +231,7 @@ fn offered_rate(plan: &Plan) -> Option<f64> {
 }
 
 fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / uncia_arrivals::NS_PER_S as f64
+    process_cpu_ns() as f64 / NS_PER_S as f64
 }
 
 #[cfg(test)]

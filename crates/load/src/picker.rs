@@ -3,7 +3,7 @@
 /// The key whose value is a function's report: kept up to 8 MiB, which is more than any answer of
 /// AWS Lambda or the embedded platform has (6 MiB).
 const REPORT: &str = "uncia";
-pub const MAX_REPORT_BYTES: usize = 8 << 20;
+pub(crate) const MAX_REPORT_BYTES: usize = 8 << 20;
 /// The keys that explain an error; what is longer explains nothing.
 const EXPLANATIONS: [&str; 4] = ["errorType", "errorMessage", "message", "Message"];
 const MAX_EXPLANATION_BYTES: usize = 16 << 10;
@@ -15,7 +15,7 @@ const LONGEST_KEY: usize = 12;
 /// What is passed over is only looked at for where it ends, so that a mistake in it is not seen; an
 /// object that does not end leaves one that does not end.
 #[derive(Debug, Default)]
-pub struct Picker {
+pub(crate) struct Picker {
     /// How many brackets are open.
     depth: usize,
     in_string: bool,
@@ -38,12 +38,12 @@ struct Member {
 
 impl Picker {
     /// The object of what was kept; `None` if the report is longer than [`MAX_REPORT_BYTES`].
-    pub fn picked(&self) -> Option<&[u8]> {
+    pub(crate) fn picked(&self) -> Option<&[u8]> {
         (!self.too_long).then_some(&self.picked)
     }
 
     /// Takes the next piece.
-    pub fn take(&mut self, mut data: &[u8]) {
+    pub(crate) fn take(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let length = if self.in_string { self.string(data) } else { self.plain(data) };
             data = &data[length..];
@@ -153,7 +153,9 @@ mod tests {
 
     fn picked(pieces: &[&[u8]]) -> Option<Vec<u8>> {
         let mut picker = Picker::default();
-        pieces.iter().for_each(|piece| picker.take(piece));
+        for piece in pieces {
+            picker.take(piece);
+        }
         picker.picked().map(<[u8]>::to_owned)
     }
 

@@ -12,7 +12,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Connects to each endpoint as often as the plan says, and closes at once. A probe that fails has
 /// no time; that the endpoint can't be reached is the run's to find out and to record.
-pub fn measure(plan: &Plan, when: When, on_event: &mut (dyn FnMut(&Event) + Send)) -> Vec<Rtt> {
+pub(crate) fn measure(
+    plan: &Plan,
+    when: When,
+    on_event: &mut (dyn FnMut(&Event) + Send),
+) -> Vec<Rtt> {
     let timeout = Duration::from_nanos(plan.connect_timeout_ns.unsigned_abs());
     let mut found = Vec::new();
     for endpoint in plan.endpoints.iter().filter(|_| plan.rtt_probes > 0) {

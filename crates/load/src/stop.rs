@@ -30,7 +30,7 @@ impl Signal {
 
 /// How urgently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub(crate) enum Urgency {
     /// Go on.
     None,
     /// Send nothing more, wait for answers.

@@ -11,7 +11,8 @@ pub struct FunctionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// Names an instance; chosen by the scheduler in the order of starts, never used twice.
+/// Names an instance; chosen by the scheduler, ascending in the order of starts but not consecutive,
+/// never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceId(pub u64);
 

@@ -39,7 +39,7 @@ pub use budget::{Budget, Verdict};
 pub use decision::{CpuAssignment, CpuClass, Decision, Rejection, StopReason};
 pub use event::{End, Event};
 pub use ids::{FunctionId, InstanceId, Nanos, RequestId, WorkerId};
-pub use policies::{Policies, PolicyNames, UnknownPolicy};
+pub use policies::{Choice, Policies, PolicyNames, UnknownPolicy};
 pub use scheduler::Scheduler;
 pub use settings::{Capacity, CpuSet, FunctionSettings, Pause, Qos, Resources, Usage};
 pub use state::{Counts, Phase};

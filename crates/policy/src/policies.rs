@@ -22,6 +22,19 @@ pub struct UnknownPolicy {
     pub known: Vec<&'static str>,
 }
 
+/// A choice that is left to a policy, described for people and other programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// Its name, which is that of its folder.
+    pub name: &'static str,
+    /// What is chosen.
+    pub description: &'static str,
+    /// The policy that makes it unless another is named.
+    pub default: &'static str,
+    /// All of its policies, in the order of their names.
+    pub policies: Vec<&'static str>,
+}
+
 macro_rules! policies {
     ($($kind:ident: $choice:ident = $default:literal, $what:literal;)*) => {
         /// The choices that a [`Scheduler`](crate::Scheduler) leaves to others.
@@ -43,6 +56,11 @@ macro_rules! policies {
         }
 
         impl PolicyNames {
+            /// Every kind of choice, with the name of its policy.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+                [$((stringify!($kind), self.$kind.as_str()),)*].into_iter()
+            }
+
             /// The name for this kind of choice; None if there is no such kind.
             pub fn get_mut(&mut self, kind: &str) -> Option<&mut String> {
                 match kind {
@@ -58,9 +76,14 @@ macro_rules! policies {
                 Ok(Self { $($kind: find(stringify!($kind), &names.$kind, $kind::POLICIES)?,)* })
             }
 
-            /// Every kind of choice, with the names of its policies.
-            pub fn known() -> Vec<(&'static str, Vec<&'static str>)> {
-                vec![$((stringify!($kind), names($kind::POLICIES)),)*]
+            /// Every kind of choice.
+            pub fn choices() -> Vec<Choice> {
+                vec![$(Choice {
+                    name: stringify!($kind),
+                    description: $what,
+                    default: $default,
+                    policies: names($kind::POLICIES),
+                },)*]
             }
         }
     };
@@ -116,12 +139,14 @@ mod tests {
 
     #[test]
     fn every_policy_is_made_by_its_name() {
-        for (kind, names) in Policies::known() {
-            assert!(names.is_sorted() && !names.is_empty(), "{kind}: {names:?}");
-            for name in names {
+        for choice in Policies::choices() {
+            assert!(choice.policies.is_sorted(), "{choice:?}");
+            assert!(choice.policies.contains(&choice.default), "{choice:?}");
+            for name in choice.policies {
                 let mut set = PolicyNames::default();
-                *set.get_mut(kind).unwrap() = name.to_owned();
-                assert!(Policies::from_names(&set).is_ok(), "{kind}: {name}");
+                *set.get_mut(choice.name).unwrap() = name.to_owned();
+                assert!(set.iter().any(|named| named == (choice.name, name)));
+                assert!(Policies::from_names(&set).is_ok(), "{}: {name}", choice.name);
             }
         }
     }

@@ -65,7 +65,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn instance_at(&self, slot: usize) -> InstanceView<'a> {
-        InstanceView { state: self.state, instance: &self.state.instances[slot] }
+        InstanceView::new(self.state, slot)
     }
 }
 
@@ -94,12 +94,12 @@ impl<'a> FunctionView<'a> {
 
     /// Admitted requests that no instance serves yet.
     pub fn waiting(&self) -> usize {
-        self.function.waiting()
+        self.function.waiting() as usize
     }
 
     /// Those of them that do not wait for an instance that retires.
     pub fn waiting_for_new(&self) -> usize {
-        self.function.waiting() - self.function.bound_to_retiring as usize
+        (self.function.waiting() - self.function.bound_to_retiring) as usize
     }
 
     /// Requests that wait to be admitted.
@@ -125,7 +125,9 @@ impl<'a> FunctionView<'a> {
     /// Further requests that its instances, starting ones included, can take.
     pub fn free_slots(&self) -> u64 {
         let function = self.function;
-        function.slots.saturating_sub(function.serving + self.waiting_for_new() as u64)
+        function
+            .capacity
+            .saturating_sub(u64::from(function.serving) + self.waiting_for_new() as u64)
     }
 
     /// Arrivals so far, admitted or not.
@@ -135,7 +137,7 @@ impl<'a> FunctionView<'a> {
 
     /// When the last request arrived.
     pub fn last_arrival(&self) -> Option<Nanos> {
-        self.function.statistics.last_arrival
+        self.function.statistics.last_arrival()
     }
 
     /// Arrivals a second of late.
@@ -145,34 +147,34 @@ impl<'a> FunctionView<'a> {
 
     /// Invocations that ended by themselves; the means are of these.
     pub fn ended(&self) -> u64 {
-        self.function.statistics.ended
+        self.function.statistics.ended()
     }
 
     /// Mean duration of an invocation; None if none has ended.
     pub fn mean_duration(&self) -> Option<Nanos> {
-        self.function.statistics.duration.get()
+        self.function.statistics.mean_duration()
     }
 
     /// Mean CPU time of an invocation; None if none was measured.
     pub fn mean_cpu(&self) -> Option<Nanos> {
-        self.function.statistics.cpu.get()
+        self.function.statistics.mean_cpu()
     }
 
     /// Mean of the invocations' average memory; None if none was measured.
     pub fn mean_memory(&self) -> Option<u64> {
-        self.function.statistics.memory.get()
+        self.function.statistics.mean_memory()
     }
 
     /// Mean time that the start of an instance took; None if none was ready yet.
     pub fn mean_initialization(&self) -> Option<Nanos> {
-        self.function.statistics.initialization.get()
+        self.function.initialization.get()
     }
 
     /// The instances that can take a request now, the least recently used first.
     pub fn available(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.function.available.iter();
-        slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
+        let slots = self.function.available.iter(&state.function_links);
+        slots.map(move |slot| InstanceView::new(state, slot))
     }
 }
 
@@ -253,15 +255,15 @@ impl<'a> WorkerView<'a> {
     /// The idle instances that may be evicted, the longest idle first.
     pub fn idle(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.idle.iter();
-        slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
+        let slots = self.worker.idle.iter(&state.worker_links);
+        slots.map(move |slot| InstanceView::new(state, slot))
     }
 
     /// The active instances that may be preempted; those that began to serve last come last.
     pub fn active(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.active.iter();
-        slots.map(move |slot| InstanceView { state, instance: &state.instances[slot] })
+        let slots = self.worker.active.iter(&state.worker_links);
+        slots.map(move |slot| InstanceView::new(state, slot))
     }
 }
 
@@ -269,10 +271,15 @@ impl<'a> WorkerView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct InstanceView<'a> {
     state: &'a State,
+    slot: usize,
     instance: &'a Instance,
 }
 
 impl<'a> InstanceView<'a> {
+    fn new(state: &'a State, slot: usize) -> Self {
+        Self { state, slot, instance: &state.instances[slot] }
+    }
+
     /// Its name.
     pub fn id(&self) -> InstanceId {
         self.instance.id
@@ -280,12 +287,12 @@ impl<'a> InstanceView<'a> {
 
     /// What it is an instance of.
     pub fn function(&self) -> FunctionView<'a> {
-        View::new(self.state).function_at(self.instance.function)
+        View::new(self.state).function_at(self.instance.function())
     }
 
     /// Where it is.
     pub fn worker(&self) -> WorkerView<'a> {
-        WorkerView { state: self.state, worker: &self.state.workers[self.instance.worker] }
+        WorkerView { state: self.state, worker: &self.state.workers[self.instance.worker()] }
     }
 
     /// What it does.
@@ -305,7 +312,7 @@ impl<'a> InstanceView<'a> {
 
     /// Requests that it was given so far.
     pub fn served(&self) -> u64 {
-        self.instance.served
+        u64::from(self.instance.served)
     }
 
     /// Requests that it can serve at once.
@@ -325,7 +332,7 @@ impl<'a> InstanceView<'a> {
 
     /// What it has of them for itself while it serves.
     pub fn reservation(&self) -> Resources {
-        self.instance.reservation
+        self.instance.reservation()
     }
 
     /// Whether it may be stopped while it serves.
@@ -335,6 +342,6 @@ impl<'a> InstanceView<'a> {
 
     /// What it uses, by the last sample; zero if it was never sampled.
     pub fn used(&self) -> Resources {
-        self.instance.used
+        self.state.extras[self.slot].used
     }
 }

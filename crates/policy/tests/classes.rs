@@ -169,13 +169,13 @@ fn classes_of_cpus_follow_the_reservation() {
     for function in [0, 1] {
         arrive(&mut driver, function, 1);
     }
-    let set = |instance, class| Decision::SetCpu {
-        instance: InstanceId(instance),
+    let set = |index: usize, class| Decision::SetCpu {
+        instance: driver.starts[index],
         assignment: CpuAssignment::Class(class),
     };
     let sets: Vec<Decision> =
         driver.log.iter().filter(|d| matches!(d, Decision::SetCpu { .. })).copied().collect();
-    assert_eq!(sets, [set(1, CpuClass::Reserved), set(2, CpuClass::Spot)]);
+    assert_eq!(sets, [set(0, CpuClass::Reserved), set(1, CpuClass::Spot)]);
     driver.finish();
 }
 

@@ -27,42 +27,47 @@ const JOINED: Event = Event::WorkerJoined {
 };
 
 /// One instance serves a request at 0, and idles from then on.
-fn idle_instance(settings: FunctionSettings) -> (Scheduler, Vec<Decision>) {
+fn idle_instance(settings: FunctionSettings) -> (Scheduler, InstanceId, Vec<Decision>) {
     let mut scheduler = Scheduler::new(Policies::default(), 0);
-    let (function, request, instance) = (FunctionId(0), RequestId(0), InstanceId(1));
+    let (function, request) = (FunctionId(0), RequestId(0));
     let mut out = Vec::new();
     for event in [
         JOINED,
         Event::FunctionConfigured { function, settings },
         Event::Arrival { request, function, can_wait: false },
+    ] {
+        scheduler.on_event(0, &event, &mut out);
+    }
+    let Some(&Decision::Start { instance, .. }) = out.first() else { panic!("{out:?}") };
+    for event in [
         Event::InstanceReady { instance, initialization: 1 },
         Event::InvocationEnded { request, instance, end: End::Survives, usage: Usage::default() },
     ] {
         scheduler.on_event(0, &event, &mut out);
     }
-    (scheduler, std::mem::take(&mut out))
+    (scheduler, instance, std::mem::take(&mut out))
 }
 
 #[test]
 fn an_idle_instance_is_frozen_and_removed_to_the_nanosecond() {
-    let (mut scheduler, decisions) = idle_instance(SETTINGS);
+    let (mut scheduler, instance, decisions) = idle_instance(SETTINGS);
     assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.pause_after)));
     let mut out = Vec::new();
     scheduler.on_event(SETTINGS.pause_after - 1, &Event::Wake, &mut out);
     assert!(!out.iter().any(|d| matches!(d, Decision::Pause { .. })), "{out:?}");
     out.clear();
     scheduler.on_event(SETTINGS.pause_after, &Event::Wake, &mut out);
-    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how: Pause::Freeze });
+    assert_eq!(out[0], Decision::Pause { instance, how: Pause::Freeze });
     assert_eq!(out[1], Decision::WakeAt(SETTINGS.keep_alive));
     out.clear();
     scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
-    assert!(matches!(out[0], Decision::Stop { instance: InstanceId(1), .. }), "{out:?}");
+    assert_eq!(out[0], Decision::Stop { instance, reason: StopReason::KeepAlive });
 }
 
 #[test]
 fn what_runs_as_usual_is_never_paused() {
     let settings = FunctionSettings { pause: None, ..SETTINGS };
-    let (mut scheduler, decisions) = idle_instance(settings);
+    let (mut scheduler, _, decisions) = idle_instance(settings);
     assert_eq!(decisions.last(), Some(&Decision::WakeAt(SETTINGS.keep_alive)));
     let mut out = Vec::new();
     scheduler.on_event(SETTINGS.keep_alive, &Event::Wake, &mut out);
@@ -72,25 +77,24 @@ fn what_runs_as_usual_is_never_paused() {
 #[test]
 fn a_change_of_settings_reaches_what_idles() {
     let function = FunctionId(0);
-    let (mut scheduler, _) = idle_instance(FunctionSettings { pause: None, ..SETTINGS });
+    let (mut scheduler, instance, _) = idle_instance(FunctionSettings { pause: None, ..SETTINGS });
     let settings = FunctionSettings { pause: Some(Pause::ScaleDown), ..SETTINGS };
     let mut out = Vec::new();
     scheduler.on_event(60, &Event::FunctionConfigured { function, settings }, &mut out);
     let how = Pause::ScaleDown;
-    assert_eq!(out[0], Decision::Pause { instance: InstanceId(1), how });
+    assert_eq!(out[0], Decision::Pause { instance, how });
     // Once paused it stays so until it is used, whatever the settings say by then.
     out.clear();
     scheduler.on_event(70, &Event::FunctionConfigured { function, settings: SETTINGS }, &mut out);
     let event = Event::Arrival { request: RequestId(1), function, can_wait: false };
     scheduler.on_event(80, &event, &mut out);
-    let assign =
-        Decision::Assign { request: RequestId(1), instance: InstanceId(1), resume: Some(how) };
+    let assign = Decision::Assign { request: RequestId(1), instance, resume: Some(how) };
     assert_eq!(out, [assign]);
 }
 
 #[test]
 fn an_arrival_at_the_end_of_the_keep_alive_finds_no_instance() {
-    let (mut scheduler, _) = idle_instance(SETTINGS);
+    let (mut scheduler, _, _) = idle_instance(SETTINGS);
     let mut out = Vec::new();
     let event = Event::Arrival { request: RequestId(1), function: FunctionId(0), can_wait: false };
     scheduler.on_event(SETTINGS.keep_alive, &event, &mut out);
@@ -229,11 +233,11 @@ fn what_no_worker_can_ever_hold_is_rejected() {
 fn requests_of_an_instance_that_is_gone_are_served_by_another() {
     let mut driver = driver(&PolicyNames::default(), &[SETTINGS]);
     let first = driver.arrive(0, false);
-    driver.gone(InstanceId(1)); // While it starts.
-    driver.ready(InstanceId(2));
-    driver.gone(InstanceId(2)); // While it serves.
+    driver.gone(driver.starts[0]); // While it starts.
+    driver.ready(driver.starts[1]);
+    driver.gone(driver.starts[1]); // While it serves.
     let later = driver.arrive(0, false);
-    driver.ready(InstanceId(3));
+    driver.ready(driver.starts[2]);
     assert_eq!((driver.attempts[&first], driver.attempts.get(&later)), (2, None));
     driver.finish();
     assert_eq!((driver.attempts[&first], driver.attempts[&later]), (2, 1));
@@ -243,7 +247,7 @@ fn requests_of_an_instance_that_is_gone_are_served_by_another() {
 fn requests_of_a_worker_that_is_gone_are_served_by_another() {
     let mut driver = driver(&PolicyNames::default(), &[SETTINGS]);
     let requests: Vec<RequestId> = (0..3).map(|_| driver.arrive(0, false)).collect();
-    driver.ready(InstanceId(1));
+    driver.ready(driver.starts[0]);
     driver.lose_worker(WorkerId(0));
     assert_eq!((driver.scheduler.instances(), driver.scheduler.in_flight()), (0, 3));
     driver.join(1, Resources::UNBOUNDED, 2);
@@ -291,12 +295,12 @@ fn instances_are_kept_ready_and_started_anew() {
 fn an_instance_that_cannot_start_is_not_kept_ready() {
     let settings = FunctionSettings { min_instances: 1, ..SETTINGS };
     let mut driver = driver(&PolicyNames::default(), &[settings]);
-    driver.fail(InstanceId(1));
+    driver.fail(driver.starts[0]);
     driver.pass(1_000_000);
     assert_eq!((driver.started, driver.instances.len()), (1, 0));
     driver.update(0);
-    driver.ready(InstanceId(2));
-    driver.gone(InstanceId(2));
+    driver.ready(driver.starts[1]);
+    driver.gone(driver.starts[1]);
     assert_eq!((driver.started, driver.instances.len()), (2, 0));
     driver.arrive(0, false);
     assert_eq!(driver.started, 3);
@@ -320,11 +324,11 @@ fn a_full_worker_evicts_the_longest_idle_of_any_function() {
         driver.arrive(function, false);
         ready_all(&mut driver);
     }
-    for instance in [4, 2, 1, 3, 5, 6] {
-        driver.end(InstanceId(instance), 0, End::Survives);
+    for index in [3, 1, 0, 2, 4, 5] {
+        driver.end(driver.starts[index], 0, End::Survives);
     }
     driver.arrive(6, false);
-    let evicted = Decision::Stop { instance: InstanceId(4), reason: StopReason::Evicted };
+    let evicted = Decision::Stop { instance: driver.starts[3], reason: StopReason::Evicted };
     assert!(driver.log.contains(&evicted), "{:?}", driver.log);
 }
 
@@ -335,10 +339,10 @@ fn a_worker_that_shrinks_evicts_what_it_has_no_room_for() {
         driver.arrive(function, false);
         ready_all(&mut driver);
     }
-    for instance in 1..=3 {
-        driver.end(InstanceId(instance), 0, End::Survives);
+    for index in 0..3 {
+        driver.end(driver.starts[index], 0, End::Survives);
     }
     driver.join(0, Resources::UNBOUNDED, 2);
     let live = driver.nths(|instance| instance.doing == driver::Doing::Running);
-    assert_eq!(live, [InstanceId(3), InstanceId(4)]);
+    assert_eq!(live, driver.starts[2..]);
 }

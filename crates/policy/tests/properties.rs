@@ -78,10 +78,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Any policy of each kind.
 fn names() -> impl Strategy<Value = PolicyNames> {
-    prop::collection::vec(any::<usize>(), Policies::known().len()).prop_map(|numbers| {
+    prop::collection::vec(any::<usize>(), Policies::choices().len()).prop_map(|numbers| {
         let mut names = PolicyNames::default();
-        for ((kind, known), n) in Policies::known().into_iter().zip(numbers) {
-            *names.get_mut(kind).unwrap() = known[n % known.len()].to_owned();
+        for (choice, n) in Policies::choices().into_iter().zip(numbers) {
+            let policy = choice.policies[n % choice.policies.len()];
+            *names.get_mut(choice.name).unwrap() = policy.to_owned();
         }
         names
     })

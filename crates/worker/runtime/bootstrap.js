@@ -186,6 +186,32 @@ function parse(text) {
   return text === undefined ? undefined : JSON.parse(text);
 }
 
+// The trace id changes with each request. Set for the process, it would be kept by the C library for
+// ever: 180 bytes of the function's memory for each request. So only this object's readers see it.
+const TRACE_ID = '_X_AMZN_TRACE_ID';
+let trace;
+process.env = new Proxy(environment, {
+  get: (target, name) => (name === TRACE_ID && trace !== undefined ? trace : target[name]),
+  set: (target, name, value) => {
+    if (name === TRACE_ID) trace = undefined;
+    target[name] = value;
+    return true;
+  },
+  deleteProperty: (target, name) => {
+    if (name === TRACE_ID) trace = undefined;
+    return delete target[name];
+  },
+  has: (target, name) => name in target || (name === TRACE_ID && trace !== undefined),
+  ownKeys: (target) => {
+    const names = Reflect.ownKeys(target);
+    return trace === undefined || names.includes(TRACE_ID) ? names : [...names, TRACE_ID];
+  },
+  getOwnPropertyDescriptor: (target, name) =>
+    name === TRACE_ID && trace !== undefined
+      ? { value: trace, writable: true, enumerable: true, configurable: true }
+      : Reflect.getOwnPropertyDescriptor(target, name),
+});
+
 let handler;
 
 function event(status, headers, body) {
@@ -195,8 +221,7 @@ function event(status, headers, body) {
   }
   const id = headers['lambda-runtime-aws-request-id'];
   const deadline = Number(headers['lambda-runtime-deadline-ms']);
-  const trace = headers['lambda-runtime-trace-id'];
-  if (trace) environment._X_AMZN_TRACE_ID = trace;
+  trace = headers['lambda-runtime-trace-id'];
   const invocation = { id, settled: false, answer: null, waits: true };
   current = invocation;
   // Now the event loop may run empty, which is how a function without a promise ends.

@@ -339,6 +339,16 @@ def _answer(connection, handler, headers, body):
         return connection.post(path + "/error", report, _kind_header("Runtime.MarshalError"))
 
 
+def _set_trace_id(environment, value):
+    """Sets the variable for os.environ alone.
+
+    putenv() would do so for getenv() as well, and the C library never frees a value: 180 bytes of
+    the function's memory for each request.
+    """
+    key = environment.encodekey("_X_AMZN_TRACE_ID")
+    environment._data[key] = environment.encodevalue(value)
+
+
 def _main():
     environment = os.environ
     sys.path[0] = environment.get("LAMBDA_TASK_ROOT", "/var/task")
@@ -366,7 +376,7 @@ def _main():
             sys.exit("the Runtime API answered %d: %s" % (status, body.decode("utf-8", "replace")))
         log.request_id = headers["lambda-runtime-aws-request-id"]
         if "lambda-runtime-trace-id" in headers:
-            environment["_X_AMZN_TRACE_ID"] = headers["lambda-runtime-trace-id"]
+            _set_trace_id(environment, headers["lambda-runtime-trace-id"])
         answer = _answer(connection, handler, headers, body)
         connection.send(answer + next_event)
         connection.receive()

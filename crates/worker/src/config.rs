@@ -9,9 +9,10 @@ use serde_json::Value as Json;
 use uncia_policy::{Policies, PolicyNames, UnknownPolicy};
 
 use crate::instance::Runtime;
+use crate::json::UniqueKeys;
 use crate::settings::{Overrides, Target, function, platform};
 
-/// The configuration, every key optional; an unknown key is an error.
+/// The configuration, every key optional; an unknown key is an error, and so is one that is there twice.
 ///
 /// What is a number, a word or true or false is a [setting](crate::settings), declared there with its
 /// range, its default and what it means.
@@ -20,7 +21,6 @@ pub struct Config {
     /// Defaults of functions' settings.
     pub function_defaults: Overrides,
     pub max_instances: u32,
-    pub binding: BindingName,
     pub pids_max: u64,
     pub init_timeout_ms: u64,
     pub stop_grace_ms: u64,
@@ -41,7 +41,6 @@ impl Default for Config {
         let mut config = Self {
             function_defaults: Overrides::default(),
             max_instances: 0,
-            binding: BindingName::Early,
             pids_max: 0,
             init_timeout_ms: 0,
             stop_grace_ms: 0,
@@ -63,13 +62,13 @@ impl Default for Config {
 
 /// Interpreters by the name of their runtime; those not named are found on the PATH.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(try_from = "BTreeMap<String, PathBuf>")]
+#[serde(try_from = "UniqueKeys<PathBuf>")]
 pub struct Runtimes(pub BTreeMap<String, PathBuf>);
 
-impl TryFrom<BTreeMap<String, PathBuf>> for Runtimes {
+impl TryFrom<UniqueKeys<PathBuf>> for Runtimes {
     type Error = String;
 
-    fn try_from(paths: BTreeMap<String, PathBuf>) -> Result<Self, String> {
+    fn try_from(UniqueKeys(paths): UniqueKeys<PathBuf>) -> Result<Self, String> {
         let known = || Runtime::all().iter().filter(|it| it.requirement().is_some());
         match paths.keys().find(|name| known().all(|it| it.name() != **name)) {
             Some(name) => {
@@ -81,11 +80,18 @@ impl TryFrom<BTreeMap<String, PathBuf>> for Runtimes {
     }
 }
 
-/// When a request is tied to the instance that serves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BindingName {
-    Early,
-    Late,
+/// The configuration as it is written.
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct Form {
+    #[serde(default)]
+    allowed_hosts: Vec<String>,
+    #[serde(default)]
+    runtimes: Runtimes,
+    #[serde(default)]
+    policies: UniqueKeys<String>,
+    #[serde(flatten)]
+    settings: UniqueKeys<Json>,
 }
 
 /// Why a configuration is refused.
@@ -97,23 +103,44 @@ pub enum ConfigError {
     Setting { key: String, rule: String, found: Json },
     #[error("the configuration is not valid: unknown key `{key}`, expected one of {}", known.join(", "))]
     UnknownKey { key: String, known: Vec<String> },
+    #[error("the configuration is not valid: no policy decides `{choice}`, expected one of {}", known.join(", "))]
+    UnknownChoice { choice: String, known: Vec<String> },
+    #[error("the configuration is not valid: {0}")]
+    UnknownPolicy(#[from] UnknownPolicy),
+    #[error(
+        "the configuration is not valid: `binding` and `policies.binding` are the same choice, so only one of them may be given"
+    )]
+    BindingTwice,
 }
 
-/// Keys whose values have parts.
+/// Keys whose values have parts; those of [`Form`].
 const STRUCTURED: [&str; 3] = ["allowed_hosts", "runtimes", "policies"];
 
 impl Config {
     /// Reads a configuration from JSON text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        for (key, value) in serde_json::from_str::<BTreeMap<String, Json>>(text)? {
-            match key.as_str() {
-                "allowed_hosts" => config.allowed_hosts = serde_json::from_value(value)?,
-                "runtimes" => config.runtimes = serde_json::from_value(value)?,
-                "policies" => config.policies = policy_names(value)?,
-                _ => config.set(key, value)?,
+        let form: Form = serde_json::from_str(text)?;
+        let mut config =
+            Self { allowed_hosts: form.allowed_hosts, runtimes: form.runtimes, ..Self::default() };
+        let UniqueKeys(settings) = form.settings;
+        let UniqueKeys(policies) = form.policies;
+        if settings.contains_key("binding") && policies.contains_key("binding") {
+            return Err(ConfigError::BindingTwice);
+        }
+        for (key, value) in settings {
+            config.set(key, value)?;
+        }
+        for (choice, name) in policies {
+            match config.policies.get_mut(&choice) {
+                Some(policy) => *policy = name,
+                None => {
+                    let known = Policies::choices().into_iter();
+                    let known = known.map(|choice| format!("`{}`", choice.name)).collect();
+                    return Err(ConfigError::UnknownChoice { choice, known });
+                }
             }
         }
+        config.policies()?;
         Ok(config)
     }
 
@@ -140,11 +167,7 @@ impl Config {
 
     /// The policies that it names.
     pub fn policies(&self) -> Result<Policies, UnknownPolicy> {
-        let mut names = self.policies.clone();
-        if self.binding == BindingName::Late {
-            names.binding = "late".to_owned();
-        }
-        Policies::from_names(&names)
+        Policies::from_names(&self.policies)
     }
 
     pub fn stop_grace(&self) -> Duration {
@@ -163,21 +186,6 @@ fn known_keys() -> Vec<String> {
     let mut keys: Vec<_> = keys.chain(STRUCTURED.map(str::to_owned)).collect();
     keys.sort();
     keys.iter().map(|key| format!("`{key}`")).collect()
-}
-
-/// Reads policies by kind and name: `{"placement": "least-loaded"}`.
-fn policy_names(json: Json) -> Result<PolicyNames, serde_json::Error> {
-    use serde::de::Error as _;
-    let mut names = PolicyNames::default();
-    for (kind, name) in serde_json::from_value::<BTreeMap<String, String>>(json)? {
-        *names.get_mut(&kind).ok_or_else(|| {
-            let known: Vec<_> = Policies::known().into_iter().map(|(kind, _)| kind).collect();
-            let known = known.join(", ");
-            serde_json::Error::custom(format!("no policy decides `{kind}`; there are: {known}"))
-        })? = name;
-    }
-    Policies::from_names(&names).map_err(serde_json::Error::custom)?;
-    Ok(names)
 }
 
 #[cfg(test)]
@@ -234,9 +242,43 @@ mod tests {
     }
 
     #[test]
+    fn the_binding_is_given_once() {
+        for text in [r#"{"binding": "late"}"#, r#"{"policies": {"binding": "late"}}"#] {
+            assert_eq!(Config::parse(text).unwrap().policies.binding, "late");
+        }
+        let text = r#"{"binding": "late", "policies": {"binding": "early"}}"#;
+        let error = Config::parse(text).unwrap_err().to_string();
+        assert!(error.contains("`binding` and `policies.binding`"), "{error}");
+    }
+
+    #[test]
+    fn a_key_twice_is_named() {
+        for (text, key) in [
+            (r#"{"seed": 1, "log_rows": 2, "seed": 1}"#, "seed"),
+            (r#"{"allowed_hosts": [], "allowed_hosts": []}"#, "allowed_hosts"),
+            (r#"{"policies": {}, "policies": {}}"#, "policies"),
+            (r#"{"policies": {"order": "first-come", "order": "first-come"}}"#, "order"),
+            (r#"{"runtimes": {"node": "/a", "node": "/b"}}"#, "node"),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains("duplicate") && error.contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_of_another_form_are_refused() {
+        for text in ["[]", "3", r#"{"policies": null}"#, r#"{"runtimes": []}"#, r#"{"seed": null}"#]
+        {
+            assert!(Config::parse(text).is_err(), "{text}");
+        }
+        let error = Config::parse("[]").unwrap_err().to_string();
+        assert!(error.contains("expected an object"), "{error}");
+    }
+
+    #[test]
     fn every_setting_of_the_platform_sets_something() {
         for setting in platform::ALL {
-            let mut config = Config { binding: BindingName::Late, ..Config::default() };
+            let mut config = Config::parse(r#"{"binding": "late"}"#).unwrap();
             let before = format!("{config:?}");
             let value = match &setting.kind {
                 Kind::Number { range, .. } => Value::Number(range.start() + 7),

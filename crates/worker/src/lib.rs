@@ -13,6 +13,7 @@ mod dispatch;
 mod function;
 mod ids;
 pub mod instance;
+mod json;
 mod meterlog;
 mod reception;
 mod sandbox;

@@ -12,14 +12,23 @@ from typing import Final
 import typer
 
 from uncia.errors import UnciaError
+from uncia.functions.form import Runtimes
 
 _TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
-# What function.yaml says of a runtime, and the file that it gets.
-_RUNTIMES: Final = {
-    "python": ("handler: handler.handler", "python/handler.py"),
-    "node": ("handler: index.handler", "node/index.js"),
-    "provided": ("source: bootstrap.c", "provided/bootstrap.c"),
-}
+_BY_RUNTIME: Final = _TEMPLATES / "function"
+
+
+def _runtimes() -> dict[str, str]:
+    """Each runtime that there is a template for, in its folder, with the file that it gets."""
+    found = {
+        template.parent.name: template.name.removesuffix(".template")
+        for template in sorted(_BY_RUNTIME.glob("*/*.template"))
+    }
+    return {name: found[name] for name in Runtimes.model_fields if name in found}
+
+
+_RUNTIMES: Final = _runtimes()
+_RUNTIME_HELP: Final = f"{', '.join(_RUNTIMES)}; may be given several times."
 
 
 def register(app: typer.Typer) -> None:
@@ -30,9 +39,7 @@ def register(app: typer.Typer) -> None:
     @group.command()
     def function(
         name: str = typer.Argument(help="The function's name, and its folder's."),
-        runtime: list[str] = typer.Option(
-            ["python"], help="python, node or provided (C); may be given several times."
-        ),
+        runtime: list[str] = typer.Option(["python"], help=_RUNTIME_HELP),
         into: Path = typer.Option(Path(), help="The folder to make it in."),
     ) -> None:
         """Write a folder with a function that runs: function.yaml and a handler.
@@ -82,16 +89,16 @@ def new_function(name: str, runtimes: list[str], into: Path) -> Path:
     folder = into / name
     if folder.exists():
         raise UnciaError(f"{folder} exists already", hint="Choose another name, or another --into.")
-    section = "".join(f"  {runtime}:\n    {_RUNTIMES[runtime][0]}\n" for runtime in wanted)
+    section = "".join(f"  {runtime}:\n    {_entry(runtime)}\n" for runtime in wanted)
     try:
         into.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=into))
         try:
             _fill(partial / "function.yaml", "function/function.yaml", NAME=name, RUNTIMES=section)
             for runtime in wanted:
-                target = partial / _RUNTIMES[runtime][1]
+                target = partial / runtime / _RUNTIMES[runtime]
                 target.parent.mkdir()
-                _fill(target, f"function/{target.name}", NAME=name)
+                _fill(target, f"function/{runtime}/{target.name}", NAME=name)
             partial.chmod(0o755)  # mkdtemp makes it private
             partial.rename(folder)
         except BaseException:
@@ -100,6 +107,14 @@ def new_function(name: str, runtimes: list[str], into: Path) -> Path:
     except OSError as error:
         raise UnciaError(f"{folder} cannot be written: {error.strerror or error}") from error
     return folder
+
+
+def _entry(runtime: str) -> str:
+    """What function.yaml says of a runtime."""
+    file = _RUNTIMES[runtime]
+    if runtime == "provided":
+        return f"source: {file}"
+    return f"handler: {Path(file).stem}.handler"
 
 
 def _write(path: Path, template: str, **values: str) -> Path:

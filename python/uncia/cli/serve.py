@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from uncia.errors import UnciaError
-from uncia.settings import PLATFORM_SETTINGS, Setting
+from uncia.settings import PLATFORM_SETTINGS, POLICIES, Setting
 
 if TYPE_CHECKING:
     from uncia.platforms.embedded import Options
 
 _STRING_TYPES: Final = ("duration", "cpu", "choice")
+_POLICY_HELP: Final = "The policy that makes a choice; may be given several times. " + " ".join(
+    f"{choice.name}: {', '.join(choice.policies)}.".replace(
+        choice.default, f"{choice.default} (default)", 1
+    )
+    for choice in POLICIES.values()
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +37,11 @@ def register(app: typer.Typer) -> None:
             help="Where functions and logs are kept. Default: $XDG_STATE_HOME/uncia/serve.",
             show_default=False,
         ),
+        policy: list[str] = typer.Option(
+            [],
+            metavar="CHOICE=POLICY",
+            help=_POLICY_HELP,
+        ),
         **settings: Any,
     ) -> None:
         """Run a small Lambda on this machine until Ctrl-C: the AWS Lambda API, without AWS.
@@ -40,12 +51,8 @@ def register(app: typer.Typer) -> None:
         from uncia import engine
         from uncia.platforms.journal import state_home
 
-        options = _options(settings)
+        options = _options({**settings, "policies": _policies(policy)})
         folder = state_home() / "serve" if state is None else state
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnciaError(f"cannot write to {folder}: {error.strerror or error}") from error
         # The configuration goes along as an open file without a name, so nothing is left behind.
         config = os.memfd_create("uncia-serve-config", 0)
         os.write(config, json.dumps(options.engine()).encode())
@@ -79,6 +86,29 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     )
 
 
+def _policies(options: list[str]) -> dict[str, str] | None:
+    """The policies by choice, of texts such as ``order=shortest-job-first``.
+
+    :raises UnciaError: a text has another form, or names what does not exist or a choice twice.
+    """
+    named: dict[str, str] = {}
+    for option in options:
+        name, separator, policy = option.partition("=")
+        if not separator:
+            raise UnciaError(f"--policy: {option!r} is not CHOICE=POLICY, such as order=first-come")
+        if name not in POLICIES:
+            raise UnciaError(
+                f"--policy: no policy decides {name!r} (allowed: {', '.join(POLICIES)})"
+            )
+        if policy not in POLICIES[name].policies:
+            allowed = ", ".join(POLICIES[name].policies)
+            raise UnciaError(f"--policy: no {name} policy is named {policy!r} (allowed: {allowed})")
+        if name in named:
+            raise UnciaError(f"--policy: {name} is given twice")
+        named[name] = policy
+    return named or None
+
+
 def _options(settings: dict[str, Any]) -> Options:
     """The platform's options from those of the command line.
 
@@ -93,6 +123,7 @@ def _options(settings: dict[str, Any]) -> Options:
         return Options.model_validate({"kind": "embedded", **written})
     except ValidationError as error:
         first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).replace("_", "-")
         message = first["msg"].removeprefix("Value error, ")
-        raise UnciaError(f"{option}: {message}") from error
+        if first["loc"]:
+            message = f"--{str(first['loc'][0]).replace('_', '-')}: {message}"
+        raise UnciaError(message) from error

@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
     def check(
         files: list[Path] = typer.Argument(metavar="FILE...", help="Tariff files (YAML)."),
     ) -> None:
-        """Check tariff files; a mistake is told with its line, key and what is allowed."""
+        """Check tariff files; an error names the line, the key and what is allowed."""
         from uncia.tariffs import read
 
         broken: list[str] = []

@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         """Turn a FaaSProfiler workload or a STeLLAR experiment into Uncia's YAML.
 
         A FaaSProfiler workload becomes a workload file (uncia load FILE), a STeLLAR experiment an
-        experiment file (uncia run FILE). What the original silently ignored is told on standard
+        experiment file (uncia run FILE). What the original silently ignored is printed on standard
         error; unknown keys are errors.
         """
         from uncia.workload import importers

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from uncia.doctor import perf
 from uncia.doctor.host import CgroupMount, Host
 from uncia.doctor.probe import Probe
 from uncia.doctor.report import Check
+from uncia.settings import RUNTIMES, Runtime
 
 # What the embedded platform needs of either version; version 2 freezes without a controller.
 _CONTROLLERS_V1: Final = ("cpu", "cpuacct", "memory", "freezer", "pids")
@@ -28,7 +29,8 @@ _COSTS: Final = {
     "pids": "a function may fork without end",
 }
 _NAMESPACES: Final = {"mnt": "mount", "pid": "pid", "ipc": "ipc", "uts": "uts", "net": "network"}
-_OLDEST_NODE: Final = (16,)
+# Of runtimes that are known not to work with every version of their program.
+_OLDEST: Final[Mapping[str, tuple[int, ...]]] = {"node": (16,)}
 _OPEN_FILES: Final = 4_096
 _TIMEOUT_S: Final = 10
 _QUICK_CLOCKS: Final = (
@@ -109,31 +111,39 @@ def _sandbox(probe: Probe) -> list[Check]:
 
 
 def _runtimes() -> list[Check]:
+    """The interpreters of the engine's runtimes, Python first."""
     # Functions in Python run with the interpreter that requirements are installed for: this one,
     # outside of its virtual environment.
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     python = Check("runtime-python", "ok", f"Python {platform.python_version()} at {base}.")
-    path = shutil.which("node")
+    others = [it for it in RUNTIMES.values() if it.requirement and it.name != "python"]
+    return [python, *map(_runtime, others)]
+
+
+def _runtime(runtime: Runtime) -> Check:
+    """The program of a runtime, which the engine takes from the PATH."""
+    # "Node.js (node)": what it is called, and its program.
+    title, _, program = (runtime.requirement or "").rstrip(")").rpartition(" (")
+    path = shutil.which(program)
     version = _version(path) if path else None
-    if version is not None and version >= _OLDEST_NODE:
+    oldest = _OLDEST.get(runtime.name, (0,))
+    if version is not None and version >= oldest:
         shown = ".".join(map(str, version))
-        return [python, Check("runtime-node", "ok", f"Node.js {shown} at {path}.")]
+        return Check(f"runtime-{runtime.name}", "ok", f"{title} {shown} at {path}.")
     if path is None:
-        finding = "Node.js is not installed."
+        finding = f"{title} is not installed."
     elif version is None:
-        finding = f"{path} does not tell its version."
+        finding = f"{path} does not print its version."
     else:
-        finding = f"Node.js at {path} is {'.'.join(map(str, version))}, which is too old."
-    return [
-        python,
-        Check(
-            "runtime-node",
-            "missing",
-            finding,
-            "Functions in JavaScript do not run here.",
-            f"Install Node.js {_OLDEST_NODE[0]} or newer.",
-        ),
-    ]
+        finding = f"{title} at {path} is {'.'.join(map(str, version))}, which is too old."
+    newer = f" {oldest[0]} or newer" if oldest[0] else ""
+    return Check(
+        f"runtime-{runtime.name}",
+        "missing",
+        finding,
+        f"Functions with the runtime {runtime.name} do not run here.",
+        f"Install {title}{newer}.",
+    )
 
 
 def _version(path: str) -> tuple[int, ...] | None:
@@ -268,7 +278,7 @@ def _perf() -> Sequence[Check]:
         else Check(
             "perf-software",
             "missing",
-            f"Software performance events are not to be had: {software.reason}.",
+            f"Software performance events are not available: {software.reason}.",
             "No context switches, migrations and page faults in profiles.",
             allow,
         ),
@@ -277,7 +287,7 @@ def _perf() -> Sequence[Check]:
         else Check(
             "perf-hardware",
             "missing",
-            f"Hardware performance events are not to be had: {hardware.reason}.",
+            f"Hardware performance events are not available: {hardware.reason}.",
             "No instructions per cycle and no cache misses in profiles; latencies and bills are "
             "not concerned.",
             "Use a machine whose hypervisor passes the counters on, or bare metal.",

@@ -1,6 +1,6 @@
 """The experiment file: what a person writes, checked strictly.
 
-``load`` reads a file into an :class:`ExperimentFile`; every mistake is told with file, line and
+``load`` reads a file into an :class:`ExperimentFile`; every error names file, line and
 key. What the file means is worked out in :mod:`uncia.experiment.plan`.
 """
 
@@ -73,7 +73,7 @@ class Settings(_DeclaredSettings):
     """How a function is deployed; what is left out is its own default, then the platform's."""
 
     runtime: str | None = Field(
-        None, description="python, node, or an exact one such as python3.12"
+        None, description="One of the function's, or an exact one such as python3.12"
     )
     handler: str | None = Field(None, description="module.function, if not the function's own")
     memory: Size | None = Field(None, gt=0, description="Memory limit; Lambda's MB is 2^20 bytes")

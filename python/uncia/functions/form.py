@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, create_model, model_validator
 
 from uncia.errors import UnciaError
 from uncia.forms import Form
+from uncia.settings import RUNTIMES
 from uncia.units import Duration, Size, UnitError, parse_duration, parse_size
 from uncia.yamlio import Document, KeyPath
 
@@ -82,7 +83,13 @@ def _check_source(text: str) -> str:
 Handler = Annotated[str, AfterValidator(_check_handler)]
 
 
-class PythonRuntime(Form):
+class ManagedRuntime(Form):
+    """The function in one of the platform's languages, in the folder of its name."""
+
+    handler: Handler = Field(description="module.function")
+
+
+class PythonRuntime(ManagedRuntime):
     """The function in Python, in its folder ``python``."""
 
     handler: Handler = Field(description="module.function, called with (event, context)")
@@ -92,7 +99,7 @@ class PythonRuntime(Form):
     )
 
 
-class NodeRuntime(Form):
+class NodeRuntime(ManagedRuntime):
     """The function in JavaScript, in its folder ``node``, with its node_modules if it needs any."""
 
     handler: Handler = Field(description="module.export, called with (event, context)")
@@ -109,22 +116,49 @@ class ProvidedRuntime(Form):
 
     @property
     def handler(self) -> str:
-        """What the platform is told; the executable is always called so."""
+        """The handler in the API's sense; the executable is always called so."""
         return BOOTSTRAP
 
 
-class Runtimes(Form):
-    """The languages that the function exists in."""
+# In this order: the first that a function has is the one that is used unless another is chosen.
+_RUNTIMES: Final[dict[str, type[Form]]] = {
+    "python": PythonRuntime,
+    "node": NodeRuntime,
+    "provided": ProvidedRuntime,
+}
 
-    python: PythonRuntime | None = None
-    node: NodeRuntime | None = None
-    provided: ProvidedRuntime | None = None
 
+class _Runtimes(Form):
     @model_validator(mode="after")
     def _at_least_one(self) -> Self:
-        if self.python is None and self.node is None and self.provided is None:
-            raise ValueError("a function has at least one runtime: python, node or provided")
+        if not self.names:
+            known = " or ".join(type(self).model_fields)
+            raise ValueError(f"a function has at least one runtime: {known}")
         return self
+
+    @property
+    def names(self) -> list[str]:
+        """The runtimes that are given."""
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
+
+
+def _make_runtimes() -> type[_Runtimes]:
+    """A key for each runtime of the engine; of those that are not known here, with a handler."""
+    forms = _RUNTIMES | {name: ManagedRuntime for name in RUNTIMES if name not in _RUNTIMES}
+    fields: dict[str, Any] = {name: (form | None, None) for name, form in forms.items()}
+    return create_model(
+        "Runtimes",
+        __base__=_Runtimes,
+        __module__=__name__,
+        __doc__="The languages that the function exists in.",
+        **fields,
+    )
+
+
+if TYPE_CHECKING:
+    Runtimes = _Runtimes
+else:
+    Runtimes = _make_runtimes()
 
 
 class Parameter(Form):
@@ -256,8 +290,8 @@ class Function(Form):
 
     @property
     def runtime_names(self) -> list[str]:
-        """The runtimes it exists in: ``python``, ``node``, ``provided``."""
-        return [name for name in Runtimes.model_fields if getattr(self.runtimes, name) is not None]
+        """The runtimes it exists in, such as ``python``; the first is the default."""
+        return self.runtimes.names
 
     def preset(self, size: str) -> dict[str, Value]:
         """The event of one of its sizes: ``test``, ``small`` or ``large``.

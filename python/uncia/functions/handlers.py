@@ -13,6 +13,8 @@ from uncia.errors import UnciaError
 def check_handler(runtime: str, handler: str, folder: Path) -> None:
     """Check that ``handler`` (``module.function``) is in ``folder``.
 
+    Of a runtime whose language is not known here, only whether a file of that name exists.
+
     :raises UnciaError: its file is missing or not valid Python, or does not define it.
     """
     module, _, name = handler.rpartition(".")
@@ -20,8 +22,14 @@ def check_handler(runtime: str, handler: str, folder: Path) -> None:
         _check_executable(handler, folder)
     elif runtime == "python":
         _check_python(handler, module, name, folder)
-    else:
+    elif runtime == "node":
         _check_node(handler, module, name, folder)
+    elif runtime == "bash":
+        _check_bash(handler, module, name, folder)
+    elif not any(path.is_file() for path in folder.glob(f"{module}.*")):
+        raise UnciaError(
+            f"the handler {handler} is missing: there is no file {folder / module}.<ending>"
+        )
 
 
 def _check_executable(handler: str, folder: Path) -> None:
@@ -90,3 +98,14 @@ def _check_node(handler: str, module: str, name: str, folder: Path) -> None:
     exported = rf"exports\s*(\.\s*{name}\b|\[\s*['\"]{name}['\"]|=)|\bexport\b[^;]*\b{name}\b"
     if re.search(exported, text) is None:
         raise UnciaError(f"the handler {handler} is missing: {path} exports no {name}")
+
+
+def _check_bash(handler: str, module: str, name: str, folder: Path) -> None:
+    path = folder / f"{module}.sh"
+    if not path.is_file():
+        raise UnciaError(f"the handler {handler} is missing: there is no file {path}")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    # It may come from a file that this one sources; the runtime has the last word.
+    defined = rf"^\s*(function\s+{name}\b|{name}\s*\(\s*\))|^\s*(source|\.)\s"
+    if re.search(defined, text, re.MULTILINE) is None:
+        raise UnciaError(f"the handler {handler} is missing: {path} defines no function {name}")

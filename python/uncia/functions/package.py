@@ -42,7 +42,7 @@ class Package:
 
     Attributes:
         function: the function's name.
-        runtime: ``python``, ``node`` or ``provided``.
+        runtime: such as ``python``.
         handler: ``module.function`` in the zip; ``bootstrap`` for ``provided``.
         path: the file, to be read only.
         sha256: of the file, hexadecimal.
@@ -87,7 +87,7 @@ def package(
 
     Args:
         function: a name in the catalogue, a folder, or a loaded function.
-        runtime: ``python``, ``node`` or ``provided``; by default the function's first.
+        runtime: such as ``python``; by default the function's first.
         python_version: ``major.minor`` that its requirements are installed for; by default this
             interpreter's. Without meaning for a function that has none.
         architecture: ``x86_64`` or ``arm64``; by default this machine's.
@@ -95,7 +95,7 @@ def package(
 
     Raises:
         UnciaError: no such function or runtime, the handler is missing, a file is a link out of the
-            folder, requirements are not pinned or not to be had, there is no C compiler or it
+            folder, requirements are not pinned or not available, there is no C compiler or it
             failed, or the cache cannot be written.
     """
     if not isinstance(function, Function):

@@ -18,7 +18,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
 
 from uncia import engine, settings
 from uncia.errors import RunFailedError, UnciaError
@@ -34,8 +36,8 @@ from uncia.platforms import (
     processes,
 )
 from uncia.platforms.journal import Journal, Resource, state_home
-from uncia.platforms.lambda_api import RUNTIMES, SETTINGS, LambdaApi
-from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, Setting, form
+from uncia.platforms.lambda_api import IDENTIFIERS, SETTINGS, LambdaApi
+from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting, form
 
 CAPABILITIES: Final = Capabilities(
     deploys=True, collects=True, settings=SETTINGS | frozenset(FUNCTION_SETTINGS)
@@ -51,6 +53,9 @@ _FETCH_TIMEOUT_S: Final = 60.0
 _LOG_TAIL_CHARACTERS: Final = 2_000
 # Past any proxy that the environment names: the platform is on this machine.
 _LOOPBACK: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# The folder and its files are the user's own, as the engine's are.
+_PRIVATE_FOLDER: Final = 0o700
+_PRIVATE_FILE: Final = 0o600
 # The API wants an account's role; this platform checks its form and uses none.
 _ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
 
@@ -67,6 +72,16 @@ class Options(_DeclaredOptions):
     """How the embedded platform behaves; what is left out is the engine's default."""
 
     kind: Literal["embedded"]
+    policies: form.Policies | None = Field(None, description="Which policy makes which choice")
+
+    @model_validator(mode="after")
+    def _binding_once(self) -> Self:
+        policies = {} if self.policies is None else form.given(self.policies, ["binding"])
+        if policies and form.given(self, ["binding"]):
+            raise ValueError(
+                "binding and the policy for binding are the same choice; give only one of them"
+            )
+        return self
 
     def engine(self) -> dict[str, Any]:
         """The configuration of ``uncia-engine serve``.
@@ -76,6 +91,8 @@ class Options(_DeclaredOptions):
         """
         values = form.given(self, PLATFORM_SETTINGS)
         config: dict[str, Any] = settings.configuration(values, "platform.")
+        if self.policies is not None:
+            config["policies"] = form.given(self.policies, POLICIES)
         # The interpreter that requirements are installed for; not that of a virtual environment,
         # which is only a link with a folder of its own.
         base = str(getattr(sys, "_base_executable", sys.executable))
@@ -104,11 +121,12 @@ class Server:
         Raises:
             RunFailedError: it does not come up; with what it said.
         """
-        state.mkdir(parents=True, exist_ok=True)
+        _make_state_folder(state)
         file = state / "serve.json"
-        file.write_text(json.dumps(config), encoding="utf-8")
+        with open(file, "w", encoding="utf-8", opener=_open_private) as text:
+            json.dump(config, text)
         self.log: Final = state / "serve.log"
-        with self.log.open("ab") as errors:
+        with open(self.log, "ab", opener=_open_private) as errors:
             self.process: Final = subprocess.Popen(
                 [
                     str(engine.binary()),
@@ -191,6 +209,23 @@ class Server:
         return f": {text.strip()}" if text.strip() else ", and said nothing"
 
 
+def _make_state_folder(folder: Path) -> None:
+    """Make a state folder that is closed to others whatever the umask; one that exists stays."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(_PRIVATE_FOLDER)
+    except FileExistsError:
+        return
+    folder.chmod(_PRIVATE_FOLDER)
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open a file that nobody else may read, whatever the umask was when it was made."""
+    descriptor = os.open(path, flags, _PRIVATE_FILE)
+    os.fchmod(descriptor, _PRIVATE_FILE)
+    return descriptor
+
+
 class EmbeddedPlatform:
     """One run's embedded platform."""
 
@@ -215,7 +250,7 @@ class EmbeddedPlatform:
             platform="embedded",
             role=_ROLE,
             journal=self._journal,
-            runtimes={**RUNTIMES, "python": f"python3.{sys.version_info.minor}"},
+            runtimes={**IDENTIFIERS, "python": f"python3.{sys.version_info.minor}"},
         )
         return server.warnings
 

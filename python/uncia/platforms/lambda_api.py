@@ -24,12 +24,10 @@ SETTINGS: Final = frozenset(
 )
 """The settings of a function that need no tags."""
 
-# Lambda's identifiers for the languages of the catalogue, where a file names only the language.
-RUNTIMES: Final[Mapping[str, str]] = {
-    "python": "python3.12",
-    "node": "nodejs20.x",
-    "provided": "provided.al2023",
+IDENTIFIERS: Final[Mapping[str, str]] = {
+    runtime.name: runtime.identifier for runtime in settings.RUNTIMES.values()
 }
+"""What the API calls a runtime where a file gives only its name."""
 
 # Creating a function is asynchronous in the API; on a cloud it takes seconds, here milliseconds.
 _ACTIVE_POLL_S: Final = 1
@@ -46,7 +44,7 @@ class LambdaApi:
         platform: str,
         role: str,
         journal: Journal,
-        runtimes: Mapping[str, str] = RUNTIMES,
+        runtimes: Mapping[str, str] = IDENTIFIERS,
     ) -> None:
         """
         Args:
@@ -141,7 +139,7 @@ class LambdaApi:
 
 
 def create_request(
-    function: FunctionSpec, role: str, runtimes: Mapping[str, str] = RUNTIMES
+    function: FunctionSpec, role: str, runtimes: Mapping[str, str] = IDENTIFIERS
 ) -> dict[str, Any]:
     """The arguments of CreateFunction.
 

@@ -1,8 +1,9 @@
-"""Settings of the embedded platform and of its functions, as the engine declares them.
+"""Settings, policies and runtimes of the embedded platform, as the engine declares them.
 
-``settings.json`` is what ``uncia-engine schema settings`` prints. The experiment file's keys, the
-platform's options, those of ``uncia serve``, the tags ``uncia:<key>`` and the tables of the
-reference pages are made from it, so that a setting added to the engine is in all of them.
+``settings.json`` is what ``uncia-engine schema settings`` prints, ``policies.json`` and
+``runtimes.json`` likewise. The experiment file's keys, the platform's options, those of ``uncia
+serve``, the tags ``uncia:<key>`` and the tables of the reference pages are made from them, so that
+what is added to the engine is in all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from uncia.errors import UnciaError
 from uncia.units import NS_PER_MS, NS_PER_US, format_cpu, format_duration
@@ -108,15 +109,48 @@ class Setting:
         return {"duration": self.unit, "cpu": "vCPU"}.get(self.type, "")
 
 
-def _read() -> tuple[Setting, ...]:
-    text = Path(__file__).with_name("settings.json").read_text(encoding="utf-8")
-    return tuple(
-        Setting(**{**declared, "choices": tuple(declared["choices"])})
-        for declared in json.loads(text)
-    )
+@dataclass(frozen=True)
+class Choice:
+    """A choice of the platform's that a policy makes.
+
+    Attributes:
+        name: such as ``order``.
+        description: what is chosen, as a sentence.
+        default: the policy that makes it unless another is named.
+        policies: all that can make it.
+    """
+
+    name: str
+    description: str
+    default: str
+    policies: tuple[str, ...]
 
 
-_ALL: Final = _read()
+@dataclass(frozen=True)
+class Runtime:
+    """A language runtime of the platform.
+
+    Attributes:
+        name: what it is called in ``function.yaml`` and in the engine's configuration.
+        identifier: what the Lambda API calls it where its version does not matter.
+        requirement: what must be installed for it; None if nothing.
+    """
+
+    name: str
+    identifier: str
+    requirement: str | None
+
+
+def _read(name: str) -> list[dict[str, Any]]:
+    """What the engine declares, with lists as tuples."""
+    text = Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8")
+    return [
+        {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+        for item in json.loads(text)
+    ]
+
+
+_ALL: Final = tuple(Setting(**declared) for declared in _read("settings"))
 
 FUNCTION_SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name: setting for setting in _ALL if setting.scope == "function"
@@ -127,6 +161,16 @@ PLATFORM_SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name: setting for setting in _ALL if setting.config_key is not None
 }
 """What the platform's configuration sets: its own settings, and defaults of functions'."""
+
+POLICIES: Final[Mapping[str, Choice]] = {
+    declared["name"]: Choice(**declared) for declared in _read("policies")
+}
+"""The choices that policies make, by name."""
+
+RUNTIMES: Final[Mapping[str, Runtime]] = {
+    declared["name"]: Runtime(**declared) for declared in _read("runtimes")
+}
+"""The language runtimes by name."""
 
 
 def tags(values: Mapping[str, Value], where: str) -> dict[str, str]:

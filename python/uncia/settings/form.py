@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, create_model
 
 from uncia.forms import Form
-from uncia.settings import UINT64_MAX, Setting, Value
+from uncia.settings import POLICIES, UINT64_MAX, Choice, Setting
 from uncia.units import Cpu, Duration
 
 
@@ -30,9 +30,26 @@ def make(
     return create_model(name, __base__=base, __module__=base.__module__, **fields)
 
 
-def given(form: Form, settings: Mapping[str, Setting]) -> dict[str, Value]:
-    """The settings that a form does not leave out, by name."""
-    values = ((name, getattr(form, name)) for name in settings)
+def _policy(choice: Choice) -> tuple[Any, Any]:
+    description = f"{choice.description} Default: {choice.default}."
+    return Literal[choice.policies] | None, Field(None, description=description)
+
+
+if TYPE_CHECKING:
+    Policies = Form
+else:
+    Policies = create_model(
+        "Policies",
+        __base__=Form,
+        __module__=__name__,
+        __doc__="Which policy makes which choice; what is left out is the engine's default.",
+        **{choice.name: _policy(choice) for choice in POLICIES.values()},
+    )
+
+
+def given(form: Form, names: Iterable[str]) -> dict[str, Any]:
+    """The values of those of these keys that a form does not leave out, by name."""
+    values = ((name, getattr(form, name)) for name in names)
     return {name: value for name, value in values if value is not None}
 
 

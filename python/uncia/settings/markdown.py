@@ -5,6 +5,7 @@ To write them: ``python -m uncia.settings.markdown docs/reference/*.md``.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -36,10 +37,17 @@ def _tags() -> str:
     return _table(FUNCTION_SETTINGS.values(), _tag, _tag_values, _tag_default, _effect)
 
 
+def _configuration() -> str:
+    return _table(
+        PLATFORM_SETTINGS.values(), _config_key, _json_values, _json_default, _description
+    )
+
+
 _TABLES: Final[dict[str, Callable[[], str]]] = {
     "platform": _platform,
     "function": _function,
     "tags": _tags,
+    "configuration": _configuration,
 }
 
 
@@ -55,6 +63,10 @@ def _key(setting: Setting) -> str:
 
 def _tag(setting: Setting) -> str:
     return f"`{setting.tag}`"
+
+
+def _config_key(setting: Setting) -> str:
+    return f"`{setting.config_key}`"
 
 
 def _description(setting: Setting) -> str:
@@ -88,6 +100,17 @@ def _tag_default(setting: Setting) -> str:
     is_number = isinstance(default, int) and not isinstance(default, bool)
     text = f"{default:,}" if is_number else setting.default_text()
     return text if setting.config_key is None else f"the platform's, {text}"
+
+
+def _json_values(setting: Setting) -> str:
+    """What the engine's configuration takes."""
+    if setting.choices:
+        return ", ".join(f'`"{word}"`' for word in setting.choices)
+    return _tag_values(setting)
+
+
+def _json_default(setting: Setting) -> str:
+    return f"`{json.dumps(setting.default)}`"
 
 
 def _words(setting: Setting) -> str:

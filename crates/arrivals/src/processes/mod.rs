@@ -101,7 +101,7 @@ processes!(
 
 impl Process {
     /// The processes that this one is made of.
-    fn parts(&self) -> &[Process] {
+    fn parts(&self) -> &[Self] {
         match self {
             Self::Superposition(superposition) => &superposition.processes,
             Self::Windows(windows) => std::slice::from_ref(&*windows.process),

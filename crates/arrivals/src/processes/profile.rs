@@ -27,15 +27,15 @@ pub enum Placement {
 }
 
 /// A number of requests in parts of 2^-32.
-pub type Level = u128;
+pub(super) type Level = u128;
 
-pub const LEVEL_BITS: u32 = 32;
+pub(super) const LEVEL_BITS: u32 = 32;
 
 /// The most that a level may be: [`MAX_ARRIVALS`](crate::MAX_ARRIVALS) and one exponential number.
-pub const MAX_LEVEL: Level = 1 << 64;
+pub(super) const MAX_LEVEL: Level = 1 << 64;
 
 /// The integral of a rate.
-pub trait Profile: Send + 'static {
+pub(super) trait Profile: Send + 'static {
     /// Whether L(t) > level, for t in [0, duration]; never at 0, and at every later t once it is.
     fn exceeds(&self, time: i64, level: Level) -> bool;
 
@@ -43,7 +43,11 @@ pub trait Profile: Send + 'static {
 }
 
 /// The requests of a profile.
-pub fn place(profile: impl Profile, placement: Placement, mut stream: RandomStream) -> Arrivals {
+pub(super) fn place(
+    profile: impl Profile,
+    placement: Placement,
+    mut stream: RandomStream,
+) -> Arrivals {
     let mut level: Level = 0;
     // The first t at which the level of the request before was exceeded, and how far that was.
     let (mut after, mut step) = (1, 1);
@@ -91,7 +95,7 @@ fn first_exceeding(profile: &impl Profile, level: Level, mut low: i64, mut step:
 }
 
 /// Rates as whole numbers over one denominator; none if they have too many digits for that.
-pub fn over_common_denominator(rates: &[RateOrZero]) -> Option<(Vec<u128>, u128)> {
+pub(super) fn over_common_denominator(rates: &[RateOrZero]) -> Option<(Vec<u128>, u128)> {
     let common = rates.iter().try_fold(1u128, |common, rate| {
         let denominator = rate.denominator();
         (common / greatest_common_divisor(common, denominator)).checked_mul(denominator)

@@ -5,14 +5,14 @@ use crate::gap::coefficient_of_variation;
 use crate::{Arrival, ArrivalError, MAX_ARRIVALS, NS_PER_S, Rate};
 
 /// That gaps of this mean (10^9 / rate) and coefficient of variation can be drawn.
-pub fn validate(rate: Rate, cv: f64, duration_ns: i64) -> Result<(), ArrivalError> {
+pub(super) fn validate(rate: Rate, cv: f64, duration_ns: i64) -> Result<(), ArrivalError> {
     rate_as_gaps(rate)?;
     coefficient_of_variation(cv)?;
     check::rate_over(rate, duration_ns)
 }
 
 /// That the mean gap is not below a nanosecond.
-pub fn rate_as_gaps(rate: Rate) -> Result<(), ArrivalError> {
+pub(super) fn rate_as_gaps(rate: Rate) -> Result<(), ArrivalError> {
     if rate.per_second() > NS_PER_S as f64 {
         return Err(ArrivalError::RateTooFast { text: rate.to_string() });
     }
@@ -26,7 +26,10 @@ pub fn rate_as_gaps(rate: Rate) -> Result<(), ArrivalError> {
 /// ```
 ///
 /// Gaps that all round to zero would never get there: after [`MAX_ARRIVALS`] it ends as well.
-pub fn renewal(duration_ns: i64, mut next_gap: impl FnMut() -> i64 + Send + 'static) -> Arrivals {
+pub(super) fn renewal(
+    duration_ns: i64,
+    mut next_gap: impl FnMut() -> i64 + Send + 'static,
+) -> Arrivals {
     let mut time: i64 = 0;
     let times = std::iter::from_fn(move || {
         // A cast from double to integer saturates, as does the sum: both then are the end.

@@ -5,7 +5,7 @@ use std::fs;
 use nix::unistd::{SysconfVar, sysconf};
 
 /// CPU time that the host kept for others since boot, on all CPUs, in ns; `None` if not counted.
-pub fn steal_ns() -> Option<u64> {
+pub(super) fn steal_ns() -> Option<u64> {
     let ticks = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()?;
     Some(steal_ticks(&fs::read_to_string("/proc/stat").ok()?)? * (1_000_000_000 / ticks))
 }

@@ -17,21 +17,22 @@ const OFFSET_SAMPLES: usize = 16;
 
 /// The names of a run's stretch and of its jumps.
 #[derive(Debug, Clone, Copy)]
-pub struct Names {
+pub(super) struct Names {
     pub experiment: &'static str,
     pub stretch: &'static str,
     pub jump: &'static str,
 }
 
 /// Jumps under the quota.
-pub const PROFILE: Names = Names { experiment: "profile", stretch: "probe", jump: "throttle" };
+pub(super) const PROFILE: Names =
+    Names { experiment: "profile", stretch: "probe", jump: "throttle" };
 
 /// Jumps without a quota, which nothing but the machine explains.
-pub const BASELINE: Names =
+pub(super) const BASELINE: Names =
     Names { experiment: "unthrottled", stretch: "baseline", jump: "preemption" };
 
 /// Writes the rows of a profile.
-pub struct Tables {
+pub(super) struct Tables {
     run: Text,
     function: Text,
     group: Text,
@@ -49,7 +50,7 @@ pub struct Tables {
 
 impl Tables {
     /// Makes the tables in a folder; `group` names the control group, `micro_vcpu` is its share.
-    pub fn create(
+    pub(super) fn create(
         out: &Path,
         run: &str,
         function: &str,
@@ -76,12 +77,12 @@ impl Tables {
     }
 
     /// The control group that rows are of from now on.
-    pub fn enter(&mut self, group: &Path) {
+    pub(super) fn enter(&mut self, group: &Path) {
         self.group = group.to_string_lossy().as_ref().into();
     }
 
     /// Adds a run: a row of its own, its spans, and its loop's counters.
-    pub fn add(&mut self, run: &Run, names: Names) -> Result<(), RecordError> {
+    pub(super) fn add(&mut self, run: &Run, names: Names) -> Result<(), RecordError> {
         let invocation = format!("{}-{:06}", names.experiment, self.number);
         self.number += 1;
         let (start, end) = (self.time(run.watched.start), self.time(run.watched.end));
@@ -133,7 +134,7 @@ impl Tables {
     }
 
     /// Adds what the kernel counts of the group, and of the machine, now.
-    pub fn add_readings(&mut self, readings: &Readings) -> Result<(), RecordError> {
+    pub(super) fn add_readings(&mut self, readings: &Readings) -> Result<(), RecordError> {
         let now = self.time(watch::now());
         let (throttling, bursts) = (readings.throttling, readings.bursts);
         self.count(now, "cpu.nr_periods", throttling.map(|it| it.periods))?;
@@ -177,7 +178,7 @@ impl Tables {
     }
 
     /// Closes the tables.
-    pub fn close(self) -> Result<(), RecordError> {
+    pub(super) fn close(self) -> Result<(), RecordError> {
         self.invocations.close()?;
         self.spans.close()?;
         self.machine.close()?;

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Weight of a thread or group of the default niceness and shares (`NICE_0_LOAD`).
-pub const DEFAULT_WEIGHT: u64 = 1024;
+pub(super) const DEFAULT_WEIGHT: u64 = 1024;
 
 /// Who may run next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub enum Class {
 
 /// A thread, or a group on one CPU (`struct sched_entity`).
 #[derive(Debug, Clone, Copy)]
-pub struct Entity {
+pub(super) struct Entity {
     pub weight: u64,
     vruntime: i64,
     deadline: i64,
@@ -34,7 +34,7 @@ pub struct Entity {
 }
 
 impl Entity {
-    pub fn new(weight: u64) -> Self {
+    pub(super) fn new(weight: u64) -> Self {
         Self { weight, vruntime: 0, deadline: 0, lag: 0, run: 0, protected: false }
     }
 
@@ -49,7 +49,7 @@ impl Entity {
 
 /// Granularities, which the kernel scales with the number of CPUs (`get_update_sysctl_factor`).
 #[derive(Debug, Clone, Copy)]
-pub struct Granularity {
+pub(super) struct Granularity {
     latency: i64,
     minimum: i64,
     wakeup: i64,
@@ -57,7 +57,7 @@ pub struct Granularity {
 }
 
 impl Granularity {
-    pub fn of(cpus: usize) -> Self {
+    pub(super) fn of(cpus: usize) -> Self {
         let factor = 1 + i64::from(cpus.clamp(1, 8).ilog2());
         Self {
             latency: 6_000_000 * factor,
@@ -70,32 +70,32 @@ impl Granularity {
 
 /// What waits or runs at one level of one CPU, by number of entity.
 #[derive(Debug, Clone, Default)]
-pub struct Queue {
+pub(super) struct Queue {
     members: Vec<usize>,
     current: Option<usize>,
     least: i64,
 }
 
 impl Queue {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
     /// Whom is running has nobody beside it.
-    pub fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.members.len() == 1 && self.current.is_some()
     }
 
-    pub fn contains(&self, id: usize) -> bool {
+    pub(super) fn contains(&self, id: usize) -> bool {
         self.members.contains(&id)
     }
 
-    pub fn members(&self) -> &[usize] {
+    pub(super) fn members(&self) -> &[usize] {
         &self.members
     }
 
     /// Charges time to whom is running (`update_curr`).
-    pub fn charge(&mut self, entities: &mut [Entity], ran: i64) {
+    pub(super) fn charge(&mut self, entities: &mut [Entity], ran: i64) {
         if let Some(id) = self.current {
             let entity = &mut entities[id];
             entity.vruntime += entity.virtual_time(ran);
@@ -107,7 +107,7 @@ impl Queue {
     }
 
     /// So many ticks after each other of whom is alone: each is `charge` and `tick`.
-    pub fn coast(
+    pub(super) fn coast(
         &mut self,
         class: Class,
         entities: &mut [Entity],
@@ -130,7 +130,13 @@ impl Queue {
     }
 
     /// Puts an entity on the queue (`place_entity`, `enqueue_entity`).
-    pub fn enqueue(&mut self, class: Class, entities: &mut [Entity], by: &Granularity, id: usize) {
+    pub(super) fn enqueue(
+        &mut self,
+        class: Class,
+        entities: &mut [Entity],
+        by: &Granularity,
+        id: usize,
+    ) {
         self.settle(entities);
         match class {
             Class::Cfs => {
@@ -149,7 +155,7 @@ impl Queue {
     }
 
     /// Takes an entity off the queue (`dequeue_entity`).
-    pub fn dequeue(&mut self, entities: &mut [Entity], by: &Granularity, id: usize) {
+    pub(super) fn dequeue(&mut self, entities: &mut [Entity], by: &Granularity, id: usize) {
         let average = self.average(entities);
         let entity = &mut entities[id];
         let most = entity.virtual_time(2 * by.slice);
@@ -187,7 +193,7 @@ impl Queue {
     }
 
     /// Chooses who runs (`pick_next_entity`).
-    pub fn pick(&mut self, class: Class, entities: &mut [Entity]) -> Option<usize> {
+    pub(super) fn pick(&mut self, class: Class, entities: &mut [Entity]) -> Option<usize> {
         let chosen = match self.members[..] {
             [] => None,
             [only] => Some(only),
@@ -210,7 +216,7 @@ impl Queue {
     }
 
     /// Nobody of this queue runs any more, though some may wait.
-    pub fn put(&mut self) {
+    pub(super) fn put(&mut self) {
         self.current = None;
     }
 
@@ -233,7 +239,7 @@ impl Queue {
     }
 
     /// Whether whom is running has had its turn (`entity_tick`).
-    pub fn tick(&mut self, class: Class, entities: &mut [Entity], by: &Granularity) -> bool {
+    pub(super) fn tick(&mut self, class: Class, entities: &mut [Entity], by: &Granularity) -> bool {
         let Some(current) = self.current else { return false };
         match class {
             Class::Cfs => {
@@ -270,7 +276,13 @@ impl Queue {
 
     /// Whether an entity that has just woken takes the CPU from whom is running
     /// (`check_preempt_wakeup_fair`).
-    pub fn preempts(&self, class: Class, entities: &[Entity], by: &Granularity, id: usize) -> bool {
+    pub(super) fn preempts(
+        &self,
+        class: Class,
+        entities: &[Entity],
+        by: &Granularity,
+        id: usize,
+    ) -> bool {
         let Some(current) = self.current else { return true };
         match class {
             Class::Cfs => {

@@ -2,7 +2,7 @@
 //!
 //! Function names in comments are those of kernel/sched/fair.c and core.c.
 
-use rand::Rng;
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::class::{Entity, Granularity, Queue};
@@ -31,7 +31,7 @@ struct Cpu {
 }
 
 /// A machine with one group of threads under a quota, and others beside it.
-pub struct Machine<'a> {
+pub(super) struct Machine<'a> {
     setting: &'a Setting,
     by: Granularity,
     pool: Option<Pool>,
@@ -51,7 +51,7 @@ pub struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    pub fn new(
+    pub(super) fn new(
         setting: &'a Setting,
         pool: Option<Pool>,
         threads: Vec<Thread>,
@@ -80,7 +80,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Runs until every thread of the group is done.
-    pub fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         while self.left > 0 {
             self.next();
         }

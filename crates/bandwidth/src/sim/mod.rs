@@ -24,7 +24,7 @@ mod pool;
 mod setting;
 mod thread;
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 pub use class::Class;

@@ -13,7 +13,7 @@ const SLACK_PERIOD: i64 = 5_000_000;
 
 /// The pool of a group. A group without a quota has no pool.
 #[derive(Debug, Clone)]
-pub struct Pool {
+pub(super) struct Pool {
     period: i64,
     quota: i64,
     burst: i64,
@@ -36,14 +36,20 @@ pub struct Pool {
 
 /// A CPU's share of the pool (`runtime_remaining` of its `cfs_rq`); below zero it is debt.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Local {
+pub(super) struct Local {
     pub remaining: i64,
     pub throttled: bool,
 }
 
 impl Pool {
     /// A pool that is full, its timer not yet started.
-    pub fn new(period: Nanos, quota: Nanos, burst: Nanos, slice: Nanos, offset: Nanos) -> Self {
+    pub(super) fn new(
+        period: Nanos,
+        quota: Nanos,
+        burst: Nanos,
+        slice: Nanos,
+        offset: Nanos,
+    ) -> Self {
         let signed = |time: Nanos| i64::try_from(time).unwrap_or(i64::MAX / 4);
         Self {
             period: signed(period),
@@ -63,12 +69,12 @@ impl Pool {
     }
 
     /// The same pool, of whose slices a CPU that falls idle keeps so much at most.
-    pub fn keeping(self, kept: Nanos) -> Self {
+    pub(super) fn keeping(self, kept: Nanos) -> Self {
         Self { kept: i64::try_from(kept).unwrap_or(i64::MAX / 4), ..self }
     }
 
     /// When a timer of the pool expires next.
-    pub fn next_timer(&self) -> Option<i64> {
+    pub(super) fn next_timer(&self) -> Option<i64> {
         match (self.period_timer, self.slack_timer) {
             (Some(period), Some(slack)) => Some(period.min(slack)),
             (period, slack) => period.or(slack),
@@ -77,13 +83,13 @@ impl Pool {
 
     /// `account_cfs_rq_runtime`: charges what a CPU has run, and takes another slice if it has used
     /// up its own. False: there is nothing left, and the CPU has to reschedule.
-    pub fn account(&mut self, now: i64, local: &mut Local, ran: i64) -> bool {
+    pub(super) fn account(&mut self, now: i64, local: &mut Local, ran: i64) -> bool {
         local.remaining -= ran;
         local.remaining > 0 || local.throttled || self.assign(now, local, self.slice)
     }
 
     /// `__assign_cfs_rq_runtime`: fills a CPU's share up to `target`, as far as the pool goes.
-    pub fn assign(&mut self, now: i64, local: &mut Local, target: i64) -> bool {
+    pub(super) fn assign(&mut self, now: i64, local: &mut Local, target: i64) -> bool {
         self.start(now);
         if self.runtime > 0 {
             let amount = self.runtime.min(target - local.remaining);
@@ -103,7 +109,7 @@ impl Pool {
     }
 
     /// `throttle_cfs_rq`: throttles a CPU unless the pool has got something since.
-    pub fn throttle(&mut self, now: i64, cpu: usize, local: &mut Local) -> bool {
+    pub(super) fn throttle(&mut self, now: i64, cpu: usize, local: &mut Local) -> bool {
         if self.assign(now, local, 1) {
             return false;
         }
@@ -114,7 +120,7 @@ impl Pool {
 
     /// `__return_cfs_rq_runtime`: a CPU whose last thread of the group sleeps gives back what it has
     /// beyond what it keeps.
-    pub fn give_back(&mut self, now: i64, local: &mut Local) {
+    pub(super) fn give_back(&mut self, now: i64, local: &mut Local) {
         let slack = local.remaining - self.kept;
         if slack <= 0 {
             return;
@@ -135,7 +141,7 @@ impl Pool {
     }
 
     /// Lets the timers that have expired do their work, and tells which CPUs are unthrottled.
-    pub fn expire(&mut self, now: i64, locals: &mut [Local], freed: &mut Vec<usize>) {
+    pub(super) fn expire(&mut self, now: i64, locals: &mut [Local], freed: &mut Vec<usize>) {
         if self.period_timer.is_some_and(|expires| expires <= now) {
             self.period_expired(now, locals, freed);
         }

@@ -3,11 +3,11 @@
 use super::setting::Step;
 
 /// Longer than anything that is simulated.
-pub const FOREVER: i64 = i64::MAX / 4;
+pub(super) const FOREVER: i64 = i64::MAX / 4;
 
 /// What a thread does.
 #[derive(Debug, Clone)]
-pub enum Program {
+pub(super) enum Program {
     /// Runs until the clock says so.
     Until(i64),
     /// Sleeps and computes in turn; `rest` is what it computes after what comes before.
@@ -18,14 +18,14 @@ pub enum Program {
 
 /// A task, the sleep before it, and what is used between the two, in ns.
 #[derive(Debug, Clone, Copy)]
-pub struct Task {
+pub(super) struct Task {
     pub sleep: i64,
     pub before: i64,
     pub cpu: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub(super) enum State {
     /// On a queue, running or not.
     Runnable,
     Sleeping,
@@ -51,14 +51,14 @@ pub struct Seen {
 
 /// The group's counters at a time.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counters {
+pub(super) struct Counters {
     pub periods: u64,
     pub throttled_periods: u64,
     pub throttled_time: i64,
 }
 
 #[derive(Debug, Clone)]
-pub struct Thread {
+pub(super) struct Thread {
     pub program: Program,
     pub state: State,
     /// Of the group, not a neighbour.
@@ -79,7 +79,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    pub fn new(program: Program, grouped: bool, cpu: usize, threshold: i64) -> Self {
+    pub(super) fn new(program: Program, grouped: bool, cpu: usize, threshold: i64) -> Self {
         Self {
             program,
             state: State::Sleeping,
@@ -97,7 +97,7 @@ impl Thread {
     }
 
     /// It can run from `now` on.
-    pub fn wake(&mut self, now: i64, counters: Counters) {
+    pub(super) fn wake(&mut self, now: i64, counters: Counters) {
         self.state = State::Runnable;
         self.waits = Some(now);
         if self.now.is_none() {
@@ -111,7 +111,7 @@ impl Thread {
     }
 
     /// It has run so long.
-    pub fn ran(&mut self, time: i64) {
+    pub(super) fn ran(&mut self, time: i64) {
         self.left -= time;
         if let Some(seen) = &mut self.now {
             seen.cpu += time;
@@ -119,7 +119,7 @@ impl Thread {
     }
 
     /// It begins to run.
-    pub fn begin(&mut self, now: i64) {
+    pub(super) fn begin(&mut self, now: i64) {
         if let (Some(since), Some(seen)) = (self.waits.take(), &mut self.now)
             && now - since >= self.threshold.max(1)
         {
@@ -131,7 +131,7 @@ impl Thread {
     }
 
     /// Its step is over: what it does now. False: it does not run on.
-    pub fn step(&mut self, now: i64, counters: Counters) -> bool {
+    pub(super) fn step(&mut self, now: i64, counters: Counters) -> bool {
         loop {
             match &mut self.program {
                 Program::Until(_) => {

@@ -90,7 +90,7 @@ enum Answer {
     Jumps(Vec<Vec<Jump>>),
 }
 
-pub fn run(config: &Path) -> ExitCode {
+pub(super) fn run(config: &Path) -> ExitCode {
     match answer(config) {
         Ok(answer) => match serde_json::to_string(&answer) {
             Ok(text) => output::print(&format!("{text}\n")),

@@ -26,7 +26,7 @@ impl From<Leftover> for Group {
 }
 
 /// Prints them as JSON, after removing them if asked to.
-pub fn run(remove: bool) -> ExitCode {
+pub(super) fn run(remove: bool) -> ExitCode {
     let groups: Vec<_> = match leftovers(remove) {
         Ok(left) => left.into_iter().map(Group::from).collect(),
         Err(error) => return output::fail(&error.to_string(), FAILED),

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// How long tasks take by the closed form; prints JSON.
     Duration(Configured),
     /// Simulate groups with a quota; writes tables.
@@ -38,13 +38,13 @@ pub enum Command {
 }
 
 #[derive(Args)]
-pub struct Configured {
+pub(crate) struct Configured {
     /// The configuration: a file, or - for standard input.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
-pub fn run(command: &Command) -> ExitCode {
+pub(crate) fn run(command: &Command) -> ExitCode {
     match command {
         Command::Duration(Configured { config }) => duration::run(config),
         Command::Simulate(Configured { config }) => simulate::run(config),

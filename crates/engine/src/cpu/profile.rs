@@ -7,17 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use uncia_bandwidth::probe::{self, Config, Event, Stop, child};
 
-use crate::config;
 use crate::output::{self, BAD_INPUT, FAILED};
-
-const INTERRUPTED: u8 = 130;
-const TERMINATED: u8 = 143;
+use crate::{config, signals};
 
 /// Makes the profile that a configuration asks for.
-pub fn run(config: &Path) -> ExitCode {
+pub(super) fn run(config: &Path) -> ExitCode {
     let config = match config::read(config)
         .and_then(|json| Config::from_json(&json).map_err(|error| error.to_string()))
     {
@@ -43,7 +39,7 @@ pub fn run(config: &Path) -> ExitCode {
 }
 
 /// The process of the probe.
-pub fn probe() -> ExitCode {
+pub(super) fn probe() -> ExitCode {
     match child::serve(io::stdin().lock(), io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         // With nobody left to read there is nobody to tell.
@@ -61,24 +57,9 @@ fn itself() -> io::Result<Command> {
 
 /// Has SIGINT and SIGTERM end the profile, for as long as the process lives.
 fn listen(stop: &Arc<Stop>, code: &Arc<AtomicU8>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (mut interrupt, mut terminate) = {
-        let _context = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    let (stop, code) = (stop.clone(), code.clone());
-    std::thread::Builder::new().name("uncia-signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            loop {
-                let signal = tokio::select! {
-                    Some(()) = interrupt.recv() => INTERRUPTED,
-                    Some(()) = terminate.recv() => TERMINATED,
-                    else => return,
-                };
-                code.store(signal, Ordering::SeqCst);
-                stop.stop();
-            }
-        });
-    })?;
-    Ok(())
+    let (stop, code) = (Arc::clone(stop), Arc::clone(code));
+    signals::listen(move |signal| {
+        code.store(signal.exit_code(), Ordering::SeqCst);
+        stop.stop();
+    })
 }

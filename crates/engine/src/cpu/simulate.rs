@@ -27,7 +27,7 @@ struct Configuration {
     output: PathBuf,
 }
 
-pub fn run(config: &Path) -> ExitCode {
+pub(super) fn run(config: &Path) -> ExitCode {
     let configuration = match config::parse::<Configuration>(config) {
         Ok(configuration) => configuration,
         Err(message) => return output::fail(&message, BAD_INPUT),

@@ -53,7 +53,7 @@ type Pair = (usize, Option<Nanos>);
 /// The lists of a row: of ns.
 type Lists = Vec<Vec<i64>>;
 
-pub fn run(config: &Path) -> ExitCode {
+pub(super) fn run(config: &Path) -> ExitCode {
     let asked = config::parse::<Configuration>(config)
         .and_then(|configuration| Ok((configuration.pairs()?, configuration)));
     let (pairs, configuration) = match asked {

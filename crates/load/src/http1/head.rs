@@ -2,17 +2,17 @@
 
 use std::mem::MaybeUninit;
 
+use uncia_http1::{MAX_HEAD_BYTES, content_length};
+
 use super::ResponseError;
 use crate::answer::is_extension;
 
 /// More headers than this are an attack or a mistake.
 const MAX_HEADERS: usize = 128;
-/// Servers and proxies refuse heads of 8 to 64 KiB; a client can be as strict.
-pub const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// How the end of the body is found (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub(super) enum Framing {
     None,
     Length(u64),
     Chunked,
@@ -21,7 +21,7 @@ pub enum Framing {
 
 /// What the head says to the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub(super) struct Head {
     pub status: u16,
     pub framing: Framing,
     pub keep_alive: bool,
@@ -30,7 +30,10 @@ pub struct Head {
 }
 
 /// Parses a head at the start of `bytes`: the head and its length, or none if it is not all there.
-pub fn parse(bytes: &[u8], is_head_request: bool) -> Result<Option<(Head, usize)>, ResponseError> {
+pub(super) fn parse(
+    bytes: &[u8],
+    is_head_request: bool,
+) -> Result<Option<(Head, usize)>, ResponseError> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default()
@@ -83,7 +86,8 @@ impl Facts {
             self.has_extensions = true;
         } else if name.eq_ignore_ascii_case(b"content-length") {
             for value in header.value.split(|&byte| byte == b',') {
-                let value = number(value.trim_ascii()).ok_or(ResponseError::ContentLength)?;
+                let value =
+                    content_length(value.trim_ascii()).ok_or(ResponseError::ContentLength)?;
                 if self.length.is_some_and(|other| other != value) {
                     return Err(ResponseError::ContentLength);
                 }
@@ -113,13 +117,6 @@ impl Facts {
             (false, Some(length)) => Framing::Length(length),
         }
     }
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ mod response;
 
 use uncia_http1::chunked::ChunkError;
 
-pub use response::{ResponseReader, header};
+pub(crate) use response::{ResponseReader, header};
 
 /// Why bytes are not a response, or not all of one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResponseError {
+pub(crate) enum ResponseError {
     #[error("the answer is not HTTP/1: {0}")]
     NotHttp(httparse::Error),
     #[error("the head of the answer is longer than {limit} bytes")]

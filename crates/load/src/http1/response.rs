@@ -17,7 +17,7 @@ enum State {
 
 /// Reads a response from pieces of any size. Start it anew for each request.
 #[derive(Debug)]
-pub struct ResponseReader {
+pub(crate) struct ResponseReader {
     state: State,
     is_head_request: bool,
     head: Option<Head>,
@@ -29,7 +29,7 @@ pub struct ResponseReader {
 
 /// What a piece of input brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fed {
+pub(crate) struct Fed {
     /// Bytes of the input that belong to the response.
     pub consumed: usize,
     /// The head is known now and was not before.
@@ -39,7 +39,7 @@ pub struct Fed {
 }
 
 impl ResponseReader {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: State::Done,
             is_head_request: false,
@@ -51,7 +51,7 @@ impl ResponseReader {
     }
 
     /// Expects the response to a new request.
-    pub fn start(&mut self, is_head_request: bool) {
+    pub(crate) fn start(&mut self, is_head_request: bool) {
         self.state = State::Head;
         self.is_head_request = is_head_request;
         self.head = None;
@@ -61,7 +61,7 @@ impl ResponseReader {
     }
 
     /// Takes the next piece of the response.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Fed, ResponseError> {
+    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<Fed, ResponseError> {
         self.any_input |= !input.is_empty();
         let mut consumed = 0;
         let mut head_arrived = false;
@@ -158,7 +158,7 @@ impl ResponseReader {
     }
 
     /// The server closed the connection: whether that was the end of the response, or amiss.
-    pub fn end(&mut self) -> Result<(), ResponseError> {
+    pub(crate) fn end(&mut self) -> Result<(), ResponseError> {
         let received = self.body.bytes();
         match std::mem::replace(&mut self.state, State::Done) {
             State::Done | State::UntilClose => Ok(()),
@@ -169,34 +169,34 @@ impl ResponseReader {
         }
     }
 
-    pub fn status(&self) -> Option<u16> {
+    pub(crate) fn status(&self) -> Option<u16> {
         self.head.map(|head| head.status)
     }
 
     /// Whether the connection may carry another request after this response.
-    pub fn keep_alive(&self) -> bool {
+    pub(crate) fn keep_alive(&self) -> bool {
         self.head.is_some_and(|head| head.keep_alive)
     }
 
     /// The raw head, if it has headers that platforms speak in; else nothing.
-    pub fn head_bytes(&self) -> &[u8] {
+    pub(crate) fn head_bytes(&self) -> &[u8] {
         if self.head.is_some() { &self.head_bytes } else { &[] }
     }
 
     /// What was kept of the body: JSON, of a long one the members that matter, or the beginning of
     /// an error's text.
-    pub fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         self.body.kept()
     }
 
     /// Bytes of the body so far, whether kept or not.
-    pub fn body_bytes(&self) -> u64 {
+    pub(crate) fn body_bytes(&self) -> u64 {
         self.body.bytes()
     }
 }
 
 /// The headers of a raw head, in order.
-pub fn header(raw: &[u8], mut each: impl FnMut(&str, &[u8])) {
+pub(crate) fn header(raw: &[u8], mut each: impl FnMut(&str, &[u8])) {
     // The head was parsed once already; a line that does not look like a header is the status line.
     for line in raw.split(|&byte| byte == b'\n').skip(1) {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else {

@@ -2,7 +2,7 @@ use h2::Reason;
 
 /// Why a request, or the whole connection, came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SessionError {
+pub(crate) enum SessionError {
     #[error("the server does not speak HTTP/2: it said \"{said}\"")]
     NotHttp2 { said: String },
     #[error("the server closed the connection without a word; it may not speak HTTP/2")]

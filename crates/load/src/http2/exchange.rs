@@ -18,7 +18,7 @@ const WHOLE_BYTES: usize = 16 << 10;
 
 /// Dropped before its end, it has the peer told that nobody waits for the answer any more.
 #[derive(Debug)]
-pub struct Exchange {
+pub(super) struct Exchange {
     pub key: u32,
     /// The request begins at this byte of the connection's output, or later.
     pub starts_at: u64,
@@ -41,7 +41,7 @@ enum Incoming {
 
 /// What polling for the answer brought.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub(super) struct Progress {
     pub head_arrived: bool,
     /// The end of the answer, good or bad.
     pub end: Option<Result<(), h2::Error>>,
@@ -49,7 +49,7 @@ pub struct Progress {
 
 /// What came of handing over some of the body.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Handed {
+pub(super) enum Handed {
     /// So many bytes; more are left.
     Some(usize),
     /// What was left, so many bytes.
@@ -60,7 +60,7 @@ pub enum Handed {
 
 impl Exchange {
     /// A request whose head was given to `h2`, which has returned these; `body` follows.
-    pub fn new(
+    pub(super) fn new(
         key: u32,
         starts_at: u64,
         response: ResponseFuture,
@@ -85,12 +85,12 @@ impl Exchange {
         exchange
     }
 
-    pub fn has_unsent(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
     /// Hands over the next part of the body, as far as the peer's window is open.
-    pub fn hand_over(&mut self, context: &mut Context<'_>) -> Handed {
+    pub(super) fn hand_over(&mut self, context: &mut Context<'_>) -> Handed {
         let size = self.unsent.len().min(CHUNK_BYTES);
         self.outgoing.reserve_capacity(size);
         loop {
@@ -121,7 +121,7 @@ impl Exchange {
     }
 
     /// Takes what has come of the answer.
-    pub fn poll_answer(&mut self, context: &mut Context<'_>) -> Progress {
+    pub(super) fn poll_answer(&mut self, context: &mut Context<'_>) -> Progress {
         let mut progress = Progress::default();
         if let Incoming::Head(response) = &mut self.incoming {
             match Pin::new(response).poll(context) {
@@ -157,7 +157,7 @@ impl Exchange {
     }
 
     /// What it means to this exchange that the connection is closed.
-    pub fn ended(&self) -> SessionError {
+    pub(super) fn ended(&self) -> SessionError {
         let received = self.body.bytes();
         match (&self.incoming, self.expected) {
             (Incoming::Head(_), _) => SessionError::NoAnswer,
@@ -167,7 +167,7 @@ impl Exchange {
     }
 
     /// The answer as far as it has come; none before its head has.
-    pub fn into_answer(self) -> Option<Answer> {
+    pub(super) fn into_answer(self) -> Option<Answer> {
         matches!(self.incoming, Incoming::Body(_)).then(|| Answer {
             status: self.status,
             body_bytes: self.body.bytes(),

@@ -15,12 +15,12 @@ mod session;
 mod tests;
 mod wake;
 
-pub use error::SessionError;
-pub use session::{Limits, Session};
+pub(crate) use error::SessionError;
+pub(crate) use session::{Limits, Session};
 
 /// What became of a request, named by the key that it was sent with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionEvent {
+pub(crate) enum SessionEvent {
     /// The head of the answer has come.
     Head { key: u32 },
     /// The answer is complete.
@@ -32,7 +32,7 @@ pub enum SessionEvent {
 
 /// The facts of an answer that rows need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     /// Bytes of the body, whether kept or not.
     pub body_bytes: u64,

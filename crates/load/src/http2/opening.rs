@@ -11,14 +11,14 @@ const MAX_SAID_BYTES: usize = 120;
 /// Watches how a connection begins. The server's first frame is SETTINGS (RFC 9113, 3.4); a server
 /// of another protocol says something else, which is the best explanation there is.
 #[derive(Debug, Default)]
-pub struct Opening {
+pub(super) struct Opening {
     bytes: Vec<u8>,
     known: bool,
 }
 
 impl Opening {
     /// Takes input until it is known. Returns the bytes that were held back, once they are good.
-    pub fn feed<'a>(&'a mut self, input: &'a [u8]) -> Result<&'a [u8], SessionError> {
+    pub(super) fn feed<'a>(&'a mut self, input: &'a [u8]) -> Result<&'a [u8], SessionError> {
         if self.known {
             self.bytes = Vec::new();
             return Ok(input);
@@ -37,7 +37,7 @@ impl Opening {
     }
 
     /// The peer has closed the connection: an error if nothing it has said was HTTP/2.
-    pub fn end(&self) -> Result<(), SessionError> {
+    pub(super) fn end(&self) -> Result<(), SessionError> {
         match (self.known, self.bytes.is_empty()) {
             (true, _) => Ok(()),
             (false, true) => Err(SessionError::Silent),

@@ -21,10 +21,10 @@ struct Buffers {
 /// One side gives input and takes output, the other, `h2`, reads and writes. Reading waits where
 /// input is lacking; writing never waits, so that all input is always understood at once.
 #[derive(Debug, Clone, Default)]
-pub struct Pipe(Rc<RefCell<Buffers>>);
+pub(super) struct Pipe(Rc<RefCell<Buffers>>);
 
 impl Pipe {
-    pub fn give(&self, input: &[u8]) {
+    pub(super) fn give(&self, input: &[u8]) {
         let mut buffers = self.0.borrow_mut();
         if buffers.read == buffers.input.len() {
             buffers.input.clear();
@@ -33,16 +33,16 @@ impl Pipe {
         buffers.input.extend_from_slice(input);
     }
 
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.0.borrow_mut().ended = true;
     }
 
-    pub fn output_length(&self) -> usize {
+    pub(super) fn output_length(&self) -> usize {
         self.0.borrow().output.len()
     }
 
     /// Exchanges the output for an empty buffer.
-    pub fn take_output(&self, buffer: &mut Vec<u8>) {
+    pub(super) fn take_output(&self, buffer: &mut Vec<u8>) {
         buffer.clear();
         std::mem::swap(buffer, &mut self.0.borrow_mut().output);
     }

@@ -24,7 +24,7 @@ const REMEMBERED_RESETS: usize = 1000;
 
 /// How much the peer may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Bytes of bodies on the connection, and on one stream, before more is granted. It always is,
     /// as soon as they are read: a window is large enough if it covers a round trip.
     pub connection_window: u32,
@@ -43,7 +43,7 @@ impl Default for Limits {
 ///
 /// Whoever owns the socket writes what [`output`](Self::output) returns after every other call,
 /// and hands what it reads to [`receive`](Self::receive).
-pub struct Session {
+pub(crate) struct Session {
     /// Goes first when the session is dropped: exchanges end with their connection.
     connection: Option<Connection<Pipe, Bytes>>,
     sender: SendRequest<Bytes>,
@@ -75,7 +75,7 @@ struct Slot {
 
 impl Session {
     /// A new connection, whose preface and SETTINGS are in the output.
-    pub fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         let mut builder = Builder::new();
         builder
             .initial_connection_window_size(limits.connection_window)
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// How many more requests may be started now: none once the peer has said that it goes away.
-    pub fn capacity(&mut self) -> usize {
+    pub(crate) fn capacity(&mut self) -> usize {
         match self.refusal() {
             Some(_) => 0,
             None => self.free_streams(),
@@ -130,17 +130,17 @@ impl Session {
     }
 
     /// Requests under way.
-    pub fn open_streams(&self) -> usize {
+    pub(crate) fn open_streams(&self) -> usize {
         self.slot_of.len()
     }
 
     /// The keys of the requests under way.
-    pub fn keys(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u32> {
         self.slot_of.keys().copied()
     }
 
     /// Whether nothing more comes: once the output is written, the socket may be closed.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over.is_some()
     }
 
@@ -148,7 +148,7 @@ impl Session {
     /// HTTP/1.1's connections (`Connection`, `Transfer-Encoding` and the like) are an error.
     ///
     /// `key` comes back in events; no other request under way may have it.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         key: u32,
         request: Request<()>,
@@ -183,7 +183,7 @@ impl Session {
     }
 
     /// Gives a request up; there will be no event for it. Returns what has come of an answer.
-    pub fn cancel(&mut self, key: u32) -> Option<Answer> {
+    pub(crate) fn cancel(&mut self, key: u32) -> Option<Answer> {
         let slot = *self.slot_of.get(&key)?;
         self.flag.raise();
         self.remove(slot).into_answer()
@@ -191,7 +191,7 @@ impl Session {
 
     /// Takes bytes from the socket. An error is the end of the connection, and `events` have it
     /// for each request that was under way.
-    pub fn receive(
+    pub(crate) fn receive(
         &mut self,
         input: &[u8],
         events: &mut Vec<SessionEvent>,
@@ -213,7 +213,7 @@ impl Session {
     }
 
     /// The peer has closed the connection.
-    pub fn end(&mut self, events: &mut Vec<SessionEvent>) {
+    pub(crate) fn end(&mut self, events: &mut Vec<SessionEvent>) {
         if let Err(error) = self.opening.end() {
             return self.fail(error, events);
         }
@@ -226,7 +226,7 @@ impl Session {
     }
 
     /// What is to be written to the socket. After it is written there may be more.
-    pub fn output(&mut self) -> &[u8] {
+    pub(crate) fn output(&mut self) -> &[u8] {
         if self.written == self.output.len() {
             let mut events = Vec::new();
             self.advance(&mut events);
@@ -238,7 +238,7 @@ impl Session {
     }
 
     /// So much of the output was written.
-    pub fn wrote(&mut self, bytes: usize) {
+    pub(crate) fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
         self.written_ever += bytes as u64;
         assert!(self.written <= self.output.len(), "more was written than there is");

@@ -6,18 +6,18 @@ use std::task::{Wake, Waker};
 
 /// Whether the connection has something to do.
 #[derive(Debug, Default)]
-pub struct Flag(AtomicBool);
+pub(super) struct Flag(AtomicBool);
 
 impl Flag {
-    pub fn raise(&self) {
+    pub(super) fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_raised(&self) -> bool {
+    pub(super) fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub fn lower(&self) {
+    pub(super) fn lower(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
@@ -34,18 +34,18 @@ impl Wake for Flag {
 
 /// The slots that were woken, each once. One thread has them all; the lock is for the compiler.
 #[derive(Debug, Default)]
-pub struct Ready(Arc<Mutex<Vec<u32>>>);
+pub(super) struct Ready(Arc<Mutex<Vec<u32>>>);
 
 impl Ready {
     /// A waker for a slot.
-    pub fn waker(&self, slot: u32) -> SlotWaker {
+    pub(super) fn waker(&self, slot: u32) -> SlotWaker {
         let state =
             Arc::new(SlotState { slot, queued: AtomicBool::new(false), ready: self.0.clone() });
         SlotWaker { waker: Waker::from(state.clone()), state }
     }
 
     /// Exchanges the woken slots for an empty list.
-    pub fn take(&self, slots: &mut Vec<u32>) {
+    pub(super) fn take(&self, slots: &mut Vec<u32>) {
         slots.clear();
         std::mem::swap(slots, &mut *lock(&self.0));
     }
@@ -73,14 +73,14 @@ impl Wake for SlotState {
 /// The waker of a slot, which outlives the exchanges in it: one that is woken for its predecessor
 /// finds nothing new.
 #[derive(Debug)]
-pub struct SlotWaker {
+pub(super) struct SlotWaker {
     pub waker: Waker,
     state: Arc<SlotState>,
 }
 
 impl SlotWaker {
     /// From now on the slot can be woken again.
-    pub fn rearm(&self) {
+    pub(super) fn rearm(&self) {
         self.state.queued.store(false, Ordering::Relaxed);
     }
 }

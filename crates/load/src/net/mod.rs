@@ -2,10 +2,10 @@
 
 mod poll_set;
 mod poller;
-pub mod socket;
-pub mod tls;
+pub(crate) mod socket;
+pub(crate) mod tls;
 mod transport;
 
-pub use poller::{Event, Poller};
-pub use socket::SocketAddress;
-pub use transport::Transport;
+pub(crate) use poller::{Event, Poller};
+pub(crate) use socket::SocketAddress;
+pub(crate) use transport::Transport;

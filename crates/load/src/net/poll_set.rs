@@ -17,30 +17,30 @@ struct Interest {
 }
 
 /// The sockets of interest.
-pub struct PollSet {
+pub(crate) struct PollSet {
     sockets: HashMap<RawFd, Interest>,
 }
 
 impl PollSet {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { sockets: HashMap::new() }
     }
 
-    pub fn register(&mut self, socket: RawFd, token: u64, write: bool) {
+    pub(crate) fn register(&mut self, socket: RawFd, token: u64, write: bool) {
         self.sockets.insert(socket, Interest { token, write });
     }
 
-    pub fn want_write(&mut self, socket: RawFd, write: bool) {
+    pub(crate) fn want_write(&mut self, socket: RawFd, write: bool) {
         if let Some(interest) = self.sockets.get_mut(&socket) {
             interest.write = write;
         }
     }
 
-    pub fn forget(&mut self, socket: RawFd) {
+    pub(crate) fn forget(&mut self, socket: RawFd) {
         self.sockets.remove(&socket);
     }
 
-    pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Duration) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, events: &mut Vec<Event>, timeout: Duration) -> io::Result<()> {
         let mut tokens = Vec::with_capacity(self.sockets.len());
         let mut polled = Vec::with_capacity(self.sockets.len());
         for (&socket, interest) in &self.sockets {

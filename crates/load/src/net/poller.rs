@@ -8,7 +8,7 @@ use super::poll_set::PollSet;
 
 /// Something happened to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     /// What the socket was registered with.
     pub token: u64,
     pub readable: bool,
@@ -25,7 +25,7 @@ const MAX_EVENTS: usize = 256;
 ///
 /// Readiness is to be used up: a reader goes on until it would block, or until it got less than it
 /// asked for.
-pub enum Poller {
+pub(crate) enum Poller {
     #[cfg(target_os = "linux")]
     Epoll(epoll::Epoll),
     Poll(PollSet),
@@ -33,7 +33,7 @@ pub enum Poller {
 
 impl Poller {
     /// The best that the system has.
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         if let Some(epoll) = epoll::Epoll::new()? {
             return Ok(Self::Epoll(epoll));
@@ -43,13 +43,18 @@ impl Poller {
 
     /// What every system has.
     #[cfg(test)]
-    pub fn portable() -> Self {
+    pub(crate) fn portable() -> Self {
         Self::Poll(PollSet::new())
     }
 
     /// Registers a socket; the token must be unlike those of others. `connecting`: it is not
     /// connected yet, and becoming so is awaited.
-    pub fn register(&mut self, socket: &impl AsFd, token: u64, connecting: bool) -> io::Result<()> {
+    pub(crate) fn register(
+        &mut self,
+        socket: &impl AsFd,
+        token: u64,
+        connecting: bool,
+    ) -> io::Result<()> {
         match self {
             #[cfg(target_os = "linux")]
             Self::Epoll(epoll) => epoll.register(socket.as_fd(), token),
@@ -61,7 +66,7 @@ impl Poller {
     }
 
     /// Whether it is of interest that the socket can be written to.
-    pub fn want_write(&mut self, socket: &impl AsFd, wanted: bool) {
+    pub(crate) fn want_write(&mut self, socket: &impl AsFd, wanted: bool) {
         match self {
             // An edge comes when a full socket has room again, asked for or not.
             #[cfg(target_os = "linux")]
@@ -71,7 +76,7 @@ impl Poller {
     }
 
     /// To be called before a socket is closed.
-    pub fn forget(&mut self, socket: &impl AsFd) {
+    pub(crate) fn forget(&mut self, socket: &impl AsFd) {
         match self {
             // The kernel forgets a closed socket by itself.
             #[cfg(target_os = "linux")]
@@ -81,7 +86,7 @@ impl Poller {
     }
 
     /// Waits no longer than `timeout` and puts what happened into `events`.
-    pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Duration) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, events: &mut Vec<Event>, timeout: Duration) -> io::Result<()> {
         events.clear();
         match self {
             #[cfg(target_os = "linux")]
@@ -116,14 +121,14 @@ mod epoll {
 
     use super::{Event, MAX_EVENTS, timespec};
 
-    pub struct Epoll {
+    pub(crate) struct Epoll {
         epoll: OwnedFd,
         ready: Vec<epoll::Event>,
     }
 
     impl Epoll {
         /// None on a kernel whose epoll only waits for whole milliseconds.
-        pub fn new() -> io::Result<Option<Self>> {
+        pub(crate) fn new() -> io::Result<Option<Self>> {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let mut one = Self { epoll, ready: Vec::with_capacity(1) };
             match one.wait(&mut Vec::new(), Duration::ZERO) {
@@ -137,7 +142,7 @@ mod epoll {
             Ok(Some(one))
         }
 
-        pub fn register(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        pub(crate) fn register(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
             // Edge-triggered, for everything, once: no further system call per request.
             let interest = epoll::EventFlags::IN
                 | epoll::EventFlags::OUT
@@ -147,7 +152,11 @@ mod epoll {
             Ok(())
         }
 
-        pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Duration) -> io::Result<()> {
+        pub(crate) fn wait(
+            &mut self,
+            events: &mut Vec<Event>,
+            timeout: Duration,
+        ) -> io::Result<()> {
             self.ready.clear();
             let spare = rustix::buffer::spare_capacity(&mut self.ready);
             match epoll::wait(&self.epoll, spare, Some(&timespec(timeout))) {
@@ -225,7 +234,7 @@ mod tests {
             poller.wait(&mut events, Duration::ZERO).unwrap();
             assert_eq!(events, []);
             there.set_nonblocking(true).unwrap();
-            while matches!(there.read(&mut [0; 65536]), Ok(1..)) {}
+            while matches!(there.read(&mut [0; 4096]), Ok(1..)) {}
             poller.wait(&mut events, SOON).unwrap();
             assert!(matches!(events[..], [Event { token: 1, writable: true, .. }]));
         }

@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// What a socket connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SocketAddress {
+pub(crate) enum SocketAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
@@ -25,13 +25,13 @@ impl fmt::Display for SocketAddress {
 }
 
 /// How far a connection has come.
-pub enum Connecting {
+pub(crate) enum Connecting {
     Connected(Socket),
     InProgress(Socket),
 }
 
 /// Begins to connect. Nagle's algorithm is off: it would delay the second part of a request.
-pub fn connect(address: &SocketAddress) -> io::Result<Connecting> {
+pub(crate) fn connect(address: &SocketAddress) -> io::Result<Connecting> {
     let (socket, target) = match address {
         SocketAddress::Tcp(address) => {
             let domain = Domain::for_address(*address);
@@ -59,7 +59,7 @@ pub fn connect(address: &SocketAddress) -> io::Result<Connecting> {
 }
 
 /// Whether this process, or the machine, has no file descriptor left.
-pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| {
         code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error()
     })

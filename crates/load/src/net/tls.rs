@@ -16,8 +16,8 @@ use socket2::Socket;
 use crate::config;
 
 /// The names of the protocols in ALPN (RFC 7301).
-pub const HTTP1: &[u8] = b"http/1.1";
-pub const HTTP2: &[u8] = b"h2";
+pub(crate) const HTTP1: &[u8] = b"http/1.1";
+pub(crate) const HTTP2: &[u8] = b"h2";
 
 /// Why TLS can't be spoken as the configuration asks.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum TlsError {
 /// What all connections to endpoints of one kind share. `protocols`: what ALPN offers, in order.
 ///
 /// Sessions are not resumed: a fresh connection then costs what a stranger's first one costs.
-pub fn client_config(
+pub(crate) fn client_config(
     tls: &config::Tls,
     protocols: &[&[u8]],
 ) -> Result<Arc<ClientConfig>, TlsError> {
@@ -83,15 +83,18 @@ fn roots(tls: &config::Tls) -> Result<RootCertStore, TlsError> {
 }
 
 /// TLS on one connection. The socket is always the same one, and the caller's.
-pub struct Tls(ClientConnection);
+pub(crate) struct Tls(ClientConnection);
 
 impl Tls {
-    pub fn new(config: &Arc<ClientConfig>, server: &ServerName<'static>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        config: &Arc<ClientConfig>,
+        server: &ServerName<'static>,
+    ) -> Result<Self, Error> {
         ClientConnection::new(config.clone(), server.clone()).map(Self)
     }
 
     /// Goes on with the handshake; true when it is complete.
-    pub fn handshake(&mut self, socket: &Socket) -> io::Result<bool> {
+    pub(crate) fn handshake(&mut self, socket: &Socket) -> io::Result<bool> {
         loop {
             let sent = self.flush(socket)?;
             if !self.0.is_handshaking() {
@@ -110,17 +113,17 @@ impl Tls {
     }
 
     /// Whether there is something to send that the socket had no room for.
-    pub fn wants_write(&self) -> bool {
+    pub(crate) fn wants_write(&self) -> bool {
         self.0.wants_write()
     }
 
     /// What ALPN agreed on.
-    pub fn protocol(&self) -> Option<&[u8]> {
+    pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.0.alpn_protocol()
     }
 
     /// Reads plain bytes; 0 at the end that the server announced.
-    pub fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -150,7 +153,7 @@ impl Tls {
     }
 
     /// Takes plain bytes, as many as there is room for.
-    pub fn write(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         let size = self.0.writer().write(bytes)?;
         let sent = self.flush(socket)?;
         match size {
@@ -160,7 +163,7 @@ impl Tls {
     }
 
     /// Sends what was taken; true when all of it is sent.
-    pub fn flush(&mut self, mut socket: &Socket) -> io::Result<bool> {
+    pub(crate) fn flush(&mut self, mut socket: &Socket) -> io::Result<bool> {
         while self.0.wants_write() {
             match self.0.write_tls(&mut socket) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -8,24 +8,24 @@ use socket2::Socket;
 use super::tls::Tls;
 
 /// A socket, with or without TLS on it.
-pub struct Transport {
+pub(crate) struct Transport {
     pub socket: Socket,
     pub tls: Option<Box<Tls>>,
 }
 
 impl Transport {
-    pub fn plain(socket: Socket) -> Self {
+    pub(crate) fn plain(socket: Socket) -> Self {
         Self { socket, tls: None }
     }
 
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => Ok(rustix::net::recv(&self.socket, buffer, RecvFlags::empty())?.0),
             Some(tls) => tls.read(&self.socket, buffer),
         }
     }
 
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
             // A peer that is gone is an error, not a signal.
             None => Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?),
@@ -34,7 +34,7 @@ impl Transport {
     }
 
     /// Sends what was taken before; true when nothing is left.
-    pub fn flush(&mut self) -> io::Result<bool> {
+    pub(crate) fn flush(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             None => Ok(true),
             Some(tls) => tls.flush(&self.socket),
@@ -43,7 +43,7 @@ impl Transport {
 
     /// Whether a read that brought less than it asked for has emptied the socket, so that whatever
     /// comes later is a new event.
-    pub fn short_read_is_last(&self) -> bool {
+    pub(crate) fn short_read_is_last(&self) -> bool {
         self.tls.is_none()
     }
 }

@@ -20,7 +20,7 @@ struct Group {
 
 /// All clients of all closed streams. Times are on the clock of whoever asks.
 #[derive(Debug)]
-pub struct Clients {
+pub(super) struct Clients {
     groups: Vec<Group>,
     /// By client, its group.
     group_of: Vec<usize>,
@@ -31,7 +31,7 @@ pub struct Clients {
 
 impl Clients {
     /// `start`: of the schedule.
-    pub fn new(streams: &[PlannedStream], start: i64, share: Share) -> Self {
+    pub(super) fn new(streams: &[PlannedStream], start: i64, share: Share) -> Self {
         let mut clients =
             Self { groups: Vec::new(), group_of: Vec::new(), due: BinaryHeap::new(), share };
         for (stream, planned) in streams.iter().enumerate() {
@@ -56,12 +56,12 @@ impl Clients {
     }
 
     /// When the next client is due.
-    pub fn next_at(&self) -> Option<i64> {
+    pub(super) fn next_at(&self) -> Option<i64> {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
     /// The request of the next client, due at `next_at`. Its number is unlike those of other shares.
-    pub fn peek(&self) -> Option<Entry> {
+    pub(super) fn peek(&self) -> Option<Entry> {
         let Reverse((at, client)) = *self.due.peek()?;
         let group = &self.groups[self.group_of[client as usize]];
         let number = group.sent * self.share.of + self.share.index;
@@ -69,7 +69,7 @@ impl Clients {
     }
 
     /// Takes the request of the next client: when it is due, the client, and the request.
-    pub fn take(&mut self) -> Option<(i64, u32, Entry)> {
+    pub(super) fn take(&mut self) -> Option<(i64, u32, Entry)> {
         let entry = self.peek()?;
         let Reverse((at, client)) = self.due.pop()?;
         let group = &mut self.groups[self.group_of[client as usize]];
@@ -80,14 +80,14 @@ impl Clients {
     }
 
     /// The client's request ended at `now`.
-    pub fn answered(&mut self, client: u32, now: i64) {
+    pub(super) fn answered(&mut self, client: u32, now: i64) {
         let group = &self.groups[self.group_of[client as usize]];
         self.due.push(Reverse((now.saturating_add(group.think_ns), client)));
         self.skip_finished();
     }
 
     /// Nobody sends any more.
-    pub fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.due.clear();
         for group in &mut self.groups {
             group.left = Some(0);

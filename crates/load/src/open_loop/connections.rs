@@ -11,7 +11,7 @@ use crate::request::Rendered;
 
 /// How far a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// To the address of its endpoint with this index.
     Connecting {
         address: usize,
@@ -24,13 +24,13 @@ pub enum Phase {
 }
 
 /// What is spoken on a connection, and the requests that are on it.
-pub enum Protocol {
+pub(super) enum Protocol {
     Http1(Box<Http1>),
     Http2(Box<Session>),
 }
 
 /// One request after another.
-pub struct Http1 {
+pub(super) struct Http1 {
     /// The request under way.
     pub exchange: Option<u32>,
     pub reader: ResponseReader,
@@ -40,7 +40,7 @@ pub struct Http1 {
 }
 
 impl Http1 {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             exchange: None,
             reader: ResponseReader::new(),
@@ -52,7 +52,7 @@ impl Http1 {
 
 /// What of a request the socket has not taken yet.
 #[derive(Default)]
-pub struct Unsent {
+pub(super) struct Unsent {
     bytes: Vec<u8>,
     at: usize,
     /// The rest of a large body, which is not copied.
@@ -62,7 +62,7 @@ pub struct Unsent {
 
 impl Unsent {
     /// Everything of the request after `written` bytes is still to be sent.
-    pub fn keep(&mut self, rendered: &Rendered, written: usize) {
+    pub(super) fn keep(&mut self, rendered: &Rendered, written: usize) {
         self.clear();
         let head = rendered.head();
         self.bytes.extend_from_slice(head.get(written..).unwrap_or_default());
@@ -70,26 +70,30 @@ impl Unsent {
         self.body_at = written.saturating_sub(head.len());
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.at = 0;
         self.body = Bytes::new();
         self.body_at = 0;
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.at == self.bytes.len() && self.body_at == self.body.len()
     }
 
     /// Sends on; false when the socket would block.
-    pub fn send(&mut self, transport: &mut Transport) -> io::Result<bool> {
+    pub(super) fn send(&mut self, transport: &mut Transport) -> io::Result<bool> {
         Ok(write_all(transport, &self.bytes, &mut self.at)?
             && write_all(transport, &self.body, &mut self.body_at)?)
     }
 }
 
 /// Writes from `at` on, which it moves; false when the socket would block.
-pub fn write_all(transport: &mut Transport, bytes: &[u8], at: &mut usize) -> io::Result<bool> {
+pub(super) fn write_all(
+    transport: &mut Transport,
+    bytes: &[u8],
+    at: &mut usize,
+) -> io::Result<bool> {
     while *at < bytes.len() {
         match transport.write(&bytes[*at..]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -103,7 +107,7 @@ pub fn write_all(transport: &mut Transport, bytes: &[u8], at: &mut usize) -> io:
 }
 
 /// A connection.
-pub struct Connection {
+pub(super) struct Connection {
     pub transport: Transport,
     /// Index of the endpoint.
     pub endpoint: usize,
@@ -119,7 +123,7 @@ pub struct Connection {
 
 impl Connection {
     /// Whether no request is on it or waits for it.
-    pub fn is_free(&self) -> bool {
+    pub(super) fn is_free(&self) -> bool {
         self.waiting.is_empty()
             && match &self.protocol {
                 Protocol::Http1(http) => http.exchange.is_none(),
@@ -137,7 +141,7 @@ struct Slot {
 
 /// Connections in slots that are used again.
 #[derive(Default)]
-pub struct Connections {
+pub(super) struct Connections {
     slots: Vec<Slot>,
     free: Vec<u32>,
     open: usize,
@@ -145,18 +149,18 @@ pub struct Connections {
 
 impl Connections {
     /// The token under which a slot's present connection is known to the poller.
-    pub fn token(&self, slot: u32) -> u64 {
+    pub(super) fn token(&self, slot: u32) -> u64 {
         u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot)
     }
 
     /// The slot that an event belongs to, unless its connection is gone.
-    pub fn slot_of(&self, token: u64) -> Option<u32> {
+    pub(super) fn slot_of(&self, token: u64) -> Option<u32> {
         let slot = (token & u64::from(u32::MAX)) as u32;
         let found = self.slots.get(slot as usize)?;
         (found.connection.is_some() && self.token(slot) == token).then_some(slot)
     }
 
-    pub fn insert(&mut self, connection: Connection) -> u32 {
+    pub(super) fn insert(&mut self, connection: Connection) -> u32 {
         self.open += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, connection: None });
@@ -167,7 +171,7 @@ impl Connections {
         slot
     }
 
-    pub fn remove(&mut self, slot: u32) -> Connection {
+    pub(super) fn remove(&mut self, slot: u32) -> Connection {
         let found = &mut self.slots[slot as usize];
         found.generation = found.generation.wrapping_add(1);
         self.free.push(slot);
@@ -175,12 +179,12 @@ impl Connections {
         found.connection.take().expect("only a slot in use is emptied")
     }
 
-    pub fn get(&mut self, slot: u32) -> &mut Connection {
+    pub(super) fn get(&mut self, slot: u32) -> &mut Connection {
         self.slots[slot as usize].connection.as_mut().expect("the slot is in use")
     }
 
     /// Connections that exist, in whatever phase.
-    pub fn open(&self) -> usize {
+    pub(super) fn open(&self) -> usize {
         self.open
     }
 }

@@ -15,7 +15,7 @@ const UNLINKED: Link = Link { previous: NONE, next: NONE, at: 0, listed: false }
 /// A queue of slots by deadline. Since every deadline is the same time after its setting, the queue
 /// is in order by itself; setting, dropping and finding the first cost the same whatever is in it.
 #[derive(Debug)]
-pub struct Deadlines {
+pub(super) struct Deadlines {
     timeout_ns: i64,
     links: Vec<Link>,
     first: u32,
@@ -23,13 +23,13 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    pub fn new(timeout_ns: i64) -> Self {
+    pub(super) fn new(timeout_ns: i64) -> Self {
         Self { timeout_ns, links: Vec::new(), first: NONE, last: NONE }
     }
 
     /// Sets the deadline of a slot, from `now`. `now` must not go back from call to call, and the
     /// slot must have no deadline.
-    pub fn set(&mut self, slot: u32, now: i64) {
+    pub(super) fn set(&mut self, slot: u32, now: i64) {
         let index = slot as usize;
         if index >= self.links.len() {
             self.links.resize(index + 1, UNLINKED);
@@ -45,7 +45,7 @@ impl Deadlines {
     }
 
     /// Drops the deadline of a slot, if it has one.
-    pub fn drop(&mut self, slot: u32) {
+    pub(super) fn drop(&mut self, slot: u32) {
         let Some(link) = self.links.get_mut(slot as usize).filter(|link| link.listed) else {
             return;
         };
@@ -61,7 +61,7 @@ impl Deadlines {
     }
 
     /// The slot whose deadline is next, and when that is.
-    pub fn first(&self) -> Option<(u32, i64)> {
+    pub(super) fn first(&self) -> Option<(u32, i64)> {
         self.links.get(self.first as usize).map(|link| (self.first, link.at))
     }
 }

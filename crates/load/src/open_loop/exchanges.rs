@@ -6,7 +6,7 @@ use crate::rows::Completion;
 
 /// A request and where it is.
 #[derive(Debug)]
-pub struct Exchange {
+pub(super) struct Exchange {
     /// The request, as far as it has come.
     pub completion: Completion,
     /// The slot of its connection, or of the one that it waits for.
@@ -16,9 +16,9 @@ pub struct Exchange {
 }
 
 /// Requests by key.
-pub type Exchanges = Slab<Exchange>;
+pub(super) type Exchanges = Slab<Exchange>;
 
 /// A slab's key as the other tables have it: descriptors run out long before 32 bits do.
-pub fn key_of(index: usize) -> u32 {
+pub(super) fn key_of(index: usize) -> u32 {
     index as u32
 }

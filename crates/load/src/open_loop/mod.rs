@@ -52,7 +52,7 @@ const NEVER_NS: i64 = i64::MAX / 4;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Finished {
+pub(crate) struct Finished {
     pub sent: u64,
 }
 
@@ -70,13 +70,13 @@ struct Station {
 }
 
 /// Where requests are handed over when they have ended, and what is counted of them.
-pub struct Output<'a> {
+pub(crate) struct Output<'a> {
     pub outbox: Outbox,
     pub counters: &'a Counters,
 }
 
 /// The sending side of a run.
-pub struct OpenLoop<'a> {
+pub(crate) struct OpenLoop<'a> {
     plan: &'a Plan,
     stop: &'a Stop,
     poller: Poller,
@@ -110,7 +110,7 @@ pub struct OpenLoop<'a> {
 }
 
 impl<'a> OpenLoop<'a> {
-    pub fn new(plan: &'a Plan, stop: &'a Stop, mut poller: Poller) -> io::Result<Self> {
+    pub(crate) fn new(plan: &'a Plan, stop: &'a Stop, mut poller: Poller) -> io::Result<Self> {
         poller.register(stop.woken(), STOP_TOKEN, false)?;
         let clock = Clock::monotonic();
         Ok(Self {
@@ -141,7 +141,7 @@ impl<'a> OpenLoop<'a> {
     }
 
     /// Sends the whole schedule, which starts at `start` on `clock`, and waits for the answers.
-    pub fn run(
+    pub(crate) fn run(
         mut self,
         clock: Clock,
         start: i64,
@@ -152,7 +152,7 @@ impl<'a> OpenLoop<'a> {
         self.start = start;
         self.next = self.schedule.next().map(|entry| (start + entry.at, entry));
         self.clients = Clients::new(&self.plan.streams, start, self.plan.share);
-        thread::sharpen_timers();
+        uncia_process::thread::sharpen_timers();
         let _precedence = self.plan.realtime.then(thread::Precedence::take);
         let mut events = Vec::new();
         loop {

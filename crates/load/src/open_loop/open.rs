@@ -27,9 +27,10 @@ impl OpenLoop<'_> {
             Ok(attempt) => attempt,
             Err(error) => return self.not_opened(key, error),
         };
-        let protocol = match self.expects_http2(endpoint) {
-            true => Protocol::Http2(Box::new(Session::new(Limits::default()))),
-            false => Protocol::Http1(Box::new(Http1::new())),
+        let protocol = if self.expects_http2(endpoint) {
+            Protocol::Http2(Box::new(Session::new(Limits::default())))
+        } else {
+            Protocol::Http1(Box::new(Http1::new()))
         };
         let is_session = matches!(protocol, Protocol::Http2(_));
         let slot = self.connections.insert(Connection {

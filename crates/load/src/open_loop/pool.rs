@@ -11,7 +11,7 @@ const AT_ONCE: usize = 64;
 impl OpenLoop<'_> {
     /// Opens the pool, if there is to be one. Whatever cannot be opened is an error: a run on fewer
     /// connections would be another one.
-    pub fn prepare(&mut self) -> Result<(), LoadError> {
+    pub(crate) fn prepare(&mut self) -> Result<(), LoadError> {
         let ConnectionPolicy::Pool(wanted) = self.plan.connections else {
             return Ok(());
         };

@@ -36,10 +36,8 @@ impl OpenLoop<'_> {
             let is_last = connection.transport.short_read_is_last() && !hang_up;
             let is_session = matches!(connection.protocol, Protocol::Http2(_));
             self.now = self.clock.now();
-            let after = match is_session {
-                true => self.feed_http2(slot, size),
-                false => self.feed_http1(slot, size),
-            };
+            let after =
+                if is_session { self.feed_http2(slot, size) } else { self.feed_http1(slot, size) };
             match after {
                 After::Closed => return,
                 _ if is_last && size < self.buffer.len() => return,

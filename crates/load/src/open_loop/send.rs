@@ -87,9 +87,10 @@ impl OpenLoop<'_> {
             return;
         };
         let transport = &mut connection.transport;
-        let sent = match http.unsent.is_empty() {
-            true => transport.flush(),
-            false => http.unsent.send(transport).and_then(|all| Ok(transport.flush()? && all)),
+        let sent = if http.unsent.is_empty() {
+            transport.flush()
+        } else {
+            http.unsent.send(transport).and_then(|all| Ok(transport.flush()? && all))
         };
         match sent {
             Ok(all) => {

@@ -1,6 +1,6 @@
 //! The file-descriptor limit, looked at before the run and not in its middle.
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use uncia_process::descriptors;
 
 use super::schedule::Extent;
 use crate::error::LoadError;
@@ -10,23 +10,19 @@ const OTHER_FILES: u64 = 32;
 
 /// Raises the soft limit to the hard one when the schedule may need it. A schedule that can't be
 /// kept even so is an error; one that can't be kept if answers are slow gets a warning.
-pub fn provide(
+pub(super) fn provide(
     extent: &Extent,
     max_connections: Option<usize>,
 ) -> Result<Option<String>, LoadError> {
     let most = max_connections.map_or(u64::MAX, |limit| limit as u64);
     let simultaneous = extent.simultaneous.min(most);
     let in_flight = extent.in_flight.min(most);
-    let mut limit = getrlimit(Resource::Nofile);
     let worst = in_flight + OTHER_FILES;
-    if limit.current.is_some_and(|soft| worst > soft) && limit.current != limit.maximum {
-        let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-        // A refusal leaves the soft limit, which the checks below then see.
-        if setrlimit(Resource::Nofile, raised).is_ok() {
-            limit = raised;
-        }
-    }
-    let Some(allowed) = limit.current else {
+    let limit = match descriptors::limit() {
+        Some(soft) if worst > soft => descriptors::raise_limit(),
+        limit => limit,
+    };
+    let Some(allowed) = limit else {
         return Ok(None);
     };
     if simultaneous + OTHER_FILES > allowed {
@@ -47,7 +43,7 @@ mod tests {
 
     #[test]
     fn more_than_any_limit_is_an_error_and_a_slow_worst_case_a_warning() {
-        let Some(hard) = getrlimit(Resource::Nofile).maximum else {
+        let Some(hard) = descriptors::raise_limit() else {
             return;
         };
         let few = Extent { total: 1, simultaneous: 1, in_flight: 1, ..Extent::default() };

@@ -20,7 +20,7 @@ const HTTPS_PORT: u16 = 443;
 
 /// A URL, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub(super) struct Address {
     /// As it goes into the `Host` header.
     pub authority: String,
     pub is_https: bool,
@@ -31,7 +31,7 @@ pub struct Address {
 }
 
 impl Address {
-    pub fn parse(stream: &str, url: &str) -> Result<Self, LoadError> {
+    pub(super) fn parse(stream: &str, url: &str) -> Result<Self, LoadError> {
         let wrong = |reason: String| LoadError::Url {
             stream: stream.to_owned(),
             url: url.to_owned(),
@@ -69,14 +69,14 @@ impl Address {
     }
 
     /// What requests say of it.
-    pub fn place(&self) -> Place<'_> {
+    pub(super) fn place(&self) -> Place<'_> {
         let scheme = if self.is_https { "https" } else { "http" };
         Place { scheme, authority: &self.authority, path: &self.path }
     }
 }
 
 /// Where connections go, and what is spoken on them: connections to one endpoint are alike.
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// For messages: host and port, or the socket's path.
     pub name: String,
     /// All addresses of the host; a connection tries them in turn.
@@ -101,7 +101,7 @@ struct Key {
 }
 
 /// The endpoints met so far, each resolved once.
-pub struct Endpoints<'a> {
+pub(super) struct Endpoints<'a> {
     tls: &'a config::Tls,
     /// A dry run resolves nothing.
     dry_run: bool,
@@ -110,12 +110,12 @@ pub struct Endpoints<'a> {
 }
 
 impl<'a> Endpoints<'a> {
-    pub fn new(tls: &'a config::Tls, dry_run: bool) -> Self {
+    pub(super) fn new(tls: &'a config::Tls, dry_run: bool) -> Self {
         Self { tls, dry_run, endpoints: Vec::new(), known: HashMap::new() }
     }
 
     /// The index of the endpoint of a target of `stream`.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         stream: &str,
         target: &config::Target,
@@ -146,9 +146,10 @@ impl<'a> Endpoints<'a> {
             Some(path) => path.display().to_string(),
             None => format!("{}:{}", address.host, address.port),
         };
-        let tls = match address.is_https && !self.dry_run {
-            true => Some(self.tls(stream, target, address, version)?),
-            false => None,
+        let tls = if address.is_https && !self.dry_run {
+            Some(self.tls(stream, target, address, version)?)
+        } else {
+            None
         };
         self.endpoints.push(Endpoint { name, addresses, tls, version });
         self.known.insert(key, self.endpoints.len() - 1);
@@ -175,7 +176,7 @@ impl<'a> Endpoints<'a> {
         Ok((tls::client_config(self.tls, protocols)?, server))
     }
 
-    pub fn into_vec(self) -> Vec<Endpoint> {
+    pub(super) fn into_vec(self) -> Vec<Endpoint> {
         self.endpoints
     }
 }

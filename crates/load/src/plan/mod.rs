@@ -16,8 +16,8 @@ use crate::request::{self, Moment, RequestTemplate};
 use crate::thread;
 use endpoint::Endpoints;
 
-pub use endpoint::Endpoint;
-pub use schedule::{Entry, Extent, Schedule};
+pub(crate) use endpoint::Endpoint;
+pub(crate) use schedule::{Entry, Extent, Schedule};
 
 /// Covers the error of a sleep with a timer slack of 1 ns on a busy virtual machine; see
 /// `benches/load`.
@@ -31,7 +31,7 @@ const PREFIX_HASH_DIGITS: usize = 8;
 
 /// Everything that a run needs to know before its first request.
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub run: Option<Text>,
     pub experiment: Option<Text>,
     pub platform: Option<Text>,
@@ -58,7 +58,7 @@ pub struct Plan {
 
 /// A stream of requests to one function.
 #[derive(Debug)]
-pub struct PlannedStream {
+pub(crate) struct PlannedStream {
     pub function: Text,
     pub label: String,
     pub pacing: Pacing,
@@ -68,7 +68,7 @@ pub struct PlannedStream {
 
 /// What decides when the requests of a stream are sent.
 #[derive(Debug)]
-pub enum Pacing {
+pub(crate) enum Pacing {
     /// A schedule.
     Open(Process),
     /// Answers. Of the clients and requests, those of this process's share.
@@ -77,7 +77,7 @@ pub enum Pacing {
 
 /// A replica: where its requests go, and what they say.
 #[derive(Debug)]
-pub struct PlannedTarget {
+pub(crate) struct PlannedTarget {
     pub function: Text,
     /// Index into [`Plan::endpoints`].
     pub endpoint: usize,
@@ -86,7 +86,7 @@ pub struct PlannedTarget {
 
 impl Plan {
     /// Checks the configuration and resolves its hosts. Nothing is sent.
-    pub fn new(config: &Config) -> Result<Self, LoadError> {
+    pub(crate) fn new(config: &Config) -> Result<Self, LoadError> {
         check_times(config)?;
         check_share_and_rules(config)?;
         check_output(&config.out)?;
@@ -151,31 +151,31 @@ impl Plan {
     }
 
     /// Whether the requests of a stream are sent at times fixed beforehand.
-    pub fn is_open(&self, stream: usize) -> bool {
+    pub(crate) fn is_open(&self, stream: usize) -> bool {
         matches!(self.streams[stream].pacing, Pacing::Open(_))
     }
 
     /// How many requests there will be; none when a closed loop decides that as it goes.
-    pub fn total(&self) -> Option<u64> {
+    pub(crate) fn total(&self) -> Option<u64> {
         (0..self.streams.len()).all(|stream| self.is_open(stream)).then_some(self.extent.total)
     }
 
     /// All requests of all streams, in the order of their send times.
-    pub fn schedule(&self) -> Schedule {
+    pub(crate) fn schedule(&self) -> Schedule {
         Schedule::new(self.seed, &self.streams, self.share)
     }
 
     /// The id of a request: the same in every run of the same configuration.
-    pub fn invocation(&self, entry: &Entry) -> String {
+    pub(crate) fn invocation(&self, entry: &Entry) -> String {
         format!("{}-{}-{}", self.prefix, entry.stream, entry.number)
     }
 
     /// What a request needs to know about itself when it is sent at this time.
-    pub fn moment(&self, entry: &Entry, unix_ns: i64) -> Moment<'_> {
+    pub(crate) fn moment(&self, entry: &Entry, unix_ns: i64) -> Moment<'_> {
         Moment { prefix: &self.prefix, stream: entry.stream, number: entry.number, unix_ns }
     }
 
-    pub fn target(&self, entry: &Entry) -> &PlannedTarget {
+    pub(crate) fn target(&self, entry: &Entry) -> &PlannedTarget {
         let targets = &self.streams[entry.stream].targets;
         &targets[entry.target(targets.len())]
     }
@@ -353,9 +353,10 @@ fn prefix(config: &Config) -> Result<String, LoadError> {
     let Some(run) = &config.run else {
         // Without a run's name the time keeps the ids of two runs apart in a platform's log; a
         // dry run has no such log and is to come out the same each time.
-        return Ok(match config.dry_run {
-            true => "dry".to_owned(),
-            false => format!("load-{:x}-{:x}", uncia_clock::unix_ns(), std::process::id()),
+        return Ok(if config.dry_run {
+            "dry".to_owned()
+        } else {
+            format!("load-{:x}-{:x}", uncia_clock::unix_ns(), std::process::id())
         });
     };
     let full = match &config.experiment {

@@ -10,7 +10,7 @@ use crate::config::Share;
 
 /// A request that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Nanoseconds after the start of the schedule.
     pub at: i64,
     /// Index of its stream.
@@ -23,7 +23,7 @@ pub struct Entry {
 
 impl Entry {
     /// Which of `targets` replicas it goes to: they take turns.
-    pub fn target(&self, targets: usize) -> usize {
+    pub(crate) fn target(&self, targets: usize) -> usize {
         (self.number % targets as u64) as usize
     }
 }
@@ -36,7 +36,7 @@ struct Source {
 }
 
 /// The requests of all open streams by time, then by stream; computed one at a time.
-pub struct Schedule {
+pub(crate) struct Schedule {
     sources: Vec<Source>,
     /// The next arrival of each stream that has one: time, stream, burst.
     heads: BinaryHeap<Reverse<(i64, usize, Option<i64>)>>,
@@ -48,7 +48,7 @@ pub struct Schedule {
 impl Schedule {
     /// This share of the schedule. Every share goes through the whole: it is the same numbers that
     /// are drawn, whoever sends.
-    pub fn new(seed: u64, streams: &[PlannedStream], share: Share) -> Self {
+    pub(crate) fn new(seed: u64, streams: &[PlannedStream], share: Share) -> Self {
         let sources = streams.iter().map(|stream| Source {
             arrivals: match &stream.pacing {
                 Pacing::Open(process) => {
@@ -96,7 +96,7 @@ impl Iterator for Schedule {
 
 /// How much a schedule asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extent {
+pub(crate) struct Extent {
     /// Requests in all, those of closed loops apart.
     pub total: u64,
     /// The first and the last send time; for closed loops, the end of their duration.
@@ -110,7 +110,12 @@ pub struct Extent {
 
 impl Extent {
     /// Goes through the schedule twice, one timeout apart; keeps nothing.
-    pub fn measure(seed: u64, streams: &[PlannedStream], share: Share, timeout_ns: i64) -> Self {
+    pub(crate) fn measure(
+        seed: u64,
+        streams: &[PlannedStream],
+        share: Share,
+        timeout_ns: i64,
+    ) -> Self {
         let mut extent = Self::default();
         let mut ended = Schedule::new(seed, streams, share).peekable();
         let (mut at_once, mut open) = (0, 0);

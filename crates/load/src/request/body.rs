@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use rand_chacha::rand_core::RngCore;
+use rand_chacha::rand_core::Rng;
 
 use super::fields::{Drawable, random};
 use super::template::{self, Encoding, Part, Pieces};
@@ -15,14 +15,14 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// A body, the same for all or with the values of the request.
 #[derive(Clone)]
-pub enum Content {
+pub(super) enum Content {
     Constant(Bytes),
     Template(Pieces),
 }
 
 impl Content {
     /// The body of a stream; random bytes are of the stream with this label.
-    pub fn of(
+    pub(super) fn of(
         stream: &Stream,
         seed: u64,
         label: &str,
@@ -74,7 +74,7 @@ impl Content {
         }
     }
 
-    pub fn constant(&self) -> Option<&Bytes> {
+    pub(super) fn constant(&self) -> Option<&Bytes> {
         match self {
             Self::Constant(bytes) => Some(bytes),
             Self::Template(_) => None,

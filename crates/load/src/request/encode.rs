@@ -2,32 +2,32 @@
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 /// `%` and two digits.
-pub const ENCODED_BYTES: usize = 3;
+pub(super) const ENCODED_BYTES: usize = 3;
 /// Digits of the largest `u64`.
-pub const NUMBER_BYTES: usize = 20;
+pub(super) const NUMBER_BYTES: usize = 20;
 
 /// RFC 3986, 2.3: what never needs encoding.
-pub fn is_unreserved(byte: u8) -> bool {
+pub(super) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
 /// RFC 3986, 3.3: what a path may have as it is.
-pub fn is_path(byte: u8) -> bool {
+pub(super) fn is_path(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@/".contains(&byte)
 }
 
 /// RFC 3986, 3.4: what a query may have as it is.
-pub fn is_query(byte: u8) -> bool {
+pub(super) fn is_query(byte: u8) -> bool {
     is_path(byte) || byte == b'?'
 }
 
 /// Appends `bytes`, with all but the unreserved encoded.
-pub fn push_encoded(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn push_encoded(out: &mut Vec<u8>, bytes: &[u8]) {
     push_keeping(out, bytes, is_unreserved);
 }
 
 /// Appends `bytes`, with all encoded that are not to be kept.
-pub fn push_keeping(out: &mut Vec<u8>, bytes: &[u8], keep: impl Fn(u8) -> bool) {
+pub(super) fn push_keeping(out: &mut Vec<u8>, bytes: &[u8], keep: impl Fn(u8) -> bool) {
     for &byte in bytes {
         if keep(byte) {
             out.push(byte);
@@ -43,12 +43,12 @@ pub fn push_keeping(out: &mut Vec<u8>, bytes: &[u8], keep: impl Fn(u8) -> bool) 
 
 /// A part of a URL as people write it: what is encoded stays, what must be encoded becomes so. None
 /// if a `%` does not begin an encoded byte.
-pub fn normalise(text: &str, keep: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
+pub(super) fn normalise(text: &str, keep: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
     rewrite(text, keep, |_| false)
 }
 
 /// The same, in the one way of several equal ones that RFC 3986, 6.2.2.2 prefers.
-pub fn canonical(text: &str, keep: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
+pub(super) fn canonical(text: &str, keep: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
     rewrite(text, keep, is_unreserved)
 }
 
@@ -70,7 +70,7 @@ fn rewrite(text: &str, keep: impl Fn(u8) -> bool, decode: impl Fn(u8) -> bool) -
 }
 
 /// Appends a number; formatting machinery would cost more than all the rest of a request.
-pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
+pub(super) fn push_number(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; NUMBER_BYTES];
     let mut first = NUMBER_BYTES;
     loop {
@@ -85,7 +85,7 @@ pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends bytes as lower-case hexadecimal digits.
-pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         for nibble in [byte >> 4, byte & 0xf] {
             out.push(HEX[usize::from(nibble)].to_ascii_lowercase());
@@ -94,12 +94,12 @@ pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// The other way round.
-    pub fn decode(text: &[u8]) -> Vec<u8> {
+    pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut rest = text;
         while let Some((&byte, tail)) = rest.split_first() {

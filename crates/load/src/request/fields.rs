@@ -14,14 +14,14 @@
 //! A field has a key of its own, so that its values do not depend on which others there are.
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
 use super::encode::{push_hex, push_number};
 use crate::config::Field;
 
 /// Names that are filled in without a field.
-pub const BUILT_IN: [&str; 2] = ["invocation", "number"];
+pub(super) const BUILT_IN: [&str; 2] = ["invocation", "number"];
 /// The longest drawn text: more is the business of `random_bytes`.
 const MAX_TEXT: u64 = 1 << 20;
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -32,13 +32,13 @@ const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 const INTEGER_BYTES: usize = 20;
 
 /// A stream of random numbers of its own within a stream of requests.
-pub fn random(seed: u64, label: &str) -> ChaCha8Rng {
+pub(super) fn random(seed: u64, label: &str) -> ChaCha8Rng {
     let key = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(label).finalize();
     ChaCha8Rng::from_seed(key.into())
 }
 
 /// What may stand between braces.
-pub fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
@@ -51,7 +51,7 @@ enum Kind {
 }
 
 /// A field, checked.
-pub struct Drawable {
+pub(super) struct Drawable {
     pub name: String,
     random: ChaCha8Rng,
     kind: Kind,
@@ -59,7 +59,7 @@ pub struct Drawable {
 
 impl Drawable {
     /// A field of the stream of requests with this label; the error says what is wrong.
-    pub fn new(seed: u64, label: &str, name: &str, field: &Field) -> Result<Self, String> {
+    pub(super) fn new(seed: u64, label: &str, name: &str, field: &Field) -> Result<Self, String> {
         if !is_name(name) {
             return Err("a name has letters, digits, _ and -, and begins with a letter or _".into());
         }
@@ -79,7 +79,7 @@ impl Drawable {
                 return Err("there are no values to choose from".into());
             }
             Field::Choice { values } => {
-                Kind::Choice(values.iter().map(|v| v.to_string()).collect())
+                Kind::Choice(values.iter().map(ToString::to_string).collect())
             }
             Field::Text { length: length @ 1..=MAX_TEXT } => Kind::Text(*length as usize),
             Field::Text { length } => {
@@ -92,7 +92,7 @@ impl Drawable {
     }
 
     /// The most bytes of a value.
-    pub fn max_length(&self) -> usize {
+    pub(super) fn max_length(&self) -> usize {
         match &self.kind {
             Kind::Integer { .. } => INTEGER_BYTES,
             Kind::Choice(values) => values.iter().map(String::len).max().unwrap_or_default(),
@@ -102,7 +102,7 @@ impl Drawable {
     }
 
     /// The values that a person gave.
-    pub fn choices(&self) -> &[String] {
+    pub(super) fn choices(&self) -> &[String] {
         match &self.kind {
             Kind::Choice(values) => values,
             _ => &[],
@@ -110,7 +110,7 @@ impl Drawable {
     }
 
     /// Appends the value for the request with this number.
-    pub fn draw(&self, number: u64, out: &mut Vec<u8>) {
+    pub(super) fn draw(&self, number: u64, out: &mut Vec<u8>) {
         let mut random = self.random.clone();
         random.set_stream(number);
         match &self.kind {
@@ -135,7 +135,7 @@ impl Drawable {
 }
 
 /// A number below `count`, which is 1 to 2^64.
-fn one_of(random: &mut impl RngCore, count: u128) -> u64 {
+fn one_of(random: &mut impl Rng, count: u128) -> u64 {
     let skipped = ((1 << u64::BITS) % count) as u64;
     loop {
         let product = u128::from(random.next_u64()) * count;
@@ -145,7 +145,7 @@ fn one_of(random: &mut impl RngCore, count: u128) -> u64 {
     }
 }
 
-fn push_uuid(random: &mut impl RngCore, out: &mut Vec<u8>) {
+fn push_uuid(random: &mut impl Rng, out: &mut Vec<u8>) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&random.next_u64().to_le_bytes());
     bytes[8..].copy_from_slice(&random.next_u64().to_le_bytes());
@@ -161,14 +161,14 @@ fn push_uuid(random: &mut impl RngCore, out: &mut Vec<u8>) {
 
 /// The values of one request, by the index of the field.
 #[derive(Debug, Default)]
-pub struct Drawn {
+pub(super) struct Drawn {
     text: Vec<u8>,
     spans: Vec<(usize, usize)>,
 }
 
 impl Drawn {
     /// Draws the fields with the indices `used`, each once.
-    pub fn fill(&mut self, fields: &[Drawable], used: &[usize], number: u64) {
+    pub(super) fn fill(&mut self, fields: &[Drawable], used: &[usize], number: u64) {
         self.text.clear();
         self.spans.clear();
         if used.is_empty() {
@@ -182,7 +182,7 @@ impl Drawn {
         }
     }
 
-    pub fn value(&self, index: usize) -> &[u8] {
+    pub(super) fn value(&self, index: usize) -> &[u8] {
         let (start, end) = self.spans[index];
         &self.text[start..end]
     }

@@ -15,7 +15,7 @@ const RESERVED: [&str; 4] = ["content-length", "transfer-encoding", "connection"
 const ONLY_HTTP1: [&str; 3] = ["keep-alive", "proxy-connection", "http2-settings"];
 const USER_AGENT: &str = concat!("uncia/", env!("CARGO_PKG_VERSION"));
 
-pub struct Headers {
+pub(super) struct Headers {
     /// In the order of the configuration, then `user-agent`.
     pub list: Vec<(HeaderName, Pieces)>,
     /// The header that carries the invocation id.
@@ -23,7 +23,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    pub fn of(stream: &Stream, fields: &[Drawable]) -> Result<Self, LoadError> {
+    pub(super) fn of(stream: &Stream, fields: &[Drawable]) -> Result<Self, LoadError> {
         let mut list: Vec<(HeaderName, Pieces)> = Vec::new();
         for (name, value) in &stream.headers {
             let checked = header_name(stream, name)?;
@@ -55,7 +55,7 @@ impl Headers {
         Ok(Self { list, invocation })
     }
 
-    pub fn host(&self) -> Option<&Pieces> {
+    pub(super) fn host(&self) -> Option<&Pieces> {
         self.list.iter().find(|(name, _)| name == "host").map(|(_, value)| value)
     }
 }

@@ -8,7 +8,7 @@ use super::sigv4::{AUTHORIZATION, Stamp};
 use super::template::{Pieces, Values};
 
 /// The head of a target's requests, but for a signature and the length of a body that is a template.
-pub struct Http2Head {
+pub(super) struct Http2Head {
     pub method: Method,
     pub scheme: Scheme,
     pub authority: Authority,
@@ -21,7 +21,7 @@ pub struct Http2Head {
 }
 
 impl Http2Head {
-    pub fn render(&self, values: Values) -> Request<()> {
+    pub(super) fn render(&self, values: Values) -> Request<()> {
         let mut request = Request::new(());
         *request.version_mut() = http::Version::HTTP_2;
         *request.method_mut() = self.method.clone();
@@ -38,7 +38,7 @@ impl Http2Head {
     }
 
     /// The address of a path and query.
-    pub fn uri(&self, target: Vec<u8>) -> Uri {
+    pub(super) fn uri(&self, target: Vec<u8>) -> Uri {
         // A plan lets pass neither characters that may not be in a URL nor too many.
         let target = PathAndQuery::from_maybe_shared(bytes::Bytes::from(target));
         let mut parts = http::uri::Parts::default();
@@ -55,12 +55,12 @@ fn header_value(bytes: Vec<u8>) -> HeaderValue {
 }
 
 /// Says how long the body is.
-pub fn set_length(request: &mut Request<()>, bytes: usize) {
+pub(super) fn set_length(request: &mut Request<()>, bytes: usize) {
     request.headers_mut().insert(CONTENT_LENGTH, bytes.into());
 }
 
 /// Adds the headers of a signature.
-pub fn stamp(request: &mut Request<()>, stamp: &Stamp) {
+pub(super) fn stamp(request: &mut Request<()>, stamp: &Stamp) {
     for (name, value) in stamp.headers() {
         let mut value = header_value(value.to_vec());
         value.set_sensitive(name == AUTHORIZATION);

@@ -21,7 +21,7 @@ use body::Content;
 use encode::{NUMBER_BYTES, push_number};
 use fields::{Drawable, Drawn};
 use http2::Http2Head;
-pub use plan::{Place, plan};
+pub(crate) use plan::{Place, plan};
 use sigv4::{Signer, Unsigned};
 use template::{Pieces, Values};
 
@@ -30,7 +30,7 @@ const JOINED_BODY_BYTES: usize = 16 << 10;
 
 /// Which request it is, and when it is sent.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
+pub(crate) struct Moment<'a> {
     /// What the run's invocation ids begin with.
     pub prefix: &'a str,
     /// Index of the stream.
@@ -43,7 +43,7 @@ pub struct Moment<'a> {
 }
 
 /// The id of a request: the same in every run of the same configuration.
-pub struct Invocation<'a>(pub &'a Moment<'a>);
+pub(crate) struct Invocation<'a>(pub &'a Moment<'a>);
 
 impl Invocation<'_> {
     /// The longest prefix of a plan's, and two numbers.
@@ -59,7 +59,7 @@ impl Invocation<'_> {
 }
 
 /// The requests of one target of one stream.
-pub struct RequestTemplate {
+pub(crate) struct RequestTemplate {
     method: http::Method,
     /// All of the stream's.
     fields: Arc<[Drawable]>,
@@ -93,7 +93,7 @@ enum Apart {
 /// A request of HTTP/1.1 as bytes: the head, with a small body, and a large body. Used again for the
 /// next, its buffers are not allocated anew.
 #[derive(Default)]
-pub struct Rendered {
+pub(crate) struct Rendered {
     head: Vec<u8>,
     apart: Apart,
     body: Vec<u8>,
@@ -102,17 +102,17 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// The head, and the body if it is small.
-    pub fn head(&self) -> &[u8] {
+    pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
 
     /// The body if it is large; else nothing.
-    pub fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         match &self.apart {
             Apart::Nothing => &[],
             Apart::Shared(bytes) => bytes,
@@ -121,7 +121,7 @@ impl Rendered {
     }
 
     /// The body if it is large, to be kept.
-    pub fn shared_body(&self) -> Bytes {
+    pub(crate) fn shared_body(&self) -> Bytes {
         match &self.apart {
             Apart::Nothing => Bytes::new(),
             Apart::Shared(bytes) => bytes.clone(),
@@ -130,12 +130,12 @@ impl Rendered {
     }
 
     /// Bytes of the request's body, wherever it is.
-    pub fn body_bytes(&self) -> usize {
+    pub(crate) fn body_bytes(&self) -> usize {
         self.body_bytes
     }
 
     /// What is to be written after so many bytes have been; nothing at the end.
-    pub fn rest(&self, written: usize) -> &[u8] {
+    pub(crate) fn rest(&self, written: usize) -> &[u8] {
         match written.checked_sub(self.head.len()) {
             None | Some(0) if written < self.head.len() => &self.head[written..],
             after => self.body().get(after.unwrap_or_default()..).unwrap_or_default(),
@@ -145,12 +145,12 @@ impl Rendered {
 
 impl RequestTemplate {
     /// Whether it is HEAD, whose answers have no body whatever their headers say.
-    pub fn is_head(&self) -> bool {
+    pub(crate) fn is_head(&self) -> bool {
         self.method == http::Method::HEAD
     }
 
     /// Makes a request of HTTP/1.1.
-    pub fn render_http1(&self, rendered: &mut Rendered, moment: &Moment) {
+    pub(crate) fn render_http1(&self, rendered: &mut Rendered, moment: &Moment) {
         let Rendered { head, apart, body, body_bytes, drawn } = rendered;
         head.clear();
         *apart = Apart::Nothing;
@@ -191,7 +191,7 @@ impl RequestTemplate {
     }
 
     /// Makes a request of HTTP/2, and its body.
-    pub fn render_http2(&self, moment: &Moment) -> (http::Request<()>, Bytes) {
+    pub(crate) fn render_http2(&self, moment: &Moment) -> (http::Request<()>, Bytes) {
         let mut drawn = Drawn::default();
         drawn.fill(&self.fields, &self.used, moment.number);
         let values = Values { moment, drawn: &drawn };

@@ -19,7 +19,7 @@ const HOST: HeaderName = http::header::HOST;
 
 /// Where a target's requests go, as they say it themselves.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// `http` or `https`.
     pub scheme: &'a str,
     pub authority: &'a str,
@@ -29,7 +29,7 @@ pub struct Place<'a> {
 
 /// The requests of a stream to each of its targets; everything about them is checked. `closes`:
 /// HTTP/1.1 servers are told that the connection ends with the answer.
-pub fn plan(
+pub(crate) fn plan(
     stream: &Stream,
     seed: u64,
     closes: bool,

@@ -22,12 +22,12 @@ const DATE_BYTES: usize = 16;
 /// `20260501`.
 const DAY_BYTES: usize = 8;
 
-pub const AUTHORIZATION: &str = "authorization";
-pub const DATE: &str = "x-amz-date";
-pub const TOKEN: &str = "x-amz-security-token";
-pub const CONTENT_HASH: &str = "x-amz-content-sha256";
+pub(super) const AUTHORIZATION: &str = "authorization";
+pub(super) const DATE: &str = "x-amz-date";
+pub(super) const TOKEN: &str = "x-amz-security-token";
+pub(super) const CONTENT_HASH: &str = "x-amz-content-sha256";
 /// Headers that signing sets, or that would take the place of one.
-pub const RESERVED: [&str; 5] = [AUTHORIZATION, DATE, TOKEN, CONTENT_HASH, "date"];
+pub(super) const RESERVED: [&str; 5] = [AUTHORIZATION, DATE, TOKEN, CONTENT_HASH, "date"];
 /// What is between a client and the service may change these.
 const UNSIGNED: [&str; 4] = ["expect", "transfer-encoding", "user-agent", "x-amzn-trace-id"];
 
@@ -40,7 +40,7 @@ enum Signed {
 }
 
 /// What is signed but for the headers.
-pub struct Unsigned<'a> {
+pub(super) struct Unsigned<'a> {
     /// Path and query as they are sent.
     pub target: Vec<u8>,
     pub body: &'a [u8],
@@ -49,7 +49,7 @@ pub struct Unsigned<'a> {
 
 /// The headers that differ from request to request.
 #[derive(Clone)]
-pub struct Stamp {
+pub(super) struct Stamp {
     pub date: [u8; DATE_BYTES],
     pub authorization: Vec<u8>,
     /// Of the body, in hexadecimal digits; only for services that want it in a header.
@@ -57,7 +57,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+    pub(super) fn headers(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
         let content_hash = self.content_hash.as_deref().map(|hash| (CONTENT_HASH, hash));
         [(DATE, &self.date[..]), (AUTHORIZATION, &self.authorization)]
             .into_iter()
@@ -74,7 +74,7 @@ struct Cache {
 }
 
 /// Signs the requests of one target.
-pub struct Signer {
+pub(super) struct Signer {
     sign: AwsSigv4,
     method: String,
     /// In the order of their names.
@@ -88,7 +88,7 @@ pub struct Signer {
 impl Signer {
     /// `headers` are all that are sent but for those of the signature; `body` if it is always the
     /// same; `is_constant` if the request's target, headers and body are.
-    pub fn new(
+    pub(super) fn new(
         sign: &AwsSigv4,
         method: &str,
         headers: &[(String, Pieces)],
@@ -117,7 +117,7 @@ impl Signer {
     }
 
     /// Hands over the stamp of a request; `request` is asked for if there is none as yet.
-    pub fn stamp<'r, T>(
+    pub(super) fn stamp<'r, T>(
         &self,
         unix_ns: i64,
         request: impl FnOnce() -> Unsigned<'r>,
@@ -212,7 +212,7 @@ impl Signer {
 }
 
 /// S3 takes paths as they are, and wants to be told the hash of the body.
-pub fn is_s3(sign: &AwsSigv4) -> bool {
+pub(super) fn is_s3(sign: &AwsSigv4) -> bool {
     sign.service == "s3"
 }
 

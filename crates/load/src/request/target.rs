@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 32 << 10;
 type ToUrl = fn(&str) -> Option<Vec<u8>>;
 
 /// The stream's own part of the query, encoded: `name=value&name=value`, in the order of the names.
-pub fn query(stream: &Stream, fields: &[Drawable]) -> Result<Pieces, LoadError> {
+pub(super) fn query(stream: &Stream, fields: &[Drawable]) -> Result<Pieces, LoadError> {
     let mut pieces = Pieces::default();
     for (name, value) in &stream.query {
         let wrong = |reason: &str| LoadError::Query {
@@ -57,7 +57,7 @@ pub fn query(stream: &Stream, fields: &[Drawable]) -> Result<Pieces, LoadError> 
 ///
 /// A service that checks a signature must see the very bytes that were signed. So whatever a proxy
 /// or the service could write in more than one way is encoded then.
-pub fn target(
+pub(super) fn target(
     stream: &Stream,
     url: &str,
     query: &Pieces,
@@ -74,12 +74,13 @@ pub fn target(
         None => (url, None),
     };
     let mut pieces = Pieces::default();
-    let [path_text, query_text]: [ToUrl; 2] = match is_signed {
-        true => [
+    let [path_text, query_text]: [ToUrl; 2] = if is_signed {
+        [
             |text| canonical(text, |byte| is_unreserved(byte) || byte == b'/'),
             |text| canonical(text, |byte| is_unreserved(byte) || b"&=".contains(&byte)),
-        ],
-        false => [|text| normalise(text, is_path), |text| normalise(text, is_query)],
+        ]
+    } else {
+        [|text| normalise(text, is_path), |text| normalise(text, is_query)]
     };
     push(&mut pieces, path, path_text, fields).map_err(wrong)?;
     let own_query = match (own_query, is_signed) {

@@ -12,7 +12,7 @@ const CLOSE: &str = "}}";
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub(super) enum Source {
     Invocation,
     Number,
     /// Index of the field.
@@ -20,13 +20,13 @@ pub enum Source {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub(super) enum Part {
     Text(String),
     Value(Source),
 }
 
 /// Takes a template apart; the error says what is wrong and names it.
-pub fn parse(text: &str, fields: &[Drawable]) -> Result<Vec<Part>, String> {
+pub(super) fn parse(text: &str, fields: &[Drawable]) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -87,7 +87,7 @@ fn source(name: &str, fields: &[Drawable]) -> Result<Source, String> {
 
 /// How values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
+pub(super) enum Encoding {
     AsIs,
     Percent,
 }
@@ -100,17 +100,17 @@ enum Piece {
 
 /// A template made ready: bytes to copy, and values between.
 #[derive(Debug, Clone, Default)]
-pub struct Pieces(Vec<Piece>);
+pub(super) struct Pieces(Vec<Piece>);
 
 /// What values a request has.
 #[derive(Clone, Copy)]
-pub struct Values<'a> {
+pub(super) struct Values<'a> {
     pub moment: &'a Moment<'a>,
     pub drawn: &'a Drawn,
 }
 
 impl Pieces {
-    pub fn push_bytes(&mut self, bytes: &[u8]) {
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         match self.0.last_mut() {
             Some(Piece::Bytes(last)) => last.extend_from_slice(bytes),
             _ if bytes.is_empty() => {}
@@ -118,11 +118,11 @@ impl Pieces {
         }
     }
 
-    pub fn push_value(&mut self, source: Source, encoding: Encoding) {
+    pub(super) fn push_value(&mut self, source: Source, encoding: Encoding) {
         self.0.push(Piece::Value(source, encoding));
     }
 
-    pub fn push_all(&mut self, other: &Self) {
+    pub(super) fn push_all(&mut self, other: &Self) {
         for piece in &other.0 {
             match piece {
                 Piece::Bytes(bytes) => self.push_bytes(bytes),
@@ -132,7 +132,7 @@ impl Pieces {
     }
 
     /// The bytes, if there are no values between.
-    pub fn constant(&self) -> Option<&[u8]> {
+    pub(super) fn constant(&self) -> Option<&[u8]> {
         match self.0.as_slice() {
             [] => Some(&[]),
             [Piece::Bytes(bytes)] => Some(bytes),
@@ -140,7 +140,7 @@ impl Pieces {
         }
     }
 
-    pub fn sources(&self) -> impl Iterator<Item = Source> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Bytes(_) => None,
             Piece::Value(source, _) => Some(*source),
@@ -148,7 +148,7 @@ impl Pieces {
     }
 
     /// The most bytes that can come of it.
-    pub fn max_length(&self, fields: &[Drawable]) -> usize {
+    pub(super) fn max_length(&self, fields: &[Drawable]) -> usize {
         let of = |piece: &Piece| match piece {
             Piece::Bytes(bytes) => bytes.len(),
             Piece::Value(source, encoding) => {
@@ -164,7 +164,7 @@ impl Pieces {
     }
 
     /// Appends it with the values of a request.
-    pub fn write(&self, out: &mut Vec<u8>, values: Values) {
+    pub(super) fn write(&self, out: &mut Vec<u8>, values: Values) {
         for piece in &self.0 {
             match piece {
                 Piece::Bytes(bytes) => out.extend_from_slice(bytes),
@@ -182,7 +182,7 @@ impl Pieces {
     }
 
     /// It with the values of a request, by itself.
-    pub fn render(&self, values: Values) -> Vec<u8> {
+    pub(super) fn render(&self, values: Values) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out, values);
         out

@@ -16,7 +16,7 @@ const FULL_ROWS: usize = 1_024;
 const FULL_BYTES: usize = 256 << 10;
 /// or when its first request has waited this long: together with the table's own half second it
 /// stays below the second that a crash may cost.
-pub const MAX_AGE_NS: i64 = 100_000_000;
+pub(super) const MAX_AGE_NS: i64 = 100_000_000;
 
 /// With more than this waiting to be written, the disk has lost: about 200 bytes a row.
 const MAX_BACKLOG_ROWS: u64 = 500_000;
@@ -25,7 +25,7 @@ const MAX_BACKLOG_BYTES: u64 = 192 << 20;
 
 /// A request that is over. Times are nanoseconds since the epoch.
 #[derive(Debug)]
-pub struct Completion {
+pub(crate) struct Completion {
     pub entry: Entry,
     pub scheduled: i64,
     pub sent: i64,
@@ -46,7 +46,7 @@ pub struct Completion {
 
 impl Completion {
     /// A request of which nothing is known yet but that it was tried.
-    pub fn new(entry: Entry, scheduled: i64, sent: i64) -> Self {
+    pub(crate) fn new(entry: Entry, scheduled: i64, sent: i64) -> Self {
         Self {
             entry,
             scheduled,
@@ -67,7 +67,7 @@ impl Completion {
 
 /// Requests, and the kept parts of their answers.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     completions: Vec<Completion>,
     bytes: Vec<u8>,
 }
@@ -90,7 +90,7 @@ impl Batch {
     }
 
     /// Each request with the head and the body of its answer, as far as they were kept.
-    pub fn iter(&self) -> impl Iterator<Item = (&Completion, &[u8], &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Completion, &[u8], &[u8])> {
         self.completions.iter().map(|completion| {
             let part = |range: &Range<usize>| &self.bytes[range.clone()];
             (completion, part(&completion.head), part(&completion.body))
@@ -105,7 +105,7 @@ struct Backlog {
 }
 
 /// The sending thread's end.
-pub struct Outbox {
+pub(crate) struct Outbox {
     full: Sender<Batch>,
     empty: Receiver<Batch>,
     current: Batch,
@@ -115,14 +115,14 @@ pub struct Outbox {
 }
 
 /// The recording thread's end.
-pub struct Inbox {
+pub(crate) struct Inbox {
     full: Receiver<Batch>,
     empty: Sender<Batch>,
     backlog: Arc<Backlog>,
 }
 
 /// What an inbox found.
-pub enum Received {
+pub(crate) enum Received {
     Batch(Batch),
     Nothing,
     /// The sender is gone, and everything was received.
@@ -130,7 +130,7 @@ pub enum Received {
 }
 
 /// Both ends.
-pub fn channel() -> (Outbox, Inbox) {
+pub(crate) fn channel() -> (Outbox, Inbox) {
     let (full_in, full_out) = mpsc::channel();
     let (empty_in, empty_out) = mpsc::channel();
     let backlog = Arc::new(Backlog::default());
@@ -146,7 +146,7 @@ pub fn channel() -> (Outbox, Inbox) {
 
 impl Outbox {
     /// Adds a request that ended at `now`.
-    pub fn push(&mut self, completion: Completion, head: &[u8], body: &[u8], now: i64) {
+    pub(crate) fn push(&mut self, completion: Completion, head: &[u8], body: &[u8], now: i64) {
         if self.current.completions.is_empty() {
             self.since = now;
         }
@@ -157,18 +157,18 @@ impl Outbox {
     }
 
     /// When the current batch has to be handed over.
-    pub fn due(&self) -> Option<i64> {
+    pub(crate) fn due(&self) -> Option<i64> {
         (!self.current.completions.is_empty()).then_some(self.since + MAX_AGE_NS)
     }
 
     /// Hands the current batch over if it is due.
-    pub fn tick(&mut self, now: i64) {
+    pub(crate) fn tick(&mut self, now: i64) {
         if self.due().is_some_and(|due| due <= now) {
             self.hand_over();
         }
     }
 
-    pub fn hand_over(&mut self) {
+    pub(crate) fn hand_over(&mut self) {
         if self.current.completions.is_empty() {
             return;
         }
@@ -181,7 +181,7 @@ impl Outbox {
     }
 
     /// The rows that wait to be written, if they are too many.
-    pub fn excess(&self) -> Option<u64> {
+    pub(crate) fn excess(&self) -> Option<u64> {
         let rows = self.backlog.rows.load(Ordering::Relaxed);
         let bytes = self.backlog.bytes.load(Ordering::Relaxed);
         (rows > MAX_BACKLOG_ROWS || bytes > MAX_BACKLOG_BYTES).then_some(rows)
@@ -189,7 +189,7 @@ impl Outbox {
 }
 
 impl Inbox {
-    pub fn receive(&self, timeout: Duration) -> Received {
+    pub(crate) fn receive(&self, timeout: Duration) -> Received {
         match self.full.recv_timeout(timeout) {
             Ok(batch) => Received::Batch(batch),
             Err(RecvTimeoutError::Timeout) => Received::Nothing,
@@ -198,7 +198,7 @@ impl Inbox {
     }
 
     /// Gives a batch back once it has been dealt with.
-    pub fn give_back(&self, mut batch: Batch) {
+    pub(crate) fn give_back(&self, mut batch: Batch) {
         self.backlog.rows.fetch_sub(batch.completions.len() as u64, Ordering::Relaxed);
         self.backlog.bytes.fetch_sub(batch.bytes.len() as u64, Ordering::Relaxed);
         batch.clear();
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn everything_arrives_in_order_with_its_own_bytes() {
-        let (mut outbox, inbox) = channel();
         const COUNT: u64 = 10_000;
+        let (mut outbox, inbox) = channel();
         let sender = std::thread::spawn(move || {
             for number in 0..COUNT {
                 let text = number.to_string();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use rustix::time::{ClockId, clock_gettime};
+use uncia_clock::thread_cpu_ns;
 use uncia_record::Epoch;
 
 use super::batch::{Completion, Received, channel};
@@ -16,11 +16,6 @@ use crate::plan::Entry;
 /// Enough for many batches of the table.
 const FEWEST_ROWS: u64 = 20_000;
 const BATCH: u64 = 1_000;
-
-fn cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
 
 fn completion(number: u64) -> Completion {
     let entry = Entry { at: 0, stream: (number % 2) as usize, number, burst: None };
@@ -42,7 +37,7 @@ fn measure(name: &str, head: &[u8], body: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("rows.arrows");
     let mut recorder = Recorder::create(&plan, Epoch::UNIX, 0, &out, None).unwrap();
-    let mut spent = 0.0;
+    let mut spent = 0;
     for start in (0..rows).step_by(BATCH as usize) {
         let (mut outbox, inbox) = channel();
         for number in start..start + BATCH {
@@ -51,14 +46,14 @@ fn measure(name: &str, head: &[u8], body: &[u8]) {
         outbox.hand_over();
         drop(outbox);
         while let Received::Batch(batch) = inbox.receive(Duration::ZERO) {
-            let before = cpu_ns();
+            let before = thread_cpu_ns();
             recorder.write(&batch).unwrap();
-            spent += cpu_ns() - before;
+            spent += thread_cpu_ns() - before;
         }
     }
-    let before = cpu_ns();
+    let before = thread_cpu_ns();
     let closed = recorder.close().unwrap();
-    spent += cpu_ns() - before;
+    spent += thread_cpu_ns() - before;
     assert_eq!((closed.statistics.rows, closed.statistics.ok), (rows, rows));
     let bytes = std::fs::metadata(&out).unwrap().len();
     let mut kept = 0;
@@ -69,7 +64,7 @@ fn measure(name: &str, head: &[u8], body: &[u8]) {
     let (_, whole) = uncia_record::read_stream(&out, count).unwrap();
     assert_eq!((kept, whole), (rows, true));
     let each = |total: f64| total / rows as f64;
-    eprintln!("{name}: {:.0} ns and {:.0} bytes a row", each(spent), each(bytes as f64));
+    eprintln!("{name}: {:.0} ns and {:.0} bytes a row", each(spent as f64), each(bytes as f64));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::net::socket;
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     #[error("no connection within {} ms", .timeout_ns / 1_000_000)]
     ConnectTimeout { timeout_ns: i64 },
     #[error("no first byte of an answer within {} ms", .timeout_ns / 1_000_000)]
@@ -31,7 +31,7 @@ pub enum Failure {
 
 impl Failure {
     /// The outcome of the request.
-    pub fn outcome(&self) -> &'static str {
+    pub(crate) fn outcome(&self) -> &'static str {
         match self {
             Self::ConnectTimeout { .. }
             | Self::FirstByteTimeout { .. }

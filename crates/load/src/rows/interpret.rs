@@ -92,7 +92,7 @@ impl Answer {
 }
 
 /// A text that rows repeat; the same each time in memory, too, where it is one of those above.
-pub fn text(of: &'static str) -> Text {
+pub(super) fn text(of: &'static str) -> Text {
     static TEXTS: LazyLock<Vec<Text>> =
         LazyLock::new(|| OUTCOMES.into_iter().chain(STARTS).map(Text::from).collect());
     TEXTS.iter().find(|known| ***known == *of).cloned().unwrap_or_else(|| of.into())
@@ -100,13 +100,13 @@ pub fn text(of: &'static str) -> Text {
 
 /// What an answer says of its invocation besides the columns.
 #[derive(Debug, Default, PartialEq)]
-pub struct Reported {
+pub(super) struct Reported {
     pub handler: Option<Span>,
     pub further: Vec<Span>,
 }
 
 /// Fills the columns that depend on the answer; returns the spans that the function reported.
-pub fn fill(
+pub(super) fn fill(
     row: &mut Invocation,
     completion: &Completion,
     head: &[u8],

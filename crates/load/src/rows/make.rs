@@ -18,7 +18,7 @@ struct StreamColumns {
 }
 
 /// Makes rows of a plan's requests.
-pub struct RowMaker<'a> {
+pub(super) struct RowMaker<'a> {
     plan: &'a Plan,
     epoch: Epoch,
     streams: Vec<StreamColumns>,
@@ -26,7 +26,7 @@ pub struct RowMaker<'a> {
 }
 
 impl<'a> RowMaker<'a> {
-    pub fn new(plan: &'a Plan, epoch: Epoch) -> Self {
+    pub(super) fn new(plan: &'a Plan, epoch: Epoch) -> Self {
         let streams = plan.streams.iter().enumerate().map(|(index, stream)| StreamColumns {
             template: Invocation {
                 run: plan.run.clone(),
@@ -45,7 +45,7 @@ impl<'a> RowMaker<'a> {
 
     /// Whether an answer is as [`RowMaker::set_plain`] takes it for granted: in order, and with
     /// nothing in it to interpret.
-    pub fn is_plain(completion: &Completion, head: &[u8], body: &[u8]) -> bool {
+    pub(super) fn is_plain(completion: &Completion, head: &[u8], body: &[u8]) -> bool {
         head.is_empty()
             && body.is_empty()
             && completion.failure.is_none()
@@ -54,7 +54,12 @@ impl<'a> RowMaker<'a> {
 
     /// Sets the columns of the row of a plain request.
     #[inline]
-    pub fn set_plain(&self, to: &mut InvocationBuilder, row: usize, completion: &Completion) {
+    pub(super) fn set_plain(
+        &self,
+        to: &mut InvocationBuilder,
+        row: usize,
+        completion: &Completion,
+    ) {
         let entry = &completion.entry;
         let StreamColumns { template, invocation_prefix } = &self.streams[entry.stream];
         let same = [
@@ -99,7 +104,7 @@ impl<'a> RowMaker<'a> {
 
     /// Makes `row` that of any request; returns the span of the handler if the function reported
     /// one.
-    pub fn fill(
+    pub(super) fn fill(
         &self,
         row: &mut Invocation,
         completion: &Completion,

@@ -13,8 +13,10 @@ mod statistics;
 #[cfg(test)]
 mod support;
 
-pub use batch::{Completion, Outbox, channel};
-pub use failure::Failure;
-pub use recorder::{Closed, Counters, Recorder};
-pub use rules::{Rules, Stopped};
-pub use statistics::{Quantiles, rate};
+pub(crate) use batch::{Completion, Outbox, channel};
+pub(crate) use failure::Failure;
+pub(crate) use recorder::{Closed, Counters, Recorder};
+pub(crate) use rules::Rules;
+pub use rules::Stopped;
+pub use statistics::Quantiles;
+pub(crate) use statistics::rate;

@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// What the sending thread has done so far.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Requests that were acted upon.
     pub sent: AtomicU64,
     /// Those of them that are over.
@@ -55,7 +55,7 @@ impl Due {
 }
 
 /// Writes the tables of a run.
-pub struct Recorder<'a> {
+pub(crate) struct Recorder<'a> {
     plan: &'a Plan,
     /// Counts from the start of the schedule.
     clock: Clock,
@@ -69,14 +69,14 @@ pub struct Recorder<'a> {
 }
 
 /// What a recorder leaves besides the tables.
-pub struct Closed {
+pub(crate) struct Closed {
     pub statistics: Statistics,
     /// The rule that ended the run.
     pub stopped: Option<Stopped>,
 }
 
 impl<'a> Recorder<'a> {
-    pub fn create(
+    pub(crate) fn create(
         plan: &'a Plan,
         epoch: Epoch,
         start_unix_ns: i64,
@@ -102,13 +102,13 @@ impl<'a> Recorder<'a> {
     }
 
     /// Has the run end early by these rules.
-    pub fn watch(&mut self, rules: Rules) {
+    pub(crate) fn watch(&mut self, rules: Rules) {
         self.watch = Some(Watch::new(rules));
     }
 
     /// Records until the sending thread has ended. When rows can't be kept, or a rule says so, it
     /// stops the run.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         inbox: &Inbox,
         counters: &Counters,
@@ -228,7 +228,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Writes what remains and ends the tables.
-    pub fn close(self) -> Result<Closed, RecordError> {
+    pub(crate) fn close(self) -> Result<Closed, RecordError> {
         self.invocations.close()?;
         if let Some(spans) = self.spans {
             spans.close()?;

@@ -18,7 +18,7 @@ const NS_PER_S: f64 = 1e9;
 
 /// When to end a run early. None: the rule does not apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// The share of all scheduled requests that may fail, in [0, 1].
     pub error_budget: Option<f64>,
     /// Bound of the p99 of `sent - scheduled`.
@@ -41,7 +41,7 @@ pub struct Stopped {
 
 /// What the rules need to know of a request that is over; times as in the rows.
 #[derive(Debug, Clone, Copy)]
-pub struct Observed {
+pub(super) struct Observed {
     pub ok: bool,
     pub scheduled: i64,
     pub sent: i64,
@@ -51,7 +51,7 @@ pub struct Observed {
 
 /// Watches the rows of a run.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Watch {
     rules: Rules,
     rows: u64,
     failed: u64,
@@ -64,7 +64,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn new(rules: Rules) -> Self {
+    pub(super) fn new(rules: Rules) -> Self {
         Self {
             rules,
             rows: 0,
@@ -77,7 +77,7 @@ impl Watch {
     }
 
     /// Takes the next row; says whether it ends the run.
-    pub fn add(&mut self, row: Observed) -> Option<Stopped> {
+    pub(super) fn add(&mut self, row: Observed) -> Option<Stopped> {
         self.rows += 1;
         self.failed += u64::from(!row.ok);
         self.now = self.now.max(row.received.unwrap_or(row.sent));

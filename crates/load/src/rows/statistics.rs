@@ -14,7 +14,7 @@ const NS_PER_MS: f64 = 1e6;
 const NS_PER_US: f64 = 1e3;
 
 /// Counts and histograms of the requests so far, in constant memory.
-pub struct Statistics {
+pub(crate) struct Statistics {
     pub rows: u64,
     pub ok: u64,
     /// By outcome.
@@ -45,7 +45,7 @@ const MINIMUM_ROWS: [(f64, u64); 6] =
     [(0.5, 6), (0.9, 29), (0.95, 59), (0.99, 299), (0.999, 2_995), (0.9999, 29_956)];
 
 impl Statistics {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let histogram = || {
             Histogram::new_with_max(HIGHEST_NS, SIGNIFICANT_DIGITS)
                 .expect("a day in nanoseconds and three digits are within a histogram's bounds")
@@ -62,7 +62,7 @@ impl Statistics {
 
     /// Counts a request that ended with this outcome.
     #[inline]
-    pub fn add(&mut self, completion: &Completion, outcome: &str) {
+    pub(crate) fn add(&mut self, completion: &Completion, outcome: &str) {
         self.rows += 1;
         if outcome == "ok" {
             self.ok += 1;
@@ -82,24 +82,24 @@ impl Statistics {
     }
 
     /// Latency of the answered requests, in milliseconds.
-    pub fn latency_ms(&self) -> Option<Quantiles> {
+    pub(crate) fn latency_ms(&self) -> Option<Quantiles> {
         quantiles(&self.latency, NS_PER_MS)
     }
 
     /// Requests per second from the first to the last that was sent.
-    pub fn achieved_rate(&self) -> Option<f64> {
+    pub(crate) fn achieved_rate(&self) -> Option<f64> {
         let (first, last) = self.sent?;
         rate(self.rows, last - first)
     }
 
     /// How late the generator was, in microseconds.
-    pub fn lag_us(&self) -> Option<Quantiles> {
+    pub(crate) fn lag_us(&self) -> Option<Quantiles> {
         quantiles(&self.lag, NS_PER_US)
     }
 }
 
 /// The average rate of events of which the first and the last are so far apart.
-pub fn rate(events: u64, span_ns: i64) -> Option<f64> {
+pub(crate) fn rate(events: u64, span_ns: i64) -> Option<f64> {
     (events > 1 && span_ns > 0).then(|| (events - 1) as f64 * NS_PER_S / span_ns as f64)
 }
 

@@ -4,7 +4,7 @@ use crate::plan::Plan;
 
 /// A plan of so many streams; stream k is of `function-k`, has three targets, and sends bodies of
 /// k bytes.
-pub fn plan(streams: usize, named: bool) -> Plan {
+pub(super) fn plan(streams: usize, named: bool) -> Plan {
     let target = |replica| serde_json::json!({"function": format!("f-{replica}"), "url": "http://127.0.0.1:1/"});
     let streams: Vec<_> = (0..streams)
         .map(|stream| {

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use uncia_load::event::Done;
 use uncia_load::{Config, LoadError, Stop};
 
-pub const MS: i64 = 1_000_000;
-pub const SECOND: i64 = 1_000 * MS;
+pub(crate) const MS: i64 = 1_000_000;
+pub(crate) const SECOND: i64 = 1_000 * MS;
 
 /// A request as a server saw it.
-pub struct Request {
+pub(crate) struct Request {
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
@@ -26,14 +26,14 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str())
     }
 }
 
 /// Reads a request; none at the end of the connection.
-pub fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+pub(crate) fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;
@@ -57,14 +57,14 @@ pub fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Request> {
 }
 
 /// A server on a free port; its threads end with the test process.
-pub struct Server {
+pub(crate) struct Server {
     pub address: SocketAddr,
     pub connections: Arc<AtomicUsize>,
 }
 
 impl Server {
     /// Every connection gets a thread that runs `serve`.
-    pub fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+    pub(crate) fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Every request is answered with the bytes that `answer` gives; the connection stays open.
-    pub fn answering(answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
+    pub(crate) fn answering(answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::raw(move |stream| {
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             while let Some(request) = read_request(&mut reader) {
@@ -92,37 +92,37 @@ impl Server {
         })
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 }
 
-pub fn hello() -> Vec<u8> {
+pub(crate) fn hello() -> Vec<u8> {
     b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello".to_vec()
 }
 
-pub fn constant(rate_per_s: u32, duration_ns: i64) -> Value {
+pub(crate) fn constant(rate_per_s: u32, duration_ns: i64) -> Value {
     json!({"kind": "constant", "rate_per_s": rate_per_s.to_string(), "duration_ns": duration_ns})
 }
 
-pub fn burst(size: u32) -> Value {
+pub(crate) fn burst(size: u32) -> Value {
     json!({"kind": "burst", "sizes": [size], "interval_ns": 0, "bursts": 1})
 }
 
 /// A run of one stream against `url`, in a folder of its own.
-pub struct Run {
+pub(crate) struct Run {
     pub folder: tempfile::TempDir,
     pub config: Value,
 }
 
 /// The rows of a run that is over.
-pub struct Rows {
+pub(crate) struct Rows {
     pub batch: RecordBatch,
     pub done: Done,
 }
 
 impl Run {
-    pub fn new(url: &str, arrivals: Value) -> Self {
+    pub(crate) fn new(url: &str, arrivals: Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = json!({
             "run": "test", "experiment": "load", "platform": "local", "seed": 7,
@@ -135,21 +135,21 @@ impl Run {
         Self { folder, config }
     }
 
-    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+    pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.config[key] = value.into();
         self
     }
 
-    pub fn stream(mut self, key: &str, value: impl Into<Value>) -> Self {
+    pub(crate) fn stream(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.config["streams"][0][key] = value.into();
         self
     }
 
-    pub fn run(self) -> Rows {
+    pub(crate) fn run(self) -> Rows {
         self.run_until(&Stop::new().unwrap())
     }
 
-    pub fn run_until(self, stop: &Stop) -> Rows {
+    pub(crate) fn run_until(self, stop: &Stop) -> Rows {
         let config: Config = serde_json::from_value(self.config).unwrap();
         let done = uncia_load::run(&config, stop, &mut |_| {}).unwrap();
         let batch = read(&self.folder.path().join("invocations.arrows"));
@@ -160,14 +160,14 @@ impl Run {
         Rows { batch, done }
     }
 
-    pub fn fail(self) -> LoadError {
+    pub(crate) fn fail(self) -> LoadError {
         let config: Config = serde_json::from_value(self.config).unwrap();
         let result = uncia_load::run(&config, &Stop::new().unwrap(), &mut |_| {});
         result.expect_err("the run can't succeed")
     }
 }
 
-pub fn read(path: &Path) -> RecordBatch {
+pub(crate) fn read(path: &Path) -> RecordBatch {
     let mut batches = Vec::new();
     let (schema, whole) = uncia_record::read_stream(path, |batch| {
         batches.push(batch);
@@ -179,20 +179,20 @@ pub fn read(path: &Path) -> RecordBatch {
 }
 
 impl Rows {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.batch.num_rows()
     }
 
-    pub fn numbers(&self, column: &str) -> Vec<Option<i64>> {
+    pub(crate) fn numbers(&self, column: &str) -> Vec<Option<i64>> {
         let column = self.batch.column_by_name(column).unwrap();
         column.as_primitive::<Int64Type>().iter().collect()
     }
 
-    pub fn flags(&self, column: &str) -> Vec<Option<bool>> {
+    pub(crate) fn flags(&self, column: &str) -> Vec<Option<bool>> {
         self.batch.column_by_name(column).unwrap().as_boolean().iter().collect()
     }
 
-    pub fn texts(&self, column: &str) -> Vec<Option<String>> {
+    pub(crate) fn texts(&self, column: &str) -> Vec<Option<String>> {
         let column = self.batch.column_by_name(column).unwrap();
         let owned = |text: Option<&str>| text.map(str::to_owned);
         if let Some(plain) = column.as_string_opt::<i32>() {
@@ -205,7 +205,7 @@ impl Rows {
     }
 
     /// That all rows have this outcome, and what they say about it.
-    pub fn all(&self, outcome: &str) -> Vec<String> {
+    pub(crate) fn all(&self, outcome: &str) -> Vec<String> {
         for (found, error) in self.texts("outcome").iter().zip(self.texts("error")) {
             assert_eq!(found.as_deref(), Some(outcome), "{error:?}");
         }
@@ -213,7 +213,7 @@ impl Rows {
     }
 
     /// `later - earlier` of the rows that have both.
-    pub fn differences(&self, later: &str, earlier: &str) -> Vec<i64> {
+    pub(crate) fn differences(&self, later: &str, earlier: &str) -> Vec<i64> {
         let pairs = self.numbers(later).into_iter().zip(self.numbers(earlier));
         pairs.filter_map(|(later, earlier)| Some(later? - earlier?)).collect()
     }

@@ -18,19 +18,19 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 /// A server of HTTP/2 without TLS.
-pub struct Http2Server {
+pub(crate) struct Http2Server {
     address: SocketAddr,
     pub connections: Arc<AtomicUsize>,
 }
 
 impl Http2Server {
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 }
 
 /// Answers `hello` after `delay`.
-pub fn http2(delay: Option<Duration>) -> Http2Server {
+pub(crate) fn http2(delay: Option<Duration>) -> Http2Server {
     let connections = Arc::new(AtomicUsize::new(0));
     let counter = connections.clone();
     let address = listen(move |stream| {
@@ -48,13 +48,13 @@ pub fn http2(delay: Option<Duration>) -> Http2Server {
 }
 
 /// A server with a certificate of its own, which answers with the body that it was sent.
-pub struct TlsServer {
+pub(crate) struct TlsServer {
     address: SocketAddr,
     folder: tempfile::TempDir,
 }
 
 impl TlsServer {
-    pub fn start(protocols: &[&[u8]]) -> Self {
+    pub(crate) fn start(protocols: &[&[u8]]) -> Self {
         let names = vec!["127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -80,11 +80,11 @@ impl TlsServer {
         Self { address, folder }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("https://{}/", self.address)
     }
 
-    pub fn ca_file(&self) -> PathBuf {
+    pub(crate) fn ca_file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 }

@@ -5,7 +5,7 @@
 //! backlog must not have every request rejected that cannot.
 
 use super::{Admission, Candidate, Ruling, WaitFor};
-use crate::{Random, Rejection, View};
+use crate::{FunctionView, Random, Rejection, View};
 
 /// Rejects what exceeds a limit, or has it wait if it can.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,10 +22,13 @@ fn limit(workers: u64, can_wait: bool) -> u64 {
 }
 
 impl Admission for ConcurrencyLimits {
-    fn admit(&mut self, view: View<'_>, _: &mut Random, request: &Candidate) -> Ruling {
-        let Some(function) = view.function(request.function) else {
-            return Ruling::Reject(Rejection::NoFunction);
-        };
+    fn admit(
+        &mut self,
+        view: View<'_>,
+        _: &mut Random,
+        function: &FunctionView<'_>,
+        request: &Candidate,
+    ) -> Ruling {
         let (reason, what) = if function.in_flight() >= function.settings().max_in_flight {
             (Rejection::FunctionLimit, WaitFor::Function)
         } else if u64::from(view.in_flight()) >= limit(view.limit(), request.can_wait) {

@@ -1,6 +1,6 @@
 //! Whether a request is let in now: one file per policy.
 
-use crate::{FunctionId, Nanos, Random, Rejection, RequestId, View, WorkerId};
+use crate::{FunctionId, FunctionView, Nanos, Random, Rejection, RequestId, View, WorkerId};
 
 include!(concat!(env!("OUT_DIR"), "/admission.rs"));
 
@@ -47,6 +47,12 @@ pub enum Ruling {
 
 /// Decides whether a request is let in.
 pub trait Admission: Send {
-    /// Rules on a request that arrives, or that is first among those that wait.
-    fn admit(&mut self, view: View<'_>, random: &mut Random, request: &Candidate) -> Ruling;
+    /// Rules on a request of the function that arrives, or that is first among those that wait.
+    fn admit(
+        &mut self,
+        view: View<'_>,
+        random: &mut Random,
+        function: &FunctionView<'_>,
+        request: &Candidate,
+    ) -> Ruling;
 }

@@ -7,7 +7,7 @@
 
 use super::concurrency_limits::ConcurrencyLimits;
 use super::{Admission, Candidate, Ruling, WaitFor};
-use crate::{Qos, Random, Rejection, View, WorkerView};
+use crate::{FunctionView, Qos, Random, View, WorkerView};
 
 /// Lets requests in by class.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,14 +19,17 @@ pub fn policy() -> Box<dyn Admission> {
 }
 
 impl Admission for TwoClass {
-    fn admit(&mut self, view: View<'_>, random: &mut Random, request: &Candidate) -> Ruling {
-        match ConcurrencyLimits.admit(view, random, request) {
+    fn admit(
+        &mut self,
+        view: View<'_>,
+        random: &mut Random,
+        function: &FunctionView<'_>,
+        request: &Candidate,
+    ) -> Ruling {
+        match ConcurrencyLimits.admit(view, random, function, request) {
             Ruling::Admit => {}
-            other => return other,
+            ruling => return ruling,
         }
-        let Some(function) = view.function(request.function) else {
-            return Ruling::Reject(Rejection::NoFunction);
-        };
         let allocation = function.settings().allocation;
         let has_room = |worker: &WorkerView<'_>| worker.has_room_after_eviction(allocation);
         if function.free_slots() > 0 || view.workers().any(|worker| has_room(&worker)) {
@@ -36,13 +39,14 @@ impl Admission for TwoClass {
         if function.settings().qos == Qos::Batch || view.workers().any(is_coming) {
             return Ruling::Wait(WaitFor::Class);
         }
-        let missing = |worker: &WorkerView<'_>| {
-            let stays = worker.allocated() - worker.evictable() - worker.preempting();
-            let missing = stays + allocation - worker.capacity().resources;
-            let can = missing.fits(worker.preemptible()) && worker.active().next().is_some();
-            can.then_some((missing.memory, missing.cpu, worker.id()))
+        // What active instances would have to give up, if they can.
+        let shortage = |worker: WorkerView<'_>| {
+            let remaining = worker.allocated() - worker.evictable() - worker.preempting();
+            let shortage = remaining + allocation - worker.capacity().resources;
+            let suffices = shortage.fits(worker.preemptible()) && worker.active().next().is_some();
+            suffices.then_some((shortage.memory, shortage.cpu, worker.id()))
         };
-        match view.workers().filter_map(|worker| missing(&worker)).min() {
+        match view.workers().filter_map(shortage).min() {
             Some((.., worker)) => Ruling::Preempt(worker),
             None => Ruling::Wait(WaitFor::Class),
         }

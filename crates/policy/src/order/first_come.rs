@@ -2,7 +2,7 @@
 
 use super::Order;
 use crate::admission::Candidate;
-use crate::{Random, View};
+use crate::{FunctionView, Random, View};
 
 /// `rank = arrival`
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,7 +14,13 @@ pub fn policy() -> Box<dyn Order> {
 }
 
 impl Order for FirstCome {
-    fn rank(&mut self, _: View<'_>, _: &mut Random, request: &Candidate) -> u64 {
+    fn rank(
+        &mut self,
+        _: View<'_>,
+        _: &mut Random,
+        _: &FunctionView<'_>,
+        request: &Candidate,
+    ) -> u64 {
         request.arrived
     }
 }

@@ -7,7 +7,7 @@
 
 use super::Order;
 use crate::admission::Candidate;
-use crate::{Nanos, Random, View};
+use crate::{FunctionView, Nanos, Random, View};
 
 /// For how many times its own duration a request may be overtaken.
 const PATIENCE: u64 = 10;
@@ -25,9 +25,14 @@ pub fn policy() -> Box<dyn Order> {
 }
 
 impl Order for ShortestJobFirst {
-    fn rank(&mut self, view: View<'_>, _: &mut Random, request: &Candidate) -> u64 {
-        let mean = view.function(request.function).and_then(|function| function.mean_duration());
-        let delay = mean.unwrap_or(0).saturating_mul(PATIENCE).min(MAX_DELAY);
+    fn rank(
+        &mut self,
+        _: View<'_>,
+        _: &mut Random,
+        function: &FunctionView<'_>,
+        request: &Candidate,
+    ) -> u64 {
+        let delay = function.mean_duration().unwrap_or(0).saturating_mul(PATIENCE).min(MAX_DELAY);
         request.arrived.saturating_add(delay)
     }
 }

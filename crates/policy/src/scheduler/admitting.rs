@@ -24,48 +24,45 @@ impl Scheduler {
         };
         let arrived = self.state.now;
         self.state.functions[slot].statistics.on_arrival(arrived);
-        let key = self.key(&Candidate { request, function, arrived, can_wait });
-        let request = Request { id: request, key, arrived, can_wait };
+        let candidate = Candidate { request, function, arrived, can_wait };
+        let key = self.key(slot, &candidate);
         let known = &self.state.functions[slot];
         let qos = known.settings.qos;
-        let follows = known.backlog.first_key_value().is_some_and(|(first, _)| *first < key);
-        if can_wait && follows {
-            self.state.push_backlog(slot, request);
+        if can_wait && known.waits_for.is_some() && known.first_key() < Some(key) {
+            self.state.push_backlog(slot, key, candidate);
             return;
         }
-        match self.rule(slot, &request) {
+        match self.rule(slot, &candidate) {
             Ruling::Admit => match self.state.earlier_waits_for(key, qos) {
-                Some(what) => self.enqueue(slot, request, what),
-                None => self.admit(slot, request, out),
+                Some(what) => self.enqueue(slot, key, candidate, what),
+                None => self.admit(slot, key, &candidate, out),
             },
-            Ruling::Reject(reason) => out.push(Decision::Reject { request: request.id, reason }),
-            Ruling::Wait(what) => self.enqueue(slot, request, what),
+            Ruling::Reject(reason) => out.push(Decision::Reject { request, reason }),
+            Ruling::Wait(what) => self.enqueue(slot, key, candidate, what),
             Ruling::Preempt(worker) => {
-                self.enqueue(slot, request, WaitFor::Class);
+                self.enqueue(slot, key, candidate, WaitFor::Class);
                 self.preempt_for(slot, worker, out);
             }
         }
     }
 
     /// The position that a request takes which arrives now.
-    pub(super) fn key(&mut self, candidate: &Candidate) -> Key {
+    pub(super) fn key(&mut self, slot: usize, candidate: &Candidate) -> Key {
         let view = View::new(&self.state);
-        let rank = self.policies.order.rank(view, &mut self.random, candidate);
-        Key { new: true, rank, arrival: self.state.next_arrival() }
+        let function = view.function_at(slot);
+        let rank = self.policies.order.rank(view, &mut self.random, &function, candidate);
+        Key::new(rank, self.state.next_arrival())
     }
 
-    fn rule(&mut self, slot: usize, request: &Request) -> Ruling {
-        let candidate = Candidate {
-            request: request.id,
-            function: self.state.functions[slot].id,
-            arrived: request.arrived,
-            can_wait: request.can_wait,
-        };
-        self.policies.admission.admit(View::new(&self.state), &mut self.random, &candidate)
+    fn rule(&mut self, slot: usize, candidate: &Candidate) -> Ruling {
+        let view = View::new(&self.state);
+        let function = view.function_at(slot);
+        self.policies.admission.admit(view, &mut self.random, &function, candidate)
     }
 
     /// Lets a request in.
-    fn admit(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
+    fn admit(&mut self, slot: usize, key: Key, candidate: &Candidate, out: &mut Vec<Decision>) {
+        let request = Request { id: candidate.request, key, arrived: candidate.arrived };
         self.state.in_flight += 1;
         let function = &mut self.state.functions[slot];
         function.in_flight += 1;
@@ -79,14 +76,14 @@ impl Scheduler {
 
     /// Has a request wait to be admitted. What the function waits for changes only if the request is
     /// the first of its backlog.
-    pub(super) fn enqueue(&mut self, slot: usize, request: Request, what: WaitFor) {
+    pub(super) fn enqueue(&mut self, slot: usize, key: Key, request: Candidate, what: WaitFor) {
         let function = &self.state.functions[slot];
-        if function.backlog.first_key_value().is_some_and(|(first, _)| *first < request.key) {
-            self.state.push_backlog(slot, request);
+        if function.backlog.first_key_value().is_some_and(|(first, _)| *first < key) {
+            self.state.push_backlog(slot, key, request);
             return;
         }
         self.state.leave_queue(slot);
-        self.state.push_backlog(slot, request);
+        self.state.push_backlog(slot, key, request);
         self.state.wait_for(slot, Some(what));
     }
 
@@ -108,18 +105,15 @@ impl Scheduler {
             while let Some((_, slot)) = self.state.first_in_queue(queue) {
                 let function = &self.state.functions[slot];
                 let was = function.waits_for;
-                let Some(request) = function.backlog.first_key_value().map(|(_, first)| *first)
-                else {
-                    break;
-                };
-                match self.rule(slot, &request) {
+                let Some((&key, &first)) = function.backlog.first_key_value() else { break };
+                match self.rule(slot, &first) {
                     Ruling::Admit => {
                         self.pop_first(slot, was);
-                        self.admit(slot, request, out);
+                        self.admit(slot, key, &first, out);
                     }
                     Ruling::Reject(reason) => {
                         self.pop_first(slot, was);
-                        out.push(Decision::Reject { request: request.id, reason });
+                        out.push(Decision::Reject { request: first.request, reason });
                         self.state.forget(slot);
                     }
                     Ruling::Wait(what) if Some(what) == was => break,
@@ -152,7 +146,7 @@ impl Scheduler {
     ) {
         self.state.leave_queue(slot);
         while let Some(request) = self.state.pop_backlog(slot) {
-            out.push(Decision::Reject { request: request.id, reason });
+            out.push(Decision::Reject { request: request.request, reason });
         }
     }
 }

@@ -11,11 +11,11 @@ impl Scheduler {
         let Some(slot) = self.in_phase(id, Phase::Starting) else { return };
         self.state.unlink(slot);
         let instance = &mut self.state.instances[slot];
-        let function = instance.function;
+        let function = instance.function();
         instance.since = self.state.now;
         let known = &mut self.state.functions[function];
-        known.statistics.initialization.add(initialization);
-        if self.state.instances[slot].bound.is_empty() {
+        known.initialization.add(initialization);
+        if self.state.extras[slot].bound.is_empty() {
             self.free(slot, out);
         } else {
             self.assign_bound(slot, out);
@@ -25,7 +25,7 @@ impl Scheduler {
 
     pub(super) fn failed(&mut self, id: InstanceId, out: &mut Vec<Decision>) {
         let Some(slot) = self.in_phase(id, Phase::Starting) else { return };
-        let function = self.state.instances[slot].function;
+        let function = self.state.instances[slot].function();
         for request in self.take_requests(slot) {
             self.leave(function);
             let reason = Rejection::StartFailed(id);
@@ -44,23 +44,32 @@ impl Scheduler {
         usage: &Usage,
         out: &mut Vec<Decision>,
     ) {
-        let Some((slot, request)) = self.take_served(request, id) else { return };
-        let instance = &mut self.state.instances[slot];
-        let (function, is_last) = (instance.function, instance.serving.is_empty());
-        if end == End::Preempted {
+        let Some((slot, index)) = self.position(request, id) else { return };
+        let instance = &self.state.instances[slot];
+        let function = instance.function();
+        if end == End::Survives && instance.phase == Phase::Active && instance.retiring.is_none() {
+            let is_idle = self.state.end(slot, index);
+            self.state.functions[function].statistics.on_end(usage);
+            self.leave(function);
+            if is_idle {
+                self.idle(slot, out);
+            }
+        } else if end == End::Preempted {
+            let request = self.take_served(slot, index);
             self.lose(slot, out);
             self.readmit(function, request, out);
         } else {
-            let phase = instance.phase;
+            self.take_served(slot, index);
             self.state.functions[function].statistics.on_end(usage);
             self.leave(function);
-            match (end, phase) {
-                (End::Survives, Phase::Active) if is_last => self.free(slot, out),
-                (End::Survives, Phase::Preempting) if is_last => {
-                    self.state.link(slot);
-                    self.stop(slot, StopReason::Preempted, out);
+            let instance = &self.state.instances[slot];
+            match (end, instance.phase, instance.retiring) {
+                (End::Survives, Phase::Active, Some(reason)) => {
+                    self.stop_if_last(slot, reason, out)
                 }
-                (End::Survives, Phase::Active | Phase::Preempting) => self.state.link(slot),
+                (End::Survives, Phase::Preempting, _) => {
+                    self.stop_if_last(slot, StopReason::Preempted, out);
+                }
                 _ => self.lose(slot, out),
             }
         }
@@ -73,8 +82,9 @@ impl Scheduler {
         id: InstanceId,
         out: &mut Vec<Decision>,
     ) {
-        let Some((slot, request)) = self.take_served(request, id) else { return };
-        let function = self.state.instances[slot].function;
+        let Some((slot, index)) = self.position(request, id) else { return };
+        let function = self.state.instances[slot].function();
+        let request = self.take_served(slot, index);
         self.lose(slot, out);
         self.requeue(function, request, out);
         self.serve(function, out);
@@ -83,7 +93,7 @@ impl Scheduler {
     pub(super) fn gone(&mut self, id: InstanceId, out: &mut Vec<Decision>) {
         let Some(slot) = self.state.instance(id) else { return };
         let instance = &self.state.instances[slot];
-        let function = instance.function;
+        let function = instance.function();
         if instance.phase == Phase::Idle && instance.served == 0 {
             self.state.functions[function].is_broken = true;
         }
@@ -93,7 +103,7 @@ impl Scheduler {
 
     /// Removes an instance of which nothing is left, whatever it did; its requests wait again.
     pub(super) fn drop_instance(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        let function = self.state.instances[slot].function;
+        let function = self.state.instances[slot].function();
         for request in self.take_requests(slot) {
             self.requeue(function, request, out);
         }
@@ -108,23 +118,36 @@ impl Scheduler {
         out: &mut Vec<Decision>,
     ) {
         let Some(slot) = self.state.instance(id) else { return };
-        let instance = &mut self.state.instances[slot];
-        let worker = &mut self.state.workers[instance.worker];
-        let before = instance.freeing();
-        worker.used -= instance.used;
-        instance.used = Resources { cpu, memory };
-        worker.used += instance.used;
-        worker.freeing = worker.freeing.saturating_sub(before).saturating_add(instance.freeing());
+        let instance = &self.state.instances[slot];
+        let worker = &mut self.state.workers[instance.worker()];
+        let used = Resources { cpu, memory };
+        let before = std::mem::replace(&mut self.state.extras[slot].used, used);
+        worker.used -= before;
+        worker.used += used;
+        worker.freeing = worker.freeing.saturating_sub(instance.freeing(before));
+        worker.freeing = worker.freeing.saturating_add(instance.freeing(used));
         self.assign_cpus(slot, CpuEvent::Sampled, out);
     }
 
-    /// Takes the request from the instance that serves it, which is not linked then.
-    fn take_served(&mut self, request: RequestId, id: InstanceId) -> Option<(usize, Request)> {
+    /// The instance's slot, and the position of the request among those that it serves.
+    fn position(&self, request: RequestId, id: InstanceId) -> Option<(usize, usize)> {
         let slot = self.state.instance(id)?;
         let serving = &self.state.instances[slot].serving;
-        let index = serving.iter().position(|served| served.id == request)?;
+        Some((slot, serving.iter().position(|served| served.id == request)?))
+    }
+
+    /// Takes a request from the instance that serves it, which is not linked then.
+    fn take_served(&mut self, slot: usize, index: usize) -> Request {
         self.state.unlink(slot);
-        Some((slot, self.state.instances[slot].serving.remove(index)))
+        self.state.instances[slot].serving.remove(index)
+    }
+
+    /// Links an instance that answered, and stops it for this reason if that was its last request.
+    fn stop_if_last(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
+        self.state.link(slot);
+        if self.state.instances[slot].serving.is_empty() {
+            self.stop(slot, reason, out);
+        }
     }
 
     /// Nothing is left of an instance, which is not linked; it stays known until the ends of all its
@@ -144,8 +167,8 @@ impl Scheduler {
     fn take_requests(&mut self, slot: usize) -> Vec<Request> {
         self.state.unlink(slot);
         let instance = &mut self.state.instances[slot];
-        let function = instance.function;
-        let bound = std::mem::take(&mut instance.bound);
+        let function = instance.function();
+        let bound = std::mem::take(&mut self.state.extras[slot].bound);
         let mut requests = std::mem::take(&mut instance.serving).into_vec();
         requests.extend(
             bound.into_iter().filter_map(|key| Some(self.state.take_bound(function, key)?.0)),

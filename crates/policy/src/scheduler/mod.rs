@@ -150,7 +150,7 @@ impl Scheduler {
         function.deleted = false;
         function.is_broken = false;
         for member in function.members.clone() {
-            self.reconsider_idle(member);
+            self.reconsider_idle(member as usize);
         }
         self.run_timers(out);
         self.state.wait_for(slot, Some(WaitFor::Class));

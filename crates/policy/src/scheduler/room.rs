@@ -50,7 +50,7 @@ impl Scheduler {
             let victim = self.policies.eviction.victim(view, &mut self.random, id, victims);
             let Some(slot) = victim.and_then(|victim| self.state.instance(victim)) else { return };
             let instance = &self.state.instances[slot];
-            if instance.worker != worker {
+            if instance.worker() != worker {
                 return;
             } else if instance.is_evictable() && victims != Victims::Active {
                 self.stop(slot, StopReason::Evicted, out);

@@ -18,8 +18,8 @@ impl Scheduler {
             let is_late = self.policies.binding.is_late(view, &mut self.random, &function);
             let function = &self.state.functions[slot];
             let unbound = function.unbound.first_key_value().map(|(key, _)| *key);
-            let bound = function.bound.first_key_value().map(|(key, _)| *key);
-            let next = unbound.into_iter().chain(bound.filter(|_| is_late)).min();
+            let bound = if is_late { function.bound.first_key_value() } else { None };
+            let next = unbound.into_iter().chain(bound.map(|(key, _)| *key)).min();
             let Some(key) = next else { break };
             let Some(instance) = self.choose(slot) else { break };
             let request = if Some(key) == unbound {
@@ -38,7 +38,7 @@ impl Scheduler {
     fn release(&mut self, slot: usize, key: crate::state::Key) -> Option<Request> {
         let starting = self.state.functions[slot].bound.get(&key).map(|(_, starting)| *starting)?;
         self.state.unlink(starting);
-        self.state.instances[starting].bound.retain(|bound| *bound != key);
+        self.state.extras[starting].bound.retain(|bound| *bound != key);
         self.state.link(starting);
         self.state.take_bound(slot, key).map(|(request, _)| request)
     }
@@ -67,37 +67,27 @@ impl Scheduler {
         let chosen = self.policies.reuse.choose(view, &mut self.random, &function)?;
         self.state.instance(chosen).filter(|instance| {
             let instance = &self.state.instances[*instance];
-            instance.function == slot && instance.is_available()
+            instance.function() == slot && instance.is_available()
         })
     }
 
     fn assign(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
-        self.state.unlink(slot);
-        let now = self.state.now;
-        let instance = &mut self.state.instances[slot];
-        let resume = instance.paused.take();
-        let begins = instance.phase != Phase::Active;
-        if begins {
-            instance.phase = Phase::Active;
-            instance.since = now;
+        let begun = self.state.begin(slot, request);
+        if begun.was_idle {
             self.timers.clear(slot);
-        }
-        instance.serving.push(request);
-        self.state.functions[instance.function].is_broken = false;
-        let id = instance.id;
-        self.state.link(slot);
-        if begins {
             self.assign_cpus(slot, CpuEvent::Active, out);
         }
-        self.state.instances[slot].served += 1;
-        out.push(Decision::Assign { request: request.id, instance: id, resume });
+        let instance = &mut self.state.instances[slot];
+        instance.served = instance.served.saturating_add(1);
+        let (request, instance, resume) = (request.id, instance.id, begun.resume);
+        out.push(Decision::Assign { request, instance, resume });
     }
 
     /// Gives an instance that has just started, and is not linked, the requests that it was started
     /// for.
     pub(super) fn assign_bound(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        let function = self.state.instances[slot].function;
-        for key in std::mem::take(&mut self.state.instances[slot].bound) {
+        let function = self.state.instances[slot].function();
+        for key in std::mem::take(&mut self.state.extras[slot].bound) {
             if let Some((request, _)) = self.state.take_bound(function, key) {
                 self.state.instances[slot].serving.push(request);
             }
@@ -107,7 +97,7 @@ impl Scheduler {
         self.state.link(slot);
         self.assign_cpus(slot, CpuEvent::Active, out);
         let instance = &mut self.state.instances[slot];
-        instance.served += instance.serving.len() as u64;
+        instance.served = instance.serving.len() as u32;
         out.extend(instance.serving.iter().map(|request| Decision::Assign {
             request: request.id,
             instance: instance.id,
@@ -121,7 +111,7 @@ impl Scheduler {
             self.leave(slot);
             out.push(Decision::Reject { request: request.id, reason: Rejection::NoFunction });
         } else {
-            request.key.new = false;
+            request.key = request.key.requeued();
             self.state.push_unbound(slot, request);
         }
     }
@@ -129,24 +119,18 @@ impl Scheduler {
     /// Has a request that was preempted wait to be admitted again: before all batch requests that
     /// came later, but behind all interactive ones that wait, since it would take the room that was
     /// made for them by preempting it.
-    pub(super) fn readmit(&mut self, slot: usize, mut request: Request, out: &mut Vec<Decision>) {
+    pub(super) fn readmit(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
         let function = &self.state.functions[slot];
         if function.deleted || self.state.shutting_down {
             return self.requeue(slot, request, out);
         }
-        request.can_wait = true;
-        match function.settings.qos {
-            Qos::Batch => request.key.new = false,
-            Qos::Interactive => {
-                request.key = self.key(&Candidate {
-                    request: request.id,
-                    function: function.id,
-                    arrived: self.state.now,
-                    can_wait: true,
-                });
-            }
-        }
+        let Request { id, key, arrived } = request;
+        let candidate = Candidate { request: id, function: function.id, arrived, can_wait: true };
+        let key = match function.settings.qos {
+            Qos::Batch => key.requeued(),
+            Qos::Interactive => self.key(slot, &Candidate { arrived: self.state.now, ..candidate }),
+        };
         self.leave(slot);
-        self.enqueue(slot, request, WaitFor::Class);
+        self.enqueue(slot, key, candidate, WaitFor::Class);
     }
 }

@@ -1,15 +1,13 @@
 //! Starts of instances.
 
-use smallvec::SmallVec;
-
-use crate::state::{Instance, Phase};
-use crate::{Decision, InstanceId, Nanos, Rejection, Resources, Scheduler, StopReason, View};
+use crate::state::Instance;
+use crate::{Decision, Rejection, Scheduler, StopReason, View};
 
 impl Scheduler {
     /// Binds waiting requests to instances that start anyway, and starts what the scaling finds
     /// missing.
     pub(super) fn scale(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        while !self.state.functions[slot].unbound.is_empty() {
+        while self.state.functions[slot].unbound_count > 0 {
             let Some((_, &spare)) = self.state.functions[slot].spare.first_key_value() else {
                 break;
             };
@@ -40,13 +38,13 @@ impl Scheduler {
         let was_parked = self.state.unpark(slot);
         self.start_up_to(slot, starts, out);
         // Others that waited behind it may have their turn.
-        self.is_room_new |= was_parked && self.state.functions[slot].parked.is_none();
+        self.is_room_new |= was_parked && !self.state.functions[slot].is_parked;
     }
 
     fn start_up_to(&mut self, slot: usize, starts: u32, out: &mut Vec<Decision>) {
         for _ in 0..starts {
             let function = &self.state.functions[slot];
-            let needed = !function.unbound.is_empty();
+            let needed = function.unbound_count > 0;
             let is_ending = function.deleted || self.state.shutting_down;
             // Those that end with their function serve only what is left of its requests.
             if !needed && (is_ending || function.is_broken)
@@ -97,31 +95,8 @@ impl Scheduler {
             known.deleted.then_some(StopReason::Delete)
         };
         self.make_room(worker, settings.allocation, out);
-        let slot = self.state.add_instance(Instance {
-            id: InstanceId(0),
-            function,
-            worker,
-            phase: Phase::Starting,
-            retiring,
-            kept: false,
-            since: self.state.now,
-            paused: None,
-            pause: None,
-            pause_at: Nanos::MAX,
-            function_ticket: 0,
-            worker_ticket: 0,
-            stop_at: Nanos::MAX,
-            bound: Vec::new(),
-            serving: SmallVec::new(),
-            served: 0,
-            concurrency: settings.concurrency.max(1),
-            allocation: settings.allocation,
-            reservation: settings.reservation(),
-            preemptible: settings.preemptible,
-            used: Resources::ZERO,
-            function_index: 0,
-            worker_index: 0,
-        });
+        let instance = Instance::new(function, worker, &settings, retiring, self.state.now);
+        let slot = self.state.add_instance(instance);
         self.state.bind(slot);
         out.push(Decision::Start {
             instance: self.state.instances[slot].id,

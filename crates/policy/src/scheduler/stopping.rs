@@ -2,7 +2,7 @@
 
 use crate::cpu::CpuEvent;
 use crate::state::Phase;
-use crate::{Decision, FunctionId, Nanos, Rejection, Scheduler, StopReason, View};
+use crate::{Decision, FunctionId, Rejection, Scheduler, StopReason, View};
 
 impl Scheduler {
     /// The instance, which is not linked, has nothing to do: it retires, or idles and may serve who
@@ -16,20 +16,26 @@ impl Scheduler {
         }
         instance.phase = Phase::Idle;
         instance.since = self.state.now;
-        let function = &mut self.state.functions[instance.function];
+        let function = &mut self.state.functions[instance.function()];
         if !instance.kept && function.kept < function.settings.min_instances {
             function.kept += 1;
             instance.kept = true;
         }
-        let worker = instance.worker;
         self.state.link(slot);
+        self.idle(slot, out);
+    }
+
+    /// The instance has become idle.
+    pub(super) fn idle(&mut self, slot: usize, out: &mut Vec<Decision>) {
         self.plan(slot);
         let view = View::new(&self.state);
         self.policies.eviction.on_idle(view, &view.instance_at(slot));
         self.assign_cpus(slot, CpuEvent::Idle, out);
         self.is_room_new = true;
+        let instance = &self.state.instances[slot];
+        let worker = instance.worker();
         if self.state.workers[worker].is_overfull()
-            && self.state.functions[self.state.instances[slot].function].waiting() == 0
+            && self.state.functions[instance.function()].waiting() == 0
         {
             self.shrink(worker, out);
         }
@@ -42,17 +48,19 @@ impl Scheduler {
         let schedule = self.policies.retention.schedule(view, &mut self.random, &instance);
         let instance = &mut self.state.instances[slot];
         instance.stop_at = schedule.stop_at;
-        instance.pause = schedule.pause.map(|(_, how)| how);
-        instance.pause_at = schedule.pause.map_or(Nanos::MAX, |(at, _)| at);
-        self.set_timer(slot);
+        let (kept, paused) = (instance.kept, instance.paused.is_some());
+        let pause = schedule.pause.filter(|(at, _)| !paused && (kept || *at < schedule.stop_at));
+        instance.pause = pause.map(|(_, how)| how);
+        match pause {
+            Some((at, _)) => self.timers.set(slot, at),
+            None => self.set_stop_timer(slot),
+        }
     }
 
-    fn set_timer(&mut self, slot: usize) {
+    /// Has an idle instance be removed when its time comes, if it may be.
+    fn set_stop_timer(&mut self, slot: usize) {
         let instance = &self.state.instances[slot];
-        let is_paused_first = instance.kept || instance.pause_at < instance.stop_at;
-        if instance.pause.is_some() && instance.paused.is_none() && is_paused_first {
-            self.timers.set(slot, instance.pause_at);
-        } else if instance.kept {
+        if instance.kept {
             self.timers.clear(slot);
         } else {
             self.timers.set(slot, instance.stop_at);
@@ -67,7 +75,7 @@ impl Scheduler {
         } else if let Some(how) = instance.pause {
             let id = instance.id;
             self.state.set_paused(slot, how);
-            self.set_timer(slot);
+            self.set_stop_timer(slot);
             out.push(Decision::Pause { instance: id, how });
         }
     }
@@ -76,7 +84,7 @@ impl Scheduler {
     /// kept ready or not any more.
     pub(super) fn reconsider_idle(&mut self, slot: usize) {
         let instance = &self.state.instances[slot];
-        let function = &self.state.functions[instance.function];
+        let function = &self.state.functions[instance.function()];
         let min = function.settings.min_instances;
         let changes = if instance.kept {
             function.kept > min
@@ -87,7 +95,7 @@ impl Scheduler {
             self.state.unlink_worker(slot);
             let instance = &mut self.state.instances[slot];
             instance.kept = !instance.kept;
-            let function = &mut self.state.functions[instance.function];
+            let function = &mut self.state.functions[instance.function()];
             function.kept = if instance.kept { function.kept + 1 } else { function.kept - 1 };
             self.state.link_worker(slot);
         }
@@ -99,8 +107,9 @@ impl Scheduler {
     /// Marks all instances of a function to be stopped, and stops those that are idle.
     pub(super) fn retire(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
         let function = &self.state.functions[slot];
-        let idle: Vec<usize> = function.available.iter().collect();
+        let idle: Vec<usize> = function.available.iter(&self.state.function_links).collect();
         for member in function.members.clone() {
+            let member = member as usize;
             if self.state.instances[member].phase == Phase::Idle {
                 continue;
             }
@@ -127,7 +136,7 @@ impl Scheduler {
         instance.phase = Phase::Stopping;
         instance.retiring.get_or_insert(reason);
         if std::mem::take(&mut instance.kept) {
-            self.state.functions[instance.function].kept -= 1;
+            self.state.functions[instance.function()].kept -= 1;
         }
         let id = instance.id;
         self.state.link(slot);

@@ -1,11 +1,13 @@
 //! The times at which something is due for an instance, and when to be woken for the next.
 //!
 //! Most timers are set anew long before they are due, always for later: each request does that. So an
-//! instance's entry in the heap is left where it is then, and moved when it comes up.
+//! instance's entry is left where it is then, and moved when it comes up. Entries are in a wheel: what
+//! is due in the same 1.05 ms is in one bucket, what is due in the same 64 of those, beyond the current
+//! ones, in another, and so on. A bucket is opened when all before it are empty; what is due in the
+//! one that was opened last, or before it, is in a small heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
 use crate::Nanos;
 
@@ -15,26 +17,63 @@ const MAX_OUTDATED: usize = 64;
 /// No time.
 const NEVER: Nanos = Nanos::MAX;
 
+/// A bucket of the finest level is 2^20 ns wide.
+const WIDTH_BITS: u32 = 20;
+
+/// Each level has 64 buckets, as many as a word has bits.
+const LEVEL_BITS: u32 = 6;
+const BUCKETS: usize = 1 << LEVEL_BITS;
+
+/// So many levels reach the end of time.
+const LEVELS: usize = (Nanos::BITS - WIDTH_BITS).div_ceil(LEVEL_BITS) as usize;
+
 /// The timer of a slot.
 #[derive(Debug, Clone, Copy)]
 struct Timer {
     /// When it is due, or never.
     due: Nanos,
-    /// The time of its entry in the heap, which is not later, or never if it has none.
+    /// The time of its entry, which is not later, or never if it has none.
     entry: Nanos,
 }
 
+/// A time and the slot whose timer was set to it; outdated unless it is the timer's entry.
+type Entry = (Nanos, u32);
+
 /// At most one timer for each slot.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(Nanos, u32)>>,
+    /// Entries of the bucket that was opened last, and of those before it.
+    near: BinaryHeap<Reverse<Entry>>,
+    /// The number of that bucket of the finest level.
+    opened: u64,
+    /// All other entries: the buckets of each level.
+    levels: Vec<[Vec<Entry>; BUCKETS]>,
+    /// A bit for each bucket with entries.
+    occupied: [u64; LEVELS],
     by_slot: Vec<Timer>,
     /// Timers that are set.
     set: usize,
-    /// Timers with an entry in the heap.
+    /// Timers with an entry, and entries, outdated ones included.
+    valid: usize,
     entries: usize,
     /// The wake-up that was asked for and has not come yet.
     armed: Option<Nanos>,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            near: BinaryHeap::new(),
+            opened: 0,
+            levels: (0..LEVELS).map(|_| [const { Vec::new() }; BUCKETS]).collect(),
+            occupied: [0; LEVELS],
+            by_slot: Vec::new(),
+            set: 0,
+            valid: 0,
+            entries: 0,
+            armed: None,
+        }
+    }
 }
 
 impl Timers {
@@ -48,9 +87,9 @@ impl Timers {
         self.set += usize::from(timer.due == NEVER);
         timer.due = at;
         if at < timer.entry {
-            self.entries += usize::from(timer.entry == NEVER);
+            self.valid += usize::from(timer.entry == NEVER);
             timer.entry = at;
-            self.heap.push(Reverse((at, slot as u32)));
+            self.add((at, slot as u32));
             self.remove_outdated();
         }
     }
@@ -65,39 +104,19 @@ impl Timers {
     /// Takes the next timer that is due: in order of time, then of slot.
     pub(crate) fn next_due(&mut self, now: Nanos) -> Option<usize> {
         // Most often nothing is due; what is outdated may stay until something seems to be.
-        if self.heap.peek().is_none_or(|&Reverse((at, ..))| at > now) {
+        if self.lower_bound().is_none_or(|at| at > now) {
             return None;
         }
         let (at, slot) = self.first()?;
         if at > now {
             return None;
         }
-        self.heap.pop();
-        self.by_slot[slot].entry = NEVER;
+        self.near.pop();
         self.entries -= 1;
+        self.valid -= 1;
+        self.by_slot[slot].entry = NEVER;
         self.clear(slot);
         Some(slot)
-    }
-
-    /// The timer that is due first, once outdated entries before it are gone or moved.
-    fn first(&mut self) -> Option<(Nanos, usize)> {
-        while let Some(mut top) = self.heap.peek_mut() {
-            let Reverse((at, slot)) = *top;
-            let timer = &mut self.by_slot[slot as usize];
-            if timer.entry == at {
-                if timer.due == at {
-                    return Some((at, slot as usize));
-                }
-                timer.entry = timer.due;
-                if timer.due != NEVER {
-                    *top = Reverse((timer.due, slot));
-                    continue;
-                }
-                self.entries -= 1;
-            }
-            PeekMut::pop(top);
-        }
-        None
     }
 
     /// The wake-up to ask for, `other` being a further time of interest. None if the one that is on
@@ -105,8 +124,7 @@ impl Timers {
     /// vain.
     pub(crate) fn arm(&mut self, now: Nanos, other: Option<Nanos>) -> Option<Nanos> {
         self.armed = self.armed.filter(|&at| at > now);
-        let entry = self.heap.peek().map(|&Reverse((at, ..))| at);
-        let earliest = entry.into_iter().chain(other).min()?;
+        let earliest = self.lower_bound().into_iter().chain(other).min()?;
         if self.armed.is_some_and(|armed| armed <= earliest) {
             return None;
         }
@@ -124,16 +142,101 @@ impl Timers {
         self.set
     }
 
+    /// No timer is due before this.
+    fn lower_bound(&self) -> Option<Nanos> {
+        match self.near.peek() {
+            Some(&Reverse((at, _))) => Some(at),
+            None => self.next_bucket().map(|(.., number)| number << WIDTH_BITS),
+        }
+    }
+
+    /// The level and index of the first bucket with entries, and the number of the first bucket of
+    /// the finest level in it.
+    fn next_bucket(&self) -> Option<(usize, usize, u64)> {
+        let level = self.occupied.iter().position(|occupied| *occupied != 0)?;
+        let index = self.occupied[level].trailing_zeros();
+        let bits = level as u32 * LEVEL_BITS;
+        // The opened one differs from it in the level's bits and below.
+        let above = self.opened >> bits >> LEVEL_BITS << LEVEL_BITS;
+        Some((level, index as usize, (above | u64::from(index)) << bits))
+    }
+
+    /// The timer that is due first, which is the first of `near` then, once outdated entries before
+    /// it are gone or moved.
+    fn first(&mut self) -> Option<(Nanos, usize)> {
+        loop {
+            while let Some(&Reverse((at, slot))) = self.near.peek() {
+                if self.by_slot[slot as usize].entry == at && self.by_slot[slot as usize].due == at
+                {
+                    return Some((at, slot as usize));
+                }
+                self.near.pop();
+                self.renew((at, slot));
+            }
+            let (level, index, number) = self.next_bucket()?;
+            self.opened = number;
+            self.occupied[level] &= !(1 << index);
+            let mut bucket = std::mem::take(&mut self.levels[level][index]);
+            for entry in bucket.drain(..) {
+                self.renew(entry);
+            }
+            // Nothing was put into it meanwhile; its memory is used again.
+            self.levels[level][index] = bucket;
+        }
+    }
+
+    /// Puts an entry that was taken out where its timer is due by now, or drops it.
+    fn renew(&mut self, (at, slot): Entry) {
+        self.entries -= 1;
+        let timer = &mut self.by_slot[slot as usize];
+        if timer.entry == at {
+            timer.entry = timer.due;
+            if timer.due == NEVER {
+                self.valid -= 1;
+            } else {
+                let entry = (timer.due, slot);
+                self.add(entry);
+            }
+        }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        self.entries += 1;
+        let number = entry.0 >> WIDTH_BITS;
+        if number <= self.opened {
+            self.near.push(Reverse(entry));
+            return;
+        }
+        let level = (number ^ self.opened).ilog2() / LEVEL_BITS;
+        let index = (number >> (level * LEVEL_BITS)) as usize % BUCKETS;
+        self.occupied[level as usize] |= 1 << index;
+        self.levels[level as usize][index].push(entry);
+    }
+
     fn remove_outdated(&mut self) {
-        if self.heap.len() > 2 * self.entries + MAX_OUTDATED {
-            let by_slot = &self.by_slot;
-            self.heap.retain(|Reverse((at, slot))| by_slot[*slot as usize].entry == *at);
+        if self.entries <= 2 * self.valid + MAX_OUTDATED {
+            return;
+        }
+        let by_slot = &self.by_slot;
+        let is_valid = |&(at, slot): &Entry| by_slot[slot as usize].entry == at;
+        self.near.retain(|Reverse(entry)| is_valid(entry));
+        self.entries = self.near.len();
+        for (level, occupied) in self.levels.iter_mut().zip(&mut self.occupied) {
+            for (index, bucket) in level.iter_mut().enumerate() {
+                bucket.retain(is_valid);
+                self.entries += bucket.len();
+                if bucket.is_empty() {
+                    *occupied &= !(1 << index);
+                }
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -173,6 +276,41 @@ mod tests {
             timers.set(0, 20_000 - n);
             timers.clear(0);
         }
-        assert!(timers.heap.len() <= MAX_OUTDATED + 2, "{}", timers.heap.len());
+        assert!(timers.entries <= MAX_OUTDATED + 2, "{}", timers.entries);
+    }
+
+    proptest! {
+        /// Whatever is set and cleared, the timers come up as from a sorted list.
+        #[test]
+        fn timers_come_up_in_order_of_time_and_slot(
+            steps in prop::collection::vec((0..20_usize, 0..64_u32, 0..1_u64 << 40, any::<bool>()), 1..300),
+        ) {
+            let (mut timers, mut sorted, mut now) = (Timers::default(), [NEVER; 20], 0);
+            for (slot, bits, pass, set) in steps {
+                // From nanoseconds to centuries.
+                let delay = pass >> (bits % 40) << (bits % 24);
+                if set {
+                    timers.set(slot, now + delay);
+                    sorted[slot] = now + delay;
+                } else {
+                    timers.clear(slot);
+                    sorted[slot] = NEVER;
+                }
+                let first = || sorted.iter().copied().filter(|at| *at != NEVER).min();
+                if let Some(at) = timers.arm(now, None) {
+                    prop_assert_eq!(Some(at), first());
+                }
+                prop_assert!(timers.armed.is_none_or(|at| first().is_none_or(|first| at <= first)));
+                prop_assert_eq!(timers.len(), sorted.iter().filter(|at| **at != NEVER).count());
+                now += delay / 3;
+                while let Some(slot) = timers.next_due(now) {
+                    let next = (0..20).min_by_key(|slot| (sorted[*slot], *slot)).unwrap();
+                    prop_assert_eq!(slot, next);
+                    prop_assert!(sorted[slot] <= now);
+                    sorted[slot] = NEVER;
+                }
+                prop_assert!(sorted.iter().all(|at| *at > now));
+            }
+        }
     }
 }

@@ -28,12 +28,13 @@ impl Scheduler {
         let worker = &self.state.workers[slot];
         self.state.limit -= u64::from(worker.capacity.max_instances);
         let instances = worker.members.iter();
-        let mut instances: Vec<_> =
-            instances.map(|slot| (self.state.instances[*slot].id, *slot)).collect();
+        let mut instances: Vec<_> = instances
+            .map(|slot| (self.state.instances[*slot as usize].id, *slot as usize))
+            .collect();
         instances.sort_unstable();
         let mut functions = Vec::with_capacity(instances.len());
         for (_, instance) in instances {
-            let function = self.state.instances[instance].function;
+            let function = self.state.instances[instance].function();
             functions.push((self.state.functions[function].id, function));
             self.drop_instance(instance, out);
         }

@@ -2,106 +2,130 @@
 
 use std::collections::BTreeMap;
 
-use crate::admission::WaitFor;
-use crate::state::queue::Queue;
-use crate::state::statistics::Statistics;
+use crate::admission::{Candidate, WaitFor};
+use crate::state::list::List;
+use crate::state::statistics::{Mean, Statistics};
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
+
+/// The bit of a key's rank that is not set if the request was requeued.
+const ARRIVED: u64 = 1 << 63;
 
 /// A request's position in every queue: what was requeued first, then by rank, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// False sorts first: requeued.
-    pub(crate) new: bool,
-    pub(crate) rank: u64,
-    /// The number of the arrival.
-    pub(crate) arrival: u64,
+    rank: u64,
+    arrival: u64,
 }
 
 impl Key {
     /// Behind every request: a start for which none waits.
-    pub(crate) const LAST: Self = Self { new: true, rank: u64::MAX, arrival: u64::MAX };
+    pub(crate) const LAST: Self = Self { rank: u64::MAX, arrival: u64::MAX };
+
+    /// That of the arrival of this number. Ranks from 2^63 on count as equal.
+    pub(crate) fn new(rank: u64, arrival: u64) -> Self {
+        Self { rank: rank | ARRIVED | (rank >> 63).wrapping_neg(), arrival }
+    }
+
+    /// The same in front of all that was not requeued.
+    pub(crate) fn requeued(self) -> Self {
+        Self { rank: self.rank & !ARRIVED, ..self }
+    }
 }
 
-/// A request that waits or is served.
+/// A request that is admitted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) id: RequestId,
     pub(crate) key: Key,
     pub(crate) arrived: Nanos,
-    pub(crate) can_wait: bool,
 }
 
 /// A function and all that is counted by function.
+///
+/// What every request needs comes first, in three cache lines: counters, settings, statistics.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Function {
     pub(crate) id: FunctionId,
-    pub(crate) settings: FunctionSettings,
-    pub(crate) deleted: bool,
-    /// Its last instance failed to start or ended before any request: none is started without one.
-    pub(crate) is_broken: bool,
-    pub(crate) statistics: Statistics,
-    /// Requests that wait to be admitted.
-    pub(crate) backlog: BTreeMap<Key, Request>,
-    /// What the first of the backlog waits for.
-    pub(crate) waits_for: Option<WaitFor>,
-    /// Admitted requests for which no instance is being started.
-    pub(crate) unbound: BTreeMap<Key, Request>,
-    /// Admitted requests, each with the starting instance that was started for it.
-    pub(crate) bound: BTreeMap<Key, (Request, usize)>,
-    /// How many of `bound` wait for instances that retire.
-    pub(crate) bound_to_retiring: u32,
-    /// Its position among the functions that wait for room to start an instance.
-    pub(crate) parked: Option<Key>,
+    /// Instances that can take a request now, the least recently used first.
+    pub(crate) available: List,
     /// Admitted requests that have not ended.
     pub(crate) in_flight: u32,
-    /// All its instances, in no order.
-    pub(crate) members: Vec<usize>,
-    /// Starting instances with room for further requests, by age.
-    pub(crate) spare: BTreeMap<InstanceId, usize>,
-    /// Instances that can take a request now, the least recently used first.
-    pub(crate) available: Queue,
     /// Instances that do not retire, by what they do.
     pub(crate) starting: u32,
     pub(crate) idle: u32,
     pub(crate) active: u32,
     /// Requests that those instances can serve at once.
-    pub(crate) slots: u64,
+    pub(crate) capacity: u64,
     /// Requests that those instances serve.
-    pub(crate) serving: u64,
+    pub(crate) serving: u32,
     /// Instances that are never removed for being idle.
     pub(crate) kept: u32,
+    /// The lengths of `unbound` and `bound`, and how many of the latter wait for instances that
+    /// retire.
+    pub(crate) unbound_count: u32,
+    pub(crate) bound_count: u32,
+    pub(crate) bound_to_retiring: u32,
+    /// What the first of the backlog waits for; None if there is none.
+    pub(crate) waits_for: Option<WaitFor>,
+    pub(crate) deleted: bool,
+    /// Its last instance failed to start or ended before any request: none is started without one.
+    pub(crate) is_broken: bool,
+    /// Whether it is among the functions that wait for room to start an instance, at `parked_at`.
+    pub(crate) is_parked: bool,
+    pub(crate) settings: FunctionSettings,
+    pub(crate) statistics: Statistics,
+    /// Requests that wait to be admitted.
+    pub(crate) backlog: BTreeMap<Key, Candidate>,
+    /// Admitted requests for which no instance is being started.
+    pub(crate) unbound: BTreeMap<Key, Request>,
+    /// Admitted requests, each with the starting instance that was started for it.
+    pub(crate) bound: BTreeMap<Key, (Request, usize)>,
+    /// Starting instances with room for further requests, by age.
+    pub(crate) spare: BTreeMap<InstanceId, usize>,
+    pub(crate) parked_at: Key,
+    /// Times that starts of instances took.
+    pub(crate) initialization: Mean,
+    /// All its instances, in no order.
+    pub(crate) members: Vec<u32>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Function, backlog) == 3 * 64);
 
 impl Function {
     pub(crate) fn new(id: FunctionId, settings: FunctionSettings) -> Self {
         Self {
             id,
-            settings,
-            deleted: false,
-            is_broken: false,
-            statistics: Statistics::default(),
-            backlog: BTreeMap::new(),
-            waits_for: None,
-            unbound: BTreeMap::new(),
-            bound: BTreeMap::new(),
-            bound_to_retiring: 0,
-            parked: None,
+            available: List::default(),
             in_flight: 0,
-            members: Vec::new(),
-            spare: BTreeMap::new(),
-            available: Queue::default(),
             starting: 0,
             idle: 0,
             active: 0,
-            slots: 0,
+            capacity: 0,
             serving: 0,
             kept: 0,
+            unbound_count: 0,
+            bound_count: 0,
+            bound_to_retiring: 0,
+            waits_for: None,
+            deleted: false,
+            is_broken: false,
+            is_parked: false,
+            settings,
+            statistics: Statistics::default(),
+            backlog: BTreeMap::new(),
+            unbound: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            spare: BTreeMap::new(),
+            parked_at: Key::LAST,
+            initialization: Mean::default(),
+            members: Vec::new(),
         }
     }
 
     /// Admitted requests that no instance serves yet.
-    pub(crate) fn waiting(&self) -> usize {
-        self.unbound.len() + self.bound.len()
+    pub(crate) fn waiting(&self) -> u32 {
+        self.unbound_count + self.bound_count
     }
 
     /// Instances that do not retire.
@@ -109,8 +133,27 @@ impl Function {
         self.starting + self.idle + self.active
     }
 
+    /// The position of the first of the backlog.
+    pub(crate) fn first_key(&self) -> Option<Key> {
+        self.backlog.first_key_value().map(|(key, _)| *key)
+    }
+
     /// Where a start for it queues.
     pub(crate) fn start_key(&self) -> Key {
         self.unbound.first_key_value().map_or(Key::LAST, |(key, _)| *key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_requeued_comes_first_then_rank_then_arrival() {
+        let requeued = [Key::new(9, 1).requeued(), Key::new(u64::MAX, 0).requeued()];
+        let arrived = [Key::new(0, 7), Key::new(0, 8), Key::new(5, 2), Key::new(u64::MAX, 3)];
+        let keys: Vec<Key> = requeued.into_iter().chain(arrived).chain([Key::LAST]).collect();
+        assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair[0] != pair[1]), "{keys:?}");
+        assert!(Key::new(1 << 63, 1) < Key::new(u64::MAX, 2));
     }
 }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::state::function::{Key, Request};
-use crate::{InstanceId, Nanos, Pause, Resources, StopReason};
+use crate::{FunctionSettings, InstanceId, Nanos, Pause, Resources, StopReason};
 
 /// What an instance does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,13 +22,22 @@ pub enum Phase {
 
 /// An instance, from the decision to start it until it is reported gone.
 ///
-/// Each request goes to another instance than the last, mostly, so that its size counts: it is as
-/// many cache misses.
+/// Each event is about another instance than the last, mostly, so that its size counts: it is two
+/// cache lines. What is needed only when it starts and ends is in [`Extra`].
 #[derive(Debug)]
+#[repr(C, align(128))]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
-    pub(crate) function: usize,
-    pub(crate) worker: usize,
+    /// Since when it is in its phase; an active one keeps the time of its first request.
+    pub(crate) since: Nanos,
+    /// When an idle one is removed.
+    pub(crate) stop_at: Nanos,
+    /// The slots of its function and its worker.
+    pub(crate) function: u32,
+    pub(crate) worker: u32,
+    /// Requests that it was given so far.
+    pub(crate) served: u32,
+    pub(crate) concurrency: u32,
     pub(crate) phase: Phase,
     /// It is to be stopped as soon as it serves nothing.
     pub(crate) retiring: Option<StopReason>,
@@ -36,46 +45,82 @@ pub(crate) struct Instance {
     pub(crate) kept: bool,
     pub(crate) preemptible: bool,
     pub(crate) paused: Option<Pause>,
-    /// How an idle one is paused, if it is, at `pause_at`.
+    /// How an idle one is paused when its time comes, if it is.
     pub(crate) pause: Option<Pause>,
-    pub(crate) concurrency: u32,
-    /// Since when it is in its phase; an active one keeps the time of its first request.
-    pub(crate) since: Nanos,
-    pub(crate) pause_at: Nanos,
-    /// When an idle one is removed.
-    pub(crate) stop_at: Nanos,
     pub(crate) serving: SmallVec<[Request; 1]>,
-    /// The requests that it was started for and that wait for it.
-    pub(crate) bound: Vec<Key>,
-    /// Requests that it was given so far.
-    pub(crate) served: u64,
-    /// Its position among the available instances of its function.
-    pub(crate) function_ticket: u64,
-    /// Its position among the idle or the active instances of its worker.
-    pub(crate) worker_ticket: u64,
     /// As its function's settings were when it was started.
     pub(crate) allocation: Resources,
-    pub(crate) reservation: Resources,
+    pub(crate) reserved_cpu: u64,
+}
+
+const _: () = assert!(size_of::<Instance>() == 128);
+
+/// What is known of an instance, too, and seldom asked.
+#[derive(Debug, Default)]
+pub(crate) struct Extra {
+    /// The requests that it was started for and that wait for it.
+    pub(crate) bound: SmallVec<[Key; 1]>,
     /// What it uses, by the last sample.
     pub(crate) used: Resources,
     /// Positions in the lists of members of its function and worker.
-    pub(crate) function_index: usize,
-    pub(crate) worker_index: usize,
+    pub(crate) function_index: u32,
+    pub(crate) worker_index: u32,
 }
 
 impl Instance {
+    /// One that starts at `now`, without a name yet.
+    pub(crate) fn new(
+        function: usize,
+        worker: usize,
+        settings: &FunctionSettings,
+        retiring: Option<StopReason>,
+        now: Nanos,
+    ) -> Self {
+        Self {
+            id: InstanceId(0),
+            since: now,
+            stop_at: Nanos::MAX,
+            function: function as u32,
+            worker: worker as u32,
+            served: 0,
+            concurrency: settings.concurrency.max(1),
+            phase: Phase::Starting,
+            retiring,
+            kept: false,
+            preemptible: settings.preemptible,
+            paused: None,
+            pause: None,
+            serving: SmallVec::new(),
+            allocation: settings.allocation,
+            reserved_cpu: settings.reservation().cpu,
+        }
+    }
+
+    /// The slot of its function.
+    pub(crate) fn function(&self) -> usize {
+        self.function as usize
+    }
+
+    /// The slot of its worker.
+    pub(crate) fn worker(&self) -> usize {
+        self.worker as usize
+    }
+
+    /// What it has for itself while it serves.
+    pub(crate) fn reservation(&self) -> Resources {
+        let memory = if self.preemptible { 0 } else { self.allocation.memory };
+        Resources { cpu: self.reserved_cpu, memory }
+    }
+
+    /// Whether it serves as many requests as it can.
+    pub(crate) fn is_full(&self) -> bool {
+        self.serving.len() >= self.concurrency as usize
+    }
+
     /// Whether it can take a request now.
     pub(crate) fn is_available(&self) -> bool {
         self.retiring.is_none()
-            && (self.phase == Phase::Idle
-                || self.phase == Phase::Active && self.serving.len() < self.concurrency as usize)
-    }
-
-    /// Whether further requests may be bound to it while it starts.
-    pub(crate) fn is_spare(&self) -> bool {
-        self.phase == Phase::Starting
-            && self.retiring.is_none()
-            && self.bound.len() < self.concurrency as usize
+            && (self.phase == Phase::Idle || self.phase == Phase::Active && !self.is_full())
     }
 
     /// Whether it can give up its room without a request lost.
@@ -94,11 +139,11 @@ impl Instance {
     }
 
     /// The memory that its end will free, if it is on its way.
-    pub(crate) fn freeing(&self) -> u64 {
+    pub(crate) fn freeing(&self, used: Resources) -> u64 {
         match self.phase {
             // Gone already.
             Phase::Stopping if !self.serving.is_empty() => 0,
-            Phase::Stopping | Phase::Preempting if self.used.memory > 0 => self.used.memory,
+            Phase::Stopping | Phase::Preempting if used.memory > 0 => used.memory,
             Phase::Stopping | Phase::Preempting => self.allocation.memory,
             Phase::Starting | Phase::Idle | Phase::Active => 0,
         }

@@ -58,6 +58,8 @@ pub struct Driver {
     pub attempts: BTreeMap<RequestId, u32>,
     pub preempted: u32,
     pub started: u32,
+    /// Every instance so far, in the order of starts.
+    pub starts: Vec<InstanceId>,
     /// Every decision so far.
     pub log: Vec<Decision>,
 }
@@ -79,6 +81,7 @@ impl Driver {
             attempts: BTreeMap::new(),
             preempted: 0,
             started: 0,
+            starts: Vec::new(),
             log: Vec::new(),
         }
     }
@@ -204,6 +207,8 @@ impl Driver {
             Decision::Start { instance, function, worker } => {
                 assert!(self.workers.contains_key(&worker), "it starts on a worker");
                 self.started += 1;
+                assert!(self.starts.last() < Some(&instance), "names are in the order of starts");
+                self.starts.push(instance);
                 let settings = self.settings[&function];
                 let (doing, since) = (Doing::Starting, self.now);
                 let (serving, paused) = (Vec::new(), None);

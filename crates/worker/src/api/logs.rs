@@ -1,6 +1,6 @@
 //! The platform's own log as Arrow, its health, and the packages it keeps.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -120,6 +120,7 @@ async fn health(api: &Api) -> Answer {
             "stopping": counts.stopping,
         },
         "waiting": counts.waiting,
+        "policies": api.config.policies.iter().collect::<BTreeMap<_, _>>(),
         "enforcer": {
             "cpu_ns": enforcer.cpu_ns,
             "looks": enforcer.looks,

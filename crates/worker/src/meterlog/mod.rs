@@ -5,6 +5,7 @@
 //! last commit, so that many answers wait for one. Whoever reads has a connection of their own.
 
 mod entry;
+mod flusher;
 mod log;
 mod queue;
 mod reader;

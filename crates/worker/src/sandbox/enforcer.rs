@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use uncia_clock::thread_cpu_ns;
 use uncia_policy::{Budget, Nanos, Verdict};
 
 use super::cgroup::{Counters, Group, Limits, Running, Threads, Throttling};
@@ -191,7 +192,7 @@ impl Shared {
                     self.looks.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            self.cpu_ns.store(priority::thread_cpu_ns(), Ordering::Relaxed);
+            self.cpu_ns.store(thread_cpu_ns().cast_unsigned(), Ordering::Relaxed);
         }
     }
 

@@ -136,7 +136,9 @@ impl Host {
         let keep: Vec<_> = roots.values().collect();
         rootfs::remove_others(&roots_folder, &keep).map_err(bad_state)?;
 
-        raise_descriptor_limit();
+        // An instance takes about fifteen, and the usual limit is 1024; with fewer, fewer instances run
+        // at a time.
+        uncia_process::descriptors::raise_limit();
         let own = Path::new("/proc/self/exe");
         let executable = tuning.executable.as_deref().unwrap_or(own);
         let failure = Failure::new();
@@ -235,16 +237,5 @@ impl Host {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Inner>>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// An instance takes about fifteen descriptors, and the usual limit is 1024.
-fn raise_descriptor_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        // With fewer, fewer instances run at a time.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A file defines `SETTING`: its name (the file's), what it means, which values it takes, its default,
 //! and what it sets. Nothing else knows a setting by name. Tags `uncia:<key>`, keys of the platform's
-//! configuration and their error sentences come from the files; so does [`schema_json`], from which
+//! configuration and their error sentences come from the files; so does [`settings_json`], from which
 //! Python makes its forms, options and the reference pages.
 
 mod kind;
@@ -24,7 +24,7 @@ use uncia_policy::FunctionSettings;
 use uncia_record::Invocation;
 
 pub(crate) use kind::{Kind, Unit, Value};
-pub use schema::schema_json;
+pub use schema::{policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
 use crate::instance::InstanceSpec;

@@ -1,6 +1,12 @@
-//! The settings as `uncia-engine schema settings` prints them.
+//! Settings, policies and runtimes as `uncia-engine schema` prints them.
+//!
+//! Python has copies in `python/uncia/settings`, from which it makes its forms, options and pages;
+//! `make settings` writes them.
 
 use serde::{Serialize, Serializer};
+use uncia_policy::Policies;
+
+use crate::instance::Runtime;
 
 use super::{Default, Kind, Scope, Setting, Unit, Value, function, platform};
 
@@ -77,12 +83,54 @@ fn describe(setting: &Setting) -> Description {
     description
 }
 
-/// All settings as JSON text with a final newline, those of functions first;
-/// `python/uncia/settings/settings.json` is a copy.
-pub fn schema_json() -> String {
+/// A choice of the scheduler's that a policy makes.
+#[derive(Serialize)]
+struct ChoiceDescription {
+    name: &'static str,
+    description: &'static str,
+    default: &'static str,
+    policies: Vec<&'static str>,
+}
+
+/// A language runtime.
+#[derive(Serialize)]
+struct RuntimeDescription {
+    name: &'static str,
+    /// What the API calls it where its version does not matter.
+    identifier: &'static str,
+    /// What must be installed for it; null if nothing, and then it has no interpreter.
+    requirement: Option<&'static str>,
+}
+
+/// All settings as JSON text, those of functions first.
+pub fn settings_json() -> String {
     let all = function::ALL.iter().chain(&platform::ALL);
-    let all: Vec<_> = all.map(|setting| describe(setting)).collect();
-    let mut text = serde_json::to_string_pretty(&all).expect("plain data always serializes");
+    to_json(all.map(|setting| describe(setting)))
+}
+
+/// The choices that policies make, with the names of the policies, as JSON text.
+pub fn policies_json() -> String {
+    to_json(Policies::choices().into_iter().map(|choice| ChoiceDescription {
+        name: choice.name,
+        description: choice.description,
+        default: choice.default,
+        policies: choice.policies,
+    }))
+}
+
+/// The language runtimes as JSON text.
+pub fn runtimes_json() -> String {
+    to_json(Runtime::all().iter().map(|runtime| RuntimeDescription {
+        name: runtime.name(),
+        identifier: runtime.identifier(),
+        requirement: runtime.requirement(),
+    }))
+}
+
+/// A list as JSON text with a final newline.
+fn to_json<T: Serialize>(items: impl Iterator<Item = T>) -> String {
+    let items: Vec<T> = items.collect();
+    let mut text = serde_json::to_string_pretty(&items).expect("plain data always serializes");
     text.push('\n');
     text
 }

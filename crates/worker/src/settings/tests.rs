@@ -134,8 +134,24 @@ fn what_is_in_rows_replaces_instances() {
 }
 
 #[test]
-fn the_copy_for_python_is_current() {
-    let copy = include_str!("../../../../python/uncia/settings/settings.json");
-    let command = "uncia-engine schema settings > python/uncia/settings/settings.json";
-    assert_eq!(copy, schema_json(), "run: {command}");
+fn the_copies_for_python_are_current() {
+    for (copy, current, name) in [
+        (
+            include_str!("../../../../python/uncia/settings/settings.json"),
+            settings_json(),
+            "settings",
+        ),
+        (
+            include_str!("../../../../python/uncia/settings/policies.json"),
+            policies_json(),
+            "policies",
+        ),
+        (
+            include_str!("../../../../python/uncia/settings/runtimes.json"),
+            runtimes_json(),
+            "runtimes",
+        ),
+    ] {
+        assert!(copy == current, "{name}.json is not current; run: make settings");
+    }
 }

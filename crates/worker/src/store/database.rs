@@ -77,11 +77,13 @@ pub struct Format {
 /// Opens a database such that readers do not block the writer, and makes it if it is missing;
 /// returns the version of its tables too. Nobody but its owner may read it, whatever the umask.
 pub fn open(path: &Path, format: &Format) -> Result<(Connection, i64), DatabaseError> {
-    make_private(path).map_err(|error| DatabaseError::of_io(path, &error))?;
     let refused = |error: rusqlite::Error| DatabaseError::of(path, &error);
+    let refused_io = |error: io::Error| DatabaseError::of_io(path, &error);
+    make_if_missing(path).map_err(refused_io)?;
     let connection = Connection::open(path).map_err(refused)?;
-    // Before anything is written: it may be somebody else's.
+    // Before anything is written or made private: it may be somebody else's.
     let version = check(&connection, path, format)?;
+    make_private(path).map_err(refused_io)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(refused)?;
     connection.pragma_update(None, "synchronous", format.synchronous).map_err(refused)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(refused)?;
@@ -123,15 +125,19 @@ fn check(connection: &Connection, path: &Path, format: &Format) -> Result<i64, D
     }
 }
 
-/// Makes the file if it is missing. SQLite gives its journals the permissions of the database.
-fn make_private(path: &Path) -> io::Result<()> {
+/// Makes the file if it is missing, readable by its owner alone.
+fn make_if_missing(path: &Path) -> io::Result<()> {
     match File::options().write(true).create_new(true).mode(PRIVATE_FILE).open(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        Err(_) if !path.is_file() => {
-            return Err(io::Error::other("it is something else than a file"));
-        }
-        _ => {}
+        Ok(file) => file.set_permissions(Permissions::from_mode(PRIVATE_FILE)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) if path.is_file() => Ok(()),
+        Err(_) => Err(io::Error::other("it is something else than a file")),
     }
+}
+
+/// Lets nobody but the owner read the database. SQLite gives new journals the permissions of the
+/// database.
+fn make_private(path: &Path) -> io::Result<()> {
     for suffix in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
@@ -198,11 +204,13 @@ mod tests {
             (&cut, "is damaged"),
             (&directory, "make it a writable file"),
         ] {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
             let before = fs::read(path).ok();
             let message = open(path, &FORMAT).unwrap_err().to_string();
             assert!(message.contains(wanted), "{message}");
             assert!(message.contains(&path.display().to_string()), "{message}");
             assert_eq!(fs::read(path).ok(), before, "{}", path.display());
+            assert_eq!(mode(path), 0o755, "{}", path.display());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One worker per state folder.
 
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -23,10 +23,21 @@ pub enum LockError {
     )]
     Open { path: PathBuf, source: io::Error },
     #[error(
+        "{path} is not a state folder: it holds {entry}; choose an empty folder, or one that does not \
+         exist"
+    )]
+    Foreign { path: PathBuf, entry: String },
+    #[error(
         "the state folder {0} is in use by another worker; stop that one, or choose another folder"
     )]
     InUse(PathBuf),
 }
+
+/// Files of which each shows that a platform has used the folder.
+const OURS: [&str; 3] = ["lock", "registry.sqlite", "meter.sqlite"];
+/// What may be in a folder that no platform has used: what whoever starts one keeps beside it, and what
+/// file systems put at their root.
+const HARMLESS: [&str; 3] = ["serve.json", "serve.log", "lost+found"];
 
 /// Holds the state folder until it is dropped, or the process ends in whatever way.
 #[derive(Debug)]
@@ -37,6 +48,9 @@ pub struct StateLock {
 impl StateLock {
     /// Makes the state folder if need be, and takes its lock.
     pub fn take(state: &Path) -> Result<Self, LockError> {
+        if let Some(entry) = foreign_entry(state) {
+            return Err(LockError::Foreign { path: state.to_owned(), entry });
+        }
         let not_writable = |source| LockError::Open { path: state.to_owned(), source };
         folders::ensure_state(state).map_err(|source| match state.is_dir() {
             true => not_writable(source),
@@ -59,10 +73,20 @@ impl StateLock {
     }
 }
 
+/// Something in a folder that no platform has used. The platform removes what it does not know from its
+/// folders, so it must not take somebody else's for its own.
+fn foreign_entry(folder: &Path) -> Option<String> {
+    if OURS.iter().any(|name| folder.join(name).exists()) {
+        return None;
+    }
+    // What cannot be listed cannot be written either, which is reported later.
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.find(|name| !HARMLESS.contains(&name.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -74,6 +98,27 @@ mod tests {
         assert!(matches!(refused, LockError::InUse(_)), "{refused}");
         drop(first);
         StateLock::take(&state).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("project");
+        fs::create_dir_all(project.join("code")).unwrap();
+        fs::set_permissions(&project, Permissions::from_mode(0o755)).unwrap();
+        let message = StateLock::take(&project).unwrap_err().to_string();
+        assert!(message.contains("is not a state folder: it holds code"), "{message}");
+        let mode = fs::metadata(&project).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode, fs::read_dir(&project).unwrap().count()), (0o755, 1));
+        for (file, ours) in [("serve.log", false), ("lock", true)] {
+            let state = folder.path().join(file);
+            fs::create_dir(&state).unwrap();
+            fs::write(state.join(file), "").unwrap();
+            if ours {
+                fs::create_dir(state.join("code")).unwrap();
+            }
+            StateLock::take(&state).unwrap();
+        }
     }
 
     #[test]

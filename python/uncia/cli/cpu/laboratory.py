@@ -34,7 +34,7 @@ class Experiment(Generic[Result]):
     """An experiment of the laboratory.
 
     Attributes:
-        measure: carries it out; is given who is told how it goes.
+        measure: carries it out, and reports progress to what it is given.
         read: its result from the folder of a run.
         write: its page, to this file.
         show: prints the result.
@@ -57,7 +57,7 @@ def carry_out(
         experiment: what it is.
         run: an earlier run, instead of measuring.
         out: where the run is to be; not with ``run``.
-        quiet: nobody is told how it goes.
+        quiet: whether to report no progress.
 
     Raises:
         UnciaError: both folders are given, or something stopped the run.

@@ -1,18 +1,12 @@
 //! That many requests on one connection have their answers, and what one costs in CPU time, which is
 //! printed.
 
-use rustix::time::{ClockId, clock_gettime};
+use uncia_clock::thread_cpu_ns;
 
 use super::frames::*;
 use super::*;
 
 const FEWEST_REQUESTS: u32 = 5_000;
-
-/// CPU time that this thread has had.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
 
 /// CPU time of small requests and their answers, so many at once on one connection.
 fn measure(at_once: u32) {
@@ -30,9 +24,9 @@ fn measure(at_once: u32) {
     let mut events = Vec::new();
     session.receive(&settings(&[(3, 200)]), &mut events).unwrap();
     let mut stream = 1;
-    let (mut sending, mut receiving) = (Duration::ZERO, Duration::ZERO);
+    let (mut sending, mut receiving) = (0, 0);
     for _ in 0..requests / at_once {
-        let began = cpu_time();
+        let began = thread_cpu_ns();
         for key in 0..at_once {
             session.send(key, get("/function/hello"), Bytes::new()).unwrap();
         }
@@ -41,20 +35,20 @@ fn measure(at_once: u32) {
             session.wrote(written);
             written = session.output().len();
         }
-        sending += cpu_time() - began;
+        sending += thread_cpu_ns() - began;
         let mut input = Vec::new();
         for _ in 0..at_once {
             input.extend(frame(HEADERS, END_HEADERS, stream, &head));
             input.extend(frame(DATA, END_STREAM, stream, b"hello"));
             stream += 2;
         }
-        let began = cpu_time();
+        let began = thread_cpu_ns();
         session.receive(&input, &mut events).unwrap();
-        receiving += cpu_time() - began;
+        receiving += thread_cpu_ns() - began;
         assert_eq!(events.len(), 2 * at_once as usize);
         events.clear();
     }
-    let us = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(requests);
+    let us = |ns: i64| ns as f64 / 1e3 / f64::from(requests);
     let (sending, receiving) = (us(sending), us(receiving));
     println!("{at_once} at once: {sending:.2} us to send, {receiving:.2} us to receive");
 }

@@ -53,6 +53,10 @@ impl RuntimeDefinition for Definition {
         "bash"
     }
 
+    fn identifier(&self) -> &'static str {
+        "bash"
+    }
+
     fn serves(&self, identifier: &str) -> bool {
         identifier == "bash"
     }

@@ -23,6 +23,9 @@ pub(crate) trait RuntimeDefinition: Sync {
     /// The form of its identifiers in Lambda's API, for people: `python3.N`.
     fn identifiers(&self) -> &'static str;
 
+    /// The identifier by which it is asked for where only its name is given.
+    fn identifier(&self) -> &'static str;
+
     /// Whether an identifier of Lambda's API means this runtime.
     fn serves(&self, identifier: &str) -> bool;
 
@@ -90,6 +93,11 @@ impl Runtime {
     /// The form of its identifiers in Lambda's API, for people: `python3.N`.
     pub fn identifiers(self) -> &'static str {
         self.0.identifiers()
+    }
+
+    /// The identifier by which it is asked for where only its name is given.
+    pub fn identifier(self) -> &'static str {
+        self.0.identifier()
     }
 
     /// The program that must be installed for it, for people; `None` if none is, and then no
@@ -177,6 +185,9 @@ mod tests {
         }
         for unknown in ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", ""] {
             assert_eq!(Runtime::serving(unknown), None, "{unknown}");
+        }
+        for runtime in Runtime::all() {
+            assert_eq!(Runtime::serving(runtime.identifier()), Some(*runtime));
         }
         let names: Vec<_> = Runtime::all().iter().map(|it| it.name()).collect();
         assert!(names.is_sorted(), "{names:?}");

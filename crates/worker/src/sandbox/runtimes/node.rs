@@ -51,6 +51,10 @@ impl RuntimeDefinition for Definition {
         "nodejsN.x"
     }
 
+    fn identifier(&self) -> &'static str {
+        "nodejs20.x"
+    }
+
     fn serves(&self, identifier: &str) -> bool {
         let version = identifier.strip_prefix("nodejs").and_then(|rest| rest.strip_suffix(".x"));
         version.is_some_and(digits)

@@ -16,6 +16,10 @@ impl RuntimeDefinition for Definition {
         "provided.al2023"
     }
 
+    fn identifier(&self) -> &'static str {
+        "provided.al2023"
+    }
+
     fn serves(&self, identifier: &str) -> bool {
         matches!(identifier, "provided" | "provided.al2" | "provided.al2023")
     }

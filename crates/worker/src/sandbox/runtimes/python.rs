@@ -55,6 +55,10 @@ impl RuntimeDefinition for Definition {
         "python3.N"
     }
 
+    fn identifier(&self) -> &'static str {
+        "python3.12"
+    }
+
     fn serves(&self, identifier: &str) -> bool {
         identifier.strip_prefix("python3.").is_some_and(digits)
     }

@@ -1,6 +1,5 @@
 //! When a request is tied to the instance that serves it.
 
-use crate::config::BindingName;
 use crate::settings::{Default, Kind, Scope, Setting, Value};
 
 pub(crate) static SETTING: Setting = Setting {
@@ -8,8 +7,8 @@ pub(crate) static SETTING: Setting = Setting {
     description: "Whether a request for which an instance is being started waits for that one \
                   (early), or may go to another that is free before (late).",
     kind: Kind::Choice(&[
-        ("early", |to| to.config(|it| it.binding = BindingName::Early)),
-        ("late", |to| to.config(|it| it.binding = BindingName::Late)),
+        ("early", |to| to.config(|it| it.policies.binding = "early".into())),
+        ("late", |to| to.config(|it| it.policies.binding = "late".into())),
     ]),
     default: Default::Value(Value::Word("early")),
     scope: Scope::Platform,

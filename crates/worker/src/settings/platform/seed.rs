@@ -4,7 +4,7 @@ use crate::settings::{Default, Kind, Scope, Setting, Unit, Value};
 
 pub(crate) static SETTING: Setting = Setting {
     name: "seed",
-    description: "Of whatever the policies choose at random.",
+    description: "Seed of the policies' random choices.",
     kind: Kind::Number {
         unit: Unit::None,
         range: 0..=u64::MAX,

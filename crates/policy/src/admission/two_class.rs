@@ -43,8 +43,7 @@ impl Admission for TwoClass {
         let shortage = |worker: WorkerView<'_>| {
             let remaining = worker.allocated() - worker.evictable() - worker.preempting();
             let shortage = remaining + allocation - worker.capacity().resources;
-            let suffices =
-                shortage.fits(worker.preemptible()) && worker.active().next().is_some();
+            let suffices = shortage.fits(worker.preemptible()) && worker.active().next().is_some();
             suffices.then_some((shortage.memory, shortage.cpu, worker.id()))
         };
         match view.workers().filter_map(shortage).min() {

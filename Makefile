@@ -79,8 +79,7 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	touch $@
 
-# Whatever is there: a build script or `include_str!` may read it. With the folders, so that a file that is
-# gone counts as a change too.
+# Every file: a build script or `include_str!` may read it.
 RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*') Cargo.toml Cargo.lock
 
 target/.engine: $(RUST_SOURCES)

@@ -2,7 +2,7 @@
 
 
 class UnciaError(Exception):
-    """A mistake in the input or the surroundings, told in a sentence.
+    """A mistake in the input or the environment, as a sentence.
 
     Args:
         message: what was wrong and where (file, line, key, row).

@@ -1,4 +1,4 @@
-"""YAML in, with line numbers: every mistake is told with its file, line and key.
+"""YAML in, with line numbers: every error names file, line and key.
 
 Two functions are all that a reader of a YAML form needs::
 

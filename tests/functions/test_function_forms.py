@@ -15,11 +15,26 @@ from uncia.functions import (
     Function,
     Parameter,
     check_answer,
+    form,
     json_schema,
     list_functions,
     load,
     validate_params,
 )
+from uncia.functions.handlers import check_handler
+from uncia.settings import RUNTIMES, Runtime
+
+
+def test_a_runtime_that_the_engine_gets_is_a_key_with_a_handler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(form, "RUNTIMES", {**RUNTIMES, "perl": Runtime("perl", "perl", None)})
+    runtimes = form._make_runtimes().model_validate({"perl": {"handler": "main.handler"}})
+    assert runtimes.names == ["perl"]
+    with pytest.raises(UnciaError, match="is missing"):
+        check_handler("perl", "main.handler", tmp_path)
+    (tmp_path / "main.pl").write_text("sub handler {}\n")
+    check_handler("perl", "main.handler", tmp_path)
 
 
 def _line_of(folder: Path, text: str) -> int:

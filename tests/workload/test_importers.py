@@ -258,7 +258,7 @@ def test_the_line_is_told(tmp_path: Path) -> None:
 def test_a_runtime_that_uncia_does_not_have_is_told_and_stays(write: Callable[..., Path]) -> None:
     path = write(STELLAR, SubExperiments=sub(Runtime="go1.x", Function="hellogo"))
     imported = importers.convert(path)
-    assert any("not to be had in go1.x" in warning for warning in imported.warnings)
+    assert any("do not exist in go1.x" in warning for warning in imported.warnings)
     assert imported.data["functions"]["hellogo-128"]["runtime"] == "go1.x"
     imported = importers.convert(path, options=importers.Options(runtime="python"))
     assert imported.data["functions"]["hellogo-128"]["runtime"] == "python"

@@ -120,12 +120,19 @@ mod tests {
         layout.remove().unwrap();
     }
 
-    /// Burns CPU time on the first CPU, which it shares with the others.
+    /// The first of the CPUs that this process may run on.
+    fn first_cpu() -> String {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        list.trim().split(['-', ',']).next().unwrap().to_owned()
+    }
+
+    /// Burns CPU time on one CPU, which it shares with the others.
     fn spinner(group: &Group) -> Child {
         let join: Vec<_> =
             group.join_files().iter().map(|file| format!("echo 0 > {}", file.display())).collect();
         let script = format!("{}; while :; do :; done", join.join("; "));
-        Command::new("taskset").args(["-c", "0", "bash", "-c", &script]).spawn().unwrap()
+        Command::new("taskset").args(["-c", &first_cpu(), "bash", "-c", &script]).spawn().unwrap()
     }
 
     #[test]
@@ -139,11 +146,17 @@ mod tests {
         let mut spinners: Vec<_> = groups.iter().map(spinner).collect();
         let used = |group: &Group| group.counters().cpu().map_or(0, |cpu| cpu.total);
         let deadline = Instant::now() + Duration::from_secs(60);
+        let wait_until = |reached: &dyn Fn() -> bool| {
+            while !reached() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let use_of = |groups: &[Group]| groups.iter().map(used).sum::<i64>();
+        wait_until(&|| groups.iter().all(|group| used(group) > 20_000_000));
+        let before = (use_of(&groups[6..]), use_of(&groups[..6]));
         // However little of the CPU they get in all.
-        while groups.iter().map(used).sum::<i64>() < 2_000_000_000 && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(20));
-        }
-        let (single, others) = (used(&groups[6]), groups[..6].iter().map(used).sum::<i64>());
+        wait_until(&|| use_of(&groups) - before.0 - before.1 > 2_000_000_000);
+        let (single, others) = (use_of(&groups[6..]) - before.0, use_of(&groups[..6]) - before.1);
         for child in &mut spinners {
             child.kill().unwrap();
             child.wait().unwrap();

@@ -71,3 +71,17 @@ impl Interface for V2 {
         Some(Cpu { total: ns("usage_usec")?, user: ns("user_usec")?, system: ns("system_usec")? })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_that_must_be_are_switched_on_for_groups_below() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cgroup.subtree_control");
+        std::fs::write(&file, "").unwrap();
+        V2.pass_on(folder.path(), &Controller::ALL).unwrap();
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "+cpu +memory +pids");
+    }
+}

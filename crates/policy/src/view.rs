@@ -173,7 +173,7 @@ impl<'a> FunctionView<'a> {
     /// The instances that can take a request now, the least recently used first.
     pub fn available(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.function.available.iter(&state.instances);
+        let slots = self.function.available.iter(&state.function_links);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 }
@@ -255,14 +255,14 @@ impl<'a> WorkerView<'a> {
     /// The idle instances that may be evicted, the longest idle first.
     pub fn idle(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.idle.iter(&state.instances);
+        let slots = self.worker.idle.iter(&state.worker_links);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 
     /// The active instances that may be preempted; those that began to serve last come last.
     pub fn active(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.active.iter(&state.instances);
+        let slots = self.worker.active.iter(&state.worker_links);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 }

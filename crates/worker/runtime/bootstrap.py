@@ -342,8 +342,8 @@ def _answer(connection, handler, headers, body):
 def _set_trace_id(environment, value):
     """Sets the variable for os.environ alone.
 
-    putenv() would do so for getenv() as well, and the C library never frees a value: 180 bytes of the
-    function's memory for each request.
+    putenv() would do so for getenv() as well, and the C library never frees a value: 180 bytes of
+    the function's memory for each request.
     """
     key = environment.encodekey("_X_AMZN_TRACE_ID")
     environment._data[key] = environment.encodevalue(value)

@@ -13,17 +13,17 @@ from uncia.doctor.host import Host
 from uncia.doctor.report import Check
 
 STEAL_PERCENT: Final = 1.0
-"""More than this is told: at 1 % a hundredth of all requests may wait for a whole time slice of the
-host, and that is where a p99 is read."""
+"""More than this is a warning: at 1 % a hundredth of all requests may wait for a whole time slice
+of the host, and that is where a p99 is read."""
 
 BACKGROUND_PERCENT: Final = 10.0
-"""More than this, of all CPUs, is told: on two cores it is a fifth of one of them."""
+"""More than this, of all CPUs, is a warning: on two cores it is a fifth of one of them."""
 
 PRESSURE_PERCENT: Final = 10.0
-"""More than this is told: some task waited for the resource in a tenth of the time or more."""
+"""More than this is a warning: some task waited for the resource in a tenth of the time or more."""
 
 LATE_US: Final = 1_000.0
-"""A 99th percentile above this is told: the load generator is to keep its schedule within 1 ms."""
+"""A 99th percentile above this is a warning: the load generator must keep its schedule to 1 ms."""
 
 _SLEEP_S: Final = 0.001
 _RESOURCES: Final = ("cpu", "memory", "io")

@@ -15,7 +15,7 @@ class Check:
 
     Attributes:
         id: a short name that does not change.
-        status: ``ok``; ``warn`` (there, but results suffer); ``missing`` (not to be had here).
+        status: ``ok``; ``warn`` (there, but results suffer); ``missing``: unavailable here.
         finding: what was found, a sentence.
         consequence: what it costs, a sentence; empty when nothing.
         remedy: what to do about it, a sentence; empty when nothing can be done, or need be.

@@ -25,7 +25,7 @@ def conclude(
         folder: the run's folder, with its tables.
         description: what was run; written to ``run.yaml`` before anything reads it.
         tables: the run's tables by name.
-        reporter: is told how it goes.
+        reporter: receives progress updates.
 
     Returns:
         The content of ``summary.json``.

@@ -1,6 +1,6 @@
 """The experiment file: what a person writes, checked strictly.
 
-``load`` reads a file into an :class:`ExperimentFile`; every mistake is told with file, line and
+``load`` reads a file into an :class:`ExperimentFile`; every error names file, line and
 key. What the file means is worked out in :mod:`uncia.experiment.plan`.
 """
 

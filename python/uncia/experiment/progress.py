@@ -1,4 +1,4 @@
-"""How a run goes on, told to a person: a live line on a terminal, plain lines elsewhere."""
+"""Shows a person how a run goes on: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SPEAK_ALONE: Final = frozenset({"rate", _LATENCY, _NO_ERRORS})
 
 
 class Reporter(Protocol):
-    """Is told how a run goes on."""
+    """Receives the progress of a run."""
 
     def note(self, line: str) -> None:
         """One line about what happens now."""

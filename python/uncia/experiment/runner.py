@@ -77,7 +77,7 @@ def execute(
         plan: what to do.
         sources: finds the functions to package.
         out: the folder of the run.
-        reporter: is told how it goes.
+        reporter: receives progress updates.
         seed: instead of the file's.
         overwrite: an earlier run in ``out`` may be replaced.
         make: a kind of execution of one's own, such as one that sends some experiments itself.
@@ -296,7 +296,7 @@ class Execution:
         self.reporter.end(name, done)
 
     def _event(self, event: dict[str, Any]) -> None:
-        """An event of the load generator: told to the person, and warnings to the report."""
+        """An event of the load generator: shown to the person; warnings go to the report."""
         if event.get("event") == "warning":
             self.description.warnings.append(str(event["message"]))
         self.reporter.event(event)
@@ -375,7 +375,7 @@ class Execution:
                 self._fetch()
             except UnciaError as error:
                 failed.append(error.message)
-            # A platform that is gone refuses everything for the same reason: it is told once.
+            # A platform that is gone refuses everything for the same reason: it is reported once.
             self.description.warnings.extend(dict.fromkeys(failed))
         finally:
             platform.close()

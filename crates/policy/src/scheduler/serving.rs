@@ -18,8 +18,8 @@ impl Scheduler {
             let is_late = self.policies.binding.is_late(view, &mut self.random, &function);
             let function = &self.state.functions[slot];
             let unbound = function.unbound.first_key_value().map(|(key, _)| *key);
-            let bound = function.bound.first_key_value().map(|(key, _)| *key);
-            let next = unbound.into_iter().chain(bound.filter(|_| is_late)).min();
+            let bound = if is_late { function.bound.first_key_value() } else { None };
+            let next = unbound.into_iter().chain(bound.map(|(key, _)| *key)).min();
             let Some(key) = next else { break };
             let Some(instance) = self.choose(slot) else { break };
             let request = if Some(key) == unbound {

@@ -107,7 +107,7 @@ impl Scheduler {
     /// Marks all instances of a function to be stopped, and stops those that are idle.
     pub(super) fn retire(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
         let function = &self.state.functions[slot];
-        let idle: Vec<usize> = function.available.iter(&self.state.instances).collect();
+        let idle: Vec<usize> = function.available.iter(&self.state.function_links).collect();
         for member in function.members.clone() {
             let member = member as usize;
             if self.state.instances[member].phase == Phase::Idle {

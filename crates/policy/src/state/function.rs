@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::admission::{Candidate, WaitFor};
-use crate::state::list::{ByFunction, List};
+use crate::state::list::List;
 use crate::state::statistics::{Mean, Statistics};
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
 
@@ -48,7 +48,7 @@ pub(crate) struct Request {
 pub(crate) struct Function {
     pub(crate) id: FunctionId,
     /// Instances that can take a request now, the least recently used first.
-    pub(crate) available: List<ByFunction>,
+    pub(crate) available: List,
     /// Admitted requests that have not ended.
     pub(crate) in_flight: u32,
     /// Instances that do not retire, by what they do.

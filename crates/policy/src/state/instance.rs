@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use crate::state::function::{Key, Request};
-use crate::state::list::Links;
 use crate::{FunctionSettings, InstanceId, Nanos, Pause, Resources, StopReason};
 
 /// What an instance does.
@@ -23,9 +22,8 @@ pub enum Phase {
 
 /// An instance, from the decision to start it until it is reported gone.
 ///
-/// Each event is about another instance than the last, mostly, so that its size counts: two cache
-/// lines, the first of which suffices for finding it and its neighbours. What is needed when it
-/// starts and ends only is in [`Extra`].
+/// Each event is about another instance than the last, mostly, so that its size counts: it is two
+/// cache lines. What is needed only when it starts and ends is in [`Extra`].
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Instance {
@@ -37,10 +35,6 @@ pub(crate) struct Instance {
     /// The slots of its function and its worker.
     pub(crate) function: u32,
     pub(crate) worker: u32,
-    /// Among the available instances of its function.
-    pub(crate) function_links: Links,
-    /// Among the evictable or the active preemptible instances of its worker.
-    pub(crate) worker_links: Links,
     /// Requests that it was given so far.
     pub(crate) served: u32,
     pub(crate) concurrency: u32,
@@ -88,8 +82,6 @@ impl Instance {
             stop_at: Nanos::MAX,
             function: function as u32,
             worker: worker as u32,
-            function_links: Links::NONE,
-            worker_links: Links::NONE,
             served: 0,
             concurrency: settings.concurrency.max(1),
             phase: Phase::Starting,
@@ -155,15 +147,5 @@ impl Instance {
             Phase::Stopping | Phase::Preempting => self.allocation.memory,
             Phase::Starting | Phase::Idle | Phase::Active => 0,
         }
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// One that starts, in no list.
-    pub(crate) fn starting() -> Instance {
-        Instance::new(0, 0, &FunctionSettings::default(), None, 0)
     }
 }

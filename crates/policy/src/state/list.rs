@@ -1,14 +1,10 @@
-//! Lists of instances, linked through the instances: any of them leaves in constant time, and nothing
-//! is allocated.
+//! Lists of slots, any of which leaves in constant time.
 
-use slab::Slab;
-
-use crate::state::Instance;
-
-/// No instance.
+/// No slot.
 const NONE: u32 = u32::MAX;
 
-/// An instance's neighbours in a list.
+/// A slot's neighbours in a list. All slots' lie together, in little memory, since each change of a
+/// list is one of a slot's neighbours, too.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Links {
     previous: u32,
@@ -16,128 +12,87 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Those of an instance that is in no list, or alone in one.
+    /// Those of a slot that is in no list, or alone in one.
     pub(crate) const NONE: Self = Self { previous: NONE, next: NONE };
 }
 
-/// Which of an instance's links a list goes by; in each of them it is in one list at most.
-pub(crate) trait By {
-    /// These links.
-    fn links(instance: &mut Instance) -> &mut Links;
-    /// What they are.
-    fn neighbours(instance: &Instance) -> Links;
-}
-
-/// Lists of the instances of a function.
+/// Slots in the order in which they came. Lists of which a slot is in one at most share the links.
 #[derive(Debug)]
-pub(crate) struct ByFunction;
-
-impl By for ByFunction {
-    fn links(instance: &mut Instance) -> &mut Links {
-        &mut instance.function_links
-    }
-
-    fn neighbours(instance: &Instance) -> Links {
-        instance.function_links
-    }
-}
-
-/// Lists of the instances on a worker.
-#[derive(Debug)]
-pub(crate) struct ByWorker;
-
-impl By for ByWorker {
-    fn links(instance: &mut Instance) -> &mut Links {
-        &mut instance.worker_links
-    }
-
-    fn neighbours(instance: &Instance) -> Links {
-        instance.worker_links
-    }
-}
-
-/// Slots of instances in the order in which they came.
-#[derive(Debug)]
-pub(crate) struct List<B> {
+pub(crate) struct List {
     first: u32,
     last: u32,
-    by: std::marker::PhantomData<B>,
 }
 
-impl<B> Default for List<B> {
+impl Default for List {
     fn default() -> Self {
-        Self { first: NONE, last: NONE, by: std::marker::PhantomData }
+        Self { first: NONE, last: NONE }
     }
 }
 
-impl<B: By> List<B> {
+impl List {
     pub(crate) fn is_empty(&self) -> bool {
         self.last == NONE
     }
 
-    /// Adds an instance at the end.
-    pub(crate) fn push(&mut self, slot: usize, instances: &mut Slab<Instance>) {
+    /// Adds a slot at the end.
+    pub(crate) fn push(&mut self, slot: usize, links: &mut [Links]) {
         let previous = std::mem::replace(&mut self.last, slot as u32);
-        *B::links(&mut instances[slot]) = Links { previous, next: NONE };
+        links[slot] = Links { previous, next: NONE };
         match previous {
             NONE => self.first = slot as u32,
-            previous => B::links(&mut instances[previous as usize]).next = slot as u32,
+            previous => links[previous as usize].next = slot as u32,
         }
     }
 
-    /// Takes out an instance, which must be in the list.
-    pub(crate) fn remove(&mut self, slot: usize, instances: &mut Slab<Instance>) {
-        let Links { previous, next } = B::neighbours(&instances[slot]);
+    /// Takes out a slot, which must be in the list.
+    pub(crate) fn remove(&mut self, slot: usize, links: &mut [Links]) {
+        let Links { previous, next } = links[slot];
         match previous {
             NONE => self.first = next,
-            previous => B::links(&mut instances[previous as usize]).next = next,
+            previous => links[previous as usize].next = next,
         }
         match next {
             NONE => self.last = previous,
-            next => B::links(&mut instances[next as usize]).previous = previous,
+            next => links[next as usize].previous = previous,
         }
     }
 
-    /// Moves an instance of the list to its end.
-    pub(crate) fn move_to_end(&mut self, slot: usize, instances: &mut Slab<Instance>) {
+    /// Moves a slot of the list to its end.
+    pub(crate) fn move_to_end(&mut self, slot: usize, links: &mut [Links]) {
         if self.last != slot as u32 {
-            self.remove(slot, instances);
-            self.push(slot, instances);
+            self.remove(slot, links);
+            self.push(slot, links);
         }
     }
 
     /// The slots, from the first or the last.
-    pub(crate) fn iter<'a>(&self, instances: &'a Slab<Instance>) -> Iter<'a, B> {
-        Iter { first: self.first, last: self.last, instances, by: std::marker::PhantomData }
+    pub(crate) fn iter<'a>(&self, links: &'a [Links]) -> Iter<'a> {
+        Iter { first: self.first, last: self.last, links }
     }
 }
 
 /// What is left of a list to iterate over.
 #[derive(Debug)]
-pub(crate) struct Iter<'a, B> {
+pub(crate) struct Iter<'a> {
     first: u32,
     last: u32,
-    instances: &'a Slab<Instance>,
-    by: std::marker::PhantomData<B>,
+    links: &'a [Links],
 }
 
-impl<B: By> Iter<'_, B> {
-    /// Shortens the rest by `slot`, which is at one of its ends, to `(first, last)` unless it was the
-    /// only one.
+impl Iter<'_> {
+    /// Takes `slot`, which is at one of the ends; the others are from `ends` on, unless it was the
+    /// last one.
     fn take(&mut self, slot: u32, ends: impl FnOnce(Links) -> (u32, u32)) -> Option<usize> {
         if slot == NONE {
             return None;
         }
-        (self.first, self.last) = if self.first == self.last {
-            (NONE, NONE)
-        } else {
-            ends(B::neighbours(&self.instances[slot as usize]))
-        };
+        (self.first, self.last) =
+            if self.first == self.last { (NONE, NONE) } else { ends(self.links[slot as usize]) };
         Some(slot as usize)
     }
 }
 
-impl<B: By> Iterator for Iter<'_, B> {
+impl Iterator for Iter<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
@@ -146,7 +101,7 @@ impl<B: By> Iterator for Iter<'_, B> {
     }
 }
 
-impl<B: By> DoubleEndedIterator for Iter<'_, B> {
+impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<usize> {
         let first = self.first;
         self.take(self.last, |links| (first, links.previous))
@@ -156,30 +111,26 @@ impl<B: By> DoubleEndedIterator for Iter<'_, B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::instance::tests::starting;
 
     #[test]
-    fn instances_leave_from_anywhere_and_the_order_stays() {
-        let mut instances: Slab<Instance> = (0..5).map(|slot| (slot, starting())).collect();
-        let mut list = List::<ByWorker>::default();
+    fn slots_leave_from_anywhere_and_the_order_stays() {
+        let (mut links, mut list) = ([Links::NONE; 5], List::default());
         for slot in [4, 0, 2, 3] {
-            list.push(slot, &mut instances);
+            list.push(slot, &mut links);
         }
-        list.remove(0, &mut instances);
-        assert_eq!(list.iter(&instances).collect::<Vec<_>>(), [4, 2, 3]);
-        list.remove(4, &mut instances);
-        list.remove(3, &mut instances);
-        list.push(1, &mut instances);
-        assert_eq!(list.iter(&instances).rev().collect::<Vec<_>>(), [1, 2]);
-        list.move_to_end(2, &mut instances);
-        assert_eq!(list.iter(&instances).collect::<Vec<_>>(), [1, 2]);
-        let mut both = list.iter(&instances);
-        assert_eq!(
-            (both.next(), both.next_back(), both.next(), both.next_back()),
-            (Some(1), Some(2), None, None)
-        );
-        list.remove(2, &mut instances);
-        list.remove(1, &mut instances);
-        assert!(list.is_empty() && list.iter(&instances).next().is_none());
+        list.remove(0, &mut links);
+        assert_eq!(list.iter(&links).collect::<Vec<_>>(), [4, 2, 3]);
+        list.remove(4, &mut links);
+        list.remove(3, &mut links);
+        list.push(1, &mut links);
+        assert_eq!(list.iter(&links).rev().collect::<Vec<_>>(), [1, 2]);
+        list.move_to_end(2, &mut links);
+        assert_eq!(list.iter(&links).collect::<Vec<_>>(), [1, 2]);
+        let mut both = list.iter(&links);
+        let ends = (both.next(), both.next_back(), both.next(), both.next_back());
+        assert_eq!(ends, (Some(1), Some(2), None, None));
+        list.remove(2, &mut links);
+        list.remove(1, &mut links);
+        assert!(list.is_empty() && list.iter(&links).next().is_none());
     }
 }

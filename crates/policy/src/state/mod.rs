@@ -19,6 +19,7 @@ use slab::Slab;
 pub(crate) use function::{Function, Key, Request};
 pub use instance::Phase;
 pub(crate) use instance::{Extra, Instance};
+use list::Links;
 pub(crate) use worker::Worker;
 
 use crate::{FunctionId, InstanceId, Nanos, WorkerId};
@@ -56,6 +57,10 @@ pub(crate) struct State {
     pub(crate) instances: Slab<Instance>,
     /// By the instances' slots.
     pub(crate) extras: Vec<Extra>,
+    /// Among the available instances of a function.
+    pub(crate) function_links: Vec<Links>,
+    /// Among the evictable or the active preemptible instances of a worker.
+    pub(crate) worker_links: Vec<Links>,
     pub(crate) workers: Slab<Worker>,
     functions_by_id: FxHashMap<FunctionId, usize>,
     /// By id.
@@ -127,6 +132,8 @@ impl State {
         instance.id = InstanceId(self.last_start << SLOT_BITS | slot as u64);
         if self.extras.len() <= slot {
             self.extras.resize_with(slot + 1, Extra::default);
+            self.function_links.resize(slot + 1, Links::NONE);
+            self.worker_links.resize(slot + 1, Links::NONE);
         }
         let members = &mut self.functions[instance.function()].members;
         self.extras[slot].function_index = members.len() as u32;

@@ -45,19 +45,19 @@ impl State {
             if !kept {
                 worker.evictable -= 1;
                 worker.evictable_resources -= allocation;
-                worker.idle.remove(slot, &mut self.instances);
+                worker.idle.remove(slot, &mut self.worker_links);
             }
             if preemptible {
                 worker.preemptible += allocation;
-                worker.active.push(slot, &mut self.instances);
+                worker.active.push(slot, &mut self.worker_links);
             }
         } else if preemptible {
-            worker.active.move_to_end(slot, &mut self.instances);
+            worker.active.move_to_end(slot, &mut self.worker_links);
         }
         if is_full {
-            function.available.remove(slot, &mut self.instances);
+            function.available.remove(slot, &mut self.function_links);
         } else {
-            function.available.move_to_end(slot, &mut self.instances);
+            function.available.move_to_end(slot, &mut self.function_links);
         }
         Begun { was_idle, resume }
     }
@@ -89,20 +89,20 @@ impl State {
             worker.reserved -= instance.reservation();
             if preemptible {
                 worker.preemptible -= allocation;
-                worker.active.remove(slot, &mut self.instances);
+                worker.active.remove(slot, &mut self.worker_links);
             }
             if !kept {
                 worker.evictable += 1;
                 worker.evictable_resources += allocation;
-                worker.idle.push(slot, &mut self.instances);
+                worker.idle.push(slot, &mut self.worker_links);
             }
         } else if preemptible {
-            worker.active.move_to_end(slot, &mut self.instances);
+            worker.active.move_to_end(slot, &mut self.worker_links);
         }
         if was_full {
-            function.available.push(slot, &mut self.instances);
+            function.available.push(slot, &mut self.function_links);
         } else {
-            function.available.move_to_end(slot, &mut self.instances);
+            function.available.move_to_end(slot, &mut self.function_links);
         }
         is_idle
     }
@@ -117,7 +117,7 @@ impl State {
         count_phase(&mut self.counts, instance, 1);
         count_function(function, instance, bound, 1);
         if is_available {
-            function.available.push(slot, &mut self.instances);
+            function.available.push(slot, &mut self.function_links);
         } else if is_spare {
             function.spare.insert(id, slot);
         }
@@ -134,7 +134,7 @@ impl State {
         count_phase(&mut self.counts, instance, -1);
         count_function(function, instance, bound, -1);
         if is_available {
-            function.available.remove(slot, &mut self.instances);
+            function.available.remove(slot, &mut self.function_links);
         } else if is_spare {
             function.spare.remove(&id);
         }
@@ -159,10 +159,10 @@ impl State {
         if instance.is_evictable() {
             worker.evictable += 1;
             worker.evictable_resources += instance.allocation;
-            worker.idle.push(slot, &mut self.instances);
+            worker.idle.push(slot, &mut self.worker_links);
         } else if instance.is_preemptible() {
             worker.preemptible += instance.allocation;
-            worker.active.push(slot, &mut self.instances);
+            worker.active.push(slot, &mut self.worker_links);
         } else if instance.phase == Phase::Preempting {
             worker.preempting += 1;
             worker.preempting_resources += instance.allocation;
@@ -187,10 +187,10 @@ impl State {
         if instance.is_evictable() {
             worker.evictable -= 1;
             worker.evictable_resources -= instance.allocation;
-            worker.idle.remove(slot, &mut self.instances);
+            worker.idle.remove(slot, &mut self.worker_links);
         } else if instance.is_preemptible() {
             worker.preemptible -= instance.allocation;
-            worker.active.remove(slot, &mut self.instances);
+            worker.active.remove(slot, &mut self.worker_links);
         } else if instance.phase == Phase::Preempting {
             worker.preempting -= 1;
             worker.preempting_resources -= instance.allocation;

@@ -1,36 +1,38 @@
 //! What is known of a worker.
 
-use crate::state::list::{ByWorker, List};
+use crate::state::list::List;
 use crate::{Capacity, Resources, WorkerId};
 
-/// A worker and all that is counted by worker.
+/// A worker and all that is counted by worker. What placements compare comes first, so that they
+/// read few cache lines of each.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Worker {
-    pub(crate) id: WorkerId,
-    pub(crate) capacity: Capacity,
+    /// Requests that its instances serve or are being started for.
+    pub(crate) in_flight: u32,
     /// Instances that take up room, and their allocations.
     pub(crate) instances: u32,
     pub(crate) allocated: Resources,
+    pub(crate) capacity: Capacity,
     /// Those of them that can be evicted.
-    pub(crate) evictable: u32,
     pub(crate) evictable_resources: Resources,
+    pub(crate) evictable: u32,
+    /// Instances that are being preempted, and their allocations.
+    pub(crate) preempting: u32,
+    pub(crate) preempting_resources: Resources,
     /// What starting and active instances have for themselves.
     pub(crate) reserved: Resources,
     /// Allocations of active instances that may be preempted.
     pub(crate) preemptible: Resources,
-    /// Instances that are being preempted, and their allocations.
-    pub(crate) preempting: u32,
-    pub(crate) preempting_resources: Resources,
+    /// Evictable instances, the longest idle first.
+    pub(crate) idle: List,
+    /// Active preemptible instances; the one whose requests changed last comes last.
+    pub(crate) active: List,
     /// Memory that instances which are being stopped or preempted will free.
     pub(crate) freeing: u64,
     /// What instances use, by their last samples.
     pub(crate) used: Resources,
-    /// Requests that its instances serve or are being started for.
-    pub(crate) in_flight: u32,
-    /// Evictable instances, the longest idle first.
-    pub(crate) idle: List<ByWorker>,
-    /// Active preemptible instances; the one whose requests changed last comes last.
-    pub(crate) active: List<ByWorker>,
+    pub(crate) id: WorkerId,
     /// All its instances, in no order.
     pub(crate) members: Vec<u32>,
 }

@@ -1,8 +1,9 @@
 //! The task of an instance: starts it, carries out one order after the other, reports to the owner.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -12,6 +13,9 @@ use uncia_policy::{InstanceId, Pause, StopReason};
 use super::host::{InstanceHost, Log, RunningInstance, Started};
 use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
 use crate::instance::{InstanceSpec, Outcome, StartError};
+
+/// Done when it was said that the host cannot assign CPUs.
+static UNSUPPORTED: Once = Once::new();
 
 /// What the task of an instance needs.
 pub(super) struct InstanceTask<H: InstanceHost, L> {
@@ -134,8 +138,15 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                     return "preempted";
                 }
                 Some(Order::SetCpu(assignment)) => {
-                    if let Err(error) = self.instance.set_cpu(assignment) {
-                        tracing::warn!(instance = self.id.0, "its CPUs cannot be set: {error}");
+                    match self.instance.set_cpu(assignment) {
+                        // None of this host's can be: its sentence is needed once.
+                        Err(error) if error.kind() == ErrorKind::Unsupported => {
+                            UNSUPPORTED.call_once(|| tracing::warn!("{error}"));
+                        }
+                        Err(error) => {
+                            tracing::warn!(instance = self.id.0, "its CPUs cannot be set: {error}");
+                        }
+                        Ok(()) => {}
                     }
                 }
                 None => {

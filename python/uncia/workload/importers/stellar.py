@@ -187,7 +187,7 @@ class _Builder:
         """What Uncia does not have, and what the original fails with."""
         refuse = self.document.error
         if sub.DataTransferChainLength > 1:
-            raise refuse((*at, "DataTransferChainLength"), "chains of functions are not to be had")
+            raise refuse((*at, "DataTransferChainLength"), "chains of functions are not supported")
         for key in ("StorageTransfer", "SnapStartEnabled", "CPUBoostEnabled"):
             if getattr(sub, key):
                 raise refuse((*at, key), f"the platform {self.options.platform} has no such thing")
@@ -215,7 +215,7 @@ class _Builder:
             if named.startswith(beginning):
                 return language
         self.imported.warnings.append(
-            f"SubExperiments[{at[1]}]: Uncia's functions are not to be had in {named}, so that"
+            f"SubExperiments[{at[1]}]: Uncia's functions do not exist in {named}, so that"
             " uncia run will refuse the file; --runtime python measures Python instead"
         )
         return named

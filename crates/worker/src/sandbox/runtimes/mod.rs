@@ -8,7 +8,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 
-use super::rootfs::{RootError, RootSpec};
+use serde::de::DeserializeOwned;
+
+use super::rootfs::{RootError, RootSpec, ask};
 use crate::instance::InstanceSpec;
 
 include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
@@ -127,6 +129,17 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// What an interpreter says of itself, in JSON; `None` if there is none.
+fn ask_for<T: DeserializeOwned>(
+    program: &Path,
+    arguments: &[&str],
+) -> Result<Option<T>, RootError> {
+    let Some(output) = ask(program, arguments)? else { return Ok(None) };
+    let answer = serde_json::from_slice(&output)
+        .map_err(|error| RootError::Ask(program.to_owned(), error.to_string()))?;
+    Ok(Some(answer))
 }
 
 /// Whether a text is a number without sign.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{RuntimeDefinition, any_of, digits, major_minor, module};
+use super::{RuntimeDefinition, any_of, ask_for, digits, major_minor, module};
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
-use crate::sandbox::rootfs::{RootError, RootSpec, ask};
+use crate::sandbox::rootfs::{RootError, RootSpec};
 
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.js");
@@ -34,7 +34,7 @@ console.log(JSON.stringify({
 const V8_HEAP_PERCENT: u64 = 90;
 
 #[derive(Deserialize)]
-struct Answer {
+struct Interpreter {
     version: String,
     executable: PathBuf,
     files: Vec<PathBuf>,
@@ -66,19 +66,18 @@ impl RuntimeDefinition for Definition {
 
     fn root(&self, interpreter: Option<&Path>) -> Result<Option<RootSpec>, RootError> {
         let program = interpreter.unwrap_or(Path::new("node"));
-        let Some(output) = ask(program, &["-e", QUESTION])? else { return Ok(None) };
-        let answer: Answer = serde_json::from_slice(&output)
-            .map_err(|error| RootError::Ask(program.to_owned(), error.to_string()))?;
+        let asked = ask_for::<Interpreter>(program, &["-e", QUESTION])?;
+        let Some(interpreter) = asked else { return Ok(None) };
         let binary = PathBuf::from("var/lang/bin/node");
-        let mut copies = vec![(answer.executable.clone(), binary.clone())];
-        for file in answer.files {
+        let mut copies = vec![(interpreter.executable.clone(), binary.clone())];
+        for file in interpreter.files {
             if let Ok(to) = file.strip_prefix("/") {
                 copies.push((file.clone(), to.to_owned()));
             }
         }
         Ok(Some(RootSpec {
-            version: answer.version,
-            interpreter: Some(answer.executable),
+            version: interpreter.version,
+            interpreter: Some(interpreter.executable),
             copies,
             client: Some(("bootstrap.js", CLIENT)),
             command: vec![Path::new("/").join(binary).display().to_string()],

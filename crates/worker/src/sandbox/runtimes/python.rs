@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{RuntimeDefinition, any_of, digits, major_minor, module};
+use super::{RuntimeDefinition, any_of, ask_for, digits, major_minor, module};
 use crate::sandbox::rootfs::{RootError, RootSpec, ask};
 
 /// The client of the Runtime API.
@@ -35,7 +35,7 @@ if not glob.glob(os.path.join(root, library, '__pycache__', 'os.*.pyc')):
 ";
 
 #[derive(Deserialize)]
-struct Answer {
+struct Interpreter {
     version: String,
     short: String,
     executable: PathBuf,
@@ -69,19 +69,20 @@ impl RuntimeDefinition for Definition {
 
     fn root(&self, interpreter: Option<&Path>) -> Result<Option<RootSpec>, RootError> {
         let program = interpreter.unwrap_or(Path::new("python3"));
-        let Some(output) = ask(program, &["-I", "-c", QUESTION])? else { return Ok(None) };
-        let answer: Answer = serde_json::from_slice(&output)
-            .map_err(|error| RootError::Ask(program.to_owned(), error.to_string()))?;
-        let name = format!("python{}", answer.short);
+        let asked = ask_for::<Interpreter>(program, &["-I", "-c", QUESTION])?;
+        let Some(interpreter) = asked else { return Ok(None) };
+        let name = format!("python{}", interpreter.short);
         let binary = Path::new("var/lang/bin").join(&name);
         // Python finds its library relative to its binary, wherever they were before.
-        let library = Path::new("var/lang").join(&answer.platlibdir).join(&name);
-        let mut copies =
-            vec![(answer.executable.clone(), binary.clone()), (answer.stdlib, library.clone())];
-        copies.extend(answer.dynload.map(|folder| (folder, library.join("lib-dynload"))));
+        let library = Path::new("var/lang").join(&interpreter.platlibdir).join(&name);
+        let mut copies = vec![
+            (interpreter.executable.clone(), binary.clone()),
+            (interpreter.stdlib, library.clone()),
+        ];
+        copies.extend(interpreter.dynload.map(|folder| (folder, library.join("lib-dynload"))));
         Ok(Some(RootSpec {
-            version: answer.version,
-            interpreter: Some(answer.executable),
+            version: interpreter.version,
+            interpreter: Some(interpreter.executable),
             copies,
             links: vec![("var/lang/bin/python3".into(), name.into())],
             client: Some(("bootstrap.py", CLIENT)),

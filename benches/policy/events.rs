@@ -5,6 +5,8 @@
 //! fresh schedulers, and only that is timed. The decisions of all runs must be the same, by their
 //! hash.
 
+#![expect(clippy::print_stdout, reason = "its output")]
+
 use std::cmp::Reverse;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BinaryHeap, HashMap};

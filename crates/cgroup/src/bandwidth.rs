@@ -24,7 +24,9 @@ pub(crate) const NS_PER_US: u64 = 1_000;
 /// The kernel takes whole microseconds. A quota above the period is more than one vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bandwidth {
+    /// After which the quota is there again.
     pub period: Nanos,
+    /// CPU time that may be used in a period.
     pub quota: Nanos,
     /// `cpu.cfs_burst_us`, `cpu.max.burst`: since Linux 5.14.
     pub burst: Nanos,

@@ -18,6 +18,7 @@ pub struct Cpu {
     /// neither add up to `total` nor move at all during a short invocation; only its proportion is
     /// used.
     pub user: i64,
+    /// As `user`.
     pub system: i64,
 }
 
@@ -29,6 +30,7 @@ pub struct Throttling {
     /// Periods at whose end the group was throttled: one throttle that lasts for three periods
     /// counts three times (`do_sched_cfs_period_timer`, kernel/sched/fair.c).
     pub count: i64,
+    /// How long, in ns.
     pub ns: i64,
 }
 
@@ -63,7 +65,9 @@ impl Throttling {
 /// How often and how long a group ran beyond its quota on what it had saved up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bursts {
+    /// Periods in which it did.
     pub count: i64,
+    /// For how long, in ns.
     pub ns: i64,
 }
 
@@ -82,8 +86,11 @@ fn time(text: &str, key: &str) -> Option<i64> {
 /// Everything that the kernel counts of a group; what it does not is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Readings {
+    /// CPU time.
     pub cpu: Option<Cpu>,
+    /// Throttles by its quota.
     pub throttling: Option<Throttling>,
+    /// What it ran beyond its quota.
     pub bursts: Option<Bursts>,
     /// See [`Counters::memory`].
     pub memory: Option<i64>,

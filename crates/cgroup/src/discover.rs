@@ -13,6 +13,7 @@ use crate::{Controller, Error, Mounts, Version, clear_tree, delegation};
 /// The parent groups of a worker or a probe, and which controllers work there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
+    /// Which of the kernel's interfaces they are of.
     pub version: Version,
     /// For each usable controller, the folder of the parent group. Version 2: always the same.
     pub parents: BTreeMap<Controller, PathBuf>,
@@ -24,6 +25,7 @@ pub struct Layout {
 
 /// Why controllers cannot be used, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum Obstacle {
     #[error(
         "{0} may not be written: run as root, in a container with /sys/fs/cgroup writable, or by \

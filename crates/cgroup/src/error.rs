@@ -7,6 +7,7 @@ use crate::{Nanos, Obstacle};
 
 /// Why something could not be done with a group. Each case says what to do, where that is known.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum Error {
     #[error("cannot write {value:?} to {path}: {source}")]
     Write { path: PathBuf, value: String, source: io::Error },

@@ -14,9 +14,13 @@ const SCALED_DOWN_MICRO: u64 = 10_000;
 /// What an instance may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Memory.
     pub memory_bytes: u64,
+    /// Processes and threads.
     pub pids_max: u64,
+    /// CPU in millionths of a vCPU.
     pub cpu_micro: u64,
+    /// The period that its quota is of.
     pub period_us: u64,
 }
 

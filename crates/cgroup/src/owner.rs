@@ -48,6 +48,7 @@ pub(crate) fn is_left(folder: &Path) -> bool {
 /// A group whose maker is gone.
 #[derive(Debug)]
 pub struct Leftover {
+    /// Its folder in the tree.
     pub folder: PathBuf,
     /// What became of it; `None` if it was only looked for.
     pub cleared: Option<Result<(), Error>>,

@@ -8,6 +8,7 @@ use crate::files::pread;
 /// The threads of a group that run or wait for a CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Running {
+    /// How many there are.
     pub threads: u32,
     /// Where they are, each once.
     pub cpus: Vec<usize>,

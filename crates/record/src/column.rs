@@ -23,8 +23,11 @@ pub enum ColumnKind {
     Text,
     /// `utf8`: text that is mostly different in each row (identifiers, messages).
     Id,
+    /// `int64`: times, sizes and counts.
     Int64,
+    /// `float64`: readings that are no whole numbers.
     Float64,
+    /// `bool`.
     Bool,
     /// `decimal128(38, 0)`: an exact quantity.
     Quantity,
@@ -81,11 +84,17 @@ impl ColumnKind {
 /// A column as declared: its name, type, unit, whether and when it may be null, and its meaning.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
+    /// Its name in the table.
     pub name: &'static str,
+    /// Its Arrow type.
     pub kind: ColumnKind,
+    /// Whether it may be null.
     pub nullable: bool,
+    /// Its unit; empty if it has none.
     pub unit: &'static str,
+    /// When it is null; empty if never.
     pub null_rule: &'static str,
+    /// What it says.
     pub meaning: &'static str,
 }
 

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 /// Why a table could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum RecordError {
     #[error("{action} {path}: {source}")]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },

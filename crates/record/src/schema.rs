@@ -31,8 +31,11 @@ pub(crate) fn arrow_schema(name: &str, columns: &[Column], epoch: Epoch) -> Sche
 /// A table's schema as `uncia-engine schema` prints it.
 #[derive(Debug, Serialize)]
 pub struct TableSchema {
+    /// The table's name.
     pub name: &'static str,
+    /// The version of all tables' schemas.
     pub version: u32,
+    /// Its columns, in order.
     pub columns: Vec<ColumnSchema>,
 }
 

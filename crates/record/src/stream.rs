@@ -26,10 +26,12 @@ impl Epoch {
     /// Times are Unix times: the form of a platform's own log.
     pub const UNIX: Self = Self(0);
 
+    /// Times are counted from this Unix time, in ns.
     pub fn from_unix_ns(unix_ns: i64) -> Self {
         Self(unix_ns)
     }
 
+    /// Unix time in ns.
     pub fn unix_ns(self) -> i64 {
         self.0
     }
@@ -37,10 +39,14 @@ impl Epoch {
 
 /// A row type of one of the tables.
 pub trait Table: Sized {
+    /// Collects rows, column by column.
     type Builder;
+    /// The table's name.
     const NAME: &'static str;
+    /// Its columns, in order.
     const COLUMNS: &'static [Column];
 
+    /// A builder without rows.
     fn builder() -> Self::Builder;
     /// Sets the columns of the builder's next row.
     fn set(&self, builder: &mut Self::Builder);
@@ -48,6 +54,7 @@ pub trait Table: Sized {
     fn end_row(builder: &mut Self::Builder);
     /// Rows that were counted; the number of the next row.
     fn pending(builder: &Self::Builder) -> usize;
+    /// Takes the rows out of the builder.
     fn finish(builder: &mut Self::Builder, schema: &SchemaRef) -> RecordBatch;
 
     /// Adds this row to the builder.

@@ -1,16 +1,16 @@
 //! Moments, and the forms of Unix time as text.
 
 use jiff::Timestamp;
-pub use uncia_clock::{Moment, unix_ns};
+pub(crate) use uncia_clock::{Moment, unix_ns};
 
 /// A Unix time as Lambda writes LastModified: `2024-05-01T12:30:00.123+0000`.
-pub fn iso_8601(unix_ms: i64) -> String {
+pub(crate) fn iso_8601(unix_ms: i64) -> String {
     format(unix_ms, "%Y-%m-%dT%H:%M:%S.%3f+0000")
 }
 
 /// A Unix time as an HTTP access log writes it, which is the form of `requestContext.time`:
 /// `01/May/2024:12:30:00 +0000`.
-pub fn common_log(unix_ms: i64) -> String {
+pub(crate) fn common_log(unix_ms: i64) -> String {
     format(unix_ms, "%d/%b/%Y:%H:%M:%S +0000")
 }
 

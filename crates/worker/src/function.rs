@@ -10,7 +10,7 @@ use uncia_record::Invocation;
 
 use crate::config::Config;
 use crate::instance::{Enforcement, InstanceSpec, Network, Runtime};
-pub use crate::settings::Overrides;
+pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
 use crate::store::Code;
 
@@ -21,7 +21,7 @@ const MIB: u64 = 1024 * 1024;
 
 /// What CreateFunction and UpdateFunctionConfiguration set, as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Configuration {
+pub(crate) struct Configuration {
     pub runtime: String,
     pub handler: String,
     pub role: String,
@@ -42,7 +42,7 @@ pub struct Configuration {
 
 impl Configuration {
     /// Stands for a configuration that was stored and cannot be read.
-    pub fn unreadable() -> Self {
+    pub(crate) fn unreadable() -> Self {
         Self {
             runtime: "provided.al2023".to_owned(),
             handler: "unknown".to_owned(),
@@ -63,7 +63,7 @@ impl Configuration {
 
 /// A function's URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UrlConfig {
+pub(crate) struct UrlConfig {
     pub id: String,
     pub created_unix_ms: i64,
     pub modified_unix_ms: i64,
@@ -71,7 +71,7 @@ pub struct UrlConfig {
 
 /// A function at one moment; a change makes a new value.
 #[derive(Debug, Clone)]
-pub struct Function {
+pub(crate) struct Function {
     /// Stays the same for the life of the function, but not across restarts.
     pub id: FunctionId,
     pub name: Arc<str>,
@@ -88,32 +88,32 @@ pub struct Function {
 }
 
 impl Function {
-    pub fn runtime(&self) -> Runtime {
+    pub(crate) fn runtime(&self) -> Runtime {
         Runtime::serving(&self.configuration.runtime)
             .expect("the runtime was checked before the function was stored")
     }
 
-    pub fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.configuration.timeout_s)
     }
 
-    pub fn memory_bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         self.configuration.memory_mb * MIB
     }
 
     /// The CPU allocated in micro-vCPU.
-    pub fn cpu_micro(&self) -> u64 {
+    pub(crate) fn cpu_micro(&self) -> u64 {
         let mut settings = self.base_settings();
         self.overrides.apply(&mut Target::of_policy(&mut settings));
         settings.allocation.cpu
     }
 
-    pub fn ephemeral_bytes(&self) -> u64 {
+    pub(crate) fn ephemeral_bytes(&self) -> u64 {
         self.configuration.ephemeral_mb * MIB
     }
 
     /// What the policies know of it.
-    pub fn settings(&self, config: &Config) -> FunctionSettings {
+    pub(crate) fn settings(&self, config: &Config) -> FunctionSettings {
         let mut settings = self.base_settings();
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_policy(&mut settings));
         if settings.max_in_flight == u32::MAX {
@@ -134,18 +134,18 @@ impl Function {
 
     /// Whether something that carries this key is meant for it, and not for an earlier function of
     /// the same name.
-    pub fn has_key(&self, key: &str) -> bool {
+    pub(crate) fn has_key(&self, key: &str) -> bool {
         let own = &self.configuration.key;
         key.is_empty() || own.is_empty() || key == own
     }
 
     /// Writes the settings that it has into a row of it.
-    pub fn describe(&self, row: &mut Invocation) {
+    pub(crate) fn describe(&self, row: &mut Invocation) {
         self.overrides.apply(&mut Target::of_row(row));
     }
 
     /// What an instance of it needs to start.
-    pub fn instance_spec(&self, id: &str, config: &Config) -> InstanceSpec {
+    pub(crate) fn instance_spec(&self, id: &str, config: &Config) -> InstanceSpec {
         let mut spec = InstanceSpec {
             id: id.to_owned(),
             function: self.name.to_string(),
@@ -171,7 +171,7 @@ impl Function {
     }
 
     /// Whether instances of `other` can serve this one.
-    pub fn same_instances(&self, other: &Self) -> bool {
+    pub(crate) fn same_instances(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.configuration, &other.configuration);
         self.overrides.same_instances(&other.overrides)
             && self.code.sha256() == other.code.sha256()

@@ -8,22 +8,22 @@ fn random<const N: usize>() -> [u8; N] {
 }
 
 /// A random (version 4) UUID in its usual form: request ids and revision ids.
-pub fn uuid() -> String {
+pub(crate) fn uuid() -> String {
     uuid::Builder::from_random_bytes(random()).into_uuid().to_string()
 }
 
 /// Names an instance: short, because it becomes part of paths and cgroup names.
-pub fn instance() -> String {
+pub(crate) fn instance() -> String {
     hex::encode(random::<8>())
 }
 
 /// Names a function URL: 32 lower-case letters and digits, as Lambda's.
-pub fn url() -> String {
+pub(crate) fn url() -> String {
     hex::encode(random::<16>())
 }
 
 /// Names something in the staging folder.
-pub fn staging() -> String {
+pub(crate) fn staging() -> String {
     hex::encode(random::<12>())
 }
 

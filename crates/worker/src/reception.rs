@@ -13,22 +13,22 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 /// Bodies up to this size take no room of the pools; connections are few.
-pub const FREE_BYTES: usize = 64 * 1024;
+pub(crate) const FREE_BYTES: usize = 64 * 1024;
 
 /// Receiving a body takes milliseconds, or its sender computes it meanwhile; after this time it must
 /// give way to others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers of functions, and what functions send to each other.
-pub static FUNCTIONS: Pool = Pool::new(40, PATIENCE);
+pub(crate) static FUNCTIONS: Pool = Pool::new(40, PATIENCE);
 /// What clients send: one package of the largest size, or many payloads.
-pub static CLIENTS: Pool = Pool::new(96, PATIENCE);
+pub(crate) static CLIENTS: Pool = Pool::new(96, PATIENCE);
 
 /// What the platform itself answers with: pages of its log, and packages.
-pub static OWN_ANSWERS: Pool = Pool::new(32, PATIENCE);
+pub(crate) static OWN_ANSWERS: Pool = Pool::new(32, PATIENCE);
 
 /// Room for bodies.
-pub struct Pool {
+pub(crate) struct Pool {
     kib: usize,
     patience: Duration,
     room: Semaphore,
@@ -37,14 +37,14 @@ pub struct Pool {
 }
 
 /// Room for a body, until it is dropped.
-pub struct Room {
+pub(crate) struct Room {
     pool: &'static Pool,
     since: Instant,
     _permit: SemaphorePermit<'static>,
 }
 
 impl Pool {
-    pub const fn new(mib: usize, patience: Duration) -> Self {
+    pub(crate) const fn new(mib: usize, patience: Duration) -> Self {
         let kib = mib * 1024;
         Self {
             kib,
@@ -56,7 +56,7 @@ impl Pool {
     }
 
     /// Waits for room for `bytes`; there is none to wait for if they are few.
-    pub async fn enter(&'static self, bytes: usize) -> Option<Room> {
+    pub(crate) async fn enter(&'static self, bytes: usize) -> Option<Room> {
         if bytes <= FREE_BYTES {
             return None;
         }
@@ -90,7 +90,7 @@ impl Drop for Waiting {
 }
 
 /// Resolves when the room has been had for long and others wait for it; never without room.
-pub async fn outstayed(room: Option<&Room>) {
+pub(crate) async fn outstayed(room: Option<&Room>) {
     let Some(room) = room else { return std::future::pending().await };
     tokio::time::sleep_until(room.since + room.pool.patience).await;
     loop {

@@ -65,7 +65,7 @@ impl Scheduler {
             let instance = &self.state.instances[slot];
             match (end, instance.phase, instance.retiring) {
                 (End::Survives, Phase::Active, Some(reason)) => {
-                    self.stop_if_last(slot, reason, out)
+                    self.stop_if_last(slot, reason, out);
                 }
                 (End::Survives, Phase::Preempting, _) => {
                     self.stop_if_last(slot, StopReason::Preempted, out);

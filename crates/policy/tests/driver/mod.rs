@@ -11,7 +11,7 @@ use uncia_policy::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
+pub(crate) enum Doing {
     Starting,
     /// It waits, or serves.
     Running,
@@ -22,7 +22,7 @@ pub enum Doing {
 }
 
 #[derive(Debug, Clone)]
-pub struct Instance {
+pub(crate) struct Instance {
     pub function: FunctionId,
     pub worker: WorkerId,
     pub settings: FunctionSettings,
@@ -33,16 +33,16 @@ pub struct Instance {
 }
 
 impl Instance {
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.doing == Doing::Running && self.serving.is_empty()
     }
 
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.doing == Doing::Running && !self.serving.is_empty()
     }
 }
 
-pub struct Driver {
+pub(crate) struct Driver {
     pub scheduler: Scheduler,
     pub now: Nanos,
     pub wake_at: Option<Nanos>,
@@ -65,7 +65,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(names: &PolicyNames, seed: u64) -> Self {
+    pub(crate) fn new(names: &PolicyNames, seed: u64) -> Self {
         let policies = Policies::from_names(names).expect("policies that exist");
         Self {
             scheduler: Scheduler::new(policies, seed),
@@ -86,13 +86,13 @@ impl Driver {
         }
     }
 
-    pub fn join(&mut self, worker: u32, resources: Resources, max_instances: u32) {
+    pub(crate) fn join(&mut self, worker: u32, resources: Resources, max_instances: u32) {
         let (worker, capacity) = (WorkerId(worker), Capacity { resources, max_instances });
         self.workers.insert(worker, capacity);
         self.send(Event::WorkerJoined { worker, capacity });
     }
 
-    pub fn lose_worker(&mut self, worker: WorkerId) {
+    pub(crate) fn lose_worker(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
         let gone: Vec<InstanceId> =
             self.nths(|instance| instance.worker == worker).into_iter().collect();
@@ -102,13 +102,13 @@ impl Driver {
         self.send(Event::WorkerGone { worker });
     }
 
-    pub fn configure(&mut self, function: u64, settings: FunctionSettings) {
+    pub(crate) fn configure(&mut self, function: u64, settings: FunctionSettings) {
         let function = FunctionId(function);
         self.settings.insert(function, settings);
         self.send(Event::FunctionConfigured { function, settings });
     }
 
-    pub fn arrive(&mut self, function: u64, can_wait: bool) -> RequestId {
+    pub(crate) fn arrive(&mut self, function: u64, can_wait: bool) -> RequestId {
         let (request, function) = (RequestId(self.next_request), FunctionId(function));
         self.next_request += 1;
         self.waiting.insert(request, (function, can_wait));
@@ -116,20 +116,20 @@ impl Driver {
         request
     }
 
-    pub fn ready(&mut self, instance: InstanceId) {
+    pub(crate) fn ready(&mut self, instance: InstanceId) {
         let known = self.instances.get_mut(&instance).expect("an instance");
         known.doing = Doing::Running;
         known.since = self.now;
         self.send(Event::InstanceReady { instance, initialization: 10 });
     }
 
-    pub fn fail(&mut self, instance: InstanceId) {
+    pub(crate) fn fail(&mut self, instance: InstanceId) {
         self.instances.remove(&instance);
         self.send(Event::InstanceFailed { instance });
     }
 
     /// The `n`th request of the instance ends.
-    pub fn end(&mut self, instance: InstanceId, n: usize, end: End) {
+    pub(crate) fn end(&mut self, instance: InstanceId, n: usize, end: End) {
         let known = self.instances.get_mut(&instance).expect("an instance");
         let request = known.serving.remove(n % known.serving.len());
         let function = known.function;
@@ -147,7 +147,7 @@ impl Driver {
         self.send(Event::InvocationEnded { request, instance, end, usage });
     }
 
-    pub fn undelivered(&mut self, instance: InstanceId, n: usize) {
+    pub(crate) fn undelivered(&mut self, instance: InstanceId, n: usize) {
         let known = self.instances.get_mut(&instance).expect("an instance");
         let request = known.serving.remove(n % known.serving.len());
         known.doing = Doing::Gone;
@@ -157,7 +157,7 @@ impl Driver {
     }
 
     /// The instance is gone, whatever it did.
-    pub fn gone(&mut self, instance: InstanceId) {
+    pub(crate) fn gone(&mut self, instance: InstanceId) {
         self.requeue_all(instance);
         self.send(Event::InstanceGone { instance });
     }
@@ -177,12 +177,12 @@ impl Driver {
         }
     }
 
-    pub fn update(&mut self, function: u64) {
+    pub(crate) fn update(&mut self, function: u64) {
         self.send(Event::FunctionUpdated { function: FunctionId(function) });
     }
 
     /// Lets time pass, with the wake-ups that were asked for.
-    pub fn pass(&mut self, time: Nanos) {
+    pub(crate) fn pass(&mut self, time: Nanos) {
         let until = self.now + time;
         while let Some(at) = self.wake_at.filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -192,7 +192,7 @@ impl Driver {
         self.now = until;
     }
 
-    pub fn send(&mut self, event: Event) {
+    pub(crate) fn send(&mut self, event: Event) {
         let mut decisions = Vec::new();
         self.scheduler.on_event(self.now, &event, &mut decisions);
         for decision in decisions {
@@ -330,18 +330,18 @@ impl Driver {
     }
 
     /// The instances of which this holds.
-    pub fn nths(&self, of: impl Fn(&Instance) -> bool) -> Vec<InstanceId> {
+    pub(crate) fn nths(&self, of: impl Fn(&Instance) -> bool) -> Vec<InstanceId> {
         self.instances.iter().filter(|(_, known)| of(known)).map(|(id, _)| *id).collect()
     }
 
     /// One of the instances of which this holds.
-    pub fn nth(&self, n: usize, of: impl Fn(&Instance) -> bool) -> Option<InstanceId> {
+    pub(crate) fn nth(&self, n: usize, of: impl Fn(&Instance) -> bool) -> Option<InstanceId> {
         let matching = self.nths(of);
         (!matching.is_empty()).then(|| matching[n % matching.len()])
     }
 
     /// Ends everything that goes on, without failures, until nothing is left to do.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         for _ in 0..10_000 {
             let kept = self.scheduler.view().functions().any(|f| f.settings().min_instances > 0);
             let rest = if kept { self.nths(|i| !i.is_idle()).len() } else { self.instances.len() };

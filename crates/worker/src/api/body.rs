@@ -25,14 +25,17 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const ROOM_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Reads what a client sends.
-pub async fn of_client(body: Incoming, path: &str) -> Result<Bytes, ApiError> {
+pub(super) async fn of_client(body: Incoming, path: &str) -> Result<Bytes, ApiError> {
     let invokes = path.starts_with("/url/") || path.ends_with("/invocations");
     let limit = if invokes { MAX_PAYLOAD_BYTES } else { MAX_BODY_BYTES };
     read(body, limit, &CLIENTS, None).await
 }
 
 /// Reads what a function sends.
-pub async fn of_function(body: Incoming, caller: Option<&Caller>) -> Result<Bytes, ApiError> {
+pub(super) async fn of_function(
+    body: Incoming,
+    caller: Option<&Caller>,
+) -> Result<Bytes, ApiError> {
     read(body, MAX_PAYLOAD_BYTES, &FUNCTIONS, caller).await
 }
 
@@ -109,18 +112,18 @@ async fn receive(
 
 /// Ends a connection whose client does not read its answer; an extension of its requests.
 #[derive(Debug, Clone, Default)]
-pub struct HangUp(Arc<Notify>);
+pub(super) struct HangUp(Arc<Notify>);
 
 impl HangUp {
     /// Resolves when the connection is to end.
-    pub async fn asked(&self) {
+    pub(super) async fn asked(&self) {
         self.0.notified().await;
     }
 }
 
 /// An answer's bytes, which give their room back once they are sent. A client that takes long while
 /// others wait for the room loses its connection.
-pub fn occupying(room: Option<Room>, head: &Parts, bytes: Vec<u8>) -> Bytes {
+pub(super) fn occupying(room: Option<Room>, head: &Parts, bytes: Vec<u8>) -> Bytes {
     let (Some(room), Some(hang_up)) = (room, head.extensions.get::<HangUp>().cloned()) else {
         return bytes.into();
     };

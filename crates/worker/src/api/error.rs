@@ -9,12 +9,12 @@ use uncia_policy::Rejection;
 use crate::function::Function;
 use crate::store::{PackageError, StoreError, is_disk_full};
 
-pub type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// An error of the API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {message}")]
-pub struct ApiError {
+pub(crate) struct ApiError {
     pub status: StatusCode,
     pub kind: &'static str,
     pub message: String,
@@ -25,69 +25,69 @@ impl ApiError {
         Self { status, kind, message: message.into() }
     }
 
-    pub fn invalid(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "InvalidParameterValueException", message)
     }
 
-    pub fn content(message: impl Into<String>) -> Self {
+    pub(crate) fn content(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "InvalidRequestContentException", message)
     }
 
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "ResourceNotFoundException", message)
     }
 
-    pub fn conflict(message: impl Into<String>) -> Self {
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "ResourceConflictException", message)
     }
 
-    pub fn precondition(message: impl Into<String>) -> Self {
+    pub(crate) fn precondition(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "PreconditionFailedException", message)
     }
 
-    pub fn too_large(bytes: usize, most: usize) -> Self {
+    pub(crate) fn too_large(bytes: usize, most: usize) -> Self {
         let message = format!("{bytes} byte payload is too large; at most {most} bytes are taken");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLargeException", message)
     }
 
-    pub fn throttled(message: impl Into<String>) -> Self {
+    pub(crate) fn throttled(message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequestsException", message)
     }
 
-    pub fn too_slow(message: impl Into<String>) -> Self {
+    pub(crate) fn too_slow(message: impl Into<String>) -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutException", message)
     }
 
-    pub fn denied(message: impl Into<String>) -> Self {
+    pub(crate) fn denied(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "AccessDeniedException", message)
     }
 
-    pub fn no_operation(method: &http::Method, path: &str) -> Self {
+    pub(crate) fn no_operation(method: &http::Method, path: &str) -> Self {
         let message = format!("{method} {path} is not an operation of this API");
         Self::new(StatusCode::NOT_FOUND, "UnknownOperationException", message)
     }
 
     /// Says why a function that was damaged cannot be used.
-    pub fn broken(function: &Function) -> Self {
+    pub(crate) fn broken(function: &Function) -> Self {
         let reason = function.broken.as_deref().unwrap_or("it was damaged");
         let message = format!("The function {} cannot run: {reason}", function.name);
         Self::new(StatusCode::BAD_GATEWAY, "ResourceNotReadyException", message)
     }
 
-    pub fn unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceException", message)
     }
 
-    pub fn service(message: impl Into<String>) -> Self {
+    pub(crate) fn service(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "ServiceException", message)
     }
 
-    pub fn bad_http(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_http(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestException", message)
     }
 
     /// The answer that says it.
-    pub fn answer(&self) -> Answer {
+    pub(crate) fn answer(&self) -> Answer {
         let fault = if self.status.is_server_error() { "Service" } else { "User" };
         let mut body = json!({"Type": fault, "Message": self.message, "message": self.message});
         if self.status == StatusCode::TOO_MANY_REQUESTS {
@@ -139,7 +139,7 @@ impl From<Rejection> for ApiError {
 }
 
 /// A JSON answer.
-pub fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
+pub(super) fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
     *answer.status_mut() = status;
     answer
@@ -149,7 +149,7 @@ pub fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
 }
 
 /// An answer without a body.
-pub fn empty_answer(status: StatusCode) -> Answer {
+pub(super) fn empty_answer(status: StatusCode) -> Answer {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = status;
     answer

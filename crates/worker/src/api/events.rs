@@ -12,7 +12,7 @@ use crate::function::Function;
 use crate::meterlog::{AcceptedEvent, LogError};
 
 /// Accepts an event: it is in the log when this returns.
-pub async fn accept(
+pub(super) async fn accept(
     api: &Arc<Api>,
     function: &Arc<Function>,
     names: Names,

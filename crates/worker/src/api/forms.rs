@@ -42,7 +42,7 @@ const RESERVED: [&str; 16] = [
 
 /// What a configuration can ask of Lambda and not of this platform; refused unless it asks for
 /// nothing.
-pub const NO_CONFIGURATION: [&str; 10] = [
+pub(super) const NO_CONFIGURATION: [&str; 10] = [
     "VpcConfig",
     "DeadLetterConfig",
     "KMSKeyArn",
@@ -55,13 +55,13 @@ pub const NO_CONFIGURATION: [&str; 10] = [
     "LoggingConfig",
 ];
 /// Where Lambda can find code, and this platform can't.
-pub const NO_CODE: [&str; 5] =
+pub(super) const NO_CODE: [&str; 5] =
     ["S3Bucket", "S3Key", "S3ObjectVersion", "ImageUri", "SourceKMSKeyArn"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct CreateFunction {
+pub(super) struct CreateFunction {
     pub FunctionName: String,
     pub Runtime: Option<String>,
     pub Role: Option<String>,
@@ -81,14 +81,14 @@ pub struct CreateFunction {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct Code {
+pub(super) struct Code {
     pub ZipFile: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct UpdateCode {
+pub(super) struct UpdateCode {
     pub ZipFile: Option<String>,
     pub Publish: Option<bool>,
     pub DryRun: Option<bool>,
@@ -99,7 +99,7 @@ pub struct UpdateCode {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct UpdateConfiguration {
+pub(super) struct UpdateConfiguration {
     pub Runtime: Option<String>,
     pub Role: Option<String>,
     pub Handler: Option<String>,
@@ -114,21 +114,21 @@ pub struct UpdateConfiguration {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct Environment {
+pub(super) struct Environment {
     pub Variables: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct EphemeralStorage {
+pub(super) struct EphemeralStorage {
     pub Size: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct UrlForm {
+pub(super) struct UrlForm {
     pub AuthType: Option<String>,
     pub InvokeMode: Option<String>,
 }
@@ -136,20 +136,20 @@ pub struct UrlForm {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct TagForm {
+pub(super) struct TagForm {
     pub Tags: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(non_snake_case)]
-pub struct ConcurrencyForm {
+pub(super) struct ConcurrencyForm {
     pub ReservedConcurrentExecutions: u32,
 }
 
 /// Reads a request's JSON body; an unknown key is an error that names it, and so is one of
 /// `unsupported` that asks for something.
-pub fn read<T: DeserializeOwned>(body: &[u8], unsupported: &[&str]) -> Result<T, ApiError> {
+pub(super) fn read<T: DeserializeOwned>(body: &[u8], unsupported: &[&str]) -> Result<T, ApiError> {
     let body = if body.is_empty() { b"{}" } else { body };
     let mut value: Value = serde_json::from_slice(body).map_err(|error| {
         ApiError::content(format!("Could not parse request body into json: {error}"))
@@ -188,7 +188,7 @@ fn asks_for_something(value: &Value) -> bool {
 }
 
 /// The bytes of a package given as base64.
-pub fn zip_file(code: Option<&str>) -> Result<Vec<u8>, ApiError> {
+pub(super) fn zip_file(code: Option<&str>) -> Result<Vec<u8>, ApiError> {
     let Some(text) = code else {
         return Err(ApiError::invalid(
             "Please provide the package as ZipFile; S3 and images are not supported",
@@ -199,7 +199,7 @@ pub fn zip_file(code: Option<&str>) -> Result<Vec<u8>, ApiError> {
         .map_err(|error| ApiError::invalid(format!("ZipFile is not valid base64: {error}")))
 }
 
-pub fn check_name(name: &str) -> Result<(), ApiError> {
+pub(super) fn check_name(name: &str) -> Result<(), ApiError> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fine) {
         return Err(ApiError::invalid(format!(
@@ -221,7 +221,7 @@ fn in_range(key: &str, value: u64, range: &std::ops::RangeInclusive<u64>) -> Res
 }
 
 /// The runtime, which must exist on this host.
-pub fn check_runtime(identifier: &str, host: &Host) -> Result<Runtime, ApiError> {
+pub(super) fn check_runtime(identifier: &str, host: &Host) -> Result<Runtime, ApiError> {
     let runtime = Runtime::serving(identifier).ok_or_else(|| {
         let mut known: Vec<_> = Runtime::all().iter().map(|it| it.identifiers()).collect();
         let last = known.pop().unwrap_or_default();
@@ -240,7 +240,7 @@ pub fn check_runtime(identifier: &str, host: &Host) -> Result<Runtime, ApiError>
     Ok(runtime)
 }
 
-pub fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), ApiError> {
+pub(super) fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), ApiError> {
     if tags.len() > MAX_TAGS {
         return Err(ApiError::invalid(format!("At most {MAX_TAGS} tags are allowed")));
     }
@@ -250,7 +250,7 @@ pub fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), ApiError> {
     }
 }
 
-pub fn check_architectures(given: Option<&[String]>) -> Result<String, ApiError> {
+pub(super) fn check_architectures(given: Option<&[String]>) -> Result<String, ApiError> {
     let own = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
     match given {
         None => Ok(own.to_owned()),
@@ -263,7 +263,7 @@ pub fn check_architectures(given: Option<&[String]>) -> Result<String, ApiError>
 
 /// Settings common to creating and updating; what is left out stays as it is.
 #[derive(Default)]
-pub struct Settings<'a> {
+pub(super) struct Settings<'a> {
     pub handler: Option<&'a str>,
     pub role: Option<&'a str>,
     pub description: Option<&'a str>,
@@ -275,7 +275,7 @@ pub struct Settings<'a> {
 
 impl Settings<'_> {
     /// Puts the settings into a configuration, or says which is wrong.
-    pub fn apply(&self, configuration: &mut Configuration) -> Result<(), ApiError> {
+    pub(super) fn apply(&self, configuration: &mut Configuration) -> Result<(), ApiError> {
         if let Some(handler) = self.handler {
             let fine = !handler.is_empty()
                 && handler.len() <= MAX_HANDLER

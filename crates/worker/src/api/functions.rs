@@ -25,7 +25,7 @@ const DEFAULT_EPHEMERAL_MB: u64 = 512;
 const MAX_ITEMS: usize = 50;
 
 /// The name in a name, a partial ARN, or an ARN; the only version there is may be named.
-pub fn name_of(reference: &str) -> Result<&str, ApiError> {
+pub(super) fn name_of(reference: &str) -> Result<&str, ApiError> {
     let rest = reference.strip_prefix(ARN_PREFIX).unwrap_or_else(|| {
         // `000000000000:function:NAME`, and ARNs of other accounts and regions.
         reference.split_once(":function:").map_or(reference, |(_, name)| name)
@@ -43,7 +43,7 @@ pub fn name_of(reference: &str) -> Result<&str, ApiError> {
 }
 
 /// The function that a request names.
-pub fn find(api: &Api, reference: &str) -> Result<Arc<Function>, ApiError> {
+pub(super) fn find(api: &Api, reference: &str) -> Result<Arc<Function>, ApiError> {
     let name = name_of(reference)?;
     api.registry
         .get(name)
@@ -60,7 +60,7 @@ fn check_qualifier(query: &str) -> Result<(), ApiError> {
 }
 
 /// Changes a function and makes the change known; `revision` must be the current one, if given.
-pub fn change(
+pub(super) fn change(
     api: &Arc<Api>,
     reference: &str,
     revision: Option<&str>,
@@ -87,7 +87,7 @@ pub fn change(
     Ok(function)
 }
 
-pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
+pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let form: CreateFunction = forms::read(body, &NO_CONFIGURATION)?;
     let name = name_of(&form.FunctionName)?.to_owned();
     check_name(&name)?;
@@ -144,7 +144,11 @@ pub fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     Ok(json_answer(StatusCode::CREATED, &describe(api, &function)))
 }
 
-pub fn update_code(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+pub(super) fn update_code(
+    api: &Arc<Api>,
+    reference: &str,
+    body: &[u8],
+) -> Result<Answer, ApiError> {
     let form: UpdateCode = forms::read(body, &NO_CODE)?;
     let old = find(api, reference)?;
     if old.unreadable {
@@ -167,7 +171,7 @@ pub fn update_code(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answe
     Ok(json_answer(StatusCode::OK, &describe(api, &function)))
 }
 
-pub fn update_configuration(
+pub(super) fn update_configuration(
     api: &Arc<Api>,
     reference: &str,
     body: &[u8],
@@ -200,7 +204,7 @@ pub fn update_configuration(
     Ok(json_answer(StatusCode::OK, &describe(api, &function)))
 }
 
-pub fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {
+pub(super) fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {
     check_qualifier(query)?;
     let function = find(api, reference)?;
     let sha256 = function.code.sha256();
@@ -216,12 +220,16 @@ pub fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> 
     Ok(json_answer(StatusCode::OK, &body))
 }
 
-pub fn get_configuration(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {
+pub(super) fn get_configuration(
+    api: &Api,
+    reference: &str,
+    query: &str,
+) -> Result<Answer, ApiError> {
     check_qualifier(query)?;
     Ok(json_answer(StatusCode::OK, &describe(api, &*find(api, reference)?)))
 }
 
-pub fn list(api: &Api, query: &str) -> Result<Answer, ApiError> {
+pub(super) fn list(api: &Api, query: &str) -> Result<Answer, ApiError> {
     let most = match query_values(query, "MaxItems").first() {
         None => MAX_ITEMS,
         Some(text) => match text.parse() {
@@ -244,7 +252,7 @@ pub fn list(api: &Api, query: &str) -> Result<Answer, ApiError> {
     Ok(json_answer(StatusCode::OK, &body))
 }
 
-pub fn delete(api: &Arc<Api>, reference: &str, query: &str) -> Result<Answer, ApiError> {
+pub(super) fn delete(api: &Arc<Api>, reference: &str, query: &str) -> Result<Answer, ApiError> {
     check_qualifier(query)?;
     let name = name_of(reference)?;
     let mut changes = api.registry.change();
@@ -256,29 +264,33 @@ pub fn delete(api: &Arc<Api>, reference: &str, query: &str) -> Result<Answer, Ap
     Ok(empty_answer(StatusCode::NO_CONTENT))
 }
 
-pub fn versions(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn versions(api: &Api, reference: &str) -> Result<Answer, ApiError> {
     let function = find(api, reference)?;
     Ok(json_answer(StatusCode::OK, &json!({"Versions": [describe(api, &function)]})))
 }
 
-pub fn policy(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn policy(api: &Api, reference: &str) -> Result<Answer, ApiError> {
     find(api, reference)?;
     Err(ApiError::not_found("No policy is associated with the given resource."))
 }
 
-pub fn code_signing(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn code_signing(api: &Api, reference: &str) -> Result<Answer, ApiError> {
     let function = find(api, reference)?;
     Ok(json_answer(StatusCode::OK, &json!({"FunctionName": &*function.name})))
 }
 
-pub fn put_concurrency(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+pub(super) fn put_concurrency(
+    api: &Arc<Api>,
+    reference: &str,
+    body: &[u8],
+) -> Result<Answer, ApiError> {
     let form: ConcurrencyForm = forms::read(body, &[])?;
     let reserved = form.ReservedConcurrentExecutions;
     reserve(api, reference, Some(reserved))?;
     Ok(json_answer(StatusCode::OK, &json!({"ReservedConcurrentExecutions": reserved})))
 }
 
-pub fn delete_concurrency(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn delete_concurrency(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
     reserve(api, reference, None)?;
     Ok(empty_answer(StatusCode::NO_CONTENT))
 }
@@ -291,7 +303,7 @@ fn reserve(api: &Arc<Api>, reference: &str, reserved: Option<u32>) -> Result<(),
     Ok(())
 }
 
-pub fn get_concurrency(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn get_concurrency(api: &Api, reference: &str) -> Result<Answer, ApiError> {
     let function = find(api, reference)?;
     let body = match function.configuration.reserved_concurrency {
         Some(reserved) => json!({"ReservedConcurrentExecutions": reserved}),

@@ -11,7 +11,7 @@ use super::error::ApiError;
 use crate::config::Config;
 
 /// Checks the Host header of every request, and the Origin of those that manage.
-pub fn check(config: &Config, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn check(config: &Config, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
     let mut hosts = headers.get_all(http::header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(ApiError::bad_http("The request has no Host header, or several"));

@@ -20,20 +20,20 @@ use crate::ids;
 use crate::instance::{Outcome, StartError};
 
 /// Lambda's limit for a request whose answer is waited for: 6 MB and a little.
-pub const MAX_PAYLOAD_BYTES: usize = 6_291_556;
+pub(super) const MAX_PAYLOAD_BYTES: usize = 6_291_556;
 /// Lambda's documented limit for an asynchronous request.
 const MAX_EVENT_BYTES: usize = 256 * 1024;
 /// Names an invocation.
-pub const INVOCATION_HEADER: &str = "x-uncia-invocation";
+pub(super) const INVOCATION_HEADER: &str = "x-uncia-invocation";
 /// Names the invocation that causes this one.
-pub const PARENT_HEADER: &str = "x-uncia-parent";
+pub(super) const PARENT_HEADER: &str = "x-uncia-parent";
 /// Lambda's limit for the client context, in base64.
 const MAX_CLIENT_CONTEXT: usize = 3_583;
 /// Longest name that a client may give an invocation.
 const MAX_INVOCATION_NAME: usize = 128;
 
 /// Who asks, under which names.
-pub struct Names {
+pub(super) struct Names {
     pub request_id: String,
     pub invocation: String,
     pub parent: Option<String>,
@@ -41,7 +41,7 @@ pub struct Names {
 
 impl Names {
     /// Takes the client's name for the invocation if it gives a proper one.
-    pub fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
         let request_id = ids::uuid();
         let named = |header: &str| -> Result<Option<String>, ApiError> {
             let Some(value) = headers.get(header) else { return Ok(None) };
@@ -60,7 +60,7 @@ impl Names {
 }
 
 /// Runs a function to its end even if the client goes away meanwhile.
-pub async fn run(
+pub(super) async fn run(
     api: &Arc<Api>,
     function: Arc<Function>,
     names: Names,
@@ -82,7 +82,7 @@ pub async fn run(
     answer.map_err(|stopped| ApiError::unavailable(stopped.to_string()))
 }
 
-pub async fn answer(
+pub(super) async fn answer(
     api: &Arc<Api>,
     reference: &str,
     head: &Parts,
@@ -113,7 +113,7 @@ pub async fn answer(
         "RequestResponse" => {
             let answer = run(api, function, names, payload, context).await?;
             let tail = header("x-amz-log-type") == Some("Tail");
-            respond(&answer, tail)
+            Ok(respond(&answer, tail))
         }
         "Event" if function.broken.is_some() => Err(ApiError::broken(&function)),
         "Event" => {
@@ -130,14 +130,14 @@ pub async fn answer(
     }
 }
 
-fn respond(answer: &dispatch::Completion, tail: bool) -> Result<Answer, ApiError> {
+fn respond(answer: &dispatch::Completion, tail: bool) -> Answer {
     let request_id = answer.row.request_id.clone().unwrap_or_default();
     let (payload, failed) = match payload(&answer.disposition, &answer.row, &request_id) {
         Ok(found) => found,
         Err(error) => {
             let mut refused = error.answer();
             describe(refused.headers_mut(), &answer.row);
-            return Ok(refused);
+            return refused;
         }
     };
     let mut response = http::Response::new(Full::new(payload));
@@ -151,11 +151,11 @@ fn respond(answer: &dispatch::Completion, tail: bool) -> Result<Answer, ApiError
         put(headers, "x-amz-log-result", &text);
     }
     describe(headers, &answer.row);
-    Ok(response)
+    response
 }
 
 /// What the function answered, and whether that is an error of it.
-pub fn payload(
+pub(super) fn payload(
     result: &Disposition,
     row: &Invocation,
     request_id: &str,
@@ -204,7 +204,7 @@ pub fn payload(
 }
 
 /// Puts what the platform measured into an answer's headers.
-pub fn describe(headers: &mut HeaderMap, row: &Invocation) {
+pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation) {
     if let Some(request_id) = &row.request_id {
         put(headers, "x-amzn-requestid", request_id);
     }

@@ -28,7 +28,11 @@ struct Encoded {
     more: bool,
 }
 
-pub async fn answer(api: &Arc<Api>, path: &[&str], head: &Parts) -> Result<Answer, ApiError> {
+pub(super) async fn answer(
+    api: &Arc<Api>,
+    path: &[&str],
+    head: &Parts,
+) -> Result<Answer, ApiError> {
     match path {
         ["health"] => Ok(health(api).await),
         ["code", sha256] => code(api, sha256, head).await,

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use body::HangUp;
-pub use error::{Answer, ApiError};
+pub(crate) use error::{Answer, ApiError};
 
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
@@ -44,10 +44,10 @@ const MAX_CONNECTIONS: usize = 4_096;
 /// Answers in progress may take this long to be written when the platform stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The account and region that ARNs carry.
-pub const ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:function:";
+pub(crate) const ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:function:";
 
 /// Everything that a request may need.
-pub struct Api {
+pub(crate) struct Api {
     pub config: Config,
     pub address: SocketAddr,
     pub host: Arc<Host>,
@@ -59,7 +59,11 @@ pub struct Api {
 impl Api {
     /// Serves connections until `stop` is true. Then it accepts no more, and returns when the answers
     /// in progress are written, or after [`FLUSH_TIMEOUT`].
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        mut stop: watch::Receiver<bool>,
+    ) {
         let mut connections = JoinSet::new();
         loop {
             let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
@@ -140,7 +144,10 @@ impl Api {
 
     /// Serves the Invoke requests of instances that may make them, and nothing else. What a function
     /// says about itself is not believed: the parent is the invocation that its instance serves.
-    pub async fn answer_instance(self: &Arc<Self>, request: http::Request<Incoming>) -> Answer {
+    pub(crate) async fn answer_instance(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+    ) -> Answer {
         let (mut head, body) = request.into_parts();
         let caller = head.extensions.remove::<Caller>();
         head.headers.remove(invoke::INVOCATION_HEADER);
@@ -168,7 +175,7 @@ impl Api {
         invoke::answer(self, name, &head, body).await.unwrap_or_else(|error| error.answer())
     }
 
-    pub fn capabilities(&self) -> &Capabilities {
+    pub(crate) fn capabilities(&self) -> &Capabilities {
         self.host.capabilities()
     }
 }

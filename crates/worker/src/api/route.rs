@@ -12,7 +12,7 @@ use super::error::{Answer, ApiError};
 use super::{Api, functions, invoke, logs, tags, urls};
 
 /// Finds the operation and does it.
-pub async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<Answer, ApiError> {
+pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<Answer, ApiError> {
     let path = head.uri.path();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let unknown = || ApiError::no_operation(&head.method, path);
@@ -37,9 +37,9 @@ pub async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<Answer,
                 "2015-03-31" | "2017-10-31" | "2019-09-30" | "2020-06-30" | "2021-10-31",
                 "functions",
                 ..,
-            ],
-        )
-        | (_, ["2017-03-31", "tags", ..]) => {
+            ]
+            | ["2017-03-31", "tags", ..],
+        ) => {
             let (api, method) = (api.clone(), head.method.clone());
             let (path, query) = (path.to_owned(), head.uri.query().unwrap_or("").to_owned());
             blocking(move || managed(&api, &method, &path, &query, &body)).await
@@ -108,13 +108,13 @@ async fn blocking(
 }
 
 /// Percent-decodes; what is not valid stays as it is.
-pub fn decode(text: &str) -> String {
+pub(super) fn decode(text: &str) -> String {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map_or_else(|_| text.to_owned(), Cow::into_owned)
 }
 
 /// The decoded values of a key in a query.
-pub fn query_values(query: &str, key: &str) -> Vec<String> {
+pub(super) fn query_values(query: &str, key: &str) -> Vec<String> {
     query
         .split('&')
         .filter_map(|pair| pair.split_once('='))

@@ -13,17 +13,17 @@ use super::functions::{change, find};
 use super::route::query_values;
 use crate::function::Overrides;
 
-pub fn list(api: &Api, arn: &str) -> Result<Answer, ApiError> {
+pub(super) fn list(api: &Api, arn: &str) -> Result<Answer, ApiError> {
     let function = find(api, arn)?;
     Ok(json_answer(StatusCode::OK, &json!({"Tags": function.tags})))
 }
 
-pub fn tag(api: &Arc<Api>, arn: &str, body: &[u8]) -> Result<Answer, ApiError> {
+pub(super) fn tag(api: &Arc<Api>, arn: &str, body: &[u8]) -> Result<Answer, ApiError> {
     let form: TagForm = forms::read(body, &[])?;
     set(api, arn, |tags| tags.extend(form.Tags))
 }
 
-pub fn untag(api: &Arc<Api>, arn: &str, query: &str) -> Result<Answer, ApiError> {
+pub(super) fn untag(api: &Arc<Api>, arn: &str, query: &str) -> Result<Answer, ApiError> {
     let keys = query_values(query, "tagKeys");
     if keys.is_empty() {
         return Err(ApiError::invalid("tagKeys names no tag"));

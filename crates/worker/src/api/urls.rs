@@ -26,7 +26,7 @@ const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
 /// Most headers, and most cookies, of a function's answer. Clients take some hundred.
 const MAX_HEADERS: usize = 1_000;
 
-pub fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+pub(super) fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
     check(&forms::read(body, &["Cors"])?, true)?;
     let function = change(api, reference, None, |function| {
         if function.url.is_some() {
@@ -43,7 +43,7 @@ pub fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, Ap
     Ok(json_answer(StatusCode::CREATED, &describe(api, &function)?))
 }
 
-pub fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
+pub(super) fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
     check(&forms::read(body, &["Cors"])?, false)?;
     let function = change(api, reference, None, |function| {
         let Some(url) = &mut function.url else { return Err(no_url()) };
@@ -53,17 +53,17 @@ pub fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, Ap
     Ok(json_answer(StatusCode::OK, &describe(api, &function)?))
 }
 
-pub fn get(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn get(api: &Api, reference: &str) -> Result<Answer, ApiError> {
     Ok(json_answer(StatusCode::OK, &describe(api, &*find(api, reference)?)?))
 }
 
-pub fn list(api: &Api, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn list(api: &Api, reference: &str) -> Result<Answer, ApiError> {
     let function = find(api, reference)?;
     let urls: Vec<Value> = describe(api, &function).into_iter().collect();
     Ok(json_answer(StatusCode::OK, &json!({"FunctionUrlConfigs": urls})))
 }
 
-pub fn delete(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
+pub(super) fn delete(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
     change(api, reference, None, |function| match function.url.take() {
         Some(_) => Ok(()),
         None => Err(no_url()),
@@ -101,7 +101,7 @@ fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
 }
 
 /// Serves a request to a function's URL.
-pub async fn serve(
+pub(super) async fn serve(
     api: &Arc<Api>,
     id: &str,
     head: &Parts,

@@ -21,7 +21,7 @@ const MAX_FAILURES: i64 = 3;
 
 /// Payloads up to this size stay in memory while an event waits; larger ones are read from the log
 /// when their turn comes, so that many waiting events take little memory.
-pub const INLINE_BYTES: usize = 1024;
+pub(super) const INLINE_BYTES: usize = 1024;
 
 /// Before an attempt that failed by no fault of the function is repeated: at first, doubled each
 /// time up to the longest.
@@ -32,7 +32,7 @@ const NS_PER_MS: u64 = 1_000_000;
 
 /// An event that is accepted and not done.
 #[derive(Debug)]
-pub struct QueuedEvent {
+pub(super) struct QueuedEvent {
     /// In the log.
     pub id: i64,
     pub function: Arc<str>,
@@ -58,7 +58,7 @@ pub struct QueuedEvent {
 }
 
 /// How an attempt ended, as far as it matters to the event.
-pub enum AttemptEnd<'a> {
+pub(super) enum AttemptEnd<'a> {
     Ran(&'a Outcome),
     NotReady(&'a StartError),
 }
@@ -66,7 +66,7 @@ pub enum AttemptEnd<'a> {
 impl QueuedEvent {
     /// Takes note of how the attempt with this number ended. Returns what the log is to be told and
     /// what comes next; `retry_ms` is the wait before the second attempt.
-    pub fn attempted(
+    pub(super) fn attempted(
         &mut self,
         attempt: i64,
         end: &AttemptEnd<'_>,
@@ -93,7 +93,7 @@ impl QueuedEvent {
     }
 
     /// How long to wait, in ms, after an attempt that failed by no fault of the function.
-    pub fn defer(&mut self) -> u64 {
+    pub(super) fn defer(&mut self) -> u64 {
         let wait = FIRST_DEFERRAL_MS.saturating_mul(1 << self.deferrals.min(16));
         self.deferrals += 1;
         wait.min(LONGEST_DEFERRAL_MS)
@@ -101,7 +101,7 @@ impl QueuedEvent {
 }
 
 /// An event that waits for a time.
-pub struct Delayed {
+pub(super) struct Delayed {
     pub event: QueuedEvent,
     /// The row of its last attempt that could not be written, and what follows once it is: until
     /// then, the attempt is not repeated.
@@ -110,32 +110,32 @@ pub struct Delayed {
 
 /// Events between two attempts, by the time of the next.
 #[derive(Default)]
-pub struct DelayedEvents {
+pub(super) struct DelayedEvents {
     by_time: BTreeMap<(Nanos, i64), Delayed>,
 }
 
 impl DelayedEvents {
-    pub fn insert(&mut self, now: Nanos, delay_ms: u64, event: QueuedEvent) {
+    pub(super) fn insert(&mut self, now: Nanos, delay_ms: u64, event: QueuedEvent) {
         self.insert_delayed(now, delay_ms, Delayed { event, unwritten: None });
     }
 
-    pub fn insert_delayed(&mut self, now: Nanos, delay_ms: u64, delayed: Delayed) {
+    pub(super) fn insert_delayed(&mut self, now: Nanos, delay_ms: u64, delayed: Delayed) {
         let at = now.saturating_add(delay_ms.saturating_mul(NS_PER_MS));
         self.by_time.insert((at, delayed.event.id), delayed);
     }
 
-    pub fn next_at(&self) -> Option<Nanos> {
+    pub(super) fn next_at(&self) -> Option<Nanos> {
         self.by_time.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Takes an event whose time has come.
-    pub fn pop_due(&mut self, now: Nanos) -> Option<Delayed> {
+    pub(super) fn pop_due(&mut self, now: Nanos) -> Option<Delayed> {
         let entry = self.by_time.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())
     }
 
     /// Drops the events of a function; returns their ids.
-    pub fn remove_function(&mut self, function: &str) -> Vec<i64> {
+    pub(super) fn remove_function(&mut self, function: &str) -> Vec<i64> {
         let of_function = |delayed: &Delayed| &*delayed.event.function == function;
         let of_it = self.by_time.values().filter(|delayed| of_function(delayed));
         let ids = of_it.map(|delayed| delayed.event.id).collect();

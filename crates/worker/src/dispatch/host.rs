@@ -13,7 +13,7 @@ use crate::instance::{InstanceSpec, Phase, Reply, Request, StartError};
 use crate::meterlog::{LogError, Recorded};
 
 /// Starts instances.
-pub trait InstanceHost: Clone + Send + Sync + 'static {
+pub(crate) trait InstanceHost: Clone + Send + Sync + 'static {
     type Instance: RunningInstance;
 
     /// Starts an instance and waits until it can serve, or has failed and left nothing behind.
@@ -21,7 +21,7 @@ pub trait InstanceHost: Clone + Send + Sync + 'static {
 }
 
 /// How a start went.
-pub struct Started<I> {
+pub(crate) struct Started<I> {
     pub result: Result<I, StartError>,
     pub phases: Vec<Phase>,
     /// The whole start in ns, until the instance could serve or had failed.
@@ -31,7 +31,7 @@ pub struct Started<I> {
 }
 
 /// A running instance. It serves one request at a time.
-pub trait RunningInstance: Clone + Send + Sync + 'static {
+pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
     /// Serves a request. On an outcome that the instance does not survive, nothing of it is left
     /// when this returns.
     fn invoke(&self, request: Request) -> impl Future<Output = Reply> + Send;
@@ -62,10 +62,10 @@ pub trait RunningInstance: Clone + Send + Sync + 'static {
 }
 
 /// Called with the result once a row is in the log, or could not be written.
-pub type OnCommit = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+pub(super) type OnCommit = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// Keeps what was measured, and the accepted events that are not done.
-pub trait Log: Send + Sync + 'static {
+pub(crate) trait Log: Send + Sync + 'static {
     /// Writes an invocation with all that belongs to it, in one transaction.
     fn invocation(&self, recorded: Recorded, on_commit: OnCommit);
 

@@ -18,7 +18,7 @@ use crate::instance::{InstanceSpec, Outcome, StartError};
 static UNSUPPORTED: Once = Once::new();
 
 /// What the task of an instance needs.
-pub struct InstanceTask<H: InstanceHost, L> {
+pub(super) struct InstanceTask<H: InstanceHost, L> {
     pub id: InstanceId,
     pub host: H,
     pub log: Arc<L>,
@@ -47,7 +47,7 @@ impl Drop for EndGuard {
 
 impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
     /// Follows the instance from its start to its end.
-    pub async fn run(self) {
+    pub(super) async fn run(self) {
         let Self { id, host, log, spec, orders, owner, stop_grace } = self;
         let mut guard = EndGuard { id, owner: owner.clone(), armed: true };
         let Started { result, phases, initialization_ns, log_tail } = host.start(spec).await;
@@ -81,7 +81,7 @@ impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
 }
 
 /// The error of a start whose task ended without a word.
-pub fn lost_start() -> StartError {
+pub(super) fn lost_start() -> StartError {
     StartError::Sandbox("its task ended unexpectedly".to_owned())
 }
 

@@ -14,7 +14,7 @@ use crate::instance::{Phase, Reply};
 use crate::meterlog::IdleInterval;
 
 /// An instance from the decision to start it until nothing of it is left.
-pub struct InstanceState {
+pub(super) struct InstanceState {
     pub name: Arc<str>,
     pub function: Arc<Function>,
     pub orders: UnboundedSender<Order>,
@@ -32,7 +32,11 @@ pub struct InstanceState {
 }
 
 impl InstanceState {
-    pub fn new(name: Arc<str>, function: Arc<Function>, orders: UnboundedSender<Order>) -> Self {
+    pub(super) fn new(
+        name: Arc<str>,
+        function: Arc<Function>,
+        orders: UnboundedSender<Order>,
+    ) -> Self {
         Self {
             name,
             function,
@@ -49,14 +53,14 @@ impl InstanceState {
     }
 
     /// Its start has ended well, and it idles.
-    pub fn become_ready(&mut self, phases: &[Phase], start_ns: i64) {
+    pub(super) fn become_ready(&mut self, phases: &[Phase], start_ns: i64) {
         self.end_start(phases, start_ns);
         self.ready = true;
         self.idle_since = Some(self.began.plus(start_ns));
     }
 
     /// Its start has ended, well or not.
-    pub fn end_start(&mut self, phases: &[Phase], start_ns: i64) {
+    pub(super) fn end_start(&mut self, phases: &[Phase], start_ns: i64) {
         self.start_ns = Some(start_ns);
         self.spans = phases
             .iter()
@@ -71,16 +75,16 @@ impl InstanceState {
             .collect();
     }
 
-    pub fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.ready
     }
 
-    pub fn unassign(&mut self, request: RequestId) {
+    pub(super) fn unassign(&mut self, request: RequestId) {
         self.assigned.retain(|assigned| *assigned != request);
     }
 
     /// It has served a request, and idles again if it survived; returns how long it idled before.
-    pub fn serve(&mut self, reply: &Reply, resume: Option<Resume>) -> Option<IdleInterval> {
+    pub(super) fn serve(&mut self, reply: &Reply, resume: Option<Resume>) -> Option<IdleInterval> {
         self.invocations += 1;
         let busy_from = resume.map_or(reply.started, |resume| resume.start);
         let idle = self.idle_until(busy_from);
@@ -97,7 +101,7 @@ impl InstanceState {
     }
 
     /// What the log says of it while it lives. Its idle intervals are rows of their own.
-    pub fn row(&self) -> InstanceRow {
+    pub(super) fn row(&self) -> InstanceRow {
         let initialized = self.start_ns.filter(|_| self.ready).map(|ns| self.began.unix() + ns);
         InstanceRow {
             platform: Some(Arc::from(PLATFORM)),
@@ -115,7 +119,7 @@ impl InstanceState {
     }
 
     /// What the log says of it in the end, with the last of its idle intervals.
-    pub fn ended_row(&mut self, reason: &'static str, idle_cpu: Option<i64>) -> InstanceRow {
+    pub(super) fn ended_row(&mut self, reason: &'static str, idle_cpu: Option<i64>) -> InstanceRow {
         let idle = self.idle_until(Moment::now()).map(|idle| vec![(idle.start, idle.end)]);
         InstanceRow {
             idle,

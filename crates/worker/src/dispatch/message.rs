@@ -15,7 +15,7 @@ use crate::instance::{Phase, Reply, Request, StartError};
 use crate::meterlog::{LogError, Recorded};
 
 /// To the owner.
-pub enum Message {
+pub(super) enum Message {
     /// The function exists, or has changed.
     Configure(Arc<Function>),
     Delete(Arc<Function>),
@@ -55,7 +55,7 @@ pub enum Message {
 }
 
 /// What became of the row of an event's attempt.
-pub struct EventRecorded {
+pub(super) struct EventRecorded {
     pub event: QueuedEvent,
     /// For another try.
     pub recorded: Recorded,
@@ -65,7 +65,7 @@ pub struct EventRecorded {
 
 /// What follows once an event's attempt is in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextAttempt {
+pub(super) enum NextAttempt {
     /// The event is done, and gone from the log.
     None,
     /// It is tried again after so many milliseconds.
@@ -73,7 +73,7 @@ pub enum NextAttempt {
 }
 
 /// A start that failed.
-pub struct FailedStart {
+pub(super) struct FailedStart {
     pub instance: InstanceId,
     pub error: StartError,
     pub phases: Vec<Phase>,
@@ -82,14 +82,14 @@ pub struct FailedStart {
 }
 
 /// What became of a request that an instance was given.
-pub struct Served {
+pub(super) struct Served {
     pub instance: InstanceId,
     pub request: RequestId,
     pub result: ServeResult,
     pub idle_cpu: Option<i64>,
 }
 
-pub enum ServeResult {
+pub(super) enum ServeResult {
     /// The runtime was given the request.
     Replied {
         reply: Box<Reply>,
@@ -105,14 +105,14 @@ pub enum ServeResult {
 
 /// A pause that was undone for a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Resume {
+pub(super) struct Resume {
     pub pause: Pause,
     pub start: Moment,
     pub end: Moment,
 }
 
 /// To an instance's task.
-pub enum Order {
+pub(super) enum Order {
     /// After undoing the pause, if it is paused.
     Serve(Box<Work>),
     Pause(Pause),
@@ -123,7 +123,7 @@ pub enum Order {
 }
 
 /// A request as an instance gets it.
-pub struct Work {
+pub(super) struct Work {
     pub id: RequestId,
     /// Its payload is empty if it is `stored`.
     pub request: Request,

@@ -37,7 +37,7 @@ use uncia_clock::Moment;
 use uncia_policy::{Capacity, Counts, Event, Policies, Rejection, Resources, Scheduler, WorkerId};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
-pub use host::{InstanceHost, Log};
+pub(crate) use host::{InstanceHost, Log};
 
 use crate::config::Config;
 use crate::function::Function;
@@ -51,7 +51,7 @@ use owner::Owner;
 const MAX_SLOT_ENTRIES: usize = 1_000;
 
 /// A request whose answer is waited for.
-pub struct Submission {
+pub(crate) struct Submission {
     pub function: Arc<Function>,
     pub request_id: String,
     /// The name under which it is logged.
@@ -64,7 +64,7 @@ pub struct Submission {
 
 /// What became of a request.
 #[derive(Debug)]
-pub enum Disposition {
+pub(crate) enum Disposition {
     /// An instance was given it.
     Ran(Outcome),
     /// Its instance did not become ready.
@@ -76,7 +76,7 @@ pub enum Disposition {
 
 /// What became of a request, with its row of the log.
 #[derive(Debug)]
-pub struct Completion {
+pub(crate) struct Completion {
     pub disposition: Disposition,
     pub row: Invocation,
     pub log_tail: Bytes,
@@ -85,16 +85,16 @@ pub struct Completion {
 /// The platform has stopped.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the platform has stopped")]
-pub struct Stopped;
+pub(crate) struct Stopped;
 
 /// As many events wait as may.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("as many events wait as the platform takes")]
-pub struct QueueFull;
+pub(crate) struct QueueFull;
 
 /// Reaches the owner; clones reach the same.
 #[derive(Clone)]
-pub struct Dispatcher {
+pub(crate) struct Dispatcher {
     owner: mpsc::UnboundedSender<Message>,
     /// As many events may wait as it has permits.
     event_slots: Arc<Semaphore>,
@@ -105,14 +105,14 @@ pub struct Dispatcher {
 
 /// A place among the events that wait, given back when it is dropped.
 #[derive(Debug)]
-pub struct EventSlot {
+pub(crate) struct EventSlot {
     _of_all: OwnedSemaphorePermit,
     _of_function: OwnedSemaphorePermit,
 }
 
 impl Dispatcher {
     /// Starts the owner. `resources` are the machine's.
-    pub fn start<H: InstanceHost, L: Log>(
+    pub(crate) fn start<H: InstanceHost, L: Log>(
         config: Arc<Config>,
         host: H,
         log: Arc<L>,
@@ -132,17 +132,17 @@ impl Dispatcher {
     }
 
     /// Makes a function, or its new settings, known. Instances that cannot serve it any more retire.
-    pub fn configure(&self, function: &Arc<Function>) {
+    pub(crate) fn configure(&self, function: &Arc<Function>) {
         self.send(Message::Configure(function.clone()));
     }
 
     /// The function is gone.
-    pub fn delete(&self, function: &Arc<Function>) {
+    pub(crate) fn delete(&self, function: &Arc<Function>) {
         self.send(Message::Delete(function.clone()));
     }
 
     /// Serves a request to its end, whether or not anybody waits for the answer.
-    pub async fn submit(&self, submission: Submission) -> Result<Completion, Stopped> {
+    pub(crate) async fn submit(&self, submission: Submission) -> Result<Completion, Stopped> {
         let (answer, answered) = oneshot::channel();
         self.send(Message::Submit(Box::new(submission), answer));
         answered.await.map_err(|_| Stopped)
@@ -150,7 +150,7 @@ impl Dispatcher {
 
     /// Reserves a place for an event of a function that is about to be written to the log. A function
     /// has at most nine tenths of the places.
-    pub fn reserve_event(&self, function: &Arc<str>) -> Result<EventSlot, QueueFull> {
+    pub(crate) fn reserve_event(&self, function: &Arc<str>) -> Result<EventSlot, QueueFull> {
         let of_function = {
             // The map is whole after every statement, so a panic elsewhere does not spoil it.
             let mut slots = self.function_slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl Dispatcher {
     }
 
     /// Runs an event that is in the log, as soon as there is room.
-    pub fn run_event(&self, event: AcceptedEvent, slot: EventSlot) {
+    pub(crate) fn run_event(&self, event: AcceptedEvent, slot: EventSlot) {
         let payload_bytes = event.payload.len();
         self.send(Message::Accept(Box::new(QueuedEvent {
             id: event.id,
@@ -195,7 +195,7 @@ impl Dispatcher {
     }
 
     /// Goes on with the events that an earlier worker had accepted.
-    pub fn resume_events(&self, events: Vec<WaitingEvent>) {
+    pub(crate) fn resume_events(&self, events: Vec<WaitingEvent>) {
         let now = Moment::now();
         for event in events {
             let function = Arc::from(event.function);
@@ -223,21 +223,21 @@ impl Dispatcher {
     }
 
     /// How many instances do what.
-    pub async fn counts(&self) -> Counts {
+    pub(crate) async fn counts(&self) -> Counts {
         let (answer, counts) = oneshot::channel();
         self.send(Message::Counts(answer));
         counts.await.unwrap_or_default()
     }
 
     /// The rows of the instances that live.
-    pub async fn living(&self, function: Option<&str>) -> Vec<InstanceRow> {
+    pub(crate) async fn living(&self, function: Option<&str>) -> Vec<InstanceRow> {
         let (answer, rows) = oneshot::channel();
         self.send(Message::Living(function.map(str::to_owned), answer));
         rows.await.unwrap_or_default()
     }
 
     /// Lets nothing in any more, waits up to `grace` for what runs, and stops the instances.
-    pub async fn shut_down(&self, grace: Duration) {
+    pub(crate) async fn shut_down(&self, grace: Duration) {
         let (waiter, done) = oneshot::channel();
         self.send(Message::ShutDown(waiter));
         // What has not ended by then is killed when the host closes.
@@ -245,19 +245,19 @@ impl Dispatcher {
     }
 
     /// From now on instances are killed: what they served is not held against their functions.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.send(Message::Close);
     }
 
     /// Ends once the host has closed: every request has an answer when this returns.
-    pub async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         let (waiter, done) = oneshot::channel();
         self.send(Message::Finish(waiter));
         let _ = done.await;
     }
 
     /// Resolves when the owner has ended, as told or not.
-    pub async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         self.owner.closed().await;
     }
 

@@ -17,7 +17,7 @@ use crate::instance::Request;
 const MAX_UNDELIVERED: u32 = 3;
 
 /// A request between its arrival and its answer.
-pub struct PendingRequest {
+pub(super) struct PendingRequest {
     pub function: Arc<Function>,
     pub request_id: Arc<str>,
     /// The name under which it is logged.
@@ -37,7 +37,7 @@ pub struct PendingRequest {
 }
 
 /// Where a request comes from, and its answer goes.
-pub enum Source {
+pub(super) enum Source {
     Client(oneshot::Sender<Completion>),
     Event(Box<QueuedEvent>),
     /// Taken out of it.
@@ -46,7 +46,7 @@ pub enum Source {
 
 impl PendingRequest {
     /// The next attempt of an accepted event.
-    pub fn of_event(mut event: Box<QueuedEvent>, function: Arc<Function>) -> Self {
+    pub(super) fn of_event(mut event: Box<QueuedEvent>, function: Arc<Function>) -> Self {
         Self {
             function,
             request_id: event.request_id.clone(),
@@ -63,7 +63,7 @@ impl PendingRequest {
     }
 
     /// The request as an instance of `function`, as that was when it started, gets it.
-    pub fn work(&self, id: RequestId, function: &Function) -> Work {
+    pub(super) fn work(&self, id: RequestId, function: &Function) -> Work {
         let stored = match &self.source {
             Source::Event(event) if self.payload.is_none() => Some(event.id),
             _ => None,
@@ -79,7 +79,7 @@ impl PendingRequest {
     }
 
     /// Counts an assignment in vain; false once it has been tried as often as it may.
-    pub fn may_be_assigned_again(&mut self) -> bool {
+    pub(super) fn may_be_assigned_again(&mut self) -> bool {
         self.undelivered += 1;
         self.undelivered < MAX_UNDELIVERED
     }

@@ -13,7 +13,7 @@ use crate::instance::{Outcome, Reply, StartError, Usage};
 use crate::meterlog::Recorded;
 
 /// What the column `platform` says.
-pub const PLATFORM: &str = "embedded";
+pub(super) const PLATFORM: &str = "embedded";
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -21,7 +21,7 @@ const NS_PER_MS: i64 = 1_000_000;
 const MAX_ERROR_CHARS: usize = 512;
 
 /// A request that an instance was given, and what came of it.
-pub struct Execution<'a> {
+pub(super) struct Execution<'a> {
     pub instance: &'a InstanceState,
     pub reply: &'a Reply,
     /// The pause that was undone for it.
@@ -32,7 +32,7 @@ pub struct Execution<'a> {
 
 /// Why the platform ended an instance that served a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interruption {
+pub(super) enum Interruption {
     /// For the sake of another request.
     Preempted,
     /// The platform stops, and its time to wait is over.
@@ -71,7 +71,7 @@ fn on_instance(request: &PendingRequest, instance: &InstanceState) -> Invocation
 }
 
 /// What the policies learn of an invocation's use.
-pub fn usage(usage: &Usage) -> uncia_policy::Usage {
+pub(super) fn usage(usage: &Usage) -> uncia_policy::Usage {
     let whole = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
     let cpu = usage.cpu_user_ns.zip(usage.cpu_system_ns).map(|(user, system)| user + system);
     uncia_policy::Usage {
@@ -112,7 +112,7 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
 }
 
 /// The row of a request that an instance was given.
-pub fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> Recorded {
+pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> Recorded {
     let Execution { instance, reply, resume, .. } = *execution;
     // The start was this request's own if it waited for it; an instance that was started for
     // another request is warm for this one.
@@ -175,7 +175,7 @@ pub fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> Recorded
 }
 
 /// The row of a request that was turned away.
-pub fn rejected(request: &PendingRequest, reason: Rejection) -> Recorded {
+pub(super) fn rejected(request: &PendingRequest, reason: Rejection) -> Recorded {
     let (outcome, error) = match reason {
         Rejection::FunctionLimit => ("throttled", "the function's concurrency limit is reached"),
         Rejection::WorkerLimit => ("throttled", "the platform's concurrency limit is reached"),
@@ -191,7 +191,7 @@ pub fn rejected(request: &PendingRequest, reason: Rejection) -> Recorded {
 }
 
 /// The row of a request whose instance did not become ready.
-pub fn not_ready(
+pub(super) fn not_ready(
     request: &PendingRequest,
     instance: &InstanceState,
     error: &StartError,
@@ -212,7 +212,7 @@ pub fn not_ready(
 }
 
 /// The row of a request whose instances ended each time before they were given it.
-pub fn never_delivered(
+pub(super) fn never_delivered(
     request: &PendingRequest,
     instance: &InstanceState,
     error: &str,

@@ -79,7 +79,7 @@ impl Log for MeterLog {
     }
 
     async fn payload(self: Arc<Self>, id: i64) -> Result<Option<Bytes>, LogError> {
-        let read = tokio::task::spawn_blocking(move || MeterLog::payload(self.as_ref(), id));
+        let read = tokio::task::spawn_blocking(move || Self::payload(self.as_ref(), id));
         read.await.map_err(|_| LogError::Closed)?
     }
 }

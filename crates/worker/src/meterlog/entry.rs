@@ -10,7 +10,7 @@ use super::LogError;
 
 /// An asynchronous invocation that is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AcceptedEvent {
+pub(crate) struct AcceptedEvent {
     /// Given by the log.
     pub id: i64,
     pub function: String,
@@ -33,7 +33,7 @@ pub struct AcceptedEvent {
 
 /// An accepted event that an earlier worker left, without its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingEvent {
+pub(crate) struct WaitingEvent {
     pub id: i64,
     pub function: String,
     /// The identity of the function, which another of the same name does not have. Empty in events
@@ -55,7 +55,7 @@ pub struct WaitingEvent {
 
 /// What an attempt means for the event that it was an attempt of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventUpdate {
+pub(crate) enum EventUpdate {
     /// It is done, well or for good, and forgotten.
     Done { id: i64 },
     /// The attempt ran and failed; another follows.
@@ -66,7 +66,7 @@ pub enum EventUpdate {
 
 /// A time in which an instance served nothing, in Unix ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdleInterval {
+pub(crate) struct IdleInterval {
     pub instance: Arc<str>,
     pub start: i64,
     pub end: i64,
@@ -74,7 +74,7 @@ pub struct IdleInterval {
 
 /// An invocation with all that is written in its transaction.
 #[derive(Debug, Clone, Default)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     pub row: Invocation,
     pub spans: Vec<Span>,
     /// The interval that the invocation ended.
@@ -84,19 +84,19 @@ pub struct Recorded {
 }
 
 /// Receives the result of a write by the writer's thread.
-pub type Ack<T> = oneshot::Sender<Result<T, LogError>>;
+pub(super) type Ack<T> = oneshot::Sender<Result<T, LogError>>;
 
 type Callback = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// What is called once an invocation is committed, or can't be any more.
-pub struct OnCommit(Option<Callback>);
+pub(super) struct OnCommit(Option<Callback>);
 
 impl OnCommit {
-    pub fn new(callback: impl FnOnce(Result<(), LogError>) + Send + 'static) -> Self {
+    pub(super) fn new(callback: impl FnOnce(Result<(), LogError>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }
 
-    pub fn call(mut self, result: Result<(), LogError>) {
+    pub(super) fn call(mut self, result: Result<(), LogError>) {
         if let Some(callback) = self.0.take() {
             callback(result);
         }
@@ -113,9 +113,9 @@ impl Drop for OnCommit {
 }
 
 /// A part of the room in the queue; free again when it is dropped.
-pub type Room = OwnedSemaphorePermit;
+pub(super) type Room = OwnedSemaphorePermit;
 
-pub enum Entry {
+pub(super) enum Entry {
     Invocation {
         recorded: Box<Recorded>,
         on_commit: OnCommit,
@@ -135,7 +135,7 @@ pub enum Entry {
 
 impl Entry {
     /// Whether nobody waits for it, so that it may be written later.
-    pub fn is_kept(&self) -> bool {
+    pub(super) fn is_kept(&self) -> bool {
         matches!(self, Self::Instance(_) | Self::DropEvent(_))
     }
 }

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 const FLUSH_ENTRIES: usize = 100;
 
 /// The thread; ends when it is dropped.
-pub struct Flusher {
+pub(super) struct Flusher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -36,7 +36,7 @@ struct State {
 
 impl Flusher {
     /// Starts the thread for the journal at this path, which need not exist yet.
-    pub fn start(journal: PathBuf) -> io::Result<Self> {
+    pub(super) fn start(journal: PathBuf) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let own = shared.clone();
         let thread = thread::Builder::new()
@@ -46,7 +46,7 @@ impl Flusher {
     }
 
     /// So many entries were written.
-    pub fn note(&self, entries: usize) {
+    pub(super) fn note(&self, entries: usize) {
         let mut state = self.shared.lock();
         state.entries += entries;
         if state.entries >= FLUSH_ENTRIES {

@@ -27,7 +27,7 @@ const EVENT_ROOM_KIB: usize = 8 * 1024;
 const INVOCATION_ROOM: usize = 50_000;
 
 /// The writing end of the log; shared by all.
-pub struct MeterLog {
+pub(crate) struct MeterLog {
     path: PathBuf,
     queue: Arc<Queue>,
     event_room: Arc<Semaphore>,
@@ -41,7 +41,7 @@ pub struct MeterLog {
 impl MeterLog {
     /// Opens the log in the state folder. Instances that an earlier worker left running, which are
     /// gone by now, are recorded as such.
-    pub fn open(state: &Path, retention: Retention) -> Result<Self, LogError> {
+    pub(crate) fn open(state: &Path, retention: Retention) -> Result<Self, LogError> {
         let path = state.join("meter.sqlite");
         let (mut connection, version) = database::open(&path, &schema::FORMAT)?;
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
@@ -81,14 +81,14 @@ impl MeterLog {
     }
 
     /// The database, for readers.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Writes an invocation; the writer's thread calls `on_commit` when it is committed, or once it
     /// is certain that it is not. It must return soon: everybody waits for that thread. If the log
     /// is closed or too far behind, it is called at once by this one.
-    pub fn invocation(
+    pub(crate) fn invocation(
         &self,
         recorded: Recorded,
         on_commit: impl FnOnce(Result<(), LogError>) + Send + 'static,
@@ -106,7 +106,7 @@ impl MeterLog {
     /// Writes an event that is about to be accepted; returns its id when it is committed. Waits
     /// while many others wait for the disk. Once called it must be awaited to its end: an event
     /// whose future was dropped may have been accepted without anybody's knowledge.
-    pub async fn accept(&self, event: AcceptedEvent) -> Result<i64, LogError> {
+    pub(crate) async fn accept(&self, event: AcceptedEvent) -> Result<i64, LogError> {
         let kib = (event.payload.len() / 1024 + 1).min(EVENT_ROOM_KIB);
         let room = self.event_room.clone().acquire_many_owned(kib as u32).await;
         let room: Room = room.map_err(|_| LogError::Closed)?;
@@ -114,37 +114,37 @@ impl MeterLog {
     }
 
     /// The events that are accepted and not done, oldest first, without their payloads.
-    pub fn left_events(&self) -> Result<Vec<WaitingEvent>, LogError> {
+    pub(crate) fn left_events(&self) -> Result<Vec<WaitingEvent>, LogError> {
         self.reading().events()
     }
 
     /// An event's payload, none if the event is done. Reads from the disk.
-    pub fn payload(&self, id: i64) -> Result<Option<Bytes>, LogError> {
+    pub(crate) fn payload(&self, id: i64) -> Result<Option<Bytes>, LogError> {
         Ok(self.reading().payload(id)?.map(Bytes::from))
     }
 
     /// Forgets an event, some time soon.
-    pub fn drop_event(&self, id: i64) {
+    pub(crate) fn drop_event(&self, id: i64) {
         // After closing, the event stays for the next start.
         self.queue.push(Entry::DropEvent(id));
     }
 
     /// Writes the state of an instance, some time soon, and adds the idle intervals that the row
     /// carries to those that are known.
-    pub fn instance(&self, row: Instance) {
+    pub(crate) fn instance(&self, row: Instance) {
         // After closing, the next start records that the instance is gone.
         self.queue.push(Entry::Instance(Box::new(row)));
     }
 
     /// Returns when every invocation and instance that was written before is committed, or cannot be
     /// now; with the number of changes of instances and events that a full disk holds up.
-    pub async fn barrier(&self) -> Result<usize, LogError> {
+    pub(crate) async fn barrier(&self) -> Result<usize, LogError> {
         self.ask(Entry::Barrier).await
     }
 
     /// Resolves with a sentence when the thread that writes ends unasked; from then on nothing is
     /// written any more. Never resolves after [`Self::close`].
-    pub fn failed(&self) -> impl Future<Output = String> + Send + use<> {
+    pub(crate) fn failed(&self) -> impl Future<Output = String> + Send + use<> {
         let mut failure = self.failure.clone();
         async move {
             let failed = failure.wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
@@ -156,7 +156,7 @@ impl MeterLog {
     }
 
     /// Writes what is left and ends the thread.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.queue.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -236,7 +236,7 @@ mod tests {
                 event.await.unwrap().unwrap();
             }
             drop(sender);
-            assert_eq!(results.iter().filter(Result::is_ok).count(), INVOCATION_ROOM - 1);
+            assert_eq!(results.iter().flatten().count(), INVOCATION_ROOM - 1);
         }));
         assert_eq!(log.left_events().unwrap().len(), 40);
     }

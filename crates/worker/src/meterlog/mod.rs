@@ -16,10 +16,10 @@ mod tables;
 mod tests;
 mod writer;
 
-pub use entry::{AcceptedEvent, EventUpdate, IdleInterval, Recorded, WaitingEvent};
-pub use log::MeterLog;
-pub use reader::{MAX_PAGE_ROWS, Page, Query, Reader};
-pub use retention::Retention;
+pub(crate) use entry::{AcceptedEvent, EventUpdate, IdleInterval, Recorded, WaitingEvent};
+pub(crate) use log::MeterLog;
+pub(crate) use reader::{MAX_PAGE_ROWS, Page, Query, Reader};
+pub(crate) use retention::Retention;
 
 use crate::store::DatabaseError;
 

@@ -13,7 +13,7 @@ const BATCH_EVENT_BYTES: usize = 1024 * 1024;
 
 /// What [`Queue::take`] came back with.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken {
+pub(super) enum Taken {
     Entries,
     /// Nothing came in time.
     Nothing,
@@ -24,7 +24,7 @@ pub enum Taken {
 /// Entries from all who write, for the one thread that takes them. Rows overtake events, which are
 /// larger and nobody's answer.
 #[derive(Default)]
-pub struct Queue {
+pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
 }
@@ -38,7 +38,7 @@ struct Waiting {
 
 impl Queue {
     /// Appends an entry. A queue that is closed drops it, which tells whoever waits for it.
-    pub fn push(&self, entry: Entry) {
+    pub(super) fn push(&self, entry: Entry) {
         let mut waiting = self.lock();
         if waiting.closed {
             // Not under the lock: whoever is told may come back with the next entry.
@@ -55,7 +55,7 @@ impl Queue {
     }
 
     /// Waits for entries, for ever or this long, and moves one commit's worth of them to `batch`.
-    pub fn take(&self, batch: &mut Vec<Entry>, patience: Option<Duration>) -> Taken {
+    pub(super) fn take(&self, batch: &mut Vec<Entry>, patience: Option<Duration>) -> Taken {
         let mut waiting = self.lock();
         while waiting.rows.is_empty() && waiting.events.is_empty() {
             if waiting.closed {
@@ -87,13 +87,13 @@ impl Queue {
     }
 
     /// Lets nothing in any more; what is there can still be taken.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();
     }
 
     /// Lets nothing in any more, and drops what is there.
-    pub fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
         let left = (std::mem::take(&mut waiting.rows), std::mem::take(&mut waiting.events));
@@ -103,7 +103,7 @@ impl Queue {
 
     /// Rows and events that wait.
     #[cfg(test)]
-    pub fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self) -> (usize, usize) {
         let waiting = self.lock();
         (waiting.rows.len(), waiting.events.len())
     }

@@ -13,7 +13,7 @@ use crate::store::DatabaseError;
 /// Most rows of a page. A page of instances also ends before the instance with which the idle
 /// intervals in it would be more than this; an instance alone on its page has them all, and
 /// [`super::retention`] bounds how many they are.
-pub const MAX_PAGE_ROWS: usize = 10_000;
+pub(crate) const MAX_PAGE_ROWS: usize = 10_000;
 /// A page also ends before the row with which it would be larger than this, unless it is the first.
 const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 /// Rows that a page goes through in search of those of one function. It may end without any.
@@ -21,7 +21,7 @@ const MAX_SCANNED_ROWS: usize = 100_000;
 
 /// Rows of a table in order of their ids.
 #[derive(Debug)]
-pub struct Page<T> {
+pub(crate) struct Page<T> {
     pub rows: Vec<T>,
     /// The id of the last row, returned or passed over; the next page is after it.
     pub last: i64,
@@ -31,7 +31,7 @@ pub struct Page<T> {
 
 /// Which rows to read.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub(crate) struct Query {
     /// Rows with greater ids.
     pub after: i64,
     pub function: Option<String>,
@@ -46,13 +46,13 @@ impl Default for Query {
 }
 
 /// A connection that reads.
-pub struct Reader {
+pub(crate) struct Reader {
     path: PathBuf,
     connection: Connection,
 }
 
 impl Reader {
-    pub fn open(path: &Path) -> Result<Self, LogError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, LogError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         match Connection::open_with_flags(path, flags) {
             Ok(connection) => Ok(Self { path: path.to_owned(), connection }),
@@ -60,18 +60,18 @@ impl Reader {
         }
     }
 
-    pub fn invocations(&self, query: &Query) -> Result<Page<Invocation>, LogError> {
+    pub(crate) fn invocations(&self, query: &Query) -> Result<Page<Invocation>, LogError> {
         self.page(query, tables::select_invocations, |row, _| {
             tables::read_invocation(row).map(Some)
         })
     }
 
-    pub fn spans(&self, query: &Query) -> Result<Page<Span>, LogError> {
+    pub(crate) fn spans(&self, query: &Query) -> Result<Page<Span>, LogError> {
         self.page(query, tables::select_spans, |row, _| tables::read_span(row).map(Some))
     }
 
     /// The instances, those that live as they were when they became ready.
-    pub fn instances(&self, query: &Query) -> Result<Page<Instance>, LogError> {
+    pub(crate) fn instances(&self, query: &Query) -> Result<Page<Instance>, LogError> {
         let mut intervals = 0;
         self.page(query, tables::select_instances, |row, first| {
             let mut instance = tables::read_instance(row)?;
@@ -92,12 +92,12 @@ impl Reader {
     }
 
     /// The events that are accepted and not done, oldest first.
-    pub fn events(&self) -> Result<Vec<WaitingEvent>, LogError> {
+    pub(crate) fn events(&self) -> Result<Vec<WaitingEvent>, LogError> {
         self.error(tables::read_events(&self.connection))
     }
 
     /// An event's payload; none if it is done.
-    pub fn payload(&self, id: i64) -> Result<Option<Vec<u8>>, LogError> {
+    pub(crate) fn payload(&self, id: i64) -> Result<Option<Vec<u8>>, LogError> {
         self.error(tables::read_payload(&self.connection, id))
     }
 

@@ -10,13 +10,13 @@ use uncia_record::Instance;
 /// wait. More than are written between two steps, so that no rate of writing outruns them.
 const STEP_ROWS: i64 = 1_000;
 /// Idle intervals of one instance that are kept apart, at least; bounds what reading one takes.
-pub const INSTANCE_INTERVALS: i64 = 100_000;
+pub(super) const INSTANCE_INTERVALS: i64 = 100_000;
 
 /// How much of the log is kept. Of the invocations, the spans, the instances and the idle intervals,
 /// the rows with the newest ids are; accepted events and instances that live always are. Idle intervals
 /// that are too many are merged, so that an instance's idle time stays exact as long as its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
+pub(crate) struct Retention {
     /// Ids of each table: one for every invocation, every span and every idle interval, and one for
     /// each of the three states that an instance is written in.
     pub rows: u64,
@@ -31,7 +31,11 @@ impl Default for Retention {
 impl Retention {
     /// Removes a few of the oldest rows that are too many, within the caller's transaction; returns
     /// whether there are more of them.
-    pub fn step(self, connection: &Connection, counts: &mut Counts) -> rusqlite::Result<bool> {
+    pub(crate) fn step(
+        self,
+        connection: &Connection,
+        counts: &mut Counts,
+    ) -> rusqlite::Result<bool> {
         let mut more = false;
         for table in ["invocations", "spans"] {
             if let Some((upto, left)) = self.oldest(connection, table)? {
@@ -82,10 +86,10 @@ impl Retention {
 
 /// How many idle intervals of each living instance there are, so that nobody has to count them.
 #[derive(Debug, Default)]
-pub struct Counts(HashMap<Arc<str>, i64>);
+pub(crate) struct Counts(HashMap<Arc<str>, i64>);
 
 impl Counts {
-    pub fn add(&mut self, instance: &Arc<str>) {
+    pub(crate) fn add(&mut self, instance: &Arc<str>) {
         match self.0.get_mut(instance) {
             Some(count) => *count += 1,
             None => drop(self.0.insert(instance.clone(), 1)),
@@ -93,7 +97,7 @@ impl Counts {
     }
 
     /// An ended instance has all that it will ever have.
-    pub fn note(&mut self, row: &Instance) {
+    pub(crate) fn note(&mut self, row: &Instance) {
         if row.ended.is_some() {
             self.0.remove(&row.instance);
         }
@@ -117,7 +121,7 @@ struct Merged {
 }
 
 /// Merges the oldest intervals of an instance; returns how many.
-pub fn merge_oldest_of(
+pub(super) fn merge_oldest_of(
     connection: &Connection,
     instance: &str,
     intervals: i64,

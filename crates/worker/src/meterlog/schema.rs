@@ -6,7 +6,8 @@ use super::retention;
 use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
-pub const FORMAT: Format = Format { version: 4, table: "invocations", synchronous: "NORMAL" };
+pub(super) const FORMAT: Format =
+    Format { version: 4, table: "invocations", synchronous: "NORMAL" };
 
 /// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.
 /// Every change of an instance replaces its row by one with the next id.
@@ -72,7 +73,7 @@ const SETTINGS: &str = "
 const MAX_SOUND_ID: i64 = 1 << 53;
 
 /// Makes the tables, or makes those of an earlier version these: all or nothing.
-pub fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
+pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
     if version == FORMAT.version {
         return Ok(());
     }
@@ -170,7 +171,7 @@ fn merge_long_lists(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
 }
 
 /// Adds an interval. One that is there already, or was merged with others, stays as it is.
-pub fn insert_idle_interval(
+pub(super) fn insert_idle_interval(
     connection: &Connection,
     instance: &str,
     start: i64,

@@ -19,7 +19,10 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
-pub fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Result<usize> {
+pub(super) fn insert_invocation(
+    connection: &Connection,
+    row: &Invocation,
+) -> rusqlite::Result<usize> {
     // Made once, not for every row.
     static SQL: LazyLock<String> = LazyLock::new(|| {
         format!(
@@ -62,14 +65,14 @@ pub fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite:
     ])
 }
 
-pub fn select_invocations(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
+pub(super) fn select_invocations(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
     connection.prepare(&format!(
         "SELECT id, {INVOCATION_COLUMNS} FROM invocations
          WHERE id > ?1 ORDER BY id"
     ))
 }
 
-pub fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
+pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
     Ok(Invocation {
         platform: Some(Arc::from(PLATFORM)),
         function: row.get("function")?,
@@ -108,7 +111,7 @@ pub fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
     })
 }
 
-pub fn insert_span(
+pub(super) fn insert_span(
     connection: &Connection,
     function: &str,
     span: &Span,
@@ -125,14 +128,14 @@ pub fn insert_span(
     ])
 }
 
-pub fn select_spans(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
+pub(super) fn select_spans(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
     connection.prepare(
         "SELECT id, function, invocation, instance, name, start, end FROM spans
          WHERE id > ?1 ORDER BY id",
     )
 }
 
-pub fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
+pub(super) fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
     Ok(Span {
         run: None,
         invocation: row.get("invocation")?,
@@ -146,7 +149,7 @@ pub fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
 
 /// Stores an instance, or its new state, and adds the idle intervals that the row carries; the row
 /// gets a new id, so that whoever reads what came after an id sees the change.
-pub fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<()> {
+pub(super) fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<()> {
     let sql = format!(
         "INSERT OR REPLACE INTO instances ({INSTANCE_COLUMNS})
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
@@ -193,7 +196,7 @@ const END_LEFT_INSTANCES: &str = "
 /// Records the end of the instances that a worker which was killed left running: the last moment of
 /// which the log knows that they lived. How much they served since they became ready, nobody knows any
 /// more.
-pub fn end_left_instances(connection: &Connection) -> rusqlite::Result<usize> {
+pub(super) fn end_left_instances(connection: &Connection) -> rusqlite::Result<usize> {
     let any = "SELECT EXISTS (SELECT 1 FROM instances INDEXED BY living_instances
                               WHERE ended IS NULL)";
     if !connection.query_row(any, [], |row| row.get::<_, bool>(0))? {
@@ -202,7 +205,7 @@ pub fn end_left_instances(connection: &Connection) -> rusqlite::Result<usize> {
     connection.execute(END_LEFT_INSTANCES, [LATEST_INVOCATIONS])
 }
 
-pub fn select_instances(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
+pub(super) fn select_instances(connection: &Connection) -> rusqlite::Result<Statement<'_>> {
     connection.prepare(&format!(
         "SELECT id, {INSTANCE_COLUMNS} FROM instances
          WHERE id > ?1 ORDER BY id"
@@ -210,7 +213,7 @@ pub fn select_instances(connection: &Connection) -> rusqlite::Result<Statement<'
 }
 
 /// Reads an instance, but for its idle intervals.
-pub fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
+pub(super) fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
     Ok(Instance {
         run: None,
         platform: Some(Arc::from(PLATFORM)),
@@ -231,7 +234,7 @@ pub fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
 
 /// The first `limit` idle intervals of an instance. Those that were merged are the first: one interval,
 /// as long as all of them, that ends where the last of them did.
-pub fn read_idle_intervals(
+pub(super) fn read_idle_intervals(
     connection: &Connection,
     instance: &str,
     limit: i64,
@@ -246,7 +249,10 @@ pub fn read_idle_intervals(
 }
 
 /// Stores an event, and returns its id.
-pub fn insert_event(connection: &Connection, event: &AcceptedEvent) -> rusqlite::Result<i64> {
+pub(super) fn insert_event(
+    connection: &Connection,
+    event: &AcceptedEvent,
+) -> rusqlite::Result<i64> {
     let sql = "INSERT INTO events (function, function_key, request_id, invocation, parent, attempt,
                                    failures, client_context, accepted, payload)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -265,7 +271,7 @@ pub fn insert_event(connection: &Connection, event: &AcceptedEvent) -> rusqlite:
     Ok(connection.last_insert_rowid())
 }
 
-pub fn update_event(connection: &Connection, update: EventUpdate) -> rusqlite::Result<()> {
+pub(super) fn update_event(connection: &Connection, update: EventUpdate) -> rusqlite::Result<()> {
     match update {
         EventUpdate::Done { id } => return delete_event(connection, id),
         EventUpdate::Failed { id, attempt, failures } => connection
@@ -278,13 +284,13 @@ pub fn update_event(connection: &Connection, update: EventUpdate) -> rusqlite::R
     Ok(())
 }
 
-pub fn delete_event(connection: &Connection, id: i64) -> rusqlite::Result<()> {
+pub(super) fn delete_event(connection: &Connection, id: i64) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM events WHERE id = ?1")?.execute([id])?;
     Ok(())
 }
 
 /// All events, oldest first.
-pub fn read_events(connection: &Connection) -> rusqlite::Result<Vec<WaitingEvent>> {
+pub(super) fn read_events(connection: &Connection) -> rusqlite::Result<Vec<WaitingEvent>> {
     let mut statement = connection.prepare(
         "SELECT id, function, function_key, request_id, invocation, parent, attempt, failures,
                 LENGTH(payload) AS payload_bytes, client_context, accepted
@@ -308,7 +314,7 @@ pub fn read_events(connection: &Connection) -> rusqlite::Result<Vec<WaitingEvent
     rows.collect()
 }
 
-pub fn read_payload(connection: &Connection, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
+pub(super) fn read_payload(connection: &Connection, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
     connection
         .prepare_cached("SELECT payload FROM events WHERE id = ?1")?
         .query_row([id], |row| row.get(0))

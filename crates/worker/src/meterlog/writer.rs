@@ -36,7 +36,7 @@ enum Kept {
     DropEvent(i64),
 }
 
-pub struct Writer {
+pub(super) struct Writer {
     path: PathBuf,
     connection: Connection,
     retention: Retention,
@@ -50,7 +50,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(
+    pub(super) fn new(
         path: PathBuf,
         connection: Connection,
         retention: Retention,
@@ -71,7 +71,7 @@ impl Writer {
     }
 
     /// Writes what comes until the queue is closed and empty.
-    pub fn run(mut self, queue: &Queue) {
+    pub(super) fn run(mut self, queue: &Queue) {
         let mut batch = Vec::new();
         loop {
             let pause = if self.surplus {
@@ -120,7 +120,7 @@ impl Writer {
                     on_commit.call(result.clone());
                 }
                 Entry::Event { event, ack, .. } => {
-                    drop(ack.send(result.clone().map(|()| event.id)))
+                    drop(ack.send(result.clone().map(|()| event.id)));
                 }
                 // Those whose invocations are not written know. What is written can be read.
                 Entry::Barrier(ack) => drop(ack.send(Ok(self.backlog.len()))),

@@ -1,6 +1,6 @@
 //! Control groups of either version, by the names that the sandbox uses.
 
-pub use uncia_cgroup::{
+pub(super) use uncia_cgroup::{
     Controller, Counters, Cpu, CpuShare, Error as CgroupError, Group, Layout, Limits, Obstacle,
     PERIODS_US, Running, Thread, Threads, Throttling, Version, clear_tree, discover, thaw_tree,
 };

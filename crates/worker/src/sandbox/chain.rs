@@ -32,7 +32,7 @@ impl Caller {
 }
 
 /// Serves Invoke to the instance that `api` is of.
-pub async fn serve(listener: TcpListener, chain: ChainService, api: Arc<RuntimeApi>) {
+pub(super) async fn serve(listener: TcpListener, chain: ChainService, api: Arc<RuntimeApi>) {
     let served = api.clone();
     accept(listener, &served, |stream| {
         let (chain, api) = (chain.clone(), api.clone());

@@ -28,7 +28,7 @@ const VISIT_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Up to so many threads of a group are asked whether they run, at 3 us each; with more of them, every
 /// CPU is visited instead.
-pub const MAX_ASKED: i64 = 64;
+pub(super) const MAX_ASKED: i64 = 64;
 
 /// Finds the CPUs to visit, in the thread.
 type Find = Box<dyn FnOnce() -> Running + Send>;
@@ -48,7 +48,7 @@ pub struct EnforcerUse {
 }
 
 /// The thread, and the instances that it watches.
-pub struct Enforcer {
+pub(super) struct Enforcer {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -83,7 +83,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// The system has no room for another thread.
-    pub fn new(failure: &Failure) -> io::Result<Self> {
+    pub(super) fn new(failure: &Failure) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             origin: Instant::now(),
             queue: Mutex::default(),
@@ -102,7 +102,7 @@ impl Enforcer {
     }
 
     /// Makes an instance one that can be watched; it is from [`Watched::engage`] on.
-    pub fn watch(&self, group: Arc<Group>, limits: &Limits) -> Arc<Watched> {
+    pub(super) fn watch(&self, group: Arc<Group>, limits: &Limits) -> Arc<Watched> {
         let now = self.shared.now();
         let counters = group.counters();
         let used = used(&counters);
@@ -130,14 +130,17 @@ impl Enforcer {
     /// Brings the account of those threads of a group up to date that run now, and returns how many
     /// they were, some 50 us later. `None` if the thread has no time for that: the account is then
     /// as old as the last tick.
-    pub async fn settle(&self, find: impl FnOnce() -> Running + Send + 'static) -> Option<Running> {
+    pub(super) async fn settle(
+        &self,
+        find: impl FnOnce() -> Running + Send + 'static,
+    ) -> Option<Running> {
         let (done, wait) = oneshot::channel();
         self.shared.queue().visits.push((Box::new(find), done));
         self.shared.wake();
         tokio::time::timeout(VISIT_TIMEOUT, wait).await.ok()?.ok()
     }
 
-    pub fn usage(&self) -> EnforcerUse {
+    pub(super) fn usage(&self) -> EnforcerUse {
         EnforcerUse {
             cpu_ns: self.shared.cpu_ns.load(Ordering::Relaxed),
             looks: self.shared.looks.load(Ordering::Relaxed),
@@ -146,7 +149,7 @@ impl Enforcer {
     }
 
     /// Ends the thread; nothing is held any more by then.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -239,7 +242,7 @@ impl Shared {
 }
 
 /// Finds out which threads of a group run now; with many threads, says that they run everywhere.
-pub fn running(counters: &Counters, threads: &Mutex<Threads>) -> Running {
+pub(super) fn running(counters: &Counters, threads: &Mutex<Threads>) -> Running {
     if counters.threads().is_some_and(|count| count > MAX_ASKED) {
         let cpus = priority::allowed_cpus();
         return Running { threads: u32::try_from(cpus.len()).unwrap_or(u32::MAX), cpus };
@@ -248,7 +251,7 @@ pub fn running(counters: &Counters, threads: &Mutex<Threads>) -> Running {
 }
 
 /// An instance whose share is enforced by the worker.
-pub struct Watched {
+pub(super) struct Watched {
     id: u64,
     group: Arc<Group>,
     counters: Counters,
@@ -271,7 +274,7 @@ struct State {
 
 impl Watched {
     /// Enforces from now on, or again after [`Self::pause`]. A rested instance begins a period.
-    pub fn engage(&self) {
+    pub(super) fn engage(&self) {
         let mut state = self.state();
         let (now, used) = (self.shared.now(), used(&self.counters));
         state.budget.rouse(now, used);
@@ -279,23 +282,23 @@ impl Watched {
     }
 
     /// A request is about to be handed over.
-    pub fn begin(&self) {
+    pub(super) fn begin(&self) {
         self.state().serving = true;
         self.engage();
     }
 
     /// The request has been answered.
-    pub fn rest(&self) {
+    pub(super) fn rest(&self) {
         self.state().serving = false;
     }
 
     /// It is frozen in its keep-alive, and cannot use any CPU time.
-    pub fn pause(&self) {
+    pub(super) fn pause(&self) {
         self.state().due = None;
     }
 
     /// Enforces other limits, with a whole budget.
-    pub fn set(&self, limits: &Limits) {
+    pub(super) fn set(&self, limits: &Limits) {
         let mut state = self.state();
         let (now, used) = (self.shared.now(), used(&self.counters));
         state.budget.set(limits.quota_ns(), limits.period_ns(), now, used);
@@ -303,14 +306,14 @@ impl Watched {
     }
 
     /// How often and how long it has been held.
-    pub fn throttling(&self) -> Throttling {
+    pub(super) fn throttling(&self) -> Throttling {
         let (count, ns) = self.state().budget.held(self.shared.now());
         let whole = |value| i64::try_from(value).unwrap_or(i64::MAX);
         Throttling { count: whole(count), ns: whole(ns), ..Throttling::default() }
     }
 
     /// The instance is gone or about to be.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.state().due = None;
         self.shared.queue().watched.remove(&self.id);
     }

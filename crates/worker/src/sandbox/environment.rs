@@ -6,19 +6,23 @@ use super::rootfs::{CERTIFICATES, TASK};
 use crate::instance::{InstanceSpec, Network};
 
 /// Where a runtime finds its API, inside its own network.
-pub const RUNTIME_API_PORT: u16 = 9001;
+pub(super) const RUNTIME_API_PORT: u16 = 9001;
 
 /// Where a function with [`Network::Platform`] finds Invoke.
-pub const CHAIN_PORT: u16 = 9002;
+pub(super) const CHAIN_PORT: u16 = 9002;
 
 /// The region of an ARN that names none.
 const DEFAULT_REGION: &str = "us-east-1";
 
-pub const BYTES_PER_MIB: u64 = 1024 * 1024;
+pub(super) const BYTES_PER_MIB: u64 = 1024 * 1024;
 
 /// The environment of an instance: Lambda's variables, the function's, and then those of Lambda's that
 /// a function cannot change.
-pub fn build(spec: &InstanceSpec, version: &str, runtime_api: &str) -> BTreeMap<String, String> {
+pub(super) fn build(
+    spec: &InstanceSpec,
+    version: &str,
+    runtime_api: &str,
+) -> BTreeMap<String, String> {
     let region = spec.function_arn.split(':').nth(3).filter(|it| !it.is_empty());
     let region = region.unwrap_or(DEFAULT_REGION);
     let mut environment = BTreeMap::new();

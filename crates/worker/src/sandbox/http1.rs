@@ -25,7 +25,7 @@ const MAX_SKIPPED: u64 = 64 * 1024 * 1024;
 const GROWTH: usize = 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
-pub enum HttpError {
+pub(super) enum HttpError {
     #[error("the connection was closed in the middle of a request")]
     Closed,
     #[error(transparent)]
@@ -40,7 +40,7 @@ pub enum HttpError {
 
 /// What the Runtime API needs to know of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Head {
+pub(super) struct Head {
     pub request: RequestHead,
     /// `Lambda-Runtime-Function-Error-Type`.
     pub error_type: Option<String>,
@@ -50,7 +50,7 @@ pub struct Head {
 
 /// A request's body.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Body {
+pub(super) struct Body {
     /// Empty if larger than the limit.
     pub bytes: Bytes,
     /// Its size, whether kept or not; of an incomplete one, what is known of it.
@@ -62,24 +62,24 @@ pub struct Body {
 }
 
 /// Reads requests from a connection.
-pub struct Reader<R> {
+pub(super) struct Reader<R> {
     source: R,
     buffer: BytesMut,
     pace: Arc<Pace>,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub fn new(source: R, pace: Arc<Pace>) -> Self {
+    pub(super) fn new(source: R, pace: Arc<Pace>) -> Self {
         Self { source, buffer: BytesMut::new(), pace }
     }
 
     /// Whether there is more to read without waiting.
-    pub fn has_buffered(&self) -> bool {
+    pub(super) fn has_buffered(&self) -> bool {
         !self.buffer.is_empty()
     }
 
     /// The next request; `None` when the client has closed the connection between two.
-    pub async fn head(&mut self) -> Result<Option<Head>, HttpError> {
+    pub(super) async fn head(&mut self) -> Result<Option<Head>, HttpError> {
         loop {
             if let Some((head, size)) = parse(&self.buffer)? {
                 self.buffer.advance(size);
@@ -92,7 +92,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// Reads the body to its end, keeping at most `limit` bytes.
-    pub async fn body(&mut self, length: Length, limit: u64) -> Result<Body, HttpError> {
+    pub(super) async fn body(&mut self, length: Length, limit: u64) -> Result<Body, HttpError> {
         match length {
             Length::None => Ok(Body::default()),
             Length::Known(size) if size <= limit => {
@@ -216,14 +216,14 @@ fn parse(buffer: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
 }
 
 /// A response without special headers.
-pub fn response(status: u16, body: &[u8]) -> Vec<u8> {
+pub(super) fn response(status: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = head(status, body.len(), &[]);
     bytes.extend_from_slice(body);
     bytes
 }
 
 /// A response's head. Header values are cut at what would end a line.
-pub fn head(status: u16, length: usize, headers: &[(&str, &str)]) -> Vec<u8> {
+pub(super) fn head(status: u16, length: usize, headers: &[(&str, &str)]) -> Vec<u8> {
     let reason = match status {
         200 => "OK",
         202 => "Accepted",
@@ -303,7 +303,7 @@ mod tests {
             let error = reader(bytes).head().await.unwrap_err();
             assert!(matches!(error, HttpError::Head(_)), "{error}");
         }
-        let long = [b'a'; 100_000];
+        let long = vec![b'a'; 100_000];
         assert!(reader(&long[..]).head().await.is_err());
         let half = b"GET / HT";
         assert!(matches!(reader(&half[..]).head().await, Err(HttpError::Closed)));

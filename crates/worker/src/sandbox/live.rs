@@ -30,7 +30,7 @@ const RETHAW: Duration = Duration::from_millis(20);
 
 /// How an instance ended.
 #[derive(Debug, Clone)]
-pub struct End {
+pub(super) struct End {
     pub description: String,
     /// Its runtime was ended by SIGKILL, which the kernel uses when memory runs out.
     pub killed: bool,
@@ -42,7 +42,7 @@ pub struct Instance {
     inner: Arc<Inner>,
 }
 
-pub struct Inner {
+pub(super) struct Inner {
     pub id: String,
     pub api: Arc<RuntimeApi>,
     pub meter: Arc<Meter>,
@@ -66,7 +66,7 @@ pub struct Inner {
 
 impl Inner {
     /// Ends every process of the instance. Returns before they have ended; see [`Self::gone`].
-    pub fn kill(&self) {
+    pub(super) fn kill(&self) {
         self.doomed.store(true, Ordering::SeqCst);
         if let Some(watched) = &self.watched {
             watched.end();
@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// Has the CPU quota hold from now on.
-    pub fn limit(&self) -> Result<(), CgroupError> {
+    pub(super) fn limit(&self) -> Result<(), CgroupError> {
         if let Some(watched) = &self.watched {
             // What initialization has used is not charged.
             watched.set(&self.limits);
@@ -90,7 +90,7 @@ impl Inner {
     }
 
     /// Waits until nothing of the instance is left.
-    pub async fn gone(&self) -> End {
+    pub(super) async fn gone(&self) -> End {
         let mut ended = self.ended.subscribe();
         let end = ended.wait_for(Option::is_some).await;
         // The sender is in `self`.
@@ -99,7 +99,7 @@ impl Inner {
 
     /// Runs a task until the instance ends. If it panics, the instance is killed: with nobody to
     /// read what it prints, or to serve its Runtime API, it would hang.
-    pub fn serve(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn serve(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let inner = Arc::downgrade(self);
         let handle = threads::spawn_task(task, move |cause| {
             if let Some(inner) = inner.upgrade() {
@@ -111,7 +111,7 @@ impl Inner {
     }
 
     /// Watches over the instance until nothing of it is left; passes what its first process reports.
-    pub async fn supervise(
+    pub(super) async fn supervise(
         self: Arc<Self>,
         reports: mpsc::UnboundedSender<(Report, Vec<OwnedFd>)>,
     ) {
@@ -165,7 +165,7 @@ impl Inner {
 
 impl End {
     /// When it was not seen how.
-    pub fn unseen() -> Self {
+    pub(super) fn unseen() -> Self {
         Self::of(None)
     }
 
@@ -176,16 +176,16 @@ impl End {
 }
 
 /// Kills an instance whose invocation or start is given up half-way: what it does is unknown.
-pub struct Guard {
+pub(super) struct Guard {
     inner: Option<Arc<Inner>>,
 }
 
 impl Guard {
-    pub fn new(inner: &Arc<Inner>) -> Self {
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
         Self { inner: Some(inner.clone()) }
     }
 
-    pub fn release(mut self) {
+    pub(super) fn release(mut self) {
         self.inner = None;
     }
 }
@@ -330,6 +330,8 @@ impl Instance {
         Ok(())
     }
 
+    /// Lets them go on.
+    #[expect(clippy::unused_async, reason = "like [`Self::freeze`], which waits")]
     pub async fn thaw(&self) -> io::Result<()> {
         let group = self.inner.group.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         if let Some(watched) = &self.inner.watched {

@@ -27,7 +27,7 @@ const DRAIN_READS: usize = 16;
 
 /// The last of a function's output. The pipe is always read, so printing never blocks for long, and
 /// only the tail is kept, so it never takes memory.
-pub struct Log {
+pub(super) struct Log {
     pipe: AsyncFd<OwnedFd>,
     tail: Mutex<Tail>,
 }
@@ -39,7 +39,7 @@ struct Tail {
 
 impl Log {
     /// `pipe` is the reading end, which must not block.
-    pub fn new(pipe: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(pipe: OwnedFd) -> io::Result<Self> {
         let chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
         let tail = Tail { kept: VecDeque::with_capacity(TAIL_BYTES), chunk };
         Ok(Self { pipe: readable(pipe)?, tail: Mutex::new(tail) })
@@ -47,7 +47,7 @@ impl Log {
 
     /// Reads until nobody can print any more. Not more often than every [`PAUSE`]: the pipe holds
     /// back who prints faster, and a function that prints without end costs others little.
-    pub async fn follow(&self) {
+    pub(super) async fn follow(&self) {
         loop {
             let Ok(mut ready) = self.pipe.readable().await else { return };
             match self.lock().read(&self.pipe) {
@@ -65,14 +65,14 @@ impl Log {
     }
 
     /// Forgets what was printed so far.
-    pub fn begin(&self) {
+    pub(super) fn begin(&self) {
         let mut tail = self.lock();
         tail.drain(&self.pipe);
         tail.kept.clear();
     }
 
     /// The last of what was printed since [`Self::begin`].
-    pub fn tail(&self) -> Bytes {
+    pub(super) fn tail(&self) -> Bytes {
         let mut tail = self.lock();
         tail.drain(&self.pipe);
         if tail.kept.is_empty() { Bytes::new() } else { tail.kept.iter().copied().collect() }
@@ -106,6 +106,8 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use nix::fcntl::OFlag;
     use nix::unistd::{pipe2, write};
 
@@ -135,7 +137,6 @@ mod tests {
             let print = std::fs::File::from(print);
             let flags = nix::fcntl::FcntlArg::F_SETFL(OFlag::empty());
             nix::fcntl::fcntl(&print, flags).unwrap();
-            use std::io::Write;
             for _ in 0..100 {
                 (&print).write_all(&[b'y'; 10_000]).unwrap();
             }

@@ -15,11 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 /// One read, whatever it brings: 4,000 a second, some 3% of a CPU.
-pub const READ: Duration = Duration::from_micros(250);
+pub(super) const READ: Duration = Duration::from_micros(250);
 /// Taking apart one chunk of a body: 200,000 a second, less than 1% of a CPU.
-pub const CHUNK: Duration = Duration::from_micros(5);
+pub(super) const CHUNK: Duration = Duration::from_micros(5);
 /// A new connection, or a request that is refused.
-pub const REQUEST: Duration = Duration::from_micros(500);
+pub(super) const REQUEST: Duration = Duration::from_micros(500);
 
 /// What may be overdrawn at once: far more than a large answer takes.
 const BURST: Duration = Duration::from_secs(1);
@@ -31,18 +31,18 @@ const BYTES_PER_READ: u64 = 8 * 1024;
 
 /// The account of one instance.
 #[derive(Debug)]
-pub struct Pace {
+pub(super) struct Pace {
     /// When the account is balanced again, if that is yet to come.
     balanced: Mutex<Instant>,
 }
 
 impl Pace {
-    pub fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { balanced: Mutex::new(Instant::now()) })
     }
 
     /// Takes `price` from the account; returns when it is not overdrawn any more, if it is.
-    pub fn charge(&self, price: Duration) -> Option<Instant> {
+    pub(super) fn charge(&self, price: Duration) -> Option<Instant> {
         let now = Instant::now();
         let mut balanced = self.balanced.lock().unwrap_or_else(PoisonError::into_inner);
         *balanced = (*balanced).max(now) + price;
@@ -51,14 +51,14 @@ impl Pace {
     }
 
     /// Takes `price` from the account, and waits if it is overdrawn.
-    pub async fn spend(&self, price: Duration) {
+    pub(super) async fn spend(&self, price: Duration) {
         if let Some(resume) = self.charge(price) {
             tokio::time::sleep_until(resume).await;
         }
     }
 
     /// Gives back what receiving an answer of so many bytes cost.
-    pub fn answered(&self, bytes: u64) {
+    pub(super) fn answered(&self, bytes: u64) {
         let reads = u32::try_from(bytes / BYTES_PER_READ).unwrap_or(u32::MAX);
         let refund = ANSWER + READ.saturating_mul(reads);
         let mut balanced = self.balanced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,14 +69,14 @@ impl Pace {
 }
 
 /// A connection of which every read is charged.
-pub struct Paced<S> {
+pub(super) struct Paced<S> {
     stream: S,
     pace: Arc<Pace>,
     wait: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Paced<S> {
-    pub fn new(stream: S, pace: Arc<Pace>) -> Self {
+    pub(super) fn new(stream: S, pace: Arc<Pace>) -> Self {
         Self { stream, pace, wait: None }
     }
 }

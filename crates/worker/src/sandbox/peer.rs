@@ -32,14 +32,14 @@ const ANSWER_BYTES: usize = HEADER_BYTES + 72;
 /// any more, or the kernel does not say.
 ///
 /// Takes some microseconds, whatever the number of connections.
-pub fn peer_user(stream: &tokio::net::TcpStream) -> Option<u32> {
+pub(super) fn peer_user(stream: &tokio::net::TcpStream) -> Option<u32> {
     let (peer, own) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
     // The other end's socket, so the other end's address is the source.
     user_of(peer, own).ok().flatten()
 }
 
 /// Whether the kernel says who connects, found by trying.
-pub fn is_known() -> bool {
+pub(super) fn is_known() -> bool {
     let attempt = || {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;

@@ -14,7 +14,7 @@ const BEST_NICE: i32 = -20;
 
 /// Has the calling thread run before every ordinary process, and its timers not be late on purpose.
 /// False if this process may not ask for that; then it is as quick as it may be.
-pub fn raise() -> bool {
+pub(super) fn raise() -> bool {
     thread::sharpen_timers();
     let raised = thread::set_realtime(PRIORITY).is_ok();
     if !raised {
@@ -26,7 +26,7 @@ pub fn raise() -> bool {
 
 /// Runs on each of these CPUs, and stays on the last one. Whatever ran there is preempted, so that
 /// the scheduler accounts for what it has used until now.
-pub fn visit(cpus: &[usize]) {
+pub(super) fn visit(cpus: &[usize]) {
     let here = nix::sched::sched_getcpu().ok();
     // The one it is on last, so that it need not go anywhere if that is the only one.
     for &cpu in cpus.iter().filter(|cpu| Some(**cpu) != here) {
@@ -42,7 +42,7 @@ fn go(cpu: usize) -> io::Result<()> {
 }
 
 /// The CPUs of this process's first thread; the calling one may have moved ([`visit`]).
-pub fn allowed_cpus() -> Vec<usize> {
+pub(super) fn allowed_cpus() -> Vec<usize> {
     let set = nix::sched::sched_getaffinity(Pid::from_raw(std::process::id().cast_signed()));
     let Ok(set) = set else { return Vec::new() };
     (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()

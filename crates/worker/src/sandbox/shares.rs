@@ -7,7 +7,7 @@ use super::cgroup::{CgroupError, CpuShare, Group, Layout, Limits};
 
 /// The shares of the functions that have instances.
 #[derive(Default)]
-pub struct Shares(Mutex<State>);
+pub(super) struct Shares(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -18,7 +18,7 @@ struct State {
 
 impl Shares {
     /// Makes the group of an instance in its function's share. Blocks for the kernel.
-    pub fn group(
+    pub(super) fn group(
         &self,
         layout: &Layout,
         function: &str,

@@ -23,7 +23,7 @@ use super::threads::{self, Failure};
 const STACK_BYTES: usize = 64 * 1024;
 
 /// What an instance's first process starts with.
-pub struct Launch {
+pub(super) struct Launch {
     /// What `ps` shows, and what a later worker finds leftovers by.
     pub label: String,
     /// The end of the socket pair that becomes its standard input.
@@ -35,14 +35,14 @@ pub struct Launch {
 }
 
 /// A started process. Dropping it ends and reaps it.
-pub struct Child {
+pub(super) struct Child {
     pub pid: i32,
     pidfd: Option<OwnedFd>,
 }
 
 impl Child {
     /// From now on it is the caller's to reap.
-    pub fn into_pidfd(mut self) -> OwnedFd {
+    pub(super) fn into_pidfd(mut self) -> OwnedFd {
         self.pidfd.take().expect("only taken here, by value")
     }
 }
@@ -61,13 +61,13 @@ type Job = (Launch, oneshot::Sender<io::Result<Child>>);
 
 /// The thread that starts processes.
 #[derive(Clone)]
-pub struct Spawner {
+pub(super) struct Spawner {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Spawner {
     /// `executable` is this binary, or another one that calls [`init::enter_if_asked`] first.
-    pub fn new(executable: &Path, failure: &Failure) -> io::Result<Self> {
+    pub(super) fn new(executable: &Path, failure: &Failure) -> io::Result<Self> {
         let executable = CString::new(executable.as_os_str().as_bytes())?;
         let (jobs, queue) = mpsc::channel::<Job>();
         threads::start("uncia-spawner", "starts processes", failure, move || {
@@ -79,7 +79,7 @@ impl Spawner {
         Ok(Self { jobs })
     }
 
-    pub async fn start(&self, launch: Launch) -> io::Result<Child> {
+    pub(super) async fn start(&self, launch: Launch) -> io::Result<Child> {
         let (answer, started) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts processes has ended");
         self.jobs.send((launch, answer)).map_err(|_| gone())?;
@@ -88,14 +88,14 @@ impl Spawner {
 }
 
 /// Collects an ended child, so that nothing of it is left. Blocks until it has ended.
-pub fn reap(pidfd: &OwnedFd) -> nix::Result<()> {
+pub(super) fn reap(pidfd: &OwnedFd) -> nix::Result<()> {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     use std::os::fd::AsFd;
     waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED).map(drop)
 }
 
 /// Kills a process by its descriptor, which cannot mean another one.
-pub fn kill(pidfd: &OwnedFd) -> nix::Result<()> {
+pub(super) fn kill(pidfd: &OwnedFd) -> nix::Result<()> {
     // SAFETY: pidfd_send_signal with a null siginfo reads no memory.
     let result = unsafe {
         libc::syscall(

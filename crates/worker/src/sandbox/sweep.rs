@@ -25,13 +25,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
 
 /// The name of the control groups of the worker that has this state folder, and of no other.
-pub fn parent_name(state: &Path) -> String {
+pub(super) fn parent_name(state: &Path) -> String {
     let digits = hex::encode(Sha256::digest(state.as_os_str().as_encoded_bytes()));
     format!("uncia-{}", &digits[..NAME_DIGITS])
 }
 
 /// Ends every process and removes every control group that the worker named `name` left.
-pub fn sweep(state: &Path, name: &str) -> io::Result<()> {
+pub(super) fn sweep(state: &Path, name: &str) -> io::Result<()> {
     let guess = || discover(name, false).map(|layout| layout.folders()).unwrap_or_default();
     let mut folders = recorded(state)?.unwrap_or_else(guess);
     // Never anything but a group of this name, whatever the record says.
@@ -49,7 +49,7 @@ pub fn sweep(state: &Path, name: &str) -> io::Result<()> {
 }
 
 /// Notes where the worker's control groups are, before any instance is in one.
-pub fn record(state: &Path, folders: &[PathBuf]) -> io::Result<()> {
+pub(super) fn record(state: &Path, folders: &[PathBuf]) -> io::Result<()> {
     let mut all = recorded(state)?.unwrap_or_default();
     all.extend(folders.iter().cloned());
     all.sort();
@@ -79,7 +79,7 @@ fn recorded(state: &Path) -> io::Result<Option<Vec<PathBuf>>> {
 }
 
 /// What `ps` shows of an instance's first process after its name and the hidden subcommand.
-pub fn label(name: &str, instance: &str) -> String {
+pub(super) fn label(name: &str, instance: &str) -> String {
     format!("{name}/{instance}")
 }
 

@@ -10,15 +10,15 @@ use tokio::task::AbortHandle;
 
 /// Why the host can no longer run instances, once it cannot.
 #[derive(Debug, Clone)]
-pub struct Failure(watch::Sender<Option<String>>);
+pub(super) struct Failure(watch::Sender<Option<String>>);
 
 impl Failure {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(watch::Sender::new(None))
     }
 
     /// Reports a failure; the first is the one that counts.
-    pub fn report(&self, sentence: String) {
+    pub(super) fn report(&self, sentence: String) {
         self.0.send_if_modified(|failure| {
             let first = failure.is_none();
             if first {
@@ -30,7 +30,7 @@ impl Failure {
     }
 
     /// Resolves with a sentence once something has failed, and never otherwise.
-    pub fn reported(&self) -> impl Future<Output = String> + Send + use<> {
+    pub(super) fn reported(&self) -> impl Future<Output = String> + Send + use<> {
         let mut failures = self.0.subscribe();
         let sender = self.clone();
         async move {
@@ -45,7 +45,7 @@ impl Failure {
 
 /// Starts a thread that returns when it is asked to end. If it panics, `failure` has a sentence:
 /// "the thread that {purpose} has ended: ...".
-pub fn start(
+pub(super) fn start(
     name: &str,
     purpose: &'static str,
     failure: &Failure,
@@ -62,7 +62,7 @@ pub fn start(
 }
 
 /// Runs a task; if it panics, `on_panic` is called with what it said.
-pub fn spawn_task(
+pub(super) fn spawn_task(
     task: impl Future<Output = ()> + Send + 'static,
     on_panic: impl FnOnce(&str) + Send + 'static,
 ) -> AbortHandle {

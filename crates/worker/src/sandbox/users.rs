@@ -13,7 +13,7 @@ const SHARED: u32 = 993;
 
 /// Hands out users.
 #[derive(Debug)]
-pub struct Users {
+pub(super) struct Users {
     /// Whether each instance has another user.
     unique: bool,
     next: AtomicU32,
@@ -21,12 +21,12 @@ pub struct Users {
 
 impl Users {
     /// `root`: whether this process may become any user.
-    pub fn new(root: bool) -> Self {
+    pub(super) fn new(root: bool) -> Self {
         Self { unique: root && all_exist(), next: AtomicU32::new(std::process::id()) }
     }
 
     /// The user of a new instance.
-    pub fn next(&self) -> u32 {
+    pub(super) fn next(&self) -> u32 {
         if !self.unique {
             return SHARED;
         }
@@ -34,7 +34,7 @@ impl Users {
     }
 
     /// Whether instances run as this user.
-    pub fn is_instance(&self, user: u32) -> bool {
+    pub(super) fn is_instance(&self, user: u32) -> bool {
         if self.unique { OWN.contains(&user) } else { user == SHARED }
     }
 }

@@ -13,14 +13,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The largest packet that is read. The kernel's default send buffer takes about this much.
-pub const MAX_PACKET: usize = 256 * 1024;
+pub(super) const MAX_PACKET: usize = 256 * 1024;
 
 /// Most file descriptors in one packet: the Runtime API's listener and the chain endpoint's.
 const MAX_FDS: usize = 2;
 
 /// Worker to init, the first packet: what to build and what to run in it.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct InitConfig {
+pub(super) struct InitConfig {
     pub hostname: String,
     /// The root filesystem that all instances of this runtime share.
     pub root: PathBuf,
@@ -50,7 +50,7 @@ pub struct InitConfig {
 /// Worker to init, later.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub(super) enum Order {
     /// Send SIGTERM to the runtime.
     Terminate,
 }
@@ -58,7 +58,7 @@ pub enum Order {
 /// Init to worker.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Report {
+pub(super) enum Report {
     /// The listeners asked for, as file descriptors, in order.
     Listening,
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
@@ -74,7 +74,7 @@ pub enum Report {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Exit {
+pub(super) enum Exit {
     Code(i32),
     Signal(i32),
 }
@@ -94,7 +94,7 @@ impl std::fmt::Display for Exit {
 }
 
 /// Sends one packet.
-pub fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Result<()> {
+pub(super) fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Result<()> {
     let packet = serde_json::to_vec(message)?;
     let parts = [IoSlice::new(&packet)];
     let rights = [ControlMessage::ScmRights(fds)];
@@ -104,7 +104,7 @@ pub fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Resu
 }
 
 /// Receives one packet; `None` when the other side is gone.
-pub fn receive<T: DeserializeOwned>(
+pub(super) fn receive<T: DeserializeOwned>(
     socket: RawFd,
     flags: MsgFlags,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
@@ -134,7 +134,7 @@ pub fn receive<T: DeserializeOwned>(
 }
 
 /// A connected pair: the worker's end, which never blocks, and the init's.
-pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     use nix::sys::socket::{
         AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf,
     };

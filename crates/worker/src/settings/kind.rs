@@ -8,7 +8,7 @@ use super::Target;
 
 /// A setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value {
+pub(crate) enum Value {
     /// In the setting's unit.
     Number(u64),
     Flag(bool),
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The unit at the end of tags and keys.
-    pub fn suffix(&self) -> &'static str {
+    pub(crate) fn suffix(&self) -> &'static str {
         match self {
             Self::Number { unit: Unit::Milliseconds, .. } => "ms",
             Self::Number { unit: Unit::Microseconds, .. } => "us",
@@ -51,7 +51,7 @@ impl Kind {
     }
 
     /// Reads a value from text; the error is the rule in words.
-    pub fn parse(&self, text: &str) -> Result<Value, String> {
+    pub(crate) fn parse(&self, text: &str) -> Result<Value, String> {
         match self {
             Self::Number { range, .. } => {
                 let number = text.parse().map_err(|_| "a whole number".to_owned())?;
@@ -71,7 +71,7 @@ impl Kind {
     }
 
     /// Reads a value from JSON; the error is the rule in words.
-    pub fn parse_json(&self, json: &Json) -> Result<Value, String> {
+    pub(crate) fn parse_json(&self, json: &Json) -> Result<Value, String> {
         match (self, json) {
             (Self::Number { .. }, Json::Number(number)) => self.parse(&number.to_string()),
             (Self::Flag(_), Json::Bool(flag)) => Ok(Value::Flag(*flag)),
@@ -82,7 +82,7 @@ impl Kind {
     }
 
     /// Sets a value that it has read, or its default.
-    pub fn set(&self, to: &mut Target<'_>, value: Value) {
+    pub(crate) fn set(&self, to: &mut Target<'_>, value: Value) {
         match (self, value) {
             (Self::Number { set, .. }, Value::Number(number)) => set(to, number),
             (Self::Flag(set), Value::Flag(flag)) => set(to, flag),

@@ -72,46 +72,46 @@ pub(crate) struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// Sets what the policies know of a function.
-    pub fn policy(&mut self, set: impl FnOnce(&mut FunctionSettings)) {
+    pub(crate) fn policy(&mut self, set: impl FnOnce(&mut FunctionSettings)) {
         self.policy.as_deref_mut().map(set);
     }
 
     /// Sets what an instance starts with.
-    pub fn instance(&mut self, set: impl FnOnce(&mut InstanceSpec)) {
+    pub(crate) fn instance(&mut self, set: impl FnOnce(&mut InstanceSpec)) {
         self.instance.as_deref_mut().map(set);
     }
 
     /// Sets what an invocation's row says of its function. Only what the function itself sets is in
     /// its rows.
-    pub fn row(&mut self, set: impl FnOnce(&mut Invocation)) {
+    pub(crate) fn row(&mut self, set: impl FnOnce(&mut Invocation)) {
         self.row.as_deref_mut().map(set);
     }
 
     /// Sets what holds for the platform.
-    pub fn config(&mut self, set: impl FnOnce(&mut Config)) {
+    pub(crate) fn config(&mut self, set: impl FnOnce(&mut Config)) {
         self.config.as_deref_mut().map(set);
     }
 
-    pub fn of_policy(settings: &'a mut FunctionSettings) -> Self {
+    pub(crate) fn of_policy(settings: &'a mut FunctionSettings) -> Self {
         Self { policy: Some(settings), ..Self::default() }
     }
 
-    pub fn of_instance(spec: &'a mut InstanceSpec) -> Self {
+    pub(crate) fn of_instance(spec: &'a mut InstanceSpec) -> Self {
         Self { instance: Some(spec), ..Self::default() }
     }
 
-    pub fn of_row(row: &'a mut Invocation) -> Self {
+    pub(crate) fn of_row(row: &'a mut Invocation) -> Self {
         Self { row: Some(row), ..Self::default() }
     }
 
-    pub fn of_config(config: &'a mut Config) -> Self {
+    pub(crate) fn of_config(config: &'a mut Config) -> Self {
         Self { config: Some(config), ..Self::default() }
     }
 }
 
 impl Setting {
     /// Its name with its unit, as in the configuration: `keep_alive_ms`.
-    pub fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         match self.kind.suffix() {
             "" => self.name.to_owned(),
             suffix => format!("{}_{suffix}", self.name),
@@ -119,12 +119,12 @@ impl Setting {
     }
 
     /// The tag that sets it for a function: `uncia:keep-alive-ms`.
-    pub fn tag(&self) -> String {
+    pub(crate) fn tag(&self) -> String {
         format!("{TAG_PREFIX}{}", self.key().replace('_', "-"))
     }
 
     /// The key that sets it, or its default, in the platform's configuration.
-    pub fn config_key(&self) -> Option<String> {
+    pub(crate) fn config_key(&self) -> Option<String> {
         match self.scope {
             Scope::Function { platform_key, .. } => platform_key.map(str::to_owned),
             Scope::Platform => Some(self.key()),
@@ -136,7 +136,7 @@ impl Setting {
     }
 
     /// Sets its default.
-    pub fn set_default(&self, to: &mut Target<'_>) {
+    pub(crate) fn set_default(&self, to: &mut Target<'_>) {
         if let Default::Value(value) = self.default {
             self.kind.set(to, value);
         }

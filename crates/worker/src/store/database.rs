@@ -64,7 +64,7 @@ impl DatabaseError {
 }
 
 /// A database as this version of the program knows it.
-pub struct Format {
+pub(crate) struct Format {
     /// The tables' version, in `PRAGMA user_version`; 0 is an empty file.
     pub version: i64,
     /// A table that every version has.
@@ -76,7 +76,7 @@ pub struct Format {
 
 /// Opens a database such that readers do not block the writer, and makes it if it is missing;
 /// returns the version of its tables too. Nobody but its owner may read it, whatever the umask.
-pub fn open(path: &Path, format: &Format) -> Result<(Connection, i64), DatabaseError> {
+pub(crate) fn open(path: &Path, format: &Format) -> Result<(Connection, i64), DatabaseError> {
     let refused = |error: rusqlite::Error| DatabaseError::of(path, &error);
     let refused_io = |error: io::Error| DatabaseError::of_io(path, &error);
     make_if_missing(path).map_err(refused_io)?;

@@ -11,11 +11,11 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 /// A folder on the way to what instances read.
-pub const PASSABLE: u32 = 0o711;
+pub(super) const PASSABLE: u32 = 0o711;
 /// A folder that instances read.
-pub const READABLE: u32 = 0o755;
+pub(super) const READABLE: u32 = 0o755;
 /// A folder that no other user has any business in.
-pub const PRIVATE: u32 = 0o700;
+pub(super) const PRIVATE: u32 = 0o700;
 
 /// Who else may list or change the contents of a folder.
 const OTHERS_LIST_OR_WRITE: u32 = 0o066;
@@ -24,7 +24,7 @@ const STICKY: u32 = 0o1000;
 
 /// Makes a folder, and those above it that are missing, with these permissions; a folder that is
 /// there keeps its own.
-pub fn make(path: &Path, mode: u32) -> io::Result<()> {
+pub(super) fn make(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
@@ -36,14 +36,14 @@ pub fn make(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Makes a folder of the state folder; one that is there gets these permissions too.
-pub fn ensure(path: &Path, mode: u32) -> io::Result<()> {
+pub(super) fn ensure(path: &Path, mode: u32) -> io::Result<()> {
     make(path, mode)?;
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Makes the state folder itself. From one that is there, others lose the right to list it, unless
 /// it is somebody else's or shared with everybody.
-pub fn ensure_state(path: &Path) -> io::Result<()> {
+pub(super) fn ensure_state(path: &Path) -> io::Result<()> {
     make(path, PASSABLE)?;
     let metadata = fs::metadata(path)?;
     let mode = metadata.permissions().mode() & 0o7777;

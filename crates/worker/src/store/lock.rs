@@ -41,20 +41,23 @@ const HARMLESS: [&str; 3] = ["serve.json", "serve.log", "lost+found"];
 
 /// Holds the state folder until it is dropped, or the process ends in whatever way.
 #[derive(Debug)]
-pub struct StateLock {
+pub(crate) struct StateLock {
     _file: Flock<File>,
 }
 
 impl StateLock {
     /// Makes the state folder if need be, and takes its lock.
-    pub fn take(state: &Path) -> Result<Self, LockError> {
+    pub(crate) fn take(state: &Path) -> Result<Self, LockError> {
         if let Some(entry) = foreign_entry(state) {
             return Err(LockError::Foreign { path: state.to_owned(), entry });
         }
         let not_writable = |source| LockError::Open { path: state.to_owned(), source };
-        folders::ensure_state(state).map_err(|source| match state.is_dir() {
-            true => not_writable(source),
-            false => LockError::Create { path: state.to_owned(), source },
+        folders::ensure_state(state).map_err(|source| {
+            if state.is_dir() {
+                not_writable(source)
+            } else {
+                LockError::Create { path: state.to_owned(), source }
+            }
         })?;
         let file = File::options()
             .create(true)

@@ -12,20 +12,20 @@
 //! Whatever the umask, other users may enter the folder and `code`, and read what is unpacked
 //! there; all else is the owner's.
 
-pub mod database;
+pub(crate) mod database;
 mod folders;
 mod lock;
 mod package;
 mod packages;
 mod registry;
 
-pub use database::DatabaseError;
-pub use lock::{LockError, StateLock};
-pub use package::{PackageError, check_handler};
-pub use packages::Code;
-pub use registry::{Registry, StoreError};
+pub(crate) use database::DatabaseError;
+pub(crate) use lock::{LockError, StateLock};
+pub(crate) use package::{PackageError, check_handler};
+pub(crate) use packages::Code;
+pub(crate) use registry::{Registry, StoreError};
 
 /// Whether an error says that the disk is full.
-pub fn is_disk_full(error: &std::io::Error) -> bool {
+pub(crate) fn is_disk_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }

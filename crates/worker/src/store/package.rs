@@ -13,7 +13,7 @@ use super::folders;
 use crate::instance::Runtime;
 
 /// Largest package that Lambda takes in a request.
-pub const MAX_ZIPPED_BYTES: usize = 50 * 1024 * 1024;
+pub(super) const MAX_ZIPPED_BYTES: usize = 50 * 1024 * 1024;
 /// Most that Lambda lets a package unpack to.
 const MAX_UNZIPPED_BYTES: u64 = 250 * 1024 * 1024;
 /// Most entries that a zip file without the zip64 extension holds. Bounds the inodes that a
@@ -31,7 +31,7 @@ const SYMLINK: u32 = 0o120_000;
 
 /// Why a package is refused. `Io` is the machine's fault, all else the package's.
 #[derive(Debug, thiserror::Error)]
-pub enum PackageError {
+pub(crate) enum PackageError {
     #[error("Uploaded file must be a non-empty zip")]
     Empty,
     #[error(
@@ -86,7 +86,7 @@ struct Entry {
 
 /// Unpacks `zip` into the new folder `into`, or says why not. The caller removes `into` after an
 /// error, and gives it its final place after success.
-pub fn unpack(zip: &[u8], into: &Path) -> Result<(), PackageError> {
+pub(super) fn unpack(zip: &[u8], into: &Path) -> Result<(), PackageError> {
     if zip.is_empty() {
         return Err(PackageError::Empty);
     }
@@ -242,7 +242,7 @@ fn check_name(name: &str) -> Result<PathBuf, PackageError> {
 }
 
 /// Whether the unpacked package at `code` holds what the runtime will look for.
-pub fn check_handler(
+pub(crate) fn check_handler(
     code: &Path,
     runtime: Runtime,
     identifier: &str,

@@ -21,7 +21,7 @@ const PRIVATE_FILE: u32 = 0o600;
 
 /// An unpacked package. Its files stay as long as the value lives.
 #[derive(Debug)]
-pub struct Code {
+pub(crate) struct Code {
     sha256: String,
     zip_bytes: u64,
     store: Arc<PackageStore>,
@@ -31,26 +31,26 @@ pub struct Code {
 
 impl Code {
     /// The SHA-256 of the zip file, in hexadecimal digits.
-    pub fn sha256(&self) -> &str {
+    pub(crate) fn sha256(&self) -> &str {
         &self.sha256
     }
 
-    pub fn zip_bytes(&self) -> u64 {
+    pub(crate) fn zip_bytes(&self) -> u64 {
         self.zip_bytes
     }
 
     /// The unpacked package.
-    pub fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.store.folder(&self.sha256)
     }
 
     /// The zip file.
-    pub fn zip(&self) -> PathBuf {
+    pub(crate) fn zip(&self) -> PathBuf {
         self.store.zip(&self.sha256)
     }
 
     /// Says whether a function uses it; if none does, the files go when the last instance is gone.
-    pub fn set_used(&self, used: bool) {
+    pub(crate) fn set_used(&self, used: bool) {
         self.unused.store(!used, Ordering::Release);
     }
 }
@@ -69,14 +69,14 @@ impl Drop for Code {
 
 /// The folders `code`, `packages` and `staging`.
 #[derive(Debug)]
-pub struct PackageStore {
+pub(crate) struct PackageStore {
     state: PathBuf,
     live: Mutex<HashMap<String, Weak<Code>>>,
 }
 
 impl PackageStore {
     /// Opens the store; what an earlier worker left half-made goes.
-    pub fn open(state: &Path) -> io::Result<Arc<Self>> {
+    pub(crate) fn open(state: &Path) -> io::Result<Arc<Self>> {
         let store = Self { state: state.to_owned(), live: Mutex::default() };
         match fs::remove_dir_all(store.staging()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -89,12 +89,12 @@ impl PackageStore {
     }
 
     /// Whether an earlier worker left packages in this state folder.
-    pub fn has_packages(state: &Path) -> bool {
+    pub(crate) fn has_packages(state: &Path) -> bool {
         fs::read_dir(state.join("packages")).is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// Removes the packages that are not in `used`, which a crash may have left.
-    pub fn sweep(&self, used: &HashSet<String>) -> io::Result<()> {
+    pub(crate) fn sweep(&self, used: &HashSet<String>) -> io::Result<()> {
         for folder in [self.code(), self.zips()] {
             for entry in fs::read_dir(folder)? {
                 let entry = entry?;
@@ -110,7 +110,7 @@ impl PackageStore {
 
     /// The package that an earlier worker stored. Its zip file must be there; the folder is made
     /// again if it is missing, or if instances could not read it.
-    pub fn restore(self: &Arc<Self>, sha256: &str) -> Result<Arc<Code>, PackageError> {
+    pub(crate) fn restore(self: &Arc<Self>, sha256: &str) -> Result<Arc<Code>, PackageError> {
         let mut live = self.lock();
         if let Some(code) = live.get(sha256).and_then(Weak::upgrade) {
             return Ok(code);
@@ -131,7 +131,7 @@ impl PackageStore {
     }
 
     /// Stands for a package that could not be restored. What there is of its files stays.
-    pub fn missing(self: &Arc<Self>, sha256: &str) -> Arc<Code> {
+    pub(crate) fn missing(self: &Arc<Self>, sha256: &str) -> Arc<Code> {
         Arc::new(Code {
             sha256: sha256.to_owned(),
             zip_bytes: 0,
@@ -142,7 +142,7 @@ impl PackageStore {
 
     /// Unpacks and stores a package, or says what is wrong with it; `check` sees the folder before
     /// it is kept. A package that is there already is only checked.
-    pub fn store(
+    pub(crate) fn store(
         self: &Arc<Self>,
         zip: &[u8],
         check: impl Fn(&Path) -> Result<(), PackageError>,
@@ -245,7 +245,7 @@ impl PackageStore {
     }
 
     /// Where the zip file of a package is.
-    pub fn zip(&self, sha256: &str) -> PathBuf {
+    pub(crate) fn zip(&self, sha256: &str) -> PathBuf {
         self.zips().join(format!("{sha256}.zip"))
     }
 

@@ -51,7 +51,7 @@ pub enum StoreError {
 }
 
 /// All functions. Reading is a look into memory; changes are on disk before they are seen.
-pub struct Registry {
+pub(crate) struct Registry {
     path: PathBuf,
     packages: Arc<PackageStore>,
     connection: Mutex<Connection>,
@@ -67,7 +67,7 @@ struct Index {
 }
 
 /// The one place from which functions are changed; holding it keeps all others from it.
-pub struct Changes<'a> {
+pub(crate) struct Changes<'a> {
     registry: &'a Registry,
     connection: MutexGuard<'a, Connection>,
 }
@@ -75,7 +75,7 @@ pub struct Changes<'a> {
 impl Registry {
     /// Opens the registry in the state folder, with the functions that an earlier worker left.
     /// `arn_prefix`: what the ARN of every function begins with, up to its name.
-    pub fn open(state: &Path, arn_prefix: &str) -> Result<Self, StoreError> {
+    pub(crate) fn open(state: &Path, arn_prefix: &str) -> Result<Self, StoreError> {
         let path = state.join("registry.sqlite");
         let (connection, version) = database::open(&path, &FORMAT)?;
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
@@ -157,7 +157,7 @@ impl Registry {
     }
 
     /// A function that is in no registry yet.
-    pub fn new_function(
+    pub(crate) fn new_function(
         &self,
         name: &str,
         configuration: Configuration,
@@ -179,27 +179,27 @@ impl Registry {
         }
     }
 
-    pub fn packages(&self) -> &Arc<PackageStore> {
+    pub(crate) fn packages(&self) -> &Arc<PackageStore> {
         &self.packages
     }
 
-    pub fn get(&self, name: &str) -> Option<Arc<Function>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Function>> {
         self.read().by_name.get(name).cloned()
     }
 
     /// The function that a URL's id names.
-    pub fn by_url(&self, id: &str) -> Option<Arc<Function>> {
+    pub(crate) fn by_url(&self, id: &str) -> Option<Arc<Function>> {
         let index = self.read();
         index.by_name.get(index.by_url.get(id)?).cloned()
     }
 
     /// All functions, by name.
-    pub fn all(&self) -> Vec<Arc<Function>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Function>> {
         self.read().by_name.values().cloned().collect()
     }
 
     /// Begins a change; waits for any other to end.
-    pub fn change(&self) -> Changes<'_> {
+    pub(crate) fn change(&self) -> Changes<'_> {
         Changes { registry: self, connection: self.connection() }
     }
 
@@ -244,13 +244,13 @@ impl Registry {
 
 impl Changes<'_> {
     /// The function as it is now.
-    pub fn get(&self, name: &str) -> Option<Arc<Function>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Function>> {
         self.registry.get(name)
     }
 
     /// Stores a function, new or changed, and shows it to everybody; `before_shown` runs once it is
     /// on disk.
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         function: Function,
         before_shown: impl FnOnce(&Arc<Function>),
@@ -268,7 +268,7 @@ impl Changes<'_> {
     }
 
     /// Removes a function.
-    pub fn remove(&mut self, function: &Function) -> Result<(), StoreError> {
+    pub(crate) fn remove(&mut self, function: &Function) -> Result<(), StoreError> {
         self.connection
             .execute("DELETE FROM functions WHERE name = ?1", [&*function.name])
             .map_err(|error| self.registry.refused(&error))?;
@@ -461,9 +461,9 @@ mod tests {
         let saved = fs::read(&path).unwrap();
         for emptied in [true, false] {
             if emptied {
-                fs::write(&path, "").unwrap()
+                fs::write(&path, "").unwrap();
             } else {
-                fs::remove_file(&path).unwrap()
+                fs::remove_file(&path).unwrap();
             }
             let error = Registry::open(folder.path(), "arn:").err().unwrap();
             assert!(matches!(error, StoreError::Emptied { .. }), "{error}");

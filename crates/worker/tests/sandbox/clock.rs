@@ -15,7 +15,7 @@ const WORKER: &str = "UNCIA_TEST_CLOCK";
 
 const DAY: i64 = 86_400 * NS_PER_S;
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![test("a_step_of_the_clock_moves_no_duration", Needs::Sandbox, step)]
 }
 
@@ -26,7 +26,7 @@ async fn step() {
 }
 
 /// Plays a worker whose clock is set by a day, either way, during starts and invocations.
-pub fn run_if_asked() -> Option<ExitCode> {
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
     std::env::var_os(WORKER)?;
     let folder = TempDir::new().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -9,7 +9,7 @@ use crate::fixture::{
     Function, Needs, answer, control_groups, processes, request, short_request, test,
 };
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("event_driven_a_share_holds_in_the_long_run", Needs::Freezer, one_thread),
         test("event_driven_a_share_holds_for_several_processes", Needs::Freezer, processes_too),

@@ -8,7 +8,7 @@ use uncia_worker::instance::{Outcome, StartError};
 
 use crate::fixture::{Function, Needs, answer, error, request, test};
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("python_handlers_that_cannot_be_loaded", Needs::Sandbox, python_unloadable),
         test("python_errors_are_lambdas", Needs::Sandbox, python_errors),

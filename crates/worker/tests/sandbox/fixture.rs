@@ -20,10 +20,10 @@ use uncia_worker::instance::{
     Outcome, Reply, Request, Runtime, Started,
 };
 
-pub const MIB: u64 = 1024 * 1024;
+pub(crate) const MIB: u64 = 1024 * 1024;
 
 /// Long enough for a busy machine; no test waits for it unless something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Shared {
     runtime: tokio::runtime::Runtime,
@@ -43,7 +43,7 @@ fn shared() -> &'static Shared {
 }
 
 /// Closes the shared host.
-pub fn finish() {
+pub(crate) fn finish() {
     if let Some(shared) = SHARED.get() {
         shared.runtime.block_on(shared.host.close());
         // Statics are not dropped.
@@ -51,7 +51,7 @@ pub fn finish() {
     }
 }
 
-pub fn config(state: &Path) -> HostConfig {
+pub(crate) fn config(state: &Path) -> HostConfig {
     HostConfig { state: state.to_owned(), interpreters: BTreeMap::new(), chain: chain() }
 }
 
@@ -65,17 +65,17 @@ fn chain() -> ChainService {
     })
 }
 
-pub fn host() -> Arc<Host> {
+pub(crate) fn host() -> Arc<Host> {
     shared().host.clone()
 }
 
-pub fn state() -> &'static Path {
+pub(crate) fn state() -> &'static Path {
     shared().state.path()
 }
 
 /// What a test needs of the machine.
 #[derive(Clone, Copy)]
-pub enum Needs {
+pub(crate) enum Needs {
     Sandbox,
     Node,
     Bash,
@@ -128,7 +128,8 @@ fn unified() -> bool {
 }
 
 /// A test that runs on the shared host.
-pub fn test<F>(name: &'static str, needs: Needs, body: fn() -> F) -> Trial
+#[expect(clippy::print_stderr, reason = "whoever runs the tests reads it")]
+pub(crate) fn test<F>(name: &'static str, needs: Needs, body: fn() -> F) -> Trial
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -147,18 +148,18 @@ where
 }
 
 /// Code in a folder, and what it runs with.
-pub struct Function {
+pub(crate) struct Function {
     pub spec: InstanceSpec,
     _folder: TempDir,
 }
 
 impl Function {
     /// A Python handler; its text may be indented.
-    pub fn python(code: &str) -> Self {
+    pub(crate) fn python(code: &str) -> Self {
         Self::new("python", &[("main.py", &dedent(code))], "main.handler")
     }
 
-    pub fn new(runtime: &str, files: &[(&str, &str)], handler: &str) -> Self {
+    pub(crate) fn new(runtime: &str, files: &[(&str, &str)], handler: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().expect("a folder");
         let open = fs::Permissions::from_mode(0o755);
@@ -194,16 +195,16 @@ impl Function {
         Self { spec, _folder: folder }
     }
 
-    pub fn with(mut self, change: impl FnOnce(&mut InstanceSpec)) -> Self {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut InstanceSpec)) -> Self {
         change(&mut self.spec);
         self
     }
 
-    pub async fn try_start(&self) -> Started {
+    pub(crate) async fn try_start(&self) -> Started {
         host().start(self.spec.clone()).await
     }
 
-    pub async fn start(&self) -> Instance {
+    pub(crate) async fn start(&self) -> Instance {
         let started = self.try_start().await;
         match started.result {
             Ok(instance) => instance,
@@ -214,7 +215,7 @@ impl Function {
     }
 
     /// Starts an instance for one invocation with `event`, and returns the answer.
-    pub async fn once(&self, event: &str) -> Value {
+    pub(crate) async fn once(&self, event: &str) -> Value {
         let instance = self.start().await;
         let reply = instance.invoke(request(event)).await;
         instance.stop(Duration::ZERO).await;
@@ -229,7 +230,7 @@ fn dedent(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.get(indent..).unwrap_or(line.trim()))).collect()
 }
 
-pub fn request(payload: &str) -> Request {
+pub(crate) fn request(payload: &str) -> Request {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let request_id = format!("request-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     Request {
@@ -242,12 +243,12 @@ pub fn request(payload: &str) -> Request {
 }
 
 /// A request whose time is up soon.
-pub fn short_request(payload: &str) -> Request {
+pub(crate) fn short_request(payload: &str) -> Request {
     Request { timeout: Duration::from_millis(300), ..request(payload) }
 }
 
 /// The answer as JSON, or a panic with what happened instead.
-pub fn answer(reply: &Reply) -> Value {
+pub(crate) fn answer(reply: &Reply) -> Value {
     match &reply.outcome {
         Outcome::Ok(bytes) => serde_json::from_slice(bytes).expect("JSON"),
         Outcome::FunctionError(bytes) => panic!("{}", String::from_utf8_lossy(bytes)),
@@ -256,7 +257,7 @@ pub fn answer(reply: &Reply) -> Value {
 }
 
 /// The error object of a handler that failed.
-pub fn error(reply: &Reply) -> Value {
+pub(crate) fn error(reply: &Reply) -> Value {
     match &reply.outcome {
         Outcome::FunctionError(bytes) => serde_json::from_slice(bytes).expect("JSON"),
         other => panic!("{other:?}"),
@@ -264,7 +265,7 @@ pub fn error(reply: &Reply) -> Value {
 }
 
 /// The processes of an instance in this process's numbering: its first process, and what is below.
-pub fn processes(id: &str) -> Vec<i32> {
+pub(crate) fn processes(id: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").expect("/proc") {
         let path = entry.expect("an entry").path();
@@ -294,7 +295,7 @@ fn below(pid: i32, found: &mut Vec<i32>) {
 }
 
 /// The control groups of that name, anywhere.
-pub fn control_groups(name: &str) -> Vec<PathBuf> {
+pub(crate) fn control_groups(name: &str) -> Vec<PathBuf> {
     fn walk(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -9,7 +9,7 @@ use crate::fixture::{
     Function, MIB, Needs, answer, control_groups, error, processes, request, short_request, test,
 };
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("exits", Needs::Sandbox, exits),
         test("kills_itself", Needs::Sandbox, kills_itself),

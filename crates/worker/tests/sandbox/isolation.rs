@@ -13,7 +13,7 @@ use uncia_worker::serve::Worker;
 
 use crate::fixture::{Function, MIB, Needs, answer, request, state, test};
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("the_root_is_read_only", Needs::Sandbox, read_only),
         test("no_files_of_the_host", Needs::Sandbox, no_host_files),

@@ -7,7 +7,7 @@ use uncia_worker::instance::{Instance, Reply};
 
 use crate::fixture::{Function, Needs, answer, control_groups, processes, request, test};
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("scaled_down_is_next_to_nothing_until_scaled_up", Needs::Cpu, scaled_down),
         test("a_scaled_down_instance_can_be_frozen_and_stopped", Needs::Freezer, stop_scaled_down),

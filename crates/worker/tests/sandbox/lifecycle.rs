@@ -17,7 +17,7 @@ use crate::fixture::{
     Function, Needs, answer, config, control_groups, processes, request, state, test,
 };
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("a_frozen_instance_uses_no_cpu_time", Needs::Freezer, frozen),
         test("a_frozen_instance_can_be_stopped", Needs::Freezer, stop_frozen),
@@ -245,7 +245,8 @@ async fn closed_umask() {
 
 /// Plays a worker: starts one instance that is frozen, one that runs, and one that it holds almost
 /// all of the time, says so, and waits. All of them spin.
-pub fn run_if_asked() -> Option<ExitCode> {
+#[expect(clippy::print_stdout, reason = "the test reads it")]
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
     if let Some(folder) = std::env::var_os(CLOSED) {
         run_closed(Path::new(&folder));
         return Some(ExitCode::SUCCESS);

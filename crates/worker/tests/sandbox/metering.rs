@@ -7,7 +7,7 @@ use uncia_worker::instance::{Reply, Request};
 
 use crate::fixture::{Function, MIB, Needs, answer, request, test};
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("cpu_time_is_what_the_function_sees", Needs::CpuAccounting, cpu_time),
         test("cpu_time_of_children_counts", Needs::CpuAccounting, children),

@@ -11,7 +11,7 @@ use uncia_worker::instance::{Outcome, StartError};
 
 use crate::fixture::{Function, Needs, answer, error, request, test};
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("a_function_brings_its_own_runtime", Needs::Sandbox, own_runtime),
         test("a_function_without_its_runtime", Needs::Sandbox, missing),
@@ -21,7 +21,7 @@ pub fn tests() -> Vec<Trial> {
 
 /// Plays a runtime of the plainest kind: a connection for each request, which the server closes, and
 /// a body in chunks.
-pub fn run_if_asked() -> Option<ExitCode> {
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
     let api = std::env::var("AWS_LAMBDA_RUNTIME_API").ok()?;
     let ask = |request: String| {
         let mut stream = TcpStream::connect(&api).expect("the Runtime API");

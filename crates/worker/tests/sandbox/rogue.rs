@@ -10,7 +10,7 @@ use uncia_worker::instance::{Instance, Outcome};
 
 use crate::fixture::{Function, Needs, host, request, short_request, test};
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("an_answer_before_the_exit_counts", Needs::Sandbox, answers_and_exits),
         test("an_event_is_handed_over_once", Needs::Sandbox, resets_at_the_event),
@@ -22,7 +22,8 @@ pub fn tests() -> Vec<Trial> {
 const NEXT: &str = "GET /2018-06-01/runtime/invocation/next HTTP/1.1\r\n\r\n";
 
 /// Plays the part that the handler names.
-pub fn run_if_asked() -> Option<ExitCode> {
+#[expect(clippy::print_stdout, reason = "the function's log, which the test reads")]
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
     let api = std::env::var("AWS_LAMBDA_RUNTIME_API").ok()?;
     let handler = std::env::var("_HANDLER").ok()?;
     let part = handler.strip_prefix("rogue.")?;
@@ -39,6 +40,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
                 stream = connect();
             }
             stream.write_all(response(&id, "\"answered\"").as_bytes()).expect("sent");
+            #[expect(clippy::exit, reason = "a program that ends at once is what is tested")]
             std::process::exit(0)
         }
         "resets-at-the-event" => loop {

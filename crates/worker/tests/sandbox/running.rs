@@ -9,7 +9,7 @@ use uncia_worker::instance::{Network, Request, Runtime};
 
 use crate::fixture::{Function, MIB, Needs, answer, host, request, test};
 
-pub fn tests() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("python_serves_many_requests", Needs::Sandbox, python_serves_many_requests),
         test("python_context", Needs::Sandbox, python_context),

@@ -47,7 +47,7 @@ struct FailedInstance {
 }
 
 /// The state of the platform; see the module's description.
-pub struct Owner<H: InstanceHost, L: Log> {
+pub(super) struct Owner<H: InstanceHost, L: Log> {
     config: Arc<Config>,
     host: H,
     log: Arc<L>,
@@ -76,7 +76,7 @@ pub struct Owner<H: InstanceHost, L: Log> {
 }
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
-    pub fn new(
+    pub(super) fn new(
         config: Arc<Config>,
         host: H,
         log: Arc<L>,
@@ -108,7 +108,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     /// Tells the scheduler of this machine, then takes messages until told to finish.
-    pub async fn run(mut self, joined: Event, mut messages: UnboundedReceiver<Message>) {
+    pub(super) async fn run(mut self, joined: Event, mut messages: UnboundedReceiver<Message>) {
         self.notify_scheduler(joined);
         loop {
             if self.next_time().is_some_and(|next| next <= self.now()) {

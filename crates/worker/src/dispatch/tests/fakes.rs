@@ -38,7 +38,7 @@ impl Dice {
 
 /// Starts instances that are nothing but a flag.
 #[derive(Clone)]
-pub struct FakeHost {
+pub(super) struct FakeHost {
     dice: Dice,
     /// Nothing goes wrong.
     calm: bool,
@@ -47,18 +47,18 @@ pub struct FakeHost {
 }
 
 #[derive(Clone)]
-pub struct FakeInstance {
+pub(super) struct FakeInstance {
     id: String,
     host: FakeHost,
     alive: Arc<watch::Sender<bool>>,
 }
 
 impl FakeHost {
-    pub fn new(seed: u64, calm: bool) -> Self {
+    pub(super) fn new(seed: u64, calm: bool) -> Self {
         Self { dice: Dice::new(seed), calm, alive: Arc::default(), invocations: Arc::default() }
     }
 
-    pub fn kill_all(&self) {
+    pub(super) fn kill_all(&self) {
         for alive in std::mem::take(&mut *self.alive.lock().unwrap()).values() {
             alive.send_replace(false);
         }
@@ -75,9 +75,12 @@ impl InstanceHost for FakeHost {
     async fn start(&self, spec: InstanceSpec) -> Started<FakeInstance> {
         let began = Moment::now();
         self.dice.pass(5_000).await;
-        let failed = self.unlucky(10).then(|| match self.dice.once_in(2) {
-            true => StartError::Sandbox("no luck".to_owned()),
-            false => StartError::Exited("exit status 1".to_owned()),
+        let failed = self.unlucky(10).then(|| {
+            if self.dice.once_in(2) {
+                StartError::Sandbox("no luck".to_owned())
+            } else {
+                StartError::Exited("exit status 1".to_owned())
+            }
         });
         assert!(!self.unlucky(60), "a start that panics");
         let result = match failed {
@@ -186,21 +189,21 @@ impl RunningInstance for FakeInstance {
 
 /// A log in memory that commits after a while, or fails to.
 #[derive(Clone)]
-pub struct FakeLog {
+pub(super) struct FakeLog {
     dice: Dice,
     calm: bool,
     pub state: Arc<Mutex<LogState>>,
 }
 
 #[derive(Default)]
-pub struct LogState {
+pub(super) struct LogState {
     pub rows: Vec<uncia_record::Invocation>,
     pub instances: BTreeMap<String, InstanceRow>,
     pub events: BTreeMap<i64, AcceptedEvent>,
 }
 
 impl FakeLog {
-    pub fn new(seed: u64, calm: bool) -> Self {
+    pub(super) fn new(seed: u64, calm: bool) -> Self {
         Self { dice: Dice::new(seed), calm, state: Arc::default() }
     }
 }

@@ -16,7 +16,7 @@ use crate::meterlog::AcceptedEvent;
 use crate::store::Registry;
 
 /// A dispatcher with two functions on fakes.
-pub struct Platform {
+pub(super) struct Platform {
     pub dispatcher: Dispatcher,
     pub host: FakeHost,
     pub log: Arc<FakeLog>,
@@ -25,7 +25,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    pub fn new(seed: u64, calm: bool, config: Config) -> Self {
+    pub(super) fn new(seed: u64, calm: bool, config: Config) -> Self {
         let state = tempfile::tempdir().unwrap();
         let functions = ["a", "b"].map(|name| function(state.path(), name)).to_vec();
         let host = FakeHost::new(seed, calm);
@@ -44,7 +44,7 @@ impl Platform {
         Self { dispatcher, host, log, functions, _state: state }
     }
 
-    pub fn submission(&self, function: usize, name: String) -> Submission {
+    pub(super) fn submission(&self, function: usize, name: String) -> Submission {
         Submission {
             function: self.functions[function].clone(),
             request_id: name.clone(),
@@ -55,7 +55,7 @@ impl Platform {
         }
     }
 
-    pub fn accept(&self, function: usize, id: i64) -> Result<(), QueueFull> {
+    pub(super) fn accept(&self, function: usize, id: i64) -> Result<(), QueueFull> {
         let slot = self.dispatcher.reserve_event(&self.functions[function].name)?;
         let event = accepted_event(id, &self.functions[function].name);
         self.log.state.lock().unwrap().events.insert(id, event.clone());
@@ -64,7 +64,7 @@ impl Platform {
     }
 
     /// Waits until nothing runs, waits or lives.
-    pub async fn rest(&self) {
+    pub(super) async fn rest(&self) {
         loop {
             let counts = self.dispatcher.counts().await;
             if counts == uncia_policy::Counts::default()
@@ -83,7 +83,7 @@ impl Platform {
     }
 
     /// Each attempt has one row.
-    pub fn check_rows(&self) {
+    pub(super) fn check_rows(&self) {
         let state = self.log.state.lock().unwrap();
         let mut attempts = BTreeSet::new();
         for row in &state.rows {
@@ -93,7 +93,7 @@ impl Platform {
     }
 }
 
-pub fn accepted_event(id: i64, function: &str) -> AcceptedEvent {
+pub(super) fn accepted_event(id: i64, function: &str) -> AcceptedEvent {
     AcceptedEvent {
         id,
         function: function.to_owned(),
@@ -140,11 +140,11 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
     Arc::new(function)
 }
 
-pub fn config() -> Config {
+pub(super) fn config() -> Config {
     Config::parse(r#"{"keep_alive_ms": 50, "pause_after_ms": 2, "event_retry_ms": 10}"#).unwrap()
 }
 
-pub fn run<F: Future<Output = ()>>(test: F) {
+pub(super) fn run<F: Future<Output = ()>>(test: F) {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -156,6 +156,6 @@ pub fn run<F: Future<Output = ()>>(test: F) {
         });
 }
 
-pub fn was_ok(answer: &Completion) -> bool {
+pub(super) fn was_ok(answer: &Completion) -> bool {
     matches!(answer.disposition, Disposition::Ran(Outcome::Ok(_)))
 }

@@ -106,7 +106,9 @@ proptest! {
                 Step::Kill => {
                     folder = kill(folder.path());
                     log = open(folder.path());
-                    instances.values_mut().for_each(|lives| *lives = false);
+                    for lives in instances.values_mut() {
+                        *lives = false;
+                    }
                 }
                 _ => {}
             }

@@ -29,7 +29,7 @@ use uncia_clock::monotonic_ns;
 use super::wire::{self, Exit, InitConfig, Order, Report};
 
 /// The hidden subcommand.
-pub const ARGUMENT: &str = "__instance";
+pub(super) const ARGUMENT: &str = "__instance";
 
 /// The socket to the worker is standard input.
 const CONTROL: i32 = 0;

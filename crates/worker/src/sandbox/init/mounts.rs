@@ -27,7 +27,7 @@ const BYTES_PER_INODE: u64 = 4096;
 
 /// Makes the sandbox's file system and moves into it. Nothing of this is seen outside of the mount
 /// namespace, and it vanishes with it.
-pub fn build(config: &InitConfig) -> Result<(), Failure> {
+pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
     umask(Mode::empty());
     let root = &config.root;
     attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;

@@ -12,7 +12,7 @@ use crate::sandbox::wire::{self, InitConfig, Report};
 /// Brings the loopback interface up, and hands listeners on it to the worker: a socket keeps the
 /// network namespace that it was made in, so the worker answers inside the instance's network
 /// without any link between the two.
-pub fn build(config: &InitConfig) -> Result<(), Failure> {
+pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
     if !config.own_network {
         return Ok(());
     }

@@ -39,7 +39,7 @@ struct CapabilityData {
 }
 
 /// Leaves the worker's session, dies with the worker, and cannot be looked into.
-pub fn detach() -> Result<(), Failure> {
+pub(super) fn detach() -> Result<(), Failure> {
     setsid().doing("leave the session")?;
     nix::sys::prctl::set_dumpable(false).doing("become undumpable")?;
     // If the worker has died before this, the control socket says so: see `watch`.
@@ -47,7 +47,7 @@ pub fn detach() -> Result<(), Failure> {
 }
 
 /// Gives up every right but to signal the runtime.
-pub fn keep_only_kill() -> Result<(), Failure> {
+pub(super) fn keep_only_kill() -> Result<(), Failure> {
     let null = super::null()?;
     super::silence(&null, 1)?;
     super::silence(&null, 2)?;
@@ -56,7 +56,7 @@ pub fn keep_only_kill() -> Result<(), Failure> {
 
 /// What cannot be done once the rights are gone: joining a keyring of its own and becoming the
 /// preferred victim of the machine's lack of memory.
-pub fn prepare_runtime() {
+pub(super) fn prepare_runtime() {
     // None of these keeps a function from running, and old kernels lack one or another.
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJUSTMENT);
     // SAFETY: unshare of the cgroup namespace only changes how cgroup paths are shown.
@@ -66,7 +66,7 @@ pub fn prepare_runtime() {
 }
 
 /// Makes this process, which is about to become the runtime, an ordinary user without any rights.
-pub fn drop_all(config: &InitConfig) -> Result<(), Failure> {
+pub(super) fn drop_all(config: &InitConfig) -> Result<(), Failure> {
     signals()?;
     limits()?;
     if config.user_namespace {

@@ -15,7 +15,7 @@ use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::InitConfig;
 
 /// Forks the runtime's process and returns once its program runs.
-pub fn start(config: &InitConfig, join: &[File]) -> Result<Pid, Failure> {
+pub(super) fn start(config: &InitConfig, join: &[File]) -> Result<Pid, Failure> {
     // Closed by exec; until then it carries what went wrong.
     let (mut failed, report) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;

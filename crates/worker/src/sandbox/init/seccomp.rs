@@ -65,7 +65,7 @@ const FIRST_ARGUMENT: u32 = 16;
 
 /// Puts this process and all that come of it under the filter. It must be unable to gain
 /// privileges.
-pub fn install() -> Result<(), Failure> {
+pub(super) fn install() -> Result<(), Failure> {
     let mut filter = program();
     let length = u16::try_from(filter.len()).expect("the table is short");
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };

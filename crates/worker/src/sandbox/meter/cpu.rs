@@ -4,7 +4,7 @@ use crate::sandbox::cgroup::Cpu;
 
 /// CPU time used outside of invocations.
 #[derive(Debug)]
-pub struct IdleCpu {
+pub(super) struct IdleCpu {
     /// Where the account stood when the instance began to idle; None while it serves.
     since: Option<i64>,
     /// Used in earlier idle times; None if it is not measured.
@@ -18,28 +18,28 @@ impl Default for IdleCpu {
 }
 
 impl IdleCpu {
-    pub fn begin(&mut self, cpu: Option<i64>) {
+    pub(super) fn begin(&mut self, cpu: Option<i64>) {
         self.since = cpu;
         // What was not measured once is not known as a whole.
         self.ns = self.ns.filter(|_| self.since.is_some());
     }
 
     /// Whether it serves.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.since.is_none()
     }
 
     /// Used since it began to idle, when the account stands at `cpu`.
-    pub fn current(&self, cpu: Option<i64>) -> Option<i64> {
+    pub(super) fn current(&self, cpu: Option<i64>) -> Option<i64> {
         Some((cpu? - self.since?).max(0))
     }
 
     /// Used in all idle times that are over; None if it is not measured.
-    pub fn total(&self) -> Option<i64> {
+    pub(super) fn total(&self) -> Option<i64> {
         self.ns
     }
 
-    pub fn end(&mut self, cpu: Option<i64>) {
+    pub(super) fn end(&mut self, cpu: Option<i64>) {
         let Some(since) = self.since.take() else { return };
         let used = cpu.map(|cpu| (cpu - since).max(0));
         self.ns = self.ns.zip(used).map(|(before, used)| before + used);
@@ -52,20 +52,20 @@ const MIN_OWN_SPLIT_NS: i64 = 20_000_000;
 
 /// The proportion of user and system time, as the kernel saw it.
 #[derive(Debug, Default)]
-pub struct Split {
+pub(super) struct Split {
     /// Where the account stood when it was last read.
     last: Cpu,
 }
 
 impl Split {
     /// Whether enough was used since the last reading to read the proportion again.
-    pub fn is_out_of_date(&self, total: i64) -> bool {
+    pub(super) fn is_out_of_date(&self, total: i64) -> bool {
         total - self.last.total >= MIN_OWN_SPLIT_NS
     }
 
     /// Splits `total` ns in the proportion of what was used since the last reading; where that is not
     /// known, in the proportion of the group's life, and without any, all user.
-    pub fn split(&mut self, total: i64, now: Option<Cpu>) -> (i64, i64) {
+    pub(super) fn split(&mut self, total: i64, now: Option<Cpu>) -> (i64, i64) {
         let before = self.last;
         if let Some(now) = now {
             self.last = now;
@@ -99,7 +99,7 @@ fn process_clock(pid: libc::pid_t) -> Option<i64> {
 
 /// CPU time of a process without control groups: the total from its clock, the proportion of user
 /// and system from its statistics, which count 10 ms ticks.
-pub fn process_cpu(pid: libc::pid_t) -> Option<Cpu> {
+pub(super) fn process_cpu(pid: libc::pid_t) -> Option<Cpu> {
     let total = process_clock(pid)?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold spaces; user and system time are fields 14 and 15.

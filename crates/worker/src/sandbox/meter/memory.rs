@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// The time-weighted average of samples, by trapezoids.
 #[derive(Debug, Default)]
-pub struct MemoryAverage {
+pub(super) struct MemoryAverage {
     last: Option<(Instant, i64)>,
     /// Twice the area, in byte ns.
     double_area: i128,
@@ -13,7 +13,7 @@ pub struct MemoryAverage {
 }
 
 impl MemoryAverage {
-    pub fn add(&mut self, now: Instant, bytes: i64) {
+    pub(super) fn add(&mut self, now: Instant, bytes: i64) {
         if let Some((then, before)) = self.last {
             // The sampler's clock may be read before the start's.
             let ns = now.saturating_duration_since(then).as_nanos() as i128;
@@ -24,7 +24,7 @@ impl MemoryAverage {
         self.peak = self.peak.max(Some(bytes));
     }
 
-    pub fn average(&self) -> Option<i64> {
+    pub(super) fn average(&self) -> Option<i64> {
         let (_, last) = self.last?;
         if self.ns == 0 {
             return Some(last);
@@ -32,7 +32,7 @@ impl MemoryAverage {
         i64::try_from(self.double_area / (2 * self.ns)).ok()
     }
 
-    pub fn peak(&self) -> Option<i64> {
+    pub(super) fn peak(&self) -> Option<i64> {
         self.peak
     }
 }

@@ -17,7 +17,7 @@ use crate::instance::Usage;
 use cpu::{IdleCpu, Split, process_cpu};
 use memory::MemoryAverage;
 use runtime::Runtime;
-pub use sampler::Sampler;
+pub(super) use sampler::Sampler;
 
 /// More CPU time than this in an idle time is more than what follows an answer: something runs in the
 /// background.
@@ -34,21 +34,21 @@ const MAX_SINGLE_EXCESS_NS: i64 = 1_000_000;
 const NEAR_LIMIT_EIGHTHS: i64 = 7;
 
 /// Measures the invocations of one instance.
-pub struct Meter {
+pub(super) struct Meter {
     source: Source,
     sampler: Sampler,
     state: Mutex<State>,
 }
 
 /// Where the numbers come from.
-pub enum Source {
+pub(super) enum Source {
     Groups(Arc<Groups>),
     /// Without control groups: the CPU time of the runtime's process alone.
     Process,
 }
 
 /// The counters of control groups, and what keeps them exact.
-pub struct Groups {
+pub(super) struct Groups {
     counters: Counters,
     /// The limit of memory in bytes.
     memory_limit: i64,
@@ -93,7 +93,7 @@ struct Readings {
 }
 
 impl Source {
-    pub fn groups(
+    pub(super) fn groups(
         counters: Counters,
         memory_limit: u64,
         watched: Option<Arc<Watched>>,
@@ -131,28 +131,28 @@ impl Groups {
 }
 
 impl Meter {
-    pub fn new(source: Source, sampler: Sampler) -> Self {
+    pub(super) fn new(source: Source, sampler: Sampler) -> Self {
         Self { source, sampler, state: Mutex::default() }
     }
 
-    pub fn set_runtime(&self, pid: libc::pid_t) {
+    pub(super) fn set_runtime(&self, pid: libc::pid_t) {
         self.lock().runtime = Some(Runtime::open(pid));
     }
 
     /// The instance is ready, and idles from now on.
-    pub fn ready(&self) {
+    pub(super) fn ready(&self) {
         let mut state = self.lock();
         let cpu = self.cpu(&state);
         state.idle.begin(cpu);
     }
 
     /// CPU time that the instance used in the idle times that are over; None if it is not measured.
-    pub fn idle_cpu(&self) -> Option<i64> {
+    pub(super) fn idle_cpu(&self) -> Option<i64> {
         self.lock().idle.total()
     }
 
     /// Notes where the counters stand.
-    pub async fn begin(self: &Arc<Self>) {
+    pub(super) async fn begin(self: &Arc<Self>) {
         let (mut cpu, background) = {
             let state = self.lock();
             let cpu = self.cpu(&state);
@@ -193,7 +193,7 @@ impl Meter {
     }
 
     /// What was used since [`Self::begin`].
-    pub async fn end(&self) -> Usage {
+    pub(super) async fn end(&self) -> Usage {
         self.sampler.remove(self);
         if !self.settle_alone().await {
             let mut state = self.lock();
@@ -248,7 +248,7 @@ impl Meter {
 
     /// Keeps the last readings: to be called when all processes of the instance have ended, before
     /// its control groups are removed.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         self.sampler.remove(self);
         let mut state = self.lock();
         let mut last = self.read(&state);
@@ -265,7 +265,7 @@ impl Meter {
 
     /// Whether the kernel has killed a process of the instance for lack of memory since
     /// [`Self::begin`], or ever, before the first.
-    pub fn out_of_memory(&self) -> bool {
+    pub(super) fn out_of_memory(&self) -> bool {
         let state = self.lock();
         let after = match (&state.last, &self.source) {
             (Some(last), _) => last.oom_kills,

@@ -3,23 +3,23 @@
 use crate::sandbox::cgroup::Thread;
 
 /// How often to look whether the runtime still runs after its answer, before its CPU is visited.
-pub const LOOKS: usize = 3;
+pub(super) const LOOKS: usize = 3;
 
 /// The runtime's process.
-pub struct Runtime {
+pub(super) struct Runtime {
     /// In the worker's numbering.
     pub pid: libc::pid_t,
     thread: Option<Thread>,
 }
 
 impl Runtime {
-    pub fn open(pid: libc::pid_t) -> Self {
+    pub(super) fn open(pid: libc::pid_t) -> Self {
         Self { pid, thread: Thread::open(pid) }
     }
 
     /// The CPU on which its first thread runs, if that is another than the caller's: where the caller
     /// runs now, the thread has been accounted for.
-    pub fn runs_elsewhere_on(&self) -> Option<usize> {
+    pub(super) fn runs_elsewhere_on(&self) -> Option<usize> {
         let cpu = self.thread.as_ref()?.running_on()?;
         (nix::sched::sched_getcpu().ok() != Some(cpu)).then_some(cpu)
     }

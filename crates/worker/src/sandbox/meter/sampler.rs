@@ -19,7 +19,7 @@ const SAMPLER_LINGER: Duration = Duration::from_secs(1);
 
 /// The thread; clones are the same.
 #[derive(Clone)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     shared: Arc<Shared>,
 }
 
@@ -37,7 +37,7 @@ impl Sampler {
     ///
     /// # Errors
     /// The system has no room for another thread.
-    pub fn new(failure: &Failure) -> io::Result<Self> {
+    pub(crate) fn new(failure: &Failure) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             running: Mutex::default(),
             asleep: AtomicBool::new(false),
@@ -51,7 +51,7 @@ impl Sampler {
     }
 
     /// Samples an instance from now on.
-    pub fn add(&self, meter: &Arc<Meter>) {
+    pub(crate) fn add(&self, meter: &Arc<Meter>) {
         self.shared.running().insert(Arc::as_ptr(meter).addr(), Arc::downgrade(meter));
         // Either the thread sees the instance before it sleeps, or this sees that it does.
         if self.shared.asleep.load(Ordering::SeqCst) {
@@ -60,12 +60,12 @@ impl Sampler {
     }
 
     /// Samples an instance no more.
-    pub fn remove(&self, meter: &Meter) {
+    pub(crate) fn remove(&self, meter: &Meter) {
         self.shared.running().remove(&std::ptr::from_ref(meter).addr());
     }
 
     /// Ends the thread.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.wake();
     }

@@ -40,7 +40,7 @@ const MAX_PATH: u64 = 4096;
 /// Copies into `root/usr/lib` the loader that `program` names and every library that it or a program
 /// or module among `copied` needs. All are asked about where they are on the host, because they may
 /// say relative to themselves where their libraries are.
-pub fn copy<'a>(
+pub(super) fn copy<'a>(
     root: &Path,
     program: &Path,
     copied: impl Iterator<Item = &'a Path>,

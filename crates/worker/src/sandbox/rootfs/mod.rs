@@ -22,13 +22,13 @@ use self::sources::Sources;
 use super::runtimes::Runtime;
 
 /// The function's code.
-pub const TASK: &str = "/var/task";
-pub const ETC_PASSWD: &str = "/etc/passwd";
+pub(super) const TASK: &str = "/var/task";
+pub(super) const ETC_PASSWD: &str = "/etc/passwd";
 /// The user that functions run as, by Lambda's name.
-pub const USER: &str = "sbx_user1051";
+pub(super) const USER: &str = "sbx_user1051";
 /// The group of all functions: its number is in the shared `/etc/group`.
-pub const GROUP_ID: u32 = 990;
-pub const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub(super) const GROUP_ID: u32 = 990;
+pub(super) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Where distributions keep the certificates of authorities.
 const HOST_CERTIFICATES: [&str; 4] = [
@@ -68,7 +68,7 @@ pub enum RootError {
 
 /// What a root holds besides what all roots do.
 #[derive(Debug, Clone, Default)]
-pub struct RootSpec {
+pub(crate) struct RootSpec {
     pub version: String,
     /// The interpreter's file on the host; none for functions that bring their own.
     pub interpreter: Option<PathBuf>,
@@ -84,7 +84,7 @@ pub struct RootSpec {
 
 /// A root file system that is ready.
 #[derive(Debug, Clone)]
-pub struct Root {
+pub(super) struct Root {
     pub version: String,
     pub path: PathBuf,
     /// The program and its first arguments, as seen in the root.
@@ -93,7 +93,7 @@ pub struct Root {
 
 /// Finds a runtime and builds its root below `folder` unless one is there that was made of the same
 /// files. `None`: not on the host.
-pub fn prepare(
+pub(super) fn prepare(
     folder: &Path,
     runtime: Runtime,
     interpreter: Option<&Path>,
@@ -128,7 +128,7 @@ pub fn prepare(
 }
 
 /// Removes the roots of runtimes that are no longer there, and what a crash left half-built.
-pub fn remove_others(folder: &Path, keep: &[&Root]) -> io::Result<()> {
+pub(super) fn remove_others(folder: &Path, keep: &[&Root]) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if keep.iter().all(|root| !root.path.starts_with(&path)) {
@@ -231,7 +231,7 @@ fn write(root: &Path, name: &str, text: &str) -> Result<(), RootError> {
 }
 
 /// Runs an interpreter to learn about it; `None` if there is no such program.
-pub fn ask(program: &Path, arguments: &[&str]) -> Result<Option<Vec<u8>>, RootError> {
+pub(super) fn ask(program: &Path, arguments: &[&str]) -> Result<Option<Vec<u8>>, RootError> {
     let error = |text: String| RootError::Ask(program.to_owned(), text);
     // Whatever the user has set for the worker's own Python is not the functions'.
     let quiet = ["PYTHONHOME", "PYTHONPATH", "NODE_OPTIONS", "LD_PRELOAD"].map(OsString::from);

@@ -15,7 +15,7 @@ const COMPILED: &str = "__pycache__";
 
 /// A list of files and folders, as they were when a root was made.
 #[derive(Serialize, Deserialize)]
-pub struct Sources {
+pub(super) struct Sources {
     /// Digest of what the root was to hold.
     recipe: String,
     /// By path; `None` if there was nothing.
@@ -45,21 +45,21 @@ impl Stamp {
 }
 
 impl Sources {
-    pub fn new(recipe: String) -> Self {
+    pub(super) fn new(recipe: String) -> Self {
         Self { recipe, files: BTreeMap::new() }
     }
 
     /// Reads a list; `None` if there is none, or none that can be read.
-    pub fn read(path: &Path) -> Option<Self> {
+    pub(super) fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    pub fn write(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         tree::write(path, &serde_json::to_string(self)?)
     }
 
     /// Notes a file or folder as it is now, be it missing.
-    pub fn add(&mut self, path: &Path) {
+    pub(super) fn add(&mut self, path: &Path) {
         if path.components().all(|part| part.as_os_str() != COMPILED) {
             // A name that is no text is looked for in vain, and the root made anew each time.
             self.files.insert(path.to_string_lossy().into_owned(), Stamp::of(path));
@@ -67,7 +67,7 @@ impl Sources {
     }
 
     /// Whether a root made now would be the same. Costs a look at each file's attributes.
-    pub fn are_current(&self, recipe: &str) -> bool {
+    pub(super) fn are_current(&self, recipe: &str) -> bool {
         self.recipe == recipe
             && self.files.iter().all(|(path, stamp)| Stamp::of(Path::new(path)) == *stamp)
     }

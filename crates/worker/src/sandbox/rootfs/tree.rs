@@ -31,7 +31,7 @@ const LEFT_OUT_SUFFIXES: [&str; 4] = [".a", ".exe", ".opt-1.pyc", ".opt-2.pyc"];
 /// Copies a file or folder, following links. Times are kept, because compiled Python files name the
 /// time of their source; everybody may read the copy, because functions run as nobody in particular.
 /// Whatever is copied is noted in `sources`.
-pub fn copy(from: &Path, to: &Path, sources: &mut Sources) -> Result<(), RootError> {
+pub(super) fn copy(from: &Path, to: &Path, sources: &mut Sources) -> Result<(), RootError> {
     let error = |source| RootError::Copy { from: from.to_owned(), source };
     // Before it is read, so that a change meanwhile is one.
     sources.add(from);
@@ -70,7 +70,7 @@ pub fn copy(from: &Path, to: &Path, sources: &mut Sources) -> Result<(), RootErr
 }
 
 /// Whether a name in a standard library is not copied.
-pub fn left_out(name: &OsStr, is_folder: bool) -> bool {
+pub(super) fn left_out(name: &OsStr, is_folder: bool) -> bool {
     let name = name.to_string_lossy();
     is_folder && LEFT_OUT_FOLDERS.contains(&&*name)
         || LEFT_OUT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -78,7 +78,7 @@ pub fn left_out(name: &OsStr, is_folder: bool) -> bool {
 }
 
 /// Makes a folder, and those above it, that everybody may enter.
-pub fn make_folder(path: &Path) -> io::Result<()> {
+pub(super) fn make_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
@@ -90,7 +90,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Lets everybody read whatever is there, and run what its owner may, whatever the umask was.
-pub fn open_to_all(path: &Path) -> io::Result<()> {
+pub(super) fn open_to_all(path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_symlink() {
         return Ok(());
@@ -108,13 +108,13 @@ pub fn open_to_all(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-pub fn write(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, Permissions::from_mode(0o644))
 }
 
 /// Removes whatever is there.
-pub fn clear(path: &Path) -> io::Result<()> {
+pub(super) fn clear(path: &Path) -> io::Result<()> {
     let result = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
@@ -127,7 +127,7 @@ pub fn clear(path: &Path) -> io::Result<()> {
 }
 
 /// Asks the kernel to read every file below `folder` into its cache. Only a hint.
-pub fn warm(folder: &Path) {
+pub(super) fn warm(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         match entry.file_type() {

@@ -22,8 +22,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Accepts an instance's connections, a few at a time; those it has end with it. When the instance
 /// has ended, returns as soon as all of them, and those that wait to be accepted, were read.
-pub async fn accept<F>(listener: TcpListener, api: &RuntimeApi, serve: impl Fn(TcpStream) -> F)
-where
+pub(crate) async fn accept<F>(
+    listener: TcpListener,
+    api: &RuntimeApi,
+    serve: impl Fn(TcpStream) -> F,
+) where
     F: Future<Output = ()> + Send + 'static,
 {
     // Inherited by the connections. Without it, more of the kernel's memory is used.

@@ -5,12 +5,12 @@ use crate::instance::Request;
 use crate::sandbox::http1::{head, response};
 
 /// Payloads up to this size are sent in one write with their head.
-pub const ONE_WRITE: usize = 64 * 1024;
+pub(super) const ONE_WRITE: usize = 64 * 1024;
 
 const NS_PER_MS: i64 = 1_000_000;
 
 /// The message that carries an event at `now`, in Unix ns; a long payload is not part of it.
-pub fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> {
+pub(super) fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> {
     let limit = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
     let deadline = (now.saturating_add(limit) / NS_PER_MS).to_string();
     let trace = trace_id(&request.request_id);
@@ -32,17 +32,17 @@ pub fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> {
 }
 
 /// The reply to what was of use.
-pub fn accepted() -> Reply {
+pub(super) fn accepted() -> Reply {
     Reply { bytes: response(202, br#"{"status":"OK"}"#), refused: false }
 }
 
 /// The reply to what was of no use.
-pub fn refusal(status: u16, kind: &str, message: &str) -> Reply {
+pub(super) fn refusal(status: u16, kind: &str, message: &str) -> Reply {
     Reply { bytes: response(status, error_object(kind, message).as_bytes()), refused: true }
 }
 
 /// An error as runtimes describe theirs.
-pub fn error_object(kind: &str, message: &str) -> String {
+pub(super) fn error_object(kind: &str, message: &str) -> String {
     serde_json::json!({ "errorMessage": message, "errorType": kind }).to_string()
 }
 

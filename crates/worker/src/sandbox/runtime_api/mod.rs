@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-pub use accept::accept;
+pub(super) use accept::accept;
 
 use super::pace::Pace;
 use super::peer::peer_user;
@@ -39,7 +39,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How initialization ended, as the runtime says.
 #[derive(Debug)]
-pub enum Initialized {
+pub(super) enum Initialized {
     /// It asks for the first event. `began`: when its client's first line ran, if it
     /// says, by the monotonic clock in ns.
     Ready {
@@ -54,20 +54,20 @@ pub enum Initialized {
 
 /// What the runtime answered, and when all of it was there.
 #[derive(Debug)]
-pub struct RuntimeAnswer {
+pub(super) struct RuntimeAnswer {
     pub at: Moment,
     pub kind: AnswerKind,
 }
 
 #[derive(Debug)]
-pub enum AnswerKind {
+pub(super) enum AnswerKind {
     Response(Bytes),
     Error(Bytes),
     TooLarge(u64),
 }
 
 /// An event that was handed over: since when its time runs, and the answer to come.
-pub struct Delivered {
+pub(super) struct Delivered {
     pub since: Instant,
     pub answer: oneshot::Receiver<RuntimeAnswer>,
 }
@@ -75,9 +75,9 @@ pub struct Delivered {
 /// Why no event could be handed over.
 #[derive(Debug, thiserror::Error)]
 #[error("the runtime asked for events and closed the connection, {MAX_BROKEN} times")]
-pub struct Unreachable;
+pub(super) struct Unreachable;
 
-pub struct RuntimeApi {
+pub(super) struct RuntimeApi {
     function_arn: String,
     /// Whether answers must be JSON. A runtime that the package brings may answer what it likes, as on
     /// Lambda.
@@ -118,7 +118,10 @@ struct Current {
 
 impl RuntimeApi {
     /// The API, and how initialization ended once it has. `json`: answers must be JSON.
-    pub fn new(function_arn: String, json: bool) -> (Arc<Self>, oneshot::Receiver<Initialized>) {
+    pub(super) fn new(
+        function_arn: String,
+        json: bool,
+    ) -> (Arc<Self>, oneshot::Receiver<Initialized>) {
         let (initialized, outcome) = oneshot::channel();
         let state =
             State { waiting: None, current: None, initialized: Some(initialized), connections: 0 };
@@ -135,18 +138,18 @@ impl RuntimeApi {
     }
 
     /// What the instance may make the worker do.
-    pub fn pace(&self) -> &Arc<Pace> {
+    pub(super) fn pace(&self) -> &Arc<Pace> {
         &self.pace
     }
 
     /// The name of the invocation that the runtime works on.
-    pub fn invocation(&self) -> Option<String> {
+    pub(super) fn invocation(&self) -> Option<String> {
         self.lock().current.as_ref().map(|current| current.invocation.clone())
     }
 
     /// Serves connections until it is dropped, or until [`Self::drain`] has read what is left; with
     /// `user`, only those of this user's processes.
-    pub fn serve(
+    pub(super) fn serve(
         self: Arc<Self>,
         listener: TcpListener,
         user: Option<u32>,
@@ -168,7 +171,7 @@ impl RuntimeApi {
     }
 
     /// Reads what the runtime, which has ended, left in its sockets: it may be an answer.
-    pub async fn drain(&self) {
+    pub(super) async fn drain(&self) {
         self.draining.send_replace(true);
         let mut listeners = self.listeners.subscribe();
         // On the host's network, others may have connections.
@@ -176,7 +179,7 @@ impl RuntimeApi {
     }
 
     /// Forgets the runtime, which has ended: nothing is handed to it any more.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.lock();
         state.waiting = None;
         state.current = None;
@@ -185,7 +188,7 @@ impl RuntimeApi {
     /// Hands an event to the runtime as soon as it asks for one. `started` is set to the moment
     /// from which on the runtime has it, or a part of it: what becomes of it then is the runtime's
     /// doing, and nobody else must be given it.
-    pub async fn deliver(
+    pub(super) async fn deliver(
         &self,
         request: &Request,
         started: &mut Option<Moment>,

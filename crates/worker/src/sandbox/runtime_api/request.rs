@@ -55,7 +55,7 @@ impl<'a> Operation<'a> {
 }
 
 /// A reply to a request, and whether the request was of use.
-pub struct Reply {
+pub(super) struct Reply {
     pub bytes: Vec<u8>,
     pub refused: bool,
 }

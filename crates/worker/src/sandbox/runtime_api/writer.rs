@@ -14,19 +14,19 @@ use crate::instance::Request;
 const MAX_UNSENT: usize = 16 * 1024;
 
 /// A connection's sending side.
-pub struct Writer {
+pub(super) struct Writer {
     half: OwnedWriteHalf,
     /// Answers that wait to be sent with the next: see [`crate::sandbox::http1`].
     unsent: Vec<u8>,
 }
 
 impl Writer {
-    pub fn new(half: OwnedWriteHalf) -> Self {
+    pub(super) fn new(half: OwnedWriteHalf) -> Self {
         Self { half, unsent: Vec::new() }
     }
 
     /// Keeps an answer until the next is sent; false if that would be too much to keep.
-    pub fn hold_back(&mut self, bytes: &[u8]) -> bool {
+    pub(super) fn hold_back(&mut self, bytes: &[u8]) -> bool {
         let keep = self.unsent.len() < MAX_UNSENT;
         if keep {
             self.unsent.extend_from_slice(bytes);
@@ -35,7 +35,7 @@ impl Writer {
     }
 
     /// Sends the beginning of a message; returns how much of it, once there is some.
-    pub async fn begin(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) async fn begin(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.unsent.is_empty() {
             let unsent = std::mem::take(&mut self.unsent);
             self.half.write_all(&unsent).await?;
@@ -44,7 +44,7 @@ impl Writer {
     }
 
     /// Sends bytes after what was held back.
-    pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.unsent.is_empty() {
             return self.half.write_all(bytes).await;
         }
@@ -54,7 +54,12 @@ impl Writer {
     }
 
     /// Sends what [`Self::begin`] has not sent of an event.
-    pub async fn finish(&mut self, rest: &[u8], request: &Request, close: bool) -> io::Result<()> {
+    pub(super) async fn finish(
+        &mut self,
+        rest: &[u8],
+        request: &Request,
+        close: bool,
+    ) -> io::Result<()> {
         self.half.write_all(rest).await?;
         if request.payload.len() > ONE_WRITE {
             self.half.write_all(&request.payload).await?;
@@ -66,7 +71,7 @@ impl Writer {
     }
 
     /// Whether the client has not closed the connection, as far as is known.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         match recv(self.half.as_ref().as_raw_fd(), &mut [0], flags) {
             Ok(count) => count > 0,

@@ -9,7 +9,7 @@ pub(crate) static SETTING: Setting = Setting {
         unit: Unit::None,
         range: 1..=u64::MAX,
         set: |to, count| {
-            to.config(|it| it.event_queue = usize::try_from(count).unwrap_or(usize::MAX))
+            to.config(|it| it.event_queue = usize::try_from(count).unwrap_or(usize::MAX));
         },
     },
     default: Default::Value(Value::Number(10_000)),

@@ -1,12 +1,13 @@
 //! What all instances of a worker share.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use nix::fcntl::Flock;
 use tokio::net::TcpStream;
 
 use super::capabilities::Capabilities;
@@ -56,6 +57,7 @@ pub struct Host {
     pub(super) chain: ChainService,
     pub(super) capabilities: Capabilities,
     pub(super) layout: Option<Layout>,
+    _groups: Vec<Flock<File>>,
     pub(super) shares: Shares,
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
@@ -94,7 +96,8 @@ impl Host {
             // The error at hand is what matters; groups that stay are empty.
             let name = state.canonicalize().map(|state| sweep::parent_name(&state));
             let layout = name.ok().and_then(|name| discover(&name, unified));
-            for folder in layout.iter().flat_map(Layout::folders) {
+            let folders = layout.iter().flat_map(Layout::folders);
+            for folder in folders.filter(|folder| !sweep::is_held(folder)) {
                 let _ = clear_tree(&folder);
             }
         })
@@ -111,8 +114,10 @@ impl Host {
         let name = sweep::parent_name(&state);
         sweep::sweep(&state, &name).map_err(HostError::Sweep)?;
         let layout = discover(&name, tuning.unified).filter(|layout| !layout.parents.is_empty());
-        if let Some(layout) = &layout {
-            sweep::record(&state, &layout.folders()).map_err(bad_state)?;
+        let folders = layout.as_ref().map(Layout::folders).unwrap_or_default();
+        let groups = sweep::hold(&folders);
+        if layout.is_some() {
+            sweep::record(&state, &folders).map_err(bad_state)?;
         }
         let mut capabilities = Capabilities::new(layout.as_ref());
         if !capabilities.can_sandbox() {
@@ -156,6 +161,7 @@ impl Host {
             state,
             capabilities,
             layout,
+            _groups: groups,
             shares: Shares::default(),
             roots,
         })

@@ -4,17 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::cgroup::{CgroupError, CpuShare, Group, Layout, Limits};
+use crate::ids;
 
 /// The shares of the functions that have instances.
 #[derive(Default)]
-pub(super) struct Shares(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    by_function: HashMap<String, Weak<CpuShare>>,
-    /// How many were made: one that is being removed still has its name.
-    made: u64,
-}
+pub(super) struct Shares(Mutex<HashMap<String, Weak<CpuShare>>>);
 
 impl Shares {
     /// Makes the group of an instance in its function's share. Blocks for the kernel.
@@ -32,17 +26,16 @@ impl Shares {
     }
 
     fn of(&self, layout: &Layout, function: &str) -> Result<Option<Arc<CpuShare>>, CgroupError> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = state.by_function.get(function).and_then(Weak::upgrade) {
+        let mut by_function = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = by_function.get(function).and_then(Weak::upgrade) {
             return Ok(Some(share));
         }
-        state.by_function.retain(|_, share| share.strong_count() > 0);
-        state.made += 1;
-        let Some(share) = CpuShare::create(layout, &format!("function-{}", state.made))? else {
-            return Ok(None);
-        };
+        by_function.retain(|_, share| share.strong_count() > 0);
+        // Random, like an instance's: one that is being removed, or was left behind, has its name yet.
+        let name = format!("function-{}", ids::instance());
+        let Some(share) = CpuShare::create(layout, &name)? else { return Ok(None) };
         let share = Arc::new(share);
-        state.by_function.insert(function.to_owned(), Arc::downgrade(&share));
+        by_function.insert(function.to_owned(), Arc::downgrade(&share));
         Ok(Some(share))
     }
 }

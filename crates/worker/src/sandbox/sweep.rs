@@ -1,11 +1,13 @@
 //! Clearing what an earlier worker with the same state folder left: it may have been killed.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sha2::{Digest, Sha256};
@@ -30,12 +32,34 @@ pub(super) fn parent_name(state: &Path) -> String {
     format!("uncia-{}", &digits[..NAME_DIGITS])
 }
 
+/// Shows other workers that these control groups are a living worker's, until it is dropped. The state
+/// folder's lock does not, once somebody has removed the folder.
+pub(super) fn hold(folders: &[PathBuf]) -> Vec<Flock<File>> {
+    folders.iter().filter_map(|folder| lock(folder).ok()).collect()
+}
+
+/// Whether a living worker has this control group.
+pub(super) fn is_held(folder: &Path) -> bool {
+    matches!(lock(folder), Err(Errno::EWOULDBLOCK))
+}
+
+fn lock(folder: &Path) -> Result<Flock<File>, Errno> {
+    let file = File::open(folder)
+        .map_err(|error| error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)
+}
+
 /// Ends every process and removes every control group that the worker named `name` left.
 pub(super) fn sweep(state: &Path, name: &str) -> io::Result<()> {
     let guess = || discover(name, false).map(|layout| layout.folders()).unwrap_or_default();
     let mut folders = recorded(state)?.unwrap_or_else(guess);
     // Never anything but a group of this name, whatever the record says.
     folders.retain(|folder| folder.file_name().is_some_and(|it| it == name));
+    if folders.iter().any(|folder| is_held(folder)) {
+        let message = "that worker still runs, though its state folder was removed; end it, or choose \
+                       another folder";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+    }
     // On version 1 the freezer is a tree of its own, and what it holds frozen dies in no tree.
     for folder in &folders {
         thaw_tree(folder)?;
@@ -60,11 +84,11 @@ pub(super) fn record(state: &Path, folders: &[PathBuf]) -> io::Result<()> {
     fs::rename(temporary, state.join(RECORD))
 }
 
-/// What the record says; `None` if it is damaged.
+/// What the record says; `None` if it is damaged, or not there: the state folder may have been removed.
 fn recorded(state: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     let path = state.join(RECORD);
     let text = match fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
     let folders = serde_json::from_slice(&text);

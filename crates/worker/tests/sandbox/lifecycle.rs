@@ -27,10 +27,14 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("an_abandoned_invocation_ends_the_instance", Needs::Sandbox, abandoned),
         test("an_abandoned_start_leaves_nothing", Needs::Sandbox, abandoned_start),
         test("many_start_at_once", Needs::Sandbox, many),
-        test("a_killed_worker_is_swept", Needs::Freezer, || swept(None)),
+        test("a_killed_worker_is_swept", Needs::Freezer, || swept(|_| ())),
         test("a_killed_worker_is_swept_without_its_record", Needs::Freezer, || {
-            swept(Some("[\"/sys/fs/cgr"))
+            swept(|folder| fs::write(folder.join("cgroups.json"), "[\"/sys/fs/cgr").unwrap())
         }),
+        test("a_killed_worker_is_swept_without_its_state_folder", Needs::Freezer, || {
+            swept(emptied)
+        }),
+        test("a_living_worker_is_not_swept", Needs::Freezer, living),
         test("closing_ends_everything", Needs::Sandbox, closing),
         test("version_2_of_control_groups", Needs::Unified, unified),
         test("a_umask_that_lets_nobody_read", Needs::Sandbox, closed_umask),
@@ -276,8 +280,26 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// `record`: what is left of the record of control groups, if it was damaged.
-async fn swept(record: Option<&str>) {
+fn emptied(folder: &Path) {
+    fs::remove_dir_all(folder).unwrap();
+    fs::create_dir(folder).unwrap();
+}
+
+async fn living() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::open(config(folder.path())).await.unwrap();
+    let function = Function::python("def handler(event, context):\n    return event\n");
+    let instance = host.start(function.spec.clone()).await.result.unwrap();
+    emptied(folder.path());
+    let message = Host::open(config(folder.path())).await.err().unwrap().to_string();
+    assert!(message.contains("still runs"), "{message}");
+    assert_eq!(answer(&instance.invoke(request("1")).await), 1);
+    assert!(!control_groups(instance.id()).is_empty());
+    host.close().await;
+}
+
+/// `damage`: what happens to the state folder before the next worker has it.
+async fn swept(damage: fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let mut worker = Command::new(std::env::current_exe().unwrap())
         .env(WORKER, folder.path())
@@ -302,9 +324,7 @@ async fn swept(record: Option<&str>) {
     }
     assert!(!control_groups(&ids[0]).is_empty());
 
-    if let Some(text) = record {
-        fs::write(folder.path().join("cgroups.json"), text).unwrap();
-    }
+    damage(folder.path());
     let host = Host::open(config(folder.path())).await.unwrap();
     for id in &ids {
         assert!(processes(id).is_empty(), "{id}");

@@ -1,6 +1,8 @@
 """``uncia functions`` and ``uncia new`` as a person calls them."""
 
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,14 @@ def _error(*arguments: str) -> UnciaError:
     result = _uncia(*arguments)
     assert isinstance(result.exception, UnciaError), result.output
     return result.exception
+
+
+def test_commands_begin_without_the_forms() -> None:
+    program = (
+        "import sys, uncia.cli; uncia.cli.build(); print('uncia.functions.form' in sys.modules)"
+    )
+    output = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert output == "False\n"
 
 
 def test_list_names_every_function() -> None:

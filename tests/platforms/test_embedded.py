@@ -238,6 +238,13 @@ def test_the_state_folder_is_private_and_functions_run(
         opened.close()
 
 
+@pytest.mark.parametrize("file", ["serve.json", "serve.log"])
+def test_a_file_that_cannot_be_opened_is_a_sentence(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).mkdir()
+    with pytest.raises(RunFailedError, match=f"{file} cannot be written: Is a directory"):
+        Server(tmp_path, {})
+
+
 Uncia = Callable[..., "subprocess.Popen[str]"]
 
 

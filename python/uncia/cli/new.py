@@ -12,10 +12,12 @@ from typing import Final
 import typer
 
 from uncia.errors import UnciaError
-from uncia.functions.form import Runtimes
+from uncia.settings import RUNTIMES
 
 _TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 _BY_RUNTIME: Final = _TEMPLATES / "function"
+# The order that function.yaml has them in; the form itself takes long to import.
+_FIRST: Final = ("python", "node", "provided")
 
 
 def _runtimes() -> dict[str, str]:
@@ -24,7 +26,7 @@ def _runtimes() -> dict[str, str]:
         template.parent.name: template.name.removesuffix(".template")
         for template in sorted(_BY_RUNTIME.glob("*/*.template"))
     }
-    return {name: found[name] for name in Runtimes.model_fields if name in found}
+    return {name: found[name] for name in dict.fromkeys((*_FIRST, *RUNTIMES)) if name in found}
 
 
 _RUNTIMES: Final = _runtimes()

@@ -220,9 +220,22 @@ def _make_state_folder(folder: Path) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a file that nobody else may read, whatever the umask was when it was made."""
-    descriptor = os.open(path, flags, _PRIVATE_FILE)
-    os.fchmod(descriptor, _PRIVATE_FILE)
+    """Open a file that nobody else may read, whatever the umask was when it was made.
+
+    :raises RunFailedError: it cannot be written, or is another user's.
+    """
+    try:
+        descriptor = os.open(path, flags, _PRIVATE_FILE)
+        try:
+            os.fchmod(descriptor, _PRIVATE_FILE)
+        except OSError:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise RunFailedError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="Make it your own file, or choose another state folder.",
+        ) from error
     return descriptor
 
 

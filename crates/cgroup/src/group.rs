@@ -306,6 +306,11 @@ impl Group {
         Ok(result?)
     }
 
+    /// Leaves it to the next sweep.
+    pub(crate) fn leave(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
     /// The group's folder in the tree of a controller, if it has that.
     #[must_use]
     pub fn folder(&self, wanted: Controller) -> Option<&Path> {

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use crate::tree::children;
 use crate::{Controller, Error, Group, Layout, Limits};
 
 /// A group whose members together get as much CPU time as one group beside it, when there is not
@@ -14,7 +15,17 @@ pub struct CpuShare {
     /// Where its members are made.
     members: Layout,
     /// Dropped with this.
-    _group: Group,
+    group: Group,
+}
+
+impl Drop for CpuShare {
+    fn drop(&mut self) {
+        let has_member = |folder| children(folder).is_ok_and(|members: Vec<_>| !members.is_empty());
+        if self.group.unique().any(has_member) {
+            // It could not be removed, so this cannot: the next sweep removes both.
+            self.group.leave();
+        }
+    }
 }
 
 impl CpuShare {
@@ -38,7 +49,7 @@ impl CpuShare {
         for folder in group.unique() {
             layout.version.interface().pass_on(folder, &controllers)?;
         }
-        Ok(Some(Self { members, _group: group }))
+        Ok(Some(Self { members, group }))
     }
 
     /// Makes a member, as [`Group::create`] does.
@@ -93,6 +104,21 @@ mod tests {
         assert_eq!(folders, [cpu.join("f/a"), freezer.join("a")]);
         let without = layout(Version::V1, &trees[2..]);
         assert!(CpuShare::create(&without, "f").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_share_with_a_member_that_stays_is_not_touched() {
+        let top = tempfile::tempdir().unwrap();
+        let layout = layout(Version::V1, &[(Controller::Cpu, top.path())]);
+        let share = Arc::new(CpuShare::create(&layout, "f").unwrap().unwrap());
+        let member = share.member("a", &LIMITS).unwrap();
+        // Thawed by whoever would remove it.
+        let freezer = top.path().join("f/freezer.state");
+        fs::write(&freezer, "FROZEN").unwrap();
+        fs::write(top.path().join("f/a/busy"), "").unwrap();
+        drop(share);
+        member.remove().unwrap_err();
+        assert_eq!(fs::read_to_string(&freezer).unwrap(), "FROZEN");
     }
 
     fn real_layout() -> Option<Layout> {

@@ -23,10 +23,10 @@ pub enum LockError {
     )]
     Open { path: PathBuf, source: io::Error },
     #[error(
-        "{path} is not a state folder: it holds {entry}; choose an empty folder, or one that does not \
+        "{path} is not a state folder: its {entry} is no platform's; choose an empty folder, or one that does not \
          exist"
     )]
-    Foreign { path: PathBuf, entry: String },
+    Foreign { path: PathBuf, entry: &'static str },
     #[error(
         "the state folder {0} is in use by another worker; stop that one, or choose another folder"
     )]
@@ -34,10 +34,9 @@ pub enum LockError {
 }
 
 /// Files of which each shows that a platform has used the folder.
-const OURS: [&str; 3] = ["lock", "registry.sqlite", "meter.sqlite"];
-/// What may be in a folder that no platform has used: what whoever starts one keeps beside it, and what
-/// file systems put at their root.
-const HARMLESS: [&str; 3] = ["serve.json", "serve.log", "lost+found"];
+const OURS: [&str; 3] = ["registry.sqlite", "meter.sqlite", "cgroups.json"];
+/// Folders from which the platform removes what it does not know.
+const SWEPT: [&str; 4] = ["code", "packages", "staging", "runtimes"];
 
 /// Holds the state folder until it is dropped, or the process ends in whatever way.
 #[derive(Debug)]
@@ -76,16 +75,18 @@ impl StateLock {
     }
 }
 
-/// Something in a folder that no platform has used. The platform removes what it does not know from its
-/// folders, so it must not take somebody else's for its own.
-fn foreign_entry(folder: &Path) -> Option<String> {
-    if OURS.iter().any(|name| folder.join(name).exists()) {
+/// A folder with something in it that the platform would remove, though no platform has made it.
+fn foreign_entry(folder: &Path) -> Option<&'static str> {
+    // Other programs have files of this name too, with a process's number for example.
+    let has_lock = fs::symlink_metadata(folder.join("lock"))
+        .is_ok_and(|lock| lock.is_file() && lock.len() == 0);
+    if has_lock || OURS.iter().any(|name| folder.join(name).exists()) {
         return None;
     }
-    // What cannot be listed cannot be written either, which is reported later.
-    let entries = fs::read_dir(folder).ok()?.flatten();
-    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.find(|name| !HARMLESS.contains(&name.as_str()))
+    // What cannot be listed cannot be removed either.
+    let has_entries =
+        |name: &str| fs::read_dir(folder.join(name)).is_ok_and(|mut it| it.next().is_some());
+    SWEPT.into_iter().find(|name| has_entries(name))
 }
 
 #[cfg(test)]
@@ -107,20 +108,33 @@ mod tests {
     fn a_folder_of_something_else_is_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let project = folder.path().join("project");
-        fs::create_dir_all(project.join("code")).unwrap();
+        fs::create_dir_all(project.join("code/deep")).unwrap();
         fs::set_permissions(&project, Permissions::from_mode(0o755)).unwrap();
         let message = StateLock::take(&project).unwrap_err().to_string();
-        assert!(message.contains("is not a state folder: it holds code"), "{message}");
+        assert!(message.contains("is not a state folder: its code is no platform's"), "{message}");
         let mode = fs::metadata(&project).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode, fs::read_dir(&project).unwrap().count()), (0o755, 1));
-        for (file, ours) in [("serve.log", false), ("lock", true)] {
-            let state = folder.path().join(file);
-            fs::create_dir(&state).unwrap();
-            fs::write(state.join(file), "").unwrap();
-            if ours {
-                fs::create_dir(state.join("code")).unwrap();
+        let take = |name: &str, entries: &[(&str, &str)]| {
+            let state = folder.path().join(name);
+            for (path, text) in entries {
+                let path = state.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
             }
-            StateLock::take(&state).unwrap();
+            StateLock::take(&state)
+        };
+        take("harmless", &[("config.json", "{}"), ("engine.log", ""), ("src/main.c", "")]).unwrap();
+        let code = ("code/main.c", "");
+        for (name, text) in [("lock", ""), ("meter.sqlite", "x"), ("cgroups.json", "[]")] {
+            take(name, &[code, (name, text)]).unwrap();
+        }
+        let refused = |name: &str, entries: &[(&str, &str)]| {
+            assert!(matches!(take(name, entries), Err(LockError::Foreign { .. })), "{name}");
+        };
+        refused("another lock", &[code, ("lock", "1234")]);
+        refused("a folder as lock", &[code, ("lock/file", "")]);
+        for name in SWEPT {
+            refused(name, &[(&format!("{name}/file"), "")]);
         }
     }
 

@@ -80,10 +80,14 @@ pub(crate) fn open(path: &Path, format: &Format) -> Result<(Connection, i64), Da
     let refused = |error: rusqlite::Error| DatabaseError::of(path, &error);
     let refused_io = |error: io::Error| DatabaseError::of_io(path, &error);
     make_if_missing(path).map_err(refused_io)?;
-    let connection = Connection::open(path).map_err(refused)?;
+    let mut connection = Connection::open(path).map_err(refused)?;
     // Before anything is written or made private: it may be somebody else's.
     let version = check(&connection, path, format)?;
     make_private(path).map_err(refused_io)?;
+    // It was opened before its owner might write to it.
+    if connection.is_readonly("main").map_err(refused)? {
+        connection = Connection::open(path).map_err(refused)?;
+    }
     connection.pragma_update(None, "journal_mode", "WAL").map_err(refused)?;
     connection.pragma_update(None, "synchronous", format.synchronous).map_err(refused)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(refused)?;
@@ -172,6 +176,30 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert_eq!(open(&path, &FORMAT).unwrap().1, 2);
         assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn its_owner_may_write_to_it_again() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("not run: only root can be another user");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sqlite");
+        let (connection, _) = open(&path, &FORMAT).unwrap();
+        connection.execute_batch("CREATE TABLE rows (a); PRAGMA user_version = 3").unwrap();
+        drop(connection);
+        fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+        for owned in [folder.path(), &path] {
+            std::os::unix::fs::chown(owned, Some(65_534), Some(65_534)).unwrap();
+        }
+        // Of the thread alone; root may write whatever the mode is.
+        let thread = std::thread::spawn(move || {
+            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+            let (connection, _) = open(&path, &FORMAT).unwrap();
+            connection.execute_batch("INSERT INTO rows VALUES (1)").unwrap();
+        });
+        thread.join().unwrap();
     }
 
     #[test]

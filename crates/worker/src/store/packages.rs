@@ -148,7 +148,7 @@ impl PackageStore {
         check: impl Fn(&Path) -> Result<(), PackageError>,
     ) -> Result<Arc<Code>, PackageError> {
         let sha256 = hex::encode(Sha256::digest(zip));
-        // The lock is let go first: dropping a package takes it too.
+        // The lock is let go first: nobody else waits while the package is looked at.
         let known = self.lock().get(&sha256).and_then(Weak::upgrade);
         if let Some(code) = known {
             check(&code.folder())?;
@@ -224,7 +224,8 @@ impl PackageStore {
     fn discard_folder(&self, sha256: &str) {
         let doomed = self.staging().join(ids::staging());
         if fs::rename(self.folder(sha256), &doomed).is_ok() {
-            thread::spawn(move || fs::remove_dir_all(doomed));
+            // Without a thread, the next start empties the staging folder.
+            let _ = thread::Builder::new().spawn(move || fs::remove_dir_all(doomed));
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use uncia_policy::{Resources, UnknownPolicy};
+use uncia_policy::{PolicyNames, Resources, UnknownPolicy};
 
 use crate::api::{ARN_PREFIX, Api, ApiError};
 use crate::config::Config;
@@ -74,6 +74,10 @@ impl Worker {
         })
         .await?;
         let policies = config.policies()?;
+        if config.policies.cpu != PolicyNames::default().cpu {
+            let name = &config.policies.cpu;
+            tracing::warn!("the policy {name} for cpu has no effect: this host cannot assign CPUs");
+        }
         let dispatcher = Dispatcher::start(
             Arc::new(config.clone()),
             host.clone(),

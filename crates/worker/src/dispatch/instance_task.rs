@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::pin::pin;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -13,9 +13,6 @@ use uncia_policy::{InstanceId, Pause, StopReason};
 use super::host::{InstanceHost, Log, RunningInstance, Started};
 use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
 use crate::instance::{InstanceSpec, Outcome, StartError};
-
-/// Done when it was said that the host cannot assign CPUs.
-static UNSUPPORTED: Once = Once::new();
 
 /// What the task of an instance needs.
 pub(super) struct InstanceTask<H: InstanceHost, L> {
@@ -139,10 +136,8 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                 }
                 Some(Order::SetCpu(assignment)) => {
                     match self.instance.set_cpu(assignment) {
-                        // None of this host's can be: its sentence is needed once.
-                        Err(error) if error.kind() == ErrorKind::Unsupported => {
-                            UNSUPPORTED.call_once(|| tracing::warn!("{error}"));
-                        }
+                        // None of this host's can be, which was said at the start.
+                        Err(error) if error.kind() == ErrorKind::Unsupported => {}
                         Err(error) => {
                             tracing::warn!(instance = self.id.0, "its CPUs cannot be set: {error}");
                         }

@@ -49,7 +49,9 @@ macro_rules! renewal_process {
         pub struct $process {
             /// Requests per second: 1 / the mean gap.
             pub rate_per_s: crate::Rate,
+            /// Coefficient of variation of the gaps, from 0.01 to 100.
             pub cv: f64,
+            /// Nanoseconds after which no request is sent; above zero.
             pub duration_ns: i64,
         }
 

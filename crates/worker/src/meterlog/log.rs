@@ -12,7 +12,6 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use uncia_record::Instance;
 
 use super::entry::{AcceptedEvent, Ack, Entry, OnCommit, Recorded, Room, WaitingEvent};
-use super::flusher::Flusher;
 use super::queue::Queue;
 use super::reader::Reader;
 use super::retention::Retention;
@@ -51,9 +50,7 @@ impl MeterLog {
         let queue = Arc::<Queue>::default();
         let event_room = Arc::new(Semaphore::new(EVENT_ROOM_KIB));
         let (failed, failure) = watch::channel(None);
-        let no_thread = |error: std::io::Error| LogError::Thread(error.to_string());
-        let flusher = Flusher::start(state.join("meter.sqlite-wal")).map_err(no_thread)?;
-        let writer = Writer::new(path.clone(), connection, retention, flusher);
+        let writer = Writer::new(path.clone(), connection, retention);
         let thread = std::thread::Builder::new()
             .name("meter-log".to_owned())
             .spawn({
@@ -68,7 +65,7 @@ impl MeterLog {
                     }
                 }
             })
-            .map_err(no_thread)?;
+            .map_err(|error| LogError::Thread(error.to_string()))?;
         Ok(Self {
             path,
             queue,

@@ -5,7 +5,6 @@
 //! last commit, so that many answers wait for one. Whoever reads has a connection of their own.
 
 mod entry;
-mod flusher;
 mod log;
 mod queue;
 mod reader;

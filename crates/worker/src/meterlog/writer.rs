@@ -8,7 +8,6 @@ use rusqlite::Connection;
 use uncia_record::Instance;
 
 use super::entry::Entry;
-use super::flusher::Flusher;
 use super::queue::{Queue, Taken};
 use super::retention::{Counts, Retention};
 use super::schema::insert_idle_interval;
@@ -46,16 +45,10 @@ pub(super) struct Writer {
     written: usize,
     /// Whether that look found more than it removed.
     surplus: bool,
-    flusher: Flusher,
 }
 
 impl Writer {
-    pub(super) fn new(
-        path: PathBuf,
-        connection: Connection,
-        retention: Retention,
-        flusher: Flusher,
-    ) -> Self {
+    pub(super) fn new(path: PathBuf, connection: Connection, retention: Retention) -> Self {
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Self {
             path,
@@ -66,7 +59,6 @@ impl Writer {
             written: 0,
             // A first look comes soon.
             surplus: true,
-            flusher,
         }
     }
 
@@ -109,7 +101,6 @@ impl Writer {
             self.roll_back();
             LogError::from(DatabaseError::of(&self.path, &error))
         });
-        self.flusher.note(batch.len());
         for entry in batch.drain(..) {
             // Whoever waits may have gone away meanwhile; what was written stays written.
             match entry {

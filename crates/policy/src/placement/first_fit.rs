@@ -21,9 +21,15 @@ impl Placement for FirstFit {
         function: &FunctionView<'_>,
     ) -> Option<WorkerId> {
         let allocation = function.settings().allocation;
-        view.workers()
-            .find(|worker| worker.has_room(allocation))
-            .or_else(|| view.workers().find(|worker| worker.has_room_after_eviction(allocation)))
-            .map(|worker| worker.id())
+        let mut after_eviction = None;
+        for worker in view.workers() {
+            if worker.has_room(allocation) {
+                return Some(worker.id());
+            }
+            if after_eviction.is_none() && worker.has_room_after_eviction(allocation) {
+                after_eviction = Some(worker.id());
+            }
+        }
+        after_eviction
     }
 }

@@ -182,7 +182,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         // What it was assigned meanwhile it was not given: its task reports each request before its
         // own end.
         for request in std::mem::take(&mut state.assigned) {
-            self.undelivered(request, id);
+            self.undelivered(request, id, reason == "preempted");
         }
         let Some(mut state) = self.instances.remove(&id) else { return };
         self.log.instance(state.ended_row(reason, idle_cpu));

@@ -7,11 +7,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Cargo has a job server of its own.
-CARGO := env --unset=MAKEFLAGS cargo
-
-# pip waits for the network while cargo builds.
-MAKEFLAGS += --jobs=2
+CARGO := cargo
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -62,13 +58,17 @@ java: $(BIN)/.uncia-dev
 	  apt-get install -qy openjdk-17-jre-headless || apt-get install -qy openjdk-21-jre-headless; }; } || \
 	  $(BIN)/python -m uncia.backends.java
 
-$(BIN)/python:
+# Before all else, so that what is missing is said at once.
+$(VENV)/.checked:
 	@command -v cargo >/dev/null || { echo "cargo is missing: install stable Rust from rustup.rs" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: name another with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy python3-venv; } || { \
 	  echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@
+
+$(BIN)/python: | $(VENV)/.checked
 	$(PYTHON) -m venv $(VENV)
 
 $(BIN)/.requirements: requirements.lock | $(BIN)/python
@@ -82,11 +82,13 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 # Every file: a build script or `include_str!` may read it.
 RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*') Cargo.toml Cargo.lock
 
-target/.engine: $(RUST_SOURCES)
-	$(CARGO) build --release --locked --package uncia-engine
+# pip waits for the network while cargo builds.
+$(VENV)/.built: $(RUST_SOURCES) requirements.lock | $(BIN)/python
+	@$(CARGO) build --release --locked --package uncia-engine & cargo=$$!; \
+	  $(MAKE) --no-print-directory $(BIN)/.requirements; pip=$$?; wait $$cargo && exit $$pip
 	touch $@
 
-$(BIN)/.engine: target/.engine $(BIN)/.requirements
+$(BIN)/.engine: $(VENV)/.built $(BIN)/.requirements
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall ./crates/engine
 	touch $@
 

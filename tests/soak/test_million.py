@@ -28,9 +28,9 @@ ROUNDS = 10
 # Against what else the machine does meanwhile; the figure to reach is 1.1.
 MOST_GROWTH = 1.5
 MOST_MEMORY = 20 * MIB
-# Of the instance's own process for each request, on average. What a runtime leaks is much more: a
-# variable of the environment that is set anew, 180 bytes.
-MOST_LEAK = 40
+# Of the instance's own process for each request, on average: 180 bytes are a variable of the
+# environment that is set anew, which Node.js cannot do without.
+MOST_LEAK = {"python3.11": 40, "nodejs20.x": 250}
 # An interpreter's heap does not stay where it is after a few thousand requests.
 HEAP = {"python3.11": 512 * KIB, "nodejs20.x": 24 * MIB}
 
@@ -125,7 +125,7 @@ def test_the_last_request_costs_what_the_first_did(
             f"of the instance {leak / MIB:+.1f} MiB"
         )
         assert growth < MOST_MEMORY
-        assert leak < MOST_LEAK * requests + HEAP[runtime]
+        assert leak < MOST_LEAK[runtime] * requests + HEAP[runtime]
         if long:
             assert old_latency < new_latency * MOST_GROWTH
             assert old_cpu < new_cpu * MOST_GROWTH

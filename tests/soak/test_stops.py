@@ -45,6 +45,7 @@ def test_a_stop_during_a_start_is_not_the_functions_failure(
         assert row["request_id"] == answer.headers["x-amzn-requestid"]
         assert row["outcome"] == answer.headers["x-uncia-outcome"] == "transport_error"
         assert row["billed"] is None
+        assert engine.stop() == 0
     finally:
         engine.kill()
 

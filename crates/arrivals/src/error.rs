@@ -2,6 +2,7 @@ use crate::{MAX_ARRIVALS, MAX_SPAN_NS, NS_PER_S};
 
 /// Why a process can't give times.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum ArrivalError {
     #[error(
         "{text:?} is not a rate: write a decimal number of requests per second above zero, such as \"100\" or \"0.5\", or a fraction such as \"1/3\""

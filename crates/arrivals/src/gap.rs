@@ -24,29 +24,45 @@ use crate::{ArrivalError, MAX_SPAN_NS, RandomStream};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "distribution", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Gap {
+    /// Always the same gap.
     Fixed {
+        /// Nanoseconds, 0 or more.
         ns: i64,
     },
+    /// Each whole number of nanoseconds between two bounds is equally likely.
     Uniform {
+        /// The shortest gap in nanoseconds, 0 or more; itself possible.
         min_ns: i64,
+        /// The longest gap in nanoseconds, at least `min_ns`; itself possible.
         max_ns: i64,
     },
     /// The mean is that of the random part, to which the shift is added.
     Exponential {
+        /// The mean before the shift, in nanoseconds; above zero.
         mean_ns: i64,
+        /// The shortest gap in nanoseconds, 0 or more.
         #[serde(default)]
         shift_ns: i64,
     },
+    /// Gamma-distributed gaps; a CV of 1 makes them exponential.
     Gamma {
+        /// The mean in nanoseconds; above zero.
         mean_ns: i64,
+        /// Coefficient of variation, from 0.01 to 100.
         cv: f64,
     },
+    /// Weibull-distributed gaps; a CV of 1 makes them exponential.
     Weibull {
+        /// The mean in nanoseconds; above zero.
         mean_ns: i64,
+        /// Coefficient of variation, from 0.01 to 100.
         cv: f64,
     },
+    /// Gaps whose logarithm is normally distributed.
     Lognormal {
+        /// The mean in nanoseconds; above zero.
         mean_ns: i64,
+        /// Coefficient of variation, from 0.01 to 100.
         cv: f64,
     },
 }

@@ -44,10 +44,10 @@ pub const NS_PER_S: i64 = 1_000_000_000;
 pub const MAX_SPAN_NS: i64 = 100 * 366 * 24 * 3_600 * NS_PER_S;
 
 /// The most arrivals of one process. A day at 10,000/s fits; beyond it a rate or a size is a slip.
-pub const MAX_ARRIVALS: u64 = 1_000_000_000;
+pub(crate) const MAX_ARRIVALS: u64 = 1_000_000_000;
 
 /// How deep processes may be nested in each other. A person's file has two or three levels.
-pub const MAX_DEPTH: usize = 16;
+pub(crate) const MAX_DEPTH: usize = 16;
 
 /// One time at which something arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,11 +28,11 @@ impl Rate {
         Ok(Self { numerator: numerator / common, denominator: denominator / common })
     }
 
-    pub fn numerator(self) -> u128 {
+    pub(crate) fn numerator(self) -> u128 {
         self.numerator
     }
 
-    pub fn denominator(self) -> u128 {
+    pub(crate) fn denominator(self) -> u128 {
         self.denominator
     }
 
@@ -165,11 +165,11 @@ impl RateOrZero {
         self.0
     }
 
-    pub fn numerator(self) -> u128 {
+    pub(crate) fn numerator(self) -> u128 {
         self.0.map_or(0, Rate::numerator)
     }
 
-    pub fn denominator(self) -> u128 {
+    pub(crate) fn denominator(self) -> u128 {
         self.0.map_or(1, Rate::denominator)
     }
 

@@ -51,6 +51,21 @@ pub(crate) fn kolmogorov_smirnov(mut sample: Vec<f64>, distribution: impl Fn(f64
 /// The statistic exceeds this with a probability of 0.1 %.
 pub(crate) const KS_CRITICAL: f64 = 1.95;
 
+/// That the process's gaps, of a second on average, have this distribution function, and that the
+/// test tells them from exponential ones unless they are `exponential`.
+pub(crate) fn assert_gaps_follow(
+    process: &Process,
+    distribution: impl Fn(f64) -> f64,
+    exponential: bool,
+) {
+    // Only the first of many more, so that long gaps are not cut off by the end.
+    let gaps = gaps(&times(process, 1, "ks")[..20_000]);
+    let statistic = kolmogorov_smirnov(gaps.clone(), distribution);
+    assert!(statistic < KS_CRITICAL, "{process}: {statistic}");
+    let statistic = kolmogorov_smirnov(gaps, |x| 1.0 - (-x / 1e9).exp());
+    assert_eq!(statistic > KS_CRITICAL, !exponential, "{process}: {statistic}");
+}
+
 /// The mean and the variance of a sample.
 pub(crate) fn moments(sample: &[f64]) -> (f64, f64) {
     let n = sample.len() as f64;

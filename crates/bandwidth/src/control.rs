@@ -11,6 +11,7 @@ pub struct Control {
 
 /// Why there is no such control.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum ControlError {
     #[error("a period of {0} ns is beyond what the kernel takes: 1 ms to 1 s")]
     Period(Nanos),

@@ -26,6 +26,7 @@ pub struct CpuTime {
 
 /// Why something has no mean or quantile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum ExpectedError {
     #[error("there is no CPU time with a weight above 0")]
     NoCpuTime,
@@ -209,11 +210,13 @@ pub struct Step {
     pub periods: u64,
     /// The quota.
     pub quota: Nanos,
-    /// [`duration`] with a quota 1 ns less, and with this one.
+    /// [`duration`] with a quota 1 ns less, in ns.
     pub below: u128,
+    /// [`duration`] with this quota, in ns.
     pub at: u128,
-    /// [`mean_duration`] with a quota 1 ns less, and with this one: sums over all phases.
+    /// [`mean_duration`] with a quota 1 ns less, as the sum in ns over all phases.
     pub mean_below: u128,
+    /// [`mean_duration`] with this quota, as the sum in ns over all phases.
     pub mean_at: u128,
 }
 

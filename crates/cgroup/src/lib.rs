@@ -17,8 +17,6 @@
 //! | [`tree`] | clearing whole trees of groups |
 //! | [`owner`] | groups whose names say which process made them |
 
-#![warn(missing_docs)]
-
 pub mod bandwidth;
 pub mod counters;
 pub mod delegation;

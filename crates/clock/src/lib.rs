@@ -5,8 +5,6 @@
 //! [`Moment::since`] uses the monotonic one alone. Other processes on the machine read the same
 //! monotonic clock, so that their readings can be stamped, too ([`Moment::at`]).
 
-#![warn(missing_docs)]
-
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};

@@ -3,8 +3,6 @@
 //! The worker reads requests with it, the load generator responses; so that both can be fuzzed,
 //! nothing here waits, allocates without bound, or panics.
 
-#![warn(missing_docs)]
-
 pub mod chunked;
 mod request;
 

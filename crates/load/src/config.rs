@@ -37,10 +37,12 @@ pub struct Config {
     /// The Unix time at which the schedule starts; default: as soon as everything is ready.
     #[serde(default)]
     pub start_unix_ns: Option<i64>,
+    /// Seeds all random numbers of the run: arrivals, fields and random bodies.
     pub seed: u64,
     /// Write the schedule, and send nothing.
     #[serde(default)]
     pub dry_run: bool,
+    /// How long connecting may take, in nanoseconds, above zero; default: 10 s.
     #[serde(default = "default_connect_timeout")]
     pub connect_timeout_ns: i64,
     /// From the first act for a request (connecting or writing) to the end of its answer.
@@ -65,8 +67,10 @@ pub struct Config {
     /// From the first act for a request to the head of its answer; default: only the total counts.
     #[serde(default)]
     pub first_byte_timeout_ns: Option<i64>,
+    /// Which connection a request goes out on; default: an idle one, else a new one.
     #[serde(default)]
     pub connections: ConnectionPolicy,
+    /// Which certificates are trusted; default: those that the system trusts.
     #[serde(default)]
     pub tls: Tls,
     /// TCP connects to each endpoint before the run, and again after it, to tell the round-trip
@@ -76,8 +80,10 @@ pub struct Config {
     /// The part of the schedule that this process sends, when several share it.
     #[serde(default)]
     pub share: Share,
+    /// When the run ends before its schedule; default: never.
     #[serde(default)]
     pub stop_rules: StopRules,
+    /// The streams, at least one.
     pub streams: Vec<Stream>,
 }
 
@@ -111,7 +117,9 @@ pub struct Tls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
+    /// The number of this process, from 0 to `of` - 1.
     pub index: u64,
+    /// How many processes share the schedule, 1 or more.
     pub of: u64,
 }
 
@@ -153,15 +161,19 @@ pub struct Stream {
     /// Appended to the query of the targets' URLs.
     #[serde(default)]
     pub query: BTreeMap<String, String>,
+    /// Headers of every request, by name.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// The body of every request; none: requests have no body.
     #[serde(default)]
     pub body: Option<Body>,
     /// What `{{name}}` stands for in URLs, query, headers and the body.
     #[serde(default)]
     pub fields: Fields,
+    /// The version of HTTP; default: 1.1.
     #[serde(default)]
     pub http_version: HttpVersion,
+    /// How requests are signed; none: they are not.
     #[serde(default)]
     pub sign: Option<Sign>,
     /// The header that carries the invocation id; none: it is not sent.
@@ -182,6 +194,7 @@ pub struct Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closed {
+    /// How many clients there are, 1 or more.
     pub clients: u32,
     /// From an answer to the client's next request.
     #[serde(default)]
@@ -199,6 +212,7 @@ pub struct Closed {
 pub struct Target {
     /// The replica's own name.
     pub function: String,
+    /// An `http://` or `https://` URL, with `{{name}}` only in its path and query.
     pub url: String,
     /// The socket to connect to instead of the URL's host.
     #[serde(default)]

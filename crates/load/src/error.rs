@@ -9,6 +9,7 @@ use crate::net::tls::TlsError;
 /// Why a load run could not start, or could not go on. A request that fails is none of these: it is
 /// a row.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum LoadError {
     #[error("the configuration is not valid: {0}")]
     Configuration(#[from] serde_json::Error),

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 /// Why a run is asked to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
+    /// SIGINT.
     Interrupt,
+    /// SIGTERM.
     Terminate,
 }
 
 impl Signal {
+    /// The signal's name in the C library, such as `SIGINT`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Interrupt => "SIGINT",
@@ -56,6 +59,7 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// Makes a handle of a run that goes on; fails when the process can open no socket pair.
     pub fn new() -> io::Result<Self> {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;

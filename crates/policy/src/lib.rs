@@ -14,7 +14,6 @@
 //! A [`Budget`] decides in the same manner when an instance has used its share of a CPU.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs, unreachable_pub)]
 
 pub mod admission;
 pub mod binding;

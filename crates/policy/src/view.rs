@@ -26,6 +26,11 @@ impl<'a> View<'a> {
         self.state.in_flight
     }
 
+    /// Of these, those that could wait when they arrived (accepted events).
+    pub fn could_wait_in_flight(&self) -> u32 {
+        self.state.could_wait_in_flight
+    }
+
     /// Requests that may be in flight: the sum of the workers' `max_instances`.
     pub fn limit(&self) -> u64 {
         self.state.limit
@@ -120,6 +125,11 @@ impl<'a> FunctionView<'a> {
     /// Instances that serve.
     pub fn active(&self) -> u32 {
         self.function.active
+    }
+
+    /// Instances that do not retire.
+    pub fn instances(&self) -> u32 {
+        self.function.instances()
     }
 
     /// Further requests that its instances, starting ones included, can take.

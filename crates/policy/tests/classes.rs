@@ -234,3 +234,62 @@ fn a_small_request_does_not_overtake_a_large_one_of_its_class() {
     assert!(order(large) < order(small));
     driver.finish();
 }
+
+#[test]
+fn what_was_not_delivered_before_it_was_preempted_does_not_take_the_room_either() {
+    let mut driver = driver();
+    arrive(&mut driver, BATCH, 8);
+    let request = arrive(&mut driver, INTERACTIVE, 1)[0];
+    let victim = preempting(&driver)[0];
+    driver.undelivered(victim, 0);
+    let start = driver.nth(0, |instance| instance.doing == Doing::Starting).expect("a start");
+    driver.ready(start);
+    assert_eq!(driver.attempts[&request], 1, "it has the room");
+    driver.finish();
+}
+
+#[test]
+fn an_instance_to_be_kept_ready_does_not_take_the_room_either() {
+    let mut driver = driver();
+    let allocation = Resources { cpu: 2, memory: 2 };
+    let (spot_cpu, preemptible, qos) = (2, true, Qos::Batch);
+    let kept = FunctionSettings { min_instances: 4, spot_cpu, preemptible, qos, ..settings() };
+    driver.configure(BATCH, FunctionSettings { allocation, ..kept });
+    arrive(&mut driver, BATCH, 4);
+    let request = arrive(&mut driver, INTERACTIVE, 1)[0];
+    driver.end(preempting(&driver)[0], 0, End::Preempted);
+    for id in driver.nths(|instance| instance.doing == Doing::Starting) {
+        driver.ready(id);
+    }
+    assert_eq!(driver.attempts.get(&request), Some(&1), "it has the room");
+    driver.finish();
+}
+
+#[test]
+fn nothing_is_preempted_for_who_is_not_next() {
+    let mut driver = driver();
+    // More than can be preempted: a worker's other half is not preemptible.
+    let allocation = Resources { cpu: 1, memory: 1 };
+    driver.configure(8, FunctionSettings { allocation, ..settings() });
+    arrive(&mut driver, 8, 4);
+    arrive(&mut driver, BATCH, 4);
+    driver.configure(9, FunctionSettings { allocation: allocation + allocation, ..settings() });
+    arrive(&mut driver, 9, 1);
+    assert_eq!(preempting(&driver).len(), 0);
+    arrive(&mut driver, INTERACTIVE, 1);
+    assert_eq!(preempting(&driver).len(), 0, "the room would be for the first, and too little");
+    driver.finish();
+}
+
+#[test]
+fn nothing_is_preempted_for_a_function_that_may_not_start_another() {
+    let mut driver = driver();
+    let allocation = Resources { cpu: 1, memory: 1 };
+    driver.configure(INTERACTIVE, FunctionSettings { allocation, max_instances: 1, ..settings() });
+    arrive(&mut driver, INTERACTIVE, 1);
+    arrive(&mut driver, BATCH, 7);
+    arrive(&mut driver, INTERACTIVE, 1);
+    assert_eq!(preempting(&driver).len(), 0);
+    driver.finish();
+    assert_eq!(driver.preempted, 0);
+}

@@ -346,3 +346,46 @@ fn a_worker_that_shrinks_evicts_what_it_has_no_room_for() {
     let live = driver.nths(|instance| instance.doing == driver::Doing::Running);
     assert_eq!(live, driver.starts[2..]);
 }
+
+/// A backlog of events leaves a tenth of the places to requests that cannot wait, and these do not
+/// wait behind it.
+#[test]
+fn a_backlog_of_events_holds_up_nobody_who_cannot_wait() {
+    let many = FunctionSettings { max_in_flight: 99, ..SETTINGS };
+    let mut driver = Driver::new(&PolicyNames::default(), 0);
+    driver.join(0, Resources::UNBOUNDED, 10);
+    driver.configure(0, many);
+    driver.configure(1, many);
+    for _ in 0..50 {
+        driver.arrive(0, true);
+    }
+    ready_all(&mut driver);
+    assert_eq!((driver.scheduler.in_flight(), driver.scheduler.counts().backlog), (9, 41));
+    let request = driver.arrive(1, false);
+    ready_all(&mut driver);
+    assert_eq!(driver.attempts.get(&request), Some(&1));
+    let rejected = driver.arrive(1, false);
+    assert_eq!(driver.rejected[&rejected], Rejection::WorkerLimit);
+    // The place that the request leaves is for the next that cannot wait.
+    let of_it = |instance: &Instance| instance.is_active() && instance.function == FunctionId(1);
+    let active = driver.nth(0, of_it).expect("one that serves");
+    driver.end(active, 0, End::Survives);
+    assert_eq!((driver.scheduler.in_flight(), driver.scheduler.counts().backlog), (9, 41));
+    let request = driver.arrive(1, false);
+    assert_eq!(driver.attempts.get(&request), Some(&1));
+    driver.finish();
+}
+
+/// Instances that are kept ready leave a tenth of the places to functions that have none.
+#[test]
+fn kept_instances_leave_room_for_others() {
+    let kept = FunctionSettings { min_instances: 10, max_in_flight: 99, ..SETTINGS };
+    let mut driver = Driver::new(&PolicyNames::default(), 0);
+    driver.join(0, Resources::UNBOUNDED, 10);
+    driver.configure(0, kept);
+    driver.configure(1, SETTINGS);
+    ready_all(&mut driver);
+    let request = driver.arrive(1, false);
+    ready_all(&mut driver);
+    assert_eq!(driver.attempts.get(&request), Some(&1));
+}

@@ -5,7 +5,5 @@
 //! | [`descriptors`] | how many files the process may have open |
 //! | [`thread`] | when the scheduler runs the calling thread, and how exact its timers are |
 
-#![warn(missing_docs)]
-
 pub mod descriptors;
 pub mod thread;

@@ -5,8 +5,6 @@
 //! (`uncia-engine schema`). A table is written as an Arrow IPC stream ([`StreamWriter`]), which
 //! [`read_stream`] reads up to where a crash cut it off; Python makes Parquet of it.
 
-#![warn(missing_docs)]
-
 mod column;
 mod error;
 mod schema;

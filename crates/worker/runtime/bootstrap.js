@@ -186,32 +186,6 @@ function parse(text) {
   return text === undefined ? undefined : JSON.parse(text);
 }
 
-// The trace id changes with each request. Set for the process, it would be kept by the C library for
-// ever: 180 bytes of the function's memory for each request. So only this object's readers see it.
-const TRACE_ID = '_X_AMZN_TRACE_ID';
-let trace;
-process.env = new Proxy(environment, {
-  get: (target, name) => (name === TRACE_ID && trace !== undefined ? trace : target[name]),
-  set: (target, name, value) => {
-    if (name === TRACE_ID) trace = undefined;
-    target[name] = value;
-    return true;
-  },
-  deleteProperty: (target, name) => {
-    if (name === TRACE_ID) trace = undefined;
-    return delete target[name];
-  },
-  has: (target, name) => name in target || (name === TRACE_ID && trace !== undefined),
-  ownKeys: (target) => {
-    const names = Reflect.ownKeys(target);
-    return trace === undefined || names.includes(TRACE_ID) ? names : [...names, TRACE_ID];
-  },
-  getOwnPropertyDescriptor: (target, name) =>
-    name === TRACE_ID && trace !== undefined
-      ? { value: trace, writable: true, enumerable: true, configurable: true }
-      : Reflect.getOwnPropertyDescriptor(target, name),
-});
-
 let handler;
 
 function event(status, headers, body) {
@@ -221,7 +195,10 @@ function event(status, headers, body) {
   }
   const id = headers['lambda-runtime-aws-request-id'];
   const deadline = Number(headers['lambda-runtime-deadline-ms']);
-  trace = headers['lambda-runtime-trace-id'];
+  const trace = headers['lambda-runtime-trace-id'];
+  // As on Lambda. The C library keeps every value that a variable ever had, 180 bytes for each request;
+  // an object in place of process.env would be free of that, and could not be cloned or sent to workers.
+  if (trace) environment._X_AMZN_TRACE_ID = trace;
   const invocation = { id, settled: false, answer: null, waits: true };
   current = invocation;
   // Now the event loop may run empty, which is how a function without a promise ends.

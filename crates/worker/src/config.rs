@@ -20,17 +20,27 @@ use crate::settings::{Overrides, Target, function, platform};
 pub struct Config {
     /// Defaults of functions' settings.
     pub function_defaults: Overrides,
+    /// Instances, and requests in flight, on the whole platform; 1 or more.
     pub max_instances: u32,
+    /// Processes and threads in an instance; 2 or more.
     pub pids_max: u64,
+    /// How long an initialization may take, in ms; above zero.
     pub init_timeout_ms: u64,
+    /// From SIGTERM to SIGKILL when an instance is stopped, in ms.
     pub stop_grace_ms: u64,
+    /// How long requests in flight may take when the platform is stopped, in ms.
     pub shutdown_grace_ms: u64,
+    /// The wait before the second attempt of an asynchronous invocation, in ms.
     pub event_retry_ms: u64,
+    /// Asynchronous invocations that may wait; 1 or more.
     pub event_queue: usize,
+    /// Rows that each table of the platform's log keeps; 1 or more.
     pub log_rows: u64,
+    /// Seeds the policies' random choices.
     pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
     pub allowed_hosts: Vec<String>,
+    /// Interpreters that are not taken from the PATH.
     pub runtimes: Runtimes,
     /// Which policy makes which choice, by name; Lambda's unless they are named.
     pub policies: PolicyNames,
@@ -96,6 +106,7 @@ struct Form {
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum ConfigError {
     #[error("the configuration is not valid: {0}")]
     Form(#[from] serde_json::Error),
@@ -170,11 +181,11 @@ impl Config {
         Policies::from_names(&self.policies)
     }
 
-    pub fn stop_grace(&self) -> Duration {
+    pub(crate) fn stop_grace(&self) -> Duration {
         Duration::from_millis(self.stop_grace_ms)
     }
 
-    pub fn shutdown_grace(&self) -> Duration {
+    pub(crate) fn shutdown_grace(&self) -> Duration {
         Duration::from_millis(self.shutdown_grace_ms)
     }
 }

@@ -21,6 +21,7 @@ pub use crate::sandbox::{
 /// What an instance can reach besides its Runtime API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Network {
+    /// Nothing.
     #[default]
     None,
     /// Invoke, through an endpoint of its own (`AWS_ENDPOINT_URL_LAMBDA`), and nothing else.
@@ -56,6 +57,7 @@ pub struct HostConfig {
     pub state: PathBuf,
     /// Interpreters by the name of their runtime; the others are found on the PATH.
     pub interpreters: BTreeMap<String, PathBuf>,
+    /// Answers the Invoke requests of instances.
     pub chain: ChainService,
 }
 
@@ -64,14 +66,21 @@ pub struct HostConfig {
 pub struct InstanceSpec {
     /// Letters, digits and hyphens; unique on the host.
     pub id: String,
+    /// The function's name.
     pub function: String,
+    /// The function's ARN, which the runtime passes to the handler.
     pub function_arn: String,
+    /// The function's version, as Lambda names it: `$LATEST`.
     pub version: String,
+    /// The runtime that is started in the sandbox.
     pub runtime: Runtime,
+    /// What the runtime calls, written as this runtime takes it.
     pub handler: String,
     /// The unpacked deployment package; read-only at `/var/task`.
     pub code: PathBuf,
+    /// The function's own environment variables.
     pub environment: BTreeMap<String, String>,
+    /// The memory limit in bytes.
     pub memory_bytes: u64,
     /// CPU quota in micro-vCPU.
     pub cpu_micro: u64,
@@ -79,24 +88,32 @@ pub struct InstanceSpec {
     pub period_us: u64,
     /// Size of `/tmp` in bytes (the sandbox may cap it below the memory limit).
     pub ephemeral_bytes: u64,
+    /// Processes and threads in the instance.
     pub pids_max: u64,
+    /// What the instance can reach.
     pub network: Network,
+    /// Who enforces the CPU quota.
     pub enforcement: Enforcement,
     /// Whether the CPU quota holds during initialization too.
     pub init_throttled: bool,
+    /// How long the initialization may take.
     pub init_timeout: Duration,
 }
 
 /// A named interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
+    /// What happened in it, such as `cgroup`, `spawn` or `runtime`.
     pub name: &'static str,
+    /// When it began.
     pub start: Moment,
+    /// When it ended.
     pub end: Moment,
 }
 
 /// Why an instance did not become ready.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum StartError {
     /// The host could not build the sandbox: not the function's fault.
     #[error("the sandbox could not be made: {0}")]
@@ -115,10 +132,13 @@ pub enum StartError {
 /// One request to an instance.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
+    /// The ID that the runtime gives the handler.
     pub request_id: String,
     /// The name under which it is logged: the `parent` of what the function invokes meanwhile.
     pub invocation: String,
+    /// The event, as the handler gets it.
     pub payload: Bytes,
+    /// How long the invocation may take before the instance is killed.
     pub timeout: Duration,
     /// Base64 of the client context header, as Lambda passes it on.
     pub client_context: Option<String>,
@@ -127,6 +147,7 @@ pub struct Request {
 /// How an invocation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
+    /// The handler's answer.
     Ok(Bytes),
     /// The handler raised, or answered what is no JSON (a runtime of the package's own may answer
     /// what it likes); the payload is Lambda's error object.
@@ -151,17 +172,24 @@ impl Outcome {
 /// What an invocation used; a value that could not be measured is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// CPU time in user mode, in ns.
     pub cpu_user_ns: Option<i64>,
+    /// CPU time in the kernel, in ns.
     pub cpu_system_ns: Option<i64>,
+    /// Memory on average, in bytes.
     pub memory_avg: Option<i64>,
+    /// Memory at most, in bytes.
     pub memory_peak: Option<i64>,
+    /// How often the CPU quota stopped the instance.
     pub throttled_count: Option<i64>,
+    /// How long the CPU quota stopped the instance, in ns.
     pub throttled_ns: Option<i64>,
 }
 
 /// An instance's answer to a [`Request`].
 #[derive(Debug, Clone)]
 pub struct Reply {
+    /// How the invocation ended.
     pub outcome: Outcome,
     /// Whether the runtime was given the request. If not (it ended just before), no code of the
     /// function has seen it, and another instance may try.
@@ -171,6 +199,7 @@ pub struct Reply {
     /// When its answer was there, or the instance was gone; its Unix time is by the same setting of
     /// the clock.
     pub ended: Moment,
+    /// What the invocation used.
     pub usage: Usage,
     /// The last 4 KiB of what the function printed during the invocation.
     pub log_tail: Bytes,

@@ -17,6 +17,7 @@ use crate::store::{LockError, Registry, StateLock, StoreError};
 
 /// Why the worker could not start.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum ServeError {
     #[error(
         "{0} is not a loopback address; the platform runs whatever it is given, so it listens on \
@@ -97,6 +98,7 @@ impl Worker {
         Ok(Self { api, server, stop, _lock: lock })
     }
 
+    /// The address at which it listens, with the port that the kernel chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.api.address
     }

@@ -38,9 +38,13 @@ pub struct Burst {
     /// From one burst to the next; either this or `gap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ns: Option<i64>,
+    /// The random time from one burst to the next; either this or `interval_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
+    /// How many bursts there are, 1 or more.
     pub bursts: i64,
+    /// The length of the window after a burst's start over which its requests are spread, in
+    /// nanoseconds; 0 sends them at once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub jitter_ns: i64,
 }

@@ -18,6 +18,7 @@ use crate::{Arrival, ArrivalError, NS_PER_S, RandomStream, Rate};
 pub struct Constant {
     /// Requests per second.
     pub rate_per_s: Rate,
+    /// Nanoseconds after which no request is sent; above zero.
     pub duration_ns: i64,
 }
 

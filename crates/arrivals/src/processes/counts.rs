@@ -21,8 +21,11 @@ use crate::{Arrival, ArrivalError, RandomStream};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
+    /// Requests in each bucket, in order; each 0 or more, not all zero.
     pub counts: Vec<i64>,
+    /// The length of a bucket in nanoseconds; above zero.
     pub bucket_ns: i64,
+    /// How requests are placed within their bucket.
     pub placement: CountPlacement,
     /// Equidistant only: shifts each bucket's requests by a random part of their distance, so that
     /// functions are not in lockstep.
@@ -34,8 +37,11 @@ pub struct Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountPlacement {
+    /// At equal distances.
     Equidistant,
+    /// At independent times, each equally likely.
     Uniform,
+    /// With exponential gaps, scaled to the length of the bucket.
     Exponential,
 }
 

@@ -43,7 +43,7 @@ macro_rules! processes {
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "snake_case")]
         pub enum Process {
-            $($process($process),)+
+            $(#[doc = concat!("See [`", stringify!($process), "`].")] $process($process),)+
         }
 
         $(impl From<$process> for Process {

@@ -27,9 +27,13 @@ pub struct OnOff {
     /// Requests per second while off.
     #[serde(default)]
     pub off_rate_per_s: RateOrZero,
+    /// The mean length of an on state in nanoseconds; above zero.
     pub mean_on_ns: i64,
+    /// The mean length of an off state in nanoseconds; above zero.
     pub mean_off_ns: i64,
+    /// Nanoseconds after which no request is sent; above zero.
     pub duration_ns: i64,
+    /// The state in which the process starts.
     #[serde(default)]
     pub start: OnOffStart,
 }
@@ -38,7 +42,9 @@ pub struct OnOff {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnOffStart {
+    /// Sends at the on rate first.
     On,
+    /// Sends at the off rate first.
     Off,
     /// Each as likely as the process is in it.
     #[default]

@@ -20,6 +20,7 @@ use crate::{ArrivalError, RandomStream, Rate};
 pub struct Poisson {
     /// Requests per second, on average.
     pub rate_per_s: Rate,
+    /// Nanoseconds after which no request is sent; above zero.
     pub duration_ns: i64,
 }
 

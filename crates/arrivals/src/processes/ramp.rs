@@ -23,7 +23,9 @@ pub struct Ramp {
     pub from_per_s: RateOrZero,
     /// Requests per second at the end.
     pub to_per_s: RateOrZero,
+    /// The length of the ramp in nanoseconds, at whose end the process ends; above zero.
     pub duration_ns: i64,
+    /// How requests follow the rate; evenly by default.
     #[serde(default)]
     pub placement: Placement,
 }

@@ -49,7 +49,9 @@ macro_rules! renewal_process {
         pub struct $process {
             /// Requests per second: 1 / the mean gap.
             pub rate_per_s: crate::Rate,
+            /// Coefficient of variation of the gaps, from 0.01 to 100.
             pub cv: f64,
+            /// Nanoseconds after which no request is sent; above zero.
             pub duration_ns: i64,
         }
 
@@ -79,3 +81,70 @@ macro_rules! renewal_process {
     };
 }
 pub(super) use renewal_process;
+
+/// What holds of every renewal process; its file has its known answers and its distribution.
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{assert_keeps_promises, assert_labels_are_independent, times};
+    use crate::{ArrivalError, Gamma, Lognormal, NS_PER_S, Process, Rate, Weibull};
+    use proptest::prelude::*;
+
+    const MAKERS: [fn(Rate, f64, i64) -> Process; 3] = [
+        |rate_per_s, cv, duration_ns| Gamma { rate_per_s, cv, duration_ns }.into(),
+        |rate_per_s, cv, duration_ns| Lognormal { rate_per_s, cv, duration_ns }.into(),
+        |rate_per_s, cv, duration_ns| Weibull { rate_per_s, cv, duration_ns }.into(),
+    ];
+
+    /// One process of each kind.
+    fn each(rate: &str, cv: f64, duration_ns: i64) -> [Process; 3] {
+        MAKERS.map(|make| make(rate.parse().unwrap(), cv, duration_ns))
+    }
+
+    #[test]
+    fn streams_are_uncorrelated() {
+        for process in each("1000", 1.5, 10 * NS_PER_S) {
+            assert_labels_are_independent(&process);
+        }
+    }
+
+    #[test]
+    fn bad_values_are_sentences() {
+        let validated =
+            |rate, cv, duration_ns| each(rate, cv, duration_ns).map(|process| process.validate());
+        for result in validated("1", 1.0, 0) {
+            assert_eq!(result, Err(ArrivalError::Duration { ns: 0 }));
+        }
+        for result in validated("1", 1.0, i64::MAX) {
+            assert_eq!(result, Err(ArrivalError::TooLong));
+        }
+        for result in validated("1000000000", 1.0, 2 * NS_PER_S) {
+            assert!(matches!(result, Err(ArrivalError::TooMany { .. })));
+        }
+        for result in validated("1000000001", 1.0, 1) {
+            assert!(matches!(result, Err(ArrivalError::RateTooFast { .. })));
+        }
+        for cv in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            for result in validated("1", cv, 1) {
+                let refused = matches!(result, Err(ArrivalError::CoefficientOfVariation { .. }));
+                assert!(refused, "{cv}: {result:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keeps_the_promises(
+            seed: u64, label in ".{0,20}", rate in 1u32..200, cv in 0.01f64..=100.0,
+            duration_ns in 1i64..2_000_000_000,
+        ) {
+            let rate = rate.to_string();
+            let shorter = each(&rate, cv, duration_ns);
+            for (process, longer) in shorter.iter().zip(&each(&rate, cv, duration_ns * 2)) {
+                assert_keeps_promises(process, seed, &label, duration_ns);
+                // A longer run begins with the shorter one.
+                let first = times(process, seed, &label);
+                prop_assert_eq!(&first[..], &times(longer, seed, &label)[..first.len()]);
+            }
+        }
+    }
+}

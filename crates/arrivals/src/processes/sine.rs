@@ -31,11 +31,14 @@ pub struct Sine {
     pub mean_per_s: Rate,
     /// How far the rate goes above and below the mean; at most the mean.
     pub amplitude_per_s: RateOrZero,
+    /// The length of a period in nanoseconds; above zero.
     pub period_ns: i64,
     /// Where in the period it starts, in turns: 0 at the mean and rising, 0.75 at the lowest.
     #[serde(default)]
     pub phase: f64,
+    /// Nanoseconds after which no request is sent; above zero.
     pub duration_ns: i64,
+    /// How requests follow the rate; evenly by default.
     #[serde(default)]
     pub placement: Placement,
 }

@@ -19,7 +19,9 @@ use crate::{ArrivalError, NS_PER_S, RandomStream, RateOrZero};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Steps {
+    /// The steps in order, at least one.
     pub steps: Vec<Step>,
+    /// How requests follow the rate; evenly by default.
     #[serde(default)]
     pub placement: Placement,
 }
@@ -30,6 +32,7 @@ pub struct Steps {
 pub struct Step {
     /// Requests per second; may be zero.
     pub rate_per_s: RateOrZero,
+    /// The length of the step in nanoseconds; above zero.
     pub duration_ns: i64,
 }
 

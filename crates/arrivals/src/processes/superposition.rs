@@ -21,6 +21,7 @@ use crate::{Arrival, ArrivalError, RandomStream};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Superposition {
+    /// The parts, at least one.
     pub processes: Vec<Process>,
 }
 

@@ -19,8 +19,11 @@ use crate::{ArrivalError, Gap, RandomStream, gap};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Uniform {
+    /// The shortest gap in nanoseconds, 0 or more.
     pub min_gap_ns: i64,
+    /// The longest gap in nanoseconds, above zero and at least `min_gap_ns`.
     pub max_gap_ns: i64,
+    /// Nanoseconds after which no request is sent; above zero.
     pub duration_ns: i64,
 }
 

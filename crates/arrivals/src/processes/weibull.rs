@@ -17,12 +17,8 @@ renewal_process! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{
-        KS_CRITICAL, assert_keeps_promises, assert_labels_are_independent, gaps,
-        kolmogorov_smirnov, times,
-    };
-    use crate::{ArrivalError, NS_PER_S, Process};
-    use proptest::prelude::*;
+    use crate::test_support::{assert_gaps_follow, times};
+    use crate::{NS_PER_S, Process};
 
     fn with(rate: &str, cv: f64, duration_ns: i64) -> Process {
         Weibull { rate_per_s: rate.parse().unwrap(), cv, duration_ns }.into()
@@ -52,54 +48,11 @@ mod tests {
     #[test]
     fn gaps_have_their_distribution() {
         for cv in [0.3, 1.0, 1.5] {
-            // Only the first of many more, so that long gaps are not cut off by the end.
-            let gaps = gaps(&times(&with("1", cv, 40_000 * NS_PER_S), 1, "ks")[..20_000]);
             let shape = shape_of(cv);
             let scale = 1e9 / libm::tgamma(1.0 + 1.0 / shape);
             let distribution = |x: f64| 1.0 - (-(x / scale).powf(shape)).exp();
-            let statistic = kolmogorov_smirnov(gaps.clone(), distribution);
-            assert!(statistic < KS_CRITICAL, "cv {cv}: {statistic}");
-            // The test tells them from exponential ones, if they are not.
-            let statistic = kolmogorov_smirnov(gaps, |x| 1.0 - (-x / 1e9).exp());
-            assert_eq!(statistic > KS_CRITICAL, cv != 1.0, "cv {cv}: {statistic}");
-        }
-    }
-
-    #[test]
-    fn streams_are_uncorrelated() {
-        assert_labels_are_independent(&with("1000", 1.5, 10 * NS_PER_S));
-    }
-
-    #[test]
-    fn bad_values_are_sentences() {
-        let validated = |rate, cv, duration_ns| {
-            let rate_per_s = str::parse(rate).unwrap();
-            Weibull { rate_per_s, cv, duration_ns }.validate()
-        };
-        assert_eq!(validated("1", 1.0, 0), Err(ArrivalError::Duration { ns: 0 }));
-        assert_eq!(validated("1", 1.0, i64::MAX), Err(ArrivalError::TooLong));
-        let many = validated("1000000000", 1.0, 2 * NS_PER_S);
-        assert!(matches!(many, Err(ArrivalError::TooMany { .. })));
-        let fast = validated("1000000001", 1.0, 1);
-        assert!(matches!(fast, Err(ArrivalError::RateTooFast { .. })));
-        for cv in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
-            let wrong = validated("1", cv, 1);
-            assert!(matches!(wrong, Err(ArrivalError::CoefficientOfVariation { .. })), "{cv}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn keeps_the_promises(
-            seed: u64, label in ".{0,20}", rate in 1u32..200, cv in 0.01f64..=100.0,
-            duration_ns in 1i64..2_000_000_000,
-        ) {
-            let rate = rate.to_string();
-            assert_keeps_promises(&with(&rate, cv, duration_ns), seed, &label, duration_ns);
-            // A longer run begins with the shorter one.
-            let first = times(&with(&rate, cv, duration_ns), seed, &label);
-            let longer = times(&with(&rate, cv, duration_ns * 2), seed, &label);
-            prop_assert_eq!(&first[..], &longer[..first.len()]);
+            let process = with("1", cv, 40_000 * NS_PER_S);
+            assert_gaps_follow(&process, distribution, cv == 1.0);
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::{ArrivalError, RandomStream};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Windows {
+    /// The process that goes on outside of the windows too.
     pub process: Box<Process>,
     /// From and to, in order; one may begin where the one before it ends.
     pub windows_ns: Vec<[i64; 2]>,

@@ -30,7 +30,7 @@ const NONE: u64 = u64::MAX;
 /// What the process is told before its first run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Setup {
+pub(super) struct Setup {
     /// The process that it must not outlive; `None`: its standard input's end is the only end.
     pub parent: Option<i32>,
     /// Files that it writes "0" to, to join its groups.
@@ -46,26 +46,35 @@ pub struct Setup {
 /// How [`Setup`] went.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub(super) enum Answer {
+    /// It waits for orders.
     Ready,
+    /// Why it cannot run, as a sentence.
     Failed(String),
 }
 
 /// What the process knows of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub(super) struct Run {
+    /// When the loop began and ended.
     pub watched: Watched,
     /// CPU time from the start of the run to its end: the scheduler's account of the thread.
     pub cpu: Nanos,
     /// How much of it was in the kernel.
     pub system: Nanos,
+    /// How often the scheduler took the CPU from the thread.
     pub involuntary_switches: u64,
+    /// Page faults of the thread, minor and major.
     pub faults: u64,
+    /// The smallest difference of two readings of the clock; `None`: there were none.
     pub least_step: Option<Nanos>,
+    /// The median turn of the loop, jumps left out.
     pub median_step: Option<Nanos>,
+    /// The 99th percentile of the loop's turns, jumps left out.
     pub high_step: Option<Nanos>,
     /// The kernel's counts from the start of the run to its end.
     pub throttling: Option<Throttling>,
+    /// In the order in which they were seen.
     pub jumps: Vec<Jump>,
 }
 
@@ -180,7 +189,7 @@ fn signed(number: u64) -> i64 {
 ///
 /// # Errors
 /// The process is gone.
-pub fn order(mut to: impl Write, until: Until, threshold: Nanos) -> io::Result<()> {
+pub(super) fn order(mut to: impl Write, until: Until, threshold: Nanos) -> io::Result<()> {
     let (kind, amount) = match until {
         Until::Elapsed(duration) => (0, duration),
         Until::Ran(needed) => (1, needed),
@@ -218,7 +227,7 @@ fn encode(run: &Run, jumps: &[Jump]) -> Vec<u8> {
 ///
 /// # Errors
 /// The process is gone.
-pub fn answer(mut from: impl Read) -> io::Result<Run> {
+pub(super) fn answer(mut from: impl Read) -> io::Result<Run> {
     let mut head = [0; ANSWER * WORD];
     from.read_exact(&mut head)?;
     let [
@@ -269,7 +278,7 @@ pub fn answer(mut from: impl Read) -> io::Result<Run> {
 ///
 /// # Errors
 /// It failed, or the process is gone.
-pub fn ready(mut from: impl BufRead) -> Result<(), ProbeError> {
+pub(super) fn ready(mut from: impl BufRead) -> Result<(), ProbeError> {
     let mut line = String::new();
     from.read_line(&mut line).map_err(ProbeError::Ended)?;
     match serde_json::from_str(&line) {

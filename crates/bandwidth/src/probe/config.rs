@@ -23,9 +23,11 @@ const TASK_ROOM: usize = 1_000_000;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
+    /// The period of the limit, in ns.
     pub period_ns: Nanos,
     /// `None`: the group is not limited.
     pub quota_ns: Option<Nanos>,
+    /// Unused quota that may be kept, in ns; 0: none.
     #[serde(default)]
     pub burst_ns: Nanos,
     /// How long each run watches; exclusive with `task`.
@@ -35,6 +37,7 @@ pub struct Config {
     pub repeat: u64,
     /// Tasks that need a given CPU time each, instead of runs of a given duration.
     pub task: Option<Task>,
+    /// The shortest jump that counts as a throttle, in ns; default: 0.5 ms.
     #[serde(default = "threshold")]
     pub threshold_ns: Nanos,
     /// How many control groups the runs are spread over, one after the other. Since Linux 6.4 each
@@ -66,6 +69,7 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
+    /// One task each, in ns.
     pub cpu_ns: Vec<Nanos>,
 }
 
@@ -129,14 +133,14 @@ impl Config {
 
     /// The limit of the group; `None`: none.
     #[must_use]
-    pub fn bandwidth(&self) -> Option<Bandwidth> {
+    pub(super) fn bandwidth(&self) -> Option<Bandwidth> {
         let (period, burst) = (self.period_ns, self.burst_ns);
         self.quota_ns.map(|quota| Bandwidth { period, quota, burst })
     }
 
     /// What ends each run, in turn, for each group. A round of tasks is not divided.
     #[must_use]
-    pub fn runs_of_groups(&self) -> Vec<Vec<Until>> {
+    pub(super) fn runs_of_groups(&self) -> Vec<Vec<Until>> {
         let runs = self.runs();
         let round = runs.len() / usize::try_from(self.repeat).unwrap_or(usize::MAX).max(1);
         let of = |group: u64| {
@@ -148,7 +152,7 @@ impl Config {
 
     /// What ends each run, in turn.
     #[must_use]
-    pub fn runs(&self) -> Vec<Until> {
+    pub(super) fn runs(&self) -> Vec<Until> {
         let round: Vec<Until> = match (&self.task, self.duration_ns) {
             (Some(task), _) => task.cpu_ns.iter().map(|cpu| Until::Ran(*cpu)).collect(),
             (None, duration) => duration.into_iter().map(Until::Elapsed).collect(),
@@ -159,7 +163,7 @@ impl Config {
 
     /// How many jumps a run may see.
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub(super) fn room(&self) -> usize {
         let most = |duration: Nanos| usize::try_from(duration / self.threshold_ns + 2);
         // Jumps do not overlap, so that a duration bounds their number; a task has no such bound.
         self.duration_ns.and_then(|duration| most(duration).ok()).unwrap_or(TASK_ROOM)
@@ -167,7 +171,7 @@ impl Config {
 
     /// How long the group is idle before each run at least.
     #[must_use]
-    pub fn idle(&self) -> Nanos {
+    pub(super) fn idle(&self) -> Nanos {
         self.idle_ns.unwrap_or_else(|| {
             let owed = self.quota_ns.map_or(0, |quota| LONGEST_TICK.div_ceil(quota));
             self.period_ns.saturating_mul(owed + 1)
@@ -176,7 +180,7 @@ impl Config {
 
     /// What the rows call the function.
     #[must_use]
-    pub fn function(&self) -> &'static str {
+    pub(super) fn function(&self) -> &'static str {
         if self.task.is_some() { "task" } else { "probe" }
     }
 }

@@ -14,11 +14,11 @@
 //! | [`rows`] | the tables |
 
 pub mod child;
-pub mod config;
+mod config;
 mod machine;
-pub mod profile;
+mod profile;
 mod rows;
-pub mod watch;
+mod watch;
 
 use std::io;
 
@@ -30,6 +30,7 @@ pub use profile::{Event, Stop, run};
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum ProbeError {
     #[error("the configuration is wrong: {0}")]
     Config(String),

@@ -28,26 +28,39 @@ const PROGRESS: Duration = Duration::from_millis(200);
 pub enum Event {
     /// The first group is there, and the tables are begun.
     Started {
+        /// The path of the first group.
         group: String,
+        /// The Unix time from which the tables count, in ns.
         epoch_unix_ns: i64,
+        /// The same moment on the monotonic clock, in ns.
         epoch_monotonic_ns: Nanos,
+        /// Runs that will be made.
         runs: usize,
+        /// Groups of earlier profiles that were still there and are removed.
         swept: usize,
     },
     /// What the probe saw without a quota.
     Baseline(Baseline),
+    /// How far it is.
     Progress {
         /// Runs that are over, and of how many.
         completed: usize,
+        /// Runs that will be made.
         runs: usize,
+        /// Jumps seen in all runs so far.
         throttles: u64,
     },
+    /// All runs are over, or it was stopped.
     Done {
+        /// Runs that are over.
         completed: usize,
+        /// Runs that were to be made.
         runs: usize,
+        /// Jumps seen in all runs.
         throttles: u64,
         /// Ended by a signal before all runs were made.
         interrupted: bool,
+        /// What the probe saw without a quota; `None` if it was stopped before.
         baseline: Option<Baseline>,
     },
 }
@@ -55,15 +68,21 @@ pub enum Event {
 /// The probe without a quota: how fine it sees, and how often it sees what is no throttle.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Baseline {
+    /// How long the probe watched, in ns.
     pub duration_ns: Nanos,
+    /// CPU time it used, in ns.
     pub cpu_ns: Nanos,
     /// Smallest difference of two readings of the clock, one after the other.
     pub clock_step_ns: Option<Nanos>,
+    /// The median turn of the loop, in ns; `None`: there was no turn.
     pub loop_p50_ns: Option<Nanos>,
+    /// The 99th percentile of the loop's turns, in ns; `None`: there was no turn.
     pub loop_p99_ns: Option<Nanos>,
     /// Jumps that would have been taken for throttles.
     pub jumps: u64,
+    /// How long these jumps are together, in ns.
     pub jump_ns: Nanos,
+    /// How often the scheduler took the CPU from the probe.
     pub involuntary_switches: u64,
 }
 

@@ -14,7 +14,7 @@ const HIGH: f64 = 0.99;
 
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub(super) enum Until {
     /// So long after its start.
     Elapsed(Nanos),
     /// When so much time has passed without the jumps: the CPU time of a task.
@@ -22,13 +22,16 @@ pub enum Until {
 }
 
 /// A jump of the clock: when it was seen, and by how much.
-pub type Jump = (Nanos, Nanos);
+pub(super) type Jump = (Nanos, Nanos);
 
 /// What a run was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watched {
+pub(super) struct Watched {
+    /// When the loop began, on the monotonic clock, in ns.
     pub start: Nanos,
+    /// When the loop ended, on the same clock.
     pub end: Nanos,
+    /// Turns of the loop.
     pub loops: u64,
     /// Whether there was no room for a further jump, so that the run ended before its time.
     pub full: bool,
@@ -36,7 +39,7 @@ pub struct Watched {
 
 /// How long turns of the loop take, jumps left out.
 #[derive(Debug, Clone)]
-pub struct Steps {
+pub(super) struct Steps {
     exact: Vec<u64>,
     longer: [u64; BITS + 1],
 }
@@ -48,7 +51,8 @@ impl Default for Steps {
 }
 
 impl Steps {
-    pub fn clear(&mut self) {
+    /// Forgets all steps, for the next run.
+    pub(super) fn clear(&mut self) {
         self.exact.fill(0);
         self.longer.fill(0);
     }
@@ -64,17 +68,19 @@ impl Steps {
     /// The smallest step above 0: what the clock can tell apart, or a turn of the loop if that is
     /// longer. `None` without steps.
     #[must_use]
-    pub fn least(&self) -> Option<Nanos> {
+    pub(super) fn least(&self) -> Option<Nanos> {
         self.counts().find(|(step, count)| *step > 0 && *count > 0).map(|(step, _)| step)
     }
 
+    /// The step that half of them do not exceed, `None` without steps.
     #[must_use]
-    pub fn median(&self) -> Option<Nanos> {
+    pub(super) fn median(&self) -> Option<Nanos> {
         self.quantile(MEDIAN)
     }
 
+    /// The step that 99 % of them do not exceed, `None` without steps.
     #[must_use]
-    pub fn high(&self) -> Option<Nanos> {
+    pub(super) fn high(&self) -> Option<Nanos> {
         self.quantile(HIGH)
     }
 
@@ -100,13 +106,13 @@ impl Steps {
 
 /// The monotonic clock in ns. Read without a system call where the kernel offers a vDSO.
 #[must_use]
-pub fn now() -> Nanos {
+pub(super) fn now() -> Nanos {
     clock(ClockId::CLOCK_MONOTONIC)
 }
 
 /// CPU time of this thread in ns: the scheduler's own account. A system call.
 #[must_use]
-pub fn cpu_time() -> Nanos {
+pub(super) fn cpu_time() -> Nanos {
     clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
@@ -120,7 +126,12 @@ fn clock(id: ClockId) -> Nanos {
 ///
 /// No memory is allocated and no system call made: both would let the kernel account the CPU time
 /// at other moments than at its ticks. `jumps` has the room that it needs, and is not grown.
-pub fn watch(until: Until, threshold: Nanos, jumps: &mut Vec<Jump>, steps: &mut Steps) -> Watched {
+pub(super) fn watch(
+    until: Until,
+    threshold: Nanos,
+    jumps: &mut Vec<Jump>,
+    steps: &mut Steps,
+) -> Watched {
     let start = now();
     let (mut last, mut lost, mut loops) = (start, 0, 0);
     loop {

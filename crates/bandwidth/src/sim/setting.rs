@@ -18,6 +18,7 @@ const MAX_START: Nanos = 2_000_000_000 * SECOND;
 pub struct Setting {
     /// What the rows call it.
     pub name: String,
+    /// The period of the limit, in ns: 1 ms to 1 s.
     pub period_ns: Nanos,
     /// CPU time in each period; none: no limit.
     pub quota_ns: Option<Nanos>,
@@ -30,10 +31,13 @@ pub struct Setting {
     /// The ticks' grid: whole ticks plus this, on the clock of the results.
     #[serde(default)]
     pub tick_offset_ns: Nanos,
+    /// The fair scheduler's algorithm; default: CFS.
     #[serde(default)]
     pub scheduler: Class,
+    /// How the group is throttled; default: as a whole.
     #[serde(default)]
     pub throttling: Throttling,
+    /// Where the periods begin; default: at whole periods of the clock.
     #[serde(default)]
     pub timer: Timer,
     /// What a CPU takes from the pool at a time (`sched_cfs_bandwidth_slice_us`).
@@ -47,6 +51,7 @@ pub struct Setting {
     /// new group, 1 ns where debts have been paid, up to `kept_ns` where something has run.
     #[serde(default)]
     pub remaining_ns: Nanos,
+    /// CPUs that the group may use, 1 to 1024.
     #[serde(default = "one")]
     pub cpus: usize,
     /// The group's weight against its neighbours (`cpu.shares`; 1024 is one thread's).
@@ -67,6 +72,7 @@ pub struct Setting {
     /// When runs begin on the clock of the results, in turn; unless given, each at a random time.
     #[serde(default)]
     pub starts_ns: Vec<Nanos>,
+    /// What the group's threads do.
     pub work: Work,
 }
 
@@ -100,14 +106,18 @@ pub enum Timer {
 pub enum Work {
     /// Algorithm 1: each thread reads the clock for `duration_ns` and notes jumps.
     Probe {
+        /// How long each thread reads the clock, in ns; above zero.
         duration_ns: Nanos,
+        /// The shortest gap that is kept, in ns; default: 0.5 ms.
         #[serde(default = "default_threshold")]
         threshold_ns: Nanos,
+        /// How many threads there are, 1 or more.
         #[serde(default = "one")]
         threads: usize,
     },
     /// One thread does tasks of so much CPU time (in turn) and sleeps between them.
     Task {
+        /// The tasks' CPU times in ns, at least one.
         cpu_ns: Vec<Nanos>,
         /// Bounds of the sleep before each, drawn evenly; unless given, 3 to 4 periods.
         gap_ns: Option<[Nanos; 2]>,
@@ -123,13 +133,17 @@ pub enum Work {
         /// Each task in a group of its own, without debts and with a timer of its own.
         #[serde(default)]
         fresh: bool,
+        /// The shortest gap that is kept, in ns; default: 0, all of them.
         #[serde(default)]
         threshold_ns: Nanos,
     },
     /// Each thread repeats its steps until `duration_ns` is over.
     Pattern {
+        /// How long the threads repeat their steps, in ns; above zero.
         duration_ns: Nanos,
+        /// The steps of each thread; at least one thread.
         threads: Vec<Vec<Step>>,
+        /// The shortest gap that is kept, in ns; default: 0.5 ms.
         #[serde(default = "default_threshold")]
         threshold_ns: Nanos,
     },
@@ -177,6 +191,7 @@ fn one_run() -> u64 {
 
 /// Why a setting cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum SettingError {
     #[error(transparent)]
     Control(#[from] ControlError),

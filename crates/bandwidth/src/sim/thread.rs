@@ -39,13 +39,17 @@ pub(super) enum State {
 pub struct Seen {
     /// When it was ready to run, on the simulation's clock.
     pub start: i64,
+    /// When it ended, on the same clock, in ns.
     pub end: i64,
+    /// CPU time it used, in ns.
     pub cpu: i64,
     /// From when to when it did not run though it could have, where that was long enough.
     pub gaps: Vec<(i64, i64)>,
     /// The group's counters between start and end, as `cpu.stat` has them.
     pub periods: u64,
+    /// Periods in which the group was throttled (`nr_throttled`).
     pub throttled_periods: u64,
+    /// How long the group was throttled, in ns.
     pub throttled_time: i64,
 }
 

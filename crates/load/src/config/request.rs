@@ -13,7 +13,9 @@ pub type Fields = BTreeMap<String, Field>;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Body {
+    /// Sent as UTF-8.
     Text(String),
+    /// Bytes, written in base64.
     Base64(String),
     /// Text with `{{name}}` in it.
     Template(String),
@@ -26,11 +28,22 @@ pub enum Body {
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "snake_case")]
 pub enum Field {
     /// Both bounds are among the values.
-    Integer { min: i64, max: i64 },
+    Integer {
+        /// The smallest value.
+        min: i64,
+        /// The largest value, at least `min`.
+        max: i64,
+    },
     /// Each with the same chance; one that is given twice has two.
-    Choice { values: Vec<ChoiceValue> },
+    Choice {
+        /// At least one.
+        values: Vec<ChoiceValue>,
+    },
     /// Letters and digits.
-    Text { length: u64 },
+    Text {
+        /// Characters in the text, 1 or more.
+        length: u64,
+    },
     /// Of version 4.
     Uuid {},
 }
@@ -39,8 +52,11 @@ pub enum Field {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "a choice must be text, a number, or true or false")]
 pub enum ChoiceValue {
+    /// Inserted as it is.
     Text(String),
+    /// Inserted with the digits that JSON gives.
     Number(serde_json::Number),
+    /// Inserted as `true` or `false`.
     Flag(bool),
 }
 
@@ -57,9 +73,11 @@ impl fmt::Display for ChoiceValue {
 /// Which version of HTTP a stream's requests are sent by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 pub enum HttpVersion {
+    /// HTTP/1.1.
     #[default]
     #[serde(rename = "1.1")]
     Http1,
+    /// HTTP/2.
     #[serde(rename = "2")]
     Http2,
     /// What the server chooses in the TLS handshake; HTTP/1.1 without TLS.
@@ -69,7 +87,7 @@ pub enum HttpVersion {
 
 impl HttpVersion {
     /// Whether requests may go out by HTTP/2.
-    pub fn may_be_2(self) -> bool {
+    pub(crate) fn may_be_2(self) -> bool {
         self != Self::Http1
     }
 }
@@ -78,6 +96,7 @@ impl HttpVersion {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Sign {
+    /// As AWS services require.
     AwsSigv4(AwsSigv4),
 }
 
@@ -85,10 +104,15 @@ pub enum Sign {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AwsSigv4 {
+    /// The AWS region of the endpoint, such as `us-east-1`.
     pub region: String,
+    /// The AWS service's name in signatures, such as `lambda`.
     pub service: String,
+    /// Names the key; part of the signature in plain text.
     pub access_key_id: String,
+    /// The key that signs.
     pub secret_access_key: Secret,
+    /// The token of temporary credentials; none: the credentials are permanent.
     #[serde(default)]
     pub session_token: Option<Secret>,
 }
@@ -98,7 +122,8 @@ pub struct AwsSigv4 {
 pub struct Secret(String);
 
 impl Secret {
-    pub fn reveal(&self) -> &str {
+    /// The text itself, for a request and nothing else.
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }

@@ -29,12 +29,19 @@ pub(crate) struct Statistics {
 /// [`MINIMUM_ROWS`].
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Quantiles {
+    /// The median.
     pub p50: Option<f64>,
+    /// The 90th percentile.
     pub p90: Option<f64>,
+    /// The 95th percentile.
     pub p95: Option<f64>,
+    /// The 99th percentile.
     pub p99: Option<f64>,
+    /// The 99.9th percentile.
     pub p999: Option<f64>,
+    /// The 99.99th percentile.
     pub p9999: Option<f64>,
+    /// The largest value.
     pub max: f64,
 }
 

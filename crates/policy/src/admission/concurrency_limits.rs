@@ -1,10 +1,13 @@
 //! Lambda's rule: as many requests in flight as the function, and the workers together, may have.
 //!
 //! `admit <=> function.in_flight < function.max_in_flight and in_flight < limit`, where `limit` is the
-//! sum of the workers' `max_instances`, less a tenth (at least one) for a request that can wait: a
-//! backlog must not have every request rejected that cannot.
+//! sum of the workers' `max_instances`. Of requests that can wait no more than nine tenths of it are
+//! in flight (`limit` less a tenth, at least one): a backlog must not have every request rejected
+//! that cannot. Who cannot wait does not hold up who can for ever either, since a place that becomes
+//! free goes to the first that waits.
 
 use super::{Admission, Candidate, Ruling, WaitFor};
+use crate::state::nine_tenths;
 use crate::{FunctionView, Random, Rejection, View};
 
 /// Rejects what exceeds a limit, or has it wait if it can.
@@ -14,11 +17,6 @@ pub struct ConcurrencyLimits;
 /// Makes the policy.
 pub fn policy() -> Box<dyn Admission> {
     Box::new(ConcurrencyLimits)
-}
-
-/// How many requests may be in flight, given how many the workers take.
-fn limit(workers: u64, can_wait: bool) -> u64 {
-    if can_wait && workers > 1 { workers - workers.div_ceil(10) } else { workers }
 }
 
 impl Admission for ConcurrencyLimits {
@@ -31,7 +29,10 @@ impl Admission for ConcurrencyLimits {
     ) -> Ruling {
         let (reason, what) = if function.in_flight() >= function.settings().max_in_flight {
             (Rejection::FunctionLimit, WaitFor::Function)
-        } else if u64::from(view.in_flight()) >= limit(view.limit(), request.can_wait) {
+        } else if u64::from(view.in_flight()) >= view.limit()
+            || request.can_wait
+                && u64::from(view.could_wait_in_flight()) >= nine_tenths(view.limit())
+        {
             (Rejection::WorkerLimit, WaitFor::Cluster)
         } else {
             return Ruling::Admit;

@@ -36,6 +36,10 @@ impl Admission for TwoClass {
             return Ruling::Admit;
         }
         let is_coming = |worker: WorkerView<'_>| worker.has_room_after_preemption(allocation);
+        if function.instances() >= function.settings().max_instances {
+            // Room would be of no use to it.
+            return Ruling::Wait(WaitFor::Function);
+        }
         if function.settings().qos == Qos::Batch || view.workers().any(is_coming) {
             return Ruling::Wait(WaitFor::Class);
         }

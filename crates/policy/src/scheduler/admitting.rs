@@ -40,8 +40,12 @@ impl Scheduler {
             Ruling::Reject(reason) => out.push(Decision::Reject { request, reason }),
             Ruling::Wait(what) => self.enqueue(slot, key, candidate, what),
             Ruling::Preempt(worker) => {
+                // What is made room for is the first of its class, which another may be.
+                let is_first = self.state.earlier_waits_for(key, qos).is_none();
                 self.enqueue(slot, key, candidate, WaitFor::Class);
-                self.preempt_for(slot, worker, out);
+                if is_first {
+                    self.preempt_for(slot, worker, out);
+                }
             }
         }
     }
@@ -51,7 +55,7 @@ impl Scheduler {
         let view = View::new(&self.state);
         let function = view.function_at(slot);
         let rank = self.policies.order.rank(view, &mut self.random, &function, candidate);
-        Key::new(rank, self.state.next_arrival())
+        Key::new(rank, self.state.next_arrival(), candidate.can_wait)
     }
 
     fn rule(&mut self, slot: usize, candidate: &Candidate) -> Ruling {
@@ -64,6 +68,7 @@ impl Scheduler {
     fn admit(&mut self, slot: usize, key: Key, candidate: &Candidate, out: &mut Vec<Decision>) {
         let request = Request { id: candidate.request, key, arrived: candidate.arrived };
         self.state.in_flight += 1;
+        self.state.could_wait_in_flight += u32::from(key.can_wait());
         let function = &mut self.state.functions[slot];
         function.in_flight += 1;
         if function.waiting() > 0 || !self.serve_at_once(slot, request, out) {
@@ -88,8 +93,9 @@ impl Scheduler {
     }
 
     /// A request is not in flight any more: its function's next may be admitted in its stead.
-    pub(super) fn leave(&mut self, slot: usize) {
+    pub(super) fn leave(&mut self, slot: usize, key: Key) {
         self.state.in_flight -= 1;
+        self.state.could_wait_in_flight -= u32::from(key.can_wait());
         let function = &mut self.state.functions[slot];
         function.in_flight -= 1;
         if function.waits_for == Some(WaitFor::Function) {

@@ -27,7 +27,7 @@ impl Scheduler {
         let Some(slot) = self.in_phase(id, Phase::Starting) else { return };
         let function = self.state.instances[slot].function();
         for request in self.take_requests(slot) {
-            self.leave(function);
+            self.leave(function, request.key);
             let reason = Rejection::StartFailed(id);
             out.push(Decision::Reject { request: request.id, reason });
         }
@@ -48,9 +48,10 @@ impl Scheduler {
         let instance = &self.state.instances[slot];
         let function = instance.function();
         if end == End::Survives && instance.phase == Phase::Active && instance.retiring.is_none() {
+            let key = instance.serving[index].key;
             let is_idle = self.state.end(slot, index);
             self.state.functions[function].statistics.on_end(usage);
-            self.leave(function);
+            self.leave(function, key);
             if is_idle {
                 self.idle(slot, out);
             }
@@ -59,9 +60,9 @@ impl Scheduler {
             self.lose(slot, out);
             self.readmit(function, request, out);
         } else {
-            self.take_served(slot, index);
+            let request = self.take_served(slot, index);
             self.state.functions[function].statistics.on_end(usage);
-            self.leave(function);
+            self.leave(function, request.key);
             let instance = &self.state.instances[slot];
             match (end, instance.phase, instance.retiring) {
                 (End::Survives, Phase::Active, Some(reason)) => {
@@ -83,10 +84,15 @@ impl Scheduler {
         out: &mut Vec<Decision>,
     ) {
         let Some((slot, index)) = self.position(request, id) else { return };
-        let function = self.state.instances[slot].function();
+        let instance = &self.state.instances[slot];
+        let (function, preempted) = (instance.function(), instance.phase == Phase::Preempting);
         let request = self.take_served(slot, index);
         self.lose(slot, out);
-        self.requeue(function, request, out);
+        if preempted {
+            self.readmit(function, request, out);
+        } else {
+            self.requeue(function, request, out);
+        }
         self.serve(function, out);
     }
 
@@ -103,9 +109,14 @@ impl Scheduler {
 
     /// Removes an instance of which nothing is left, whatever it did; its requests wait again.
     pub(super) fn drop_instance(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        let function = self.state.instances[slot].function();
+        let instance = &self.state.instances[slot];
+        let (function, preempted) = (instance.function(), instance.phase == Phase::Preempting);
         for request in self.take_requests(slot) {
-            self.requeue(function, request, out);
+            if preempted {
+                self.readmit(function, request, out);
+            } else {
+                self.requeue(function, request, out);
+            }
         }
         self.remove(slot, out);
     }
@@ -158,6 +169,7 @@ impl Scheduler {
         let is_last = instance.serving.is_empty();
         instance.phase = Phase::Stopping;
         self.state.link(slot);
+        self.is_room_new = true;
         if is_last {
             self.remove(slot, out);
         }
@@ -183,6 +195,9 @@ impl Scheduler {
         self.timers.clear(slot);
         let instance = self.state.remove_instance(slot);
         self.policies.eviction.on_gone(instance.id);
+        if instance.kept {
+            self.keep_another(instance.function());
+        }
         self.is_room_new = true;
     }
 

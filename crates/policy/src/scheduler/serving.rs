@@ -108,7 +108,7 @@ impl Scheduler {
     /// Has an admitted request that did not run wait again, before all that came later.
     pub(super) fn requeue(&mut self, slot: usize, mut request: Request, out: &mut Vec<Decision>) {
         if self.state.functions[slot].deleted {
-            self.leave(slot);
+            self.leave(slot, request.key);
             out.push(Decision::Reject { request: request.id, reason: Rejection::NoFunction });
         } else {
             request.key = request.key.requeued();
@@ -124,13 +124,13 @@ impl Scheduler {
         if function.deleted || self.state.shutting_down {
             return self.requeue(slot, request, out);
         }
-        let Request { id, key, arrived } = request;
+        let Request { id, key: admitted, arrived } = request;
         let candidate = Candidate { request: id, function: function.id, arrived, can_wait: true };
         let key = match function.settings.qos {
-            Qos::Batch => key.requeued(),
+            Qos::Batch => admitted.requeued(),
             Qos::Interactive => self.key(slot, &Candidate { arrived: self.state.now, ..candidate }),
         };
-        self.leave(slot);
+        self.leave(slot, admitted);
         self.enqueue(slot, key, candidate, WaitFor::Class);
     }
 }

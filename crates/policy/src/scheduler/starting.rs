@@ -53,7 +53,10 @@ impl Scheduler {
                 return;
             }
             let mine = (function.start_key(), slot);
-            let is_first = self.state.first_parked().is_none_or(|first| mine <= first);
+            // Nobody waits for an instance that is only to be kept ready: room that was made for an
+            // interactive request is not for it.
+            let is_first = self.state.first_parked().is_none_or(|first| mine <= first)
+                && (needed || !self.state.is_interactive_waiting());
             let worker = if is_first { self.place(slot) } else { None };
             match worker {
                 Some(worker) => self.start(slot, worker, out),
@@ -79,7 +82,7 @@ impl Scheduler {
 
     fn reject_unbound(&mut self, slot: usize, out: &mut Vec<Decision>) {
         while let Some(request) = self.state.pop_unbound(slot) {
-            self.leave(slot);
+            self.leave(slot, request.key);
             let reason = Rejection::WorkerLimit;
             out.push(Decision::Reject { request: request.id, reason });
         }

@@ -16,10 +16,9 @@ impl Scheduler {
         }
         instance.phase = Phase::Idle;
         instance.since = self.state.now;
-        let function = &mut self.state.functions[instance.function()];
-        if !instance.kept && function.kept < function.settings.min_instances {
-            function.kept += 1;
-            instance.kept = true;
+        let (function, kept) = (instance.function(), instance.kept);
+        if !kept && self.state.may_keep_more(function) {
+            self.state.set_kept(slot, true);
         }
         self.state.link(slot);
         self.idle(slot, out);
@@ -85,22 +84,29 @@ impl Scheduler {
     pub(super) fn reconsider_idle(&mut self, slot: usize) {
         let instance = &self.state.instances[slot];
         let function = &self.state.functions[instance.function()];
-        let min = function.settings.min_instances;
-        let changes = if instance.kept {
-            function.kept > min
+        let kept = instance.kept;
+        let changes = if kept {
+            function.kept > function.settings.min_instances
         } else {
-            instance.phase == Phase::Idle && function.kept < min
+            instance.phase == Phase::Idle && self.state.may_keep_more(instance.function())
         };
         if changes {
             self.state.unlink_worker(slot);
-            let instance = &mut self.state.instances[slot];
-            instance.kept = !instance.kept;
-            let function = &mut self.state.functions[instance.function()];
-            function.kept = if instance.kept { function.kept + 1 } else { function.kept - 1 };
+            self.state.set_kept(slot, !kept);
             self.state.link_worker(slot);
         }
         if self.state.instances[slot].phase == Phase::Idle {
             self.plan(slot);
+        }
+    }
+
+    /// An instance that was kept ready is gone: an idle one takes its place, if there is one.
+    pub(super) fn keep_another(&mut self, function: usize) {
+        let mut available =
+            self.state.functions[function].available.iter(&self.state.function_links);
+        let other = available.find(|slot| self.state.instances[*slot].is_evictable());
+        if let Some(slot) = other {
+            self.reconsider_idle(slot);
         }
     }
 
@@ -114,11 +120,8 @@ impl Scheduler {
                 continue;
             }
             self.state.unlink(member);
-            let instance = &mut self.state.instances[member];
-            instance.retiring.get_or_insert(reason);
-            if std::mem::take(&mut instance.kept) {
-                self.state.functions[slot].kept -= 1;
-            }
+            self.state.instances[member].retiring.get_or_insert(reason);
+            self.state.set_kept(member, false);
             self.state.link(member);
         }
         for instance in idle {
@@ -135,10 +138,8 @@ impl Scheduler {
         let instance = &mut self.state.instances[slot];
         instance.phase = Phase::Stopping;
         instance.retiring.get_or_insert(reason);
-        if std::mem::take(&mut instance.kept) {
-            self.state.functions[instance.function()].kept -= 1;
-        }
         let id = instance.id;
+        self.state.set_kept(slot, false);
         self.state.link(slot);
         self.assign_cpus(slot, CpuEvent::Gone, out);
         self.is_room_new = true;

@@ -219,11 +219,18 @@ impl Timers {
         }
         let by_slot = &self.by_slot;
         let is_valid = |&(at, slot): &Entry| by_slot[slot as usize].entry == at;
-        self.near.retain(|Reverse(entry)| is_valid(entry));
+        // The same time may have been set more than once.
+        let mut near: Vec<_> = std::mem::take(&mut self.near).into_vec();
+        near.retain(|Reverse(entry)| is_valid(entry));
+        near.sort_unstable();
+        near.dedup();
+        self.near = near.into();
         self.entries = self.near.len();
         for (level, occupied) in self.levels.iter_mut().zip(&mut self.occupied) {
             for (index, bucket) in level.iter_mut().enumerate() {
                 bucket.retain(is_valid);
+                bucket.sort_unstable();
+                bucket.dedup();
                 self.entries += bucket.len();
                 if bucket.is_empty() {
                     *occupied &= !(1 << index);

@@ -10,7 +10,8 @@ use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
 /// The bit of a key's rank that is not set if the request was requeued.
 const ARRIVED: u64 = 1 << 63;
 
-/// A request's position in every queue: what was requeued first, then by rank, then by arrival.
+/// A request's position in every queue: what was requeued first, then by rank, then by arrival. The
+/// last bit of the arrival says whether it could wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     rank: u64,
@@ -22,8 +23,14 @@ impl Key {
     pub(crate) const LAST: Self = Self { rank: u64::MAX, arrival: u64::MAX };
 
     /// That of the arrival of this number. Ranks from 2^63 on count as equal.
-    pub(crate) fn new(rank: u64, arrival: u64) -> Self {
-        Self { rank: rank | ARRIVED | (rank >> 63).wrapping_neg(), arrival }
+    pub(crate) fn new(rank: u64, number: u64, can_wait: bool) -> Self {
+        let rank = rank | ARRIVED | (rank >> 63).wrapping_neg();
+        Self { rank, arrival: number << 1 | u64::from(can_wait) }
+    }
+
+    /// Whether the request could wait when it arrived.
+    pub(crate) fn can_wait(self) -> bool {
+        self.arrival & 1 == 1
     }
 
     /// The same in front of all that was not requeued.
@@ -150,10 +157,15 @@ mod tests {
 
     #[test]
     fn what_was_requeued_comes_first_then_rank_then_arrival() {
-        let requeued = [Key::new(9, 1).requeued(), Key::new(u64::MAX, 0).requeued()];
-        let arrived = [Key::new(0, 7), Key::new(0, 8), Key::new(5, 2), Key::new(u64::MAX, 3)];
+        let requeued = [Key::new(9, 1, true).requeued(), Key::new(u64::MAX, 0, true).requeued()];
+        let arrived = [
+            Key::new(0, 7, true),
+            Key::new(0, 8, true),
+            Key::new(5, 2, true),
+            Key::new(u64::MAX, 3, true),
+        ];
         let keys: Vec<Key> = requeued.into_iter().chain(arrived).chain([Key::LAST]).collect();
         assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair[0] != pair[1]), "{keys:?}");
-        assert!(Key::new(1 << 63, 1) < Key::new(u64::MAX, 2));
+        assert!(Key::new(1 << 63, 1, true) < Key::new(u64::MAX, 2, true));
     }
 }

@@ -70,12 +70,21 @@ pub(crate) struct State {
     /// Functions that wait for room to start an instance, likewise.
     parked: BTreeSet<(Key, usize)>,
     pub(crate) in_flight: u32,
+    /// Of these, those that could wait when they arrived.
+    pub(crate) could_wait_in_flight: u32,
+    /// Instances that are never removed for being idle.
+    pub(crate) kept: u32,
     /// Requests that may be in flight on all workers together.
     pub(crate) limit: u64,
     pub(crate) shutting_down: bool,
     counts: Counts,
     last_start: u64,
     last_arrival: u64,
+}
+
+/// So many places are left to some when others are to find one, too; at least one is, of several.
+pub(crate) fn nine_tenths(limit: u64) -> u64 {
+    if limit > 1 { limit - limit.div_ceil(10) } else { limit }
 }
 
 impl State {
@@ -118,6 +127,32 @@ impl State {
         }
     }
 
+    /// Whether one more instance of the function is to be kept ready. All that are kept take up nine
+    /// tenths of the places at most: the others are for functions that have none.
+    pub(crate) fn may_keep_more(&self, function: usize) -> bool {
+        let function = &self.functions[function];
+        function.kept < function.settings.min_instances
+            && u64::from(self.kept) < nine_tenths(self.limit)
+    }
+
+    /// Keeps an instance, which is not linked to its worker, ready, or does not any more.
+    pub(crate) fn set_kept(&mut self, slot: usize, kept: bool) {
+        let instance = &mut self.instances[slot];
+        let function = &mut self.functions[instance.function()];
+        match (instance.kept, kept) {
+            (false, true) => {
+                function.kept += 1;
+                self.kept += 1;
+            }
+            (true, false) => {
+                function.kept -= 1;
+                self.kept -= 1;
+            }
+            _ => {}
+        }
+        instance.kept = kept;
+    }
+
     /// Numbers the arrivals.
     pub(crate) fn next_arrival(&mut self) -> u64 {
         self.last_arrival += 1;
@@ -153,6 +188,7 @@ impl State {
         let extra = std::mem::take(&mut self.extras[slot]);
         let function = &mut self.functions[instance.function()];
         function.kept -= u32::from(instance.kept);
+        self.kept -= u32::from(instance.kept);
         function.members.swap_remove(extra.function_index as usize);
         if let Some(&moved) = function.members.get(extra.function_index as usize) {
             self.extras[moved as usize].function_index = extra.function_index;

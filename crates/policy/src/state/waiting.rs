@@ -87,16 +87,25 @@ impl State {
         self.queues[queue].first().copied()
     }
 
+    /// Whether an interactive request waits for room.
+    pub(crate) fn is_interactive_waiting(&self) -> bool {
+        queue_of(WaitFor::Class, Qos::Interactive)
+            .is_some_and(|queue| !self.queues[queue].is_empty())
+    }
+
     /// The queues' numbers.
     pub(crate) fn queues(&self) -> std::ops::Range<usize> {
         0..QUEUES
     }
 
-    /// What a request of this key has to wait for because an earlier one does.
+    /// What a request of this key has to wait for because an earlier one does. One that cannot wait
+    /// is held up by none that can and waits for the cluster, where that has a limit of its own.
     pub(crate) fn earlier_waits_for(&self, key: Key, qos: Qos) -> Option<WaitFor> {
         [WaitFor::Cluster, WaitFor::Class].into_iter().find(|what| {
             let first = queue_of(*what, qos).and_then(|queue| self.first_in_queue(queue));
-            first.is_some_and(|(first, _)| first < key)
+            first.is_some_and(|(first, _)| {
+                first < key && (*what == WaitFor::Class || key.can_wait() || !first.can_wait())
+            })
         })
     }
 

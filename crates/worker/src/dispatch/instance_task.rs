@@ -175,7 +175,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
             Some(Pause::ScaleDown) if self.instance.scale_up().is_err() => {
                 // It is gone, or would be given less than is paid for.
                 self.instance.stop(Duration::ZERO).await;
-                self.served(&work, ServeResult::Undelivered);
+                self.served(&work, ServeResult::Undelivered { preempted: false });
                 return Some("exit");
             }
             Some(Pause::ScaleDown) | None => {}
@@ -200,8 +200,8 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         };
         // A runtime that does not ask for the request in time has used up the time.
         if !reply.delivered && reply.outcome != Outcome::Timeout {
-            self.served(&work, ServeResult::Undelivered);
-            return Some("exit");
+            self.served(&work, ServeResult::Undelivered { preempted });
+            return Some(if preempted { "preempted" } else { "exit" });
         }
         let gone = match &reply.outcome {
             _ if preempted => Some("preempted"),

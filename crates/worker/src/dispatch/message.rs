@@ -98,7 +98,10 @@ pub(super) enum ServeResult {
         preempted: bool,
     },
     /// The instance was gone before it was given the request.
-    Undelivered,
+    Undelivered {
+        /// It was stopped for another's sake, which is no failure.
+        preempted: bool,
+    },
     /// The payload could not be read, or (None) is not in the log any more; the instance is as it was.
     NoPayload(Option<String>),
 }

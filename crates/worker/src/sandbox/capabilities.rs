@@ -10,23 +10,32 @@ use super::cgroup::{Controller, Layout, Obstacle, Version, discover};
 /// What the embedded platform can do here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
+    /// Whether this process runs as root.
     pub root: bool,
+    /// What control groups offer.
     pub cgroup: CgroupCapabilities,
+    /// The namespaces that this process may make.
     pub namespaces: Namespaces,
+    /// The limits that hold.
     pub enforced: Enforced,
+    /// Where usage is read from.
     pub metering: Metering,
+    /// Whether idle instances can be frozen by the kernel.
     pub freezer: bool,
     /// What does not hold here, and what follows, a sentence each.
     pub warnings: Vec<String>,
 }
 
+/// What control groups offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CgroupCapabilities {
     /// 1 or 2; none without control groups.
     pub version: Option<u8>,
+    /// Each controller that the platform uses, by its name.
     pub controllers: BTreeMap<&'static str, ControllerCapability>,
 }
 
+/// What one controller of control groups allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ControllerCapability {
     /// The machine has it.
@@ -38,19 +47,28 @@ pub struct ControllerCapability {
 /// Which namespaces this process may make, alone or inside a user namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Namespaces {
+    /// File systems of its own.
     pub mount: bool,
+    /// Process IDs of its own.
     pub pid: bool,
+    /// A network of its own.
     pub net: bool,
+    /// System V IPC and message queues of its own.
     pub ipc: bool,
+    /// A host name of its own.
     pub uts: bool,
+    /// Users and capabilities of its own.
     pub user: bool,
 }
 
 /// Which limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Enforced {
+    /// The memory limit.
     pub memory: bool,
+    /// The CPU quota.
     pub cpu: bool,
+    /// The limit of processes and threads.
     pub pids: bool,
 }
 
@@ -58,7 +76,9 @@ pub struct Enforced {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metering {
+    /// Control groups, version 1.
     CgroupV1,
+    /// Control groups, version 2.
     CgroupV2,
     /// CPU time of the runtime's process alone, without memory and without its children.
     Proc,

@@ -24,7 +24,9 @@ use super::threads::Failure;
 use super::users::Users;
 use crate::instance::{ChainService, HostConfig, Runtime, StartError};
 
+/// Why a host cannot run instances.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum HostError {
     #[error("cannot use the state folder {0}: {1}")]
     State(PathBuf, #[source] io::Error),
@@ -167,6 +169,7 @@ impl Host {
         })
     }
 
+    /// What this machine offers, as found when the host was opened.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -212,6 +212,7 @@ impl Instance {
         Self { inner }
     }
 
+    /// The ID that [`InstanceSpec`](crate::instance::InstanceSpec) gave it.
     pub fn id(&self) -> &str {
         &self.inner.id
     }

@@ -43,7 +43,9 @@ const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a start went.
 pub struct Started {
+    /// The instance, ready for its first request, or why there is none.
     pub result: Result<Instance, StartError>,
+    /// What the start consisted of, in order.
     pub phases: Vec<Phase>,
     /// The whole start, until the runtime asked for its first request or failed.
     pub initialization_ns: i64,

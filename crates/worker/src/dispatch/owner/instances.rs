@@ -71,7 +71,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             ServeResult::Replied { reply, resume, preempted } => {
                 self.replied(id, request, *reply, resume, preempted);
             }
-            ServeResult::Undelivered => self.undelivered(request, id),
+            ServeResult::Undelivered { preempted } => self.undelivered(request, id, preempted),
             ServeResult::NoPayload(error) => {
                 let source = self.take_request(request).map(|pending| pending.source);
                 if let (Some(Source::Event(event)), Some(error)) = (source, error) {
@@ -145,9 +145,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     /// The instance was gone before it was given the request: another may try.
-    fn undelivered(&mut self, request: RequestId, id: InstanceId) {
+    fn undelivered(&mut self, request: RequestId, id: InstanceId, preempted: bool) {
         let Some(pending) = self.requests.get_mut(&request) else { return };
-        if self.closing || pending.may_be_assigned_again() {
+        if self.closing || preempted || pending.may_be_assigned_again() {
             self.notify_scheduler(Event::Undelivered { request, instance: id });
             return;
         }
@@ -182,7 +182,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         // What it was assigned meanwhile it was not given: its task reports each request before its
         // own end.
         for request in std::mem::take(&mut state.assigned) {
-            self.undelivered(request, id);
+            self.undelivered(request, id, reason == "preempted");
         }
         let Some(mut state) = self.instances.remove(&id) else { return };
         self.log.instance(state.ended_row(reason, idle_cpu));

@@ -431,18 +431,20 @@ mod tests {
         let mut runtime = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         meter.set_runtime(runtime.id().cast_signed());
         meter.ready();
-        let mut accesses = Vec::new();
-        for _ in 0..10 {
-            let counts = [reads(), reads()];
+        // The least of many: whatever else this thread does now and then only adds to it.
+        let (mut counting, mut most) = (u64::MAX, u64::MAX);
+        for _ in 0..100 {
+            let before = reads().unwrap_or_default();
+            let start = reads().unwrap_or_default();
             meter.begin().await;
             meter.end().await;
-            // What the counting itself takes.
-            let [before, start] = counts.map(Option::unwrap_or_default);
-            accesses.push((reads().unwrap_or_default() + before).saturating_sub(2 * start));
+            let end = reads().unwrap_or_default();
+            counting = counting.min(start - before);
+            most = most.min(end - start);
         }
         runtime.kill().unwrap();
         runtime.wait().unwrap();
-        assert!(accesses.iter().any(|it| *it <= 8), "{accesses:?}");
+        assert!(most - counting <= 8, "{most} with the {counting} of the counting itself");
         meter.sampler.end();
     }
 

@@ -138,7 +138,7 @@ def test_a_folder_of_something_else_is_a_sentence_and_stays_as_it_is(
         (project / folder).mkdir(parents=True)
         (project / folder / "precious").write_text("x")
     before = (mode(project), sorted(project.rglob("*")))
-    assert f"{project} is not a state folder: it holds" in refusal(engine_binary, project)
+    assert f"{project} is not a state folder: its code is" in refusal(engine_binary, project)
     assert (mode(project), sorted(project.rglob("*"))) == before
 
 

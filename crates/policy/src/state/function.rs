@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::admission::{Candidate, WaitFor};
 use crate::state::list::List;
+use crate::state::nine_tenths;
 use crate::state::statistics::{Mean, Statistics};
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
 
@@ -143,6 +144,11 @@ impl Function {
     /// The position of the first of the backlog.
     pub(crate) fn first_key(&self) -> Option<Key> {
         self.backlog.first_key_value().map(|(key, _)| *key)
+    }
+
+    /// Whether one more of its instances is to be kept ready, where so many of all functions' are.
+    pub(crate) fn may_keep_more(&self, kept_of_all: u32, limit: u64) -> bool {
+        self.kept < self.settings.min_instances && u64::from(kept_of_all) < nine_tenths(limit)
     }
 
     /// Where a start for it queues.

@@ -130,9 +130,7 @@ impl State {
     /// Whether one more instance of the function is to be kept ready. All that are kept take up nine
     /// tenths of the places at most: the others are for functions that have none.
     pub(crate) fn may_keep_more(&self, function: usize) -> bool {
-        let function = &self.functions[function];
-        function.kept < function.settings.min_instances
-            && u64::from(self.kept) < nine_tenths(self.limit)
+        self.functions[function].may_keep_more(self.kept, self.limit)
     }
 
     /// Keeps an instance, which is not linked to its worker, ready, or does not any more.

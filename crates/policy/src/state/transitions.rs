@@ -5,7 +5,7 @@
 //! [`State::link`].
 
 use crate::Pause;
-use crate::state::{Counts, Function, Instance, Phase, Request, State, nine_tenths};
+use crate::state::{Counts, Function, Instance, Phase, Request, State};
 
 /// What a request did to the instance that it was given to.
 #[derive(Debug, Clone, Copy)]
@@ -77,10 +77,7 @@ impl State {
         if is_idle {
             instance.phase = Phase::Idle;
             instance.since = self.now;
-            if !instance.kept
-                && function.kept < function.settings.min_instances
-                && u64::from(self.kept) < nine_tenths(self.limit)
-            {
+            if !instance.kept && function.may_keep_more(self.kept, self.limit) {
                 function.kept += 1;
                 self.kept += 1;
                 instance.kept = true;

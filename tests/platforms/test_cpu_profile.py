@@ -79,10 +79,10 @@ def test_a_profile_is_a_run(tmp_path: Path, uncia: Uncia) -> None:
         assert row["execution"] == run.duration_ns
         assert run.start_ns is not None
         assert run.duration_ns is not None
-        # Throttles only: what a host takes from a virtual machine is a gap as well, and CPU time.
+        # What a host takes from a virtual machine is CPU time, and a gap or a part of one as well.
         throttled = sum(gap for _, gap in run.events if gap >= 10 * MS)
         assert row["throttled_count"] > 0
-        assert row["cpu_user"] + row["cpu_system"] + throttled <= row["execution"] + MS
+        assert row["cpu_user"] + row["cpu_system"] + throttled <= row["execution"] * 1.05
         assert all(run.start_ns <= end - gap for end, gap in run.events)
         assert all(end <= run.start_ns + run.duration_ns for end, _ in run.events)
     counters = set(record.read(out, "machine").column("counter").to_pylist())

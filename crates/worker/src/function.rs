@@ -154,6 +154,7 @@ impl Function {
             runtime: self.runtime(),
             handler: self.configuration.handler.clone(),
             code: self.code.folder(),
+            mounts: self.code.byte_code(self.runtime()).into_iter().collect(),
             environment: self.configuration.environment.clone(),
             memory_bytes: self.memory_bytes(),
             cpu_micro: self.cpu_micro(),

@@ -78,6 +78,8 @@ pub struct InstanceSpec {
     pub handler: String,
     /// The unpacked deployment package; read-only at `/var/task`.
     pub code: PathBuf,
+    /// Folders of the host that the instance may read besides: on the host, in the sandbox.
+    pub mounts: Vec<(PathBuf, PathBuf)>,
     /// The function's own environment variables.
     pub environment: BTreeMap<String, String>,
     /// The memory limit in bytes.

@@ -81,6 +81,7 @@ mod tests {
             runtime: Runtime::named(runtime).unwrap(),
             handler: "handler.handler".into(),
             code: "/code".into(),
+            mounts: Vec::new(),
             environment: environment
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))

@@ -6,9 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 
 use nix::fcntl::Flock;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
@@ -66,6 +68,8 @@ pub struct Host {
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
+    /// Packages that may be compiled at a time.
+    pub(super) compilers: Semaphore,
     /// Set with the first instance on the host's network: whether the kernel says who connects.
     host_network: OnceLock<bool>,
     pub(super) instances: Mutex<HashMap<String, Arc<Inner>>>,
@@ -155,6 +159,7 @@ impl Host {
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
+            compilers: Semaphore::new(thread::available_parallelism().map_or(1, usize::from)),
             host_network: OnceLock::new(),
             instances: Mutex::default(),
             closed: AtomicBool::new(false),

@@ -9,6 +9,7 @@
 //! | [`host`] | what all instances share |
 //! | [`start`] | starting one |
 //! | [`live`] | a running instance: invoke, freeze, stop |
+//! | [`compiler`] | byte code of packages |
 //! | [`spawn`] | processes in fresh namespaces, from one long-lived thread |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
@@ -29,6 +30,7 @@
 mod capabilities;
 mod cgroup;
 mod chain;
+mod compiler;
 mod descriptor;
 mod enforcer;
 mod environment;

@@ -291,11 +291,11 @@ impl Host {
         if spec.network == Network::Platform {
             listen.push(CHAIN_PORT);
         }
-        let mut files = Vec::new();
+        let mut mounts = spec.mounts.clone();
         if !own_network {
             for file in ["/etc/resolv.conf", "/etc/hosts"] {
                 if let Ok(path) = fs::canonicalize(file) {
-                    files.push((path, PathBuf::from(file)));
+                    mounts.push((path, PathBuf::from(file)));
                 }
             }
         }
@@ -311,7 +311,7 @@ impl Host {
             own_network,
             max_processes: self.max_processes(spec),
             listen,
-            files,
+            mounts,
             join: group.map(Group::join_files).unwrap_or_default(),
             thaw: group.and_then(Group::thaw_file),
             program,
@@ -409,10 +409,12 @@ impl Host {
             Ok(Initialized::Ready { at, began }) => {
                 let at = executed.at(at.monotonic());
                 // What a function says about itself is believed only within reason.
-                let possible = executed.monotonic()..=at.monotonic();
+                let exec = phases.last().map_or(executed, |phase| phase.start);
+                let possible = exec.monotonic()..=at.monotonic();
                 match began.filter(|began| possible.contains(began)) {
                     Some(began) => {
-                        let began = executed.at(began);
+                        // On a busy machine the runtime may run before it is known that it does.
+                        let began = executed.at(began.max(executed.monotonic()));
                         phases.push(Phase { name: "runtime", start: executed, end: began });
                         phases.push(Phase { name: "handler", start: began, end: at });
                     }

@@ -36,8 +36,9 @@ pub(super) struct InitConfig {
     pub max_processes: Option<u64>,
     /// Ports on the loopback interface whose listeners are handed to the worker.
     pub listen: Vec<u16>,
-    /// Files of the host that appear read-only in the sandbox: (on the host, in the sandbox).
-    pub files: Vec<(PathBuf, PathBuf)>,
+    /// Files and folders of the host that appear read-only in the sandbox: (on the host, in the
+    /// sandbox).
+    pub mounts: Vec<(PathBuf, PathBuf)>,
     /// Control files through which the runtime's process joins its cgroups.
     pub join: Vec<PathBuf>,
     /// What thaws the instance: written when the worker vanishes, so that a frozen instance can die.

@@ -181,6 +181,7 @@ impl Function {
             runtime: Runtime::named(runtime).expect("a runtime"),
             handler: handler.into(),
             code: PathBuf::from(folder.path()),
+            mounts: Vec::new(),
             environment: BTreeMap::new(),
             memory_bytes: 256 * MIB,
             cpu_micro: 1_000_000,

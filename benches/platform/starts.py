@@ -33,7 +33,7 @@ from uncia import engine
 
 # Of the size of a small function: what compiles it again at each start shows.
 HANDLER = """
-import json, time
+import time
 
 def handler(event, context):
     began = time.monotonic_ns()
@@ -44,7 +44,7 @@ def handler(event, context):
 def helper_{number}(values, limit={number}):
     """Stands for code that the handler may need."""
     found = {{name: value for name, value in values.items() if value > limit}}
-    return json.dumps(sorted(found.items(), key=lambda item: (item[1], item[0])))
+    return repr(sorted(found.items(), key=lambda item: (item[1], item[0])))
 '''
     for number in range(20)
 )
@@ -55,7 +55,7 @@ NS_PER_MS = 1e6
 
 class Platform:
     def __init__(self, state: Path) -> None:
-        command = [engine.binary(), "serve", "--listen", "127.0.0.1:0", "--state", str(state)]
+        command = [str(engine.binary()), "serve", "--listen", "127.0.0.1:0", "--state", str(state)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.address: str = json.loads(self.process.stdout.readline())["address"]
@@ -103,17 +103,17 @@ class Platform:
                 selector.register(connection, selectors.EVENT_READ)
             while selector.get_map():
                 for key, _ in selector.select():
-                    connection = key.fileobj
-                    assert isinstance(connection, socket.socket)
-                    data = connection.recv(65536)
-                    received[connection] += data
+                    ready = key.fileobj
+                    assert isinstance(ready, socket.socket)
+                    data = ready.recv(65536)
+                    received[ready] += data
                     if not data:
-                        selector.unregister(connection)
-                        connection.close()
-                        head, _, answer = received[connection].partition(b"\r\n\r\n")
+                        selector.unregister(ready)
+                        ready.close()
+                        head, _, answer = received[ready].partition(b"\r\n\r\n")
                         if b" 200 " not in head.split(b"\r\n")[0]:
-                            raise SystemExit(f"not answered: {received[connection].decode()}")
-                        yield connection, int(answer)
+                            raise SystemExit(f"not answered: {received[ready].decode()}")
+                        yield ready, int(answer)
 
     def phases(self, name: str) -> dict[str, list[float]]:
         """The phases of all starts of a function, in ms."""

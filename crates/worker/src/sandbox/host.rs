@@ -234,6 +234,9 @@ impl Host {
                 inner.gone().await;
             }
         }
+        let spawner = self.spawner.clone();
+        // What does not end here ends with the worker.
+        let _ = tokio::task::spawn_blocking(move || spawner.end()).await;
         self.sampler.end();
         self.enforcer.end();
         if let Some(layout) = self.layout.clone() {

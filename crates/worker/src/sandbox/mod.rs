@@ -10,7 +10,7 @@
 //! | [`start`] | starting one |
 //! | [`live`] | a running instance: invoke, freeze, stop |
 //! | [`compiler`] | byte code of packages |
-//! | [`spawn`] | processes in fresh namespaces, from one long-lived thread |
+//! | [`spawn`] | processes in fresh namespaces, as copies of long-lived ones |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
 //! | [`runtimes`] | the language runtimes, a file each |
@@ -60,7 +60,7 @@ pub use capabilities::{
 pub use chain::Caller;
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
-pub use init::enter_if_asked;
 pub use live::Instance;
 pub use runtimes::Runtime;
+pub use spawn::enter_if_asked;
 pub use start::Started;

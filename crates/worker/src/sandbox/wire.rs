@@ -136,17 +136,22 @@ pub(super) fn receive<T: DeserializeOwned>(
 
 /// A connected pair: the worker's end, which never blocks, and the init's.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    use nix::sys::socket::{
-        AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf,
-    };
-    let (worker, init) =
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-    // A packet must fit the buffer whole; the kernel may grant less, and then sending says so.
-    let _ = setsockopt(&worker, SndBuf, &MAX_PACKET);
+    let (worker, init) = blocking_pair()?;
     let flags = nix::fcntl::OFlag::O_NONBLOCK;
     nix::fcntl::fcntl(&worker, nix::fcntl::FcntlArg::F_SETFL(flags))?;
     debug_assert!(worker.as_raw_fd() != init.as_raw_fd());
     Ok((worker, init))
+}
+
+/// A connected pair.
+pub(super) fn blocking_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf,
+    };
+    let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    // A packet must fit the buffer whole; the kernel may grant less, and then sending says so.
+    let _ = setsockopt(&pair.0, SndBuf, &MAX_PACKET);
+    Ok(pair)
 }
 
 #[cfg(test)]

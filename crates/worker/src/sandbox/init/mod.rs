@@ -1,6 +1,6 @@
 //! The first process of an instance: process 1 of its pid namespace.
 //!
-//! It is this binary again, started by the worker inside fresh namespaces. It builds what the
+//! It is this binary again, a copy of a spawner inside fresh namespaces. It builds what the
 //! runtime will see, starts the runtime, and from then on only waits: it reaps orphans, passes
 //! SIGTERM on, reports how the runtime ended, and ends with it. It stays outside the function's
 //! cgroups, so that nobody is billed for it, and out of the function's reach: another user, not
@@ -28,7 +28,7 @@ use uncia_clock::monotonic_ns;
 
 use super::wire::{self, Exit, InitConfig, Order, Report};
 
-/// The hidden subcommand.
+/// What it shows as its first argument.
 pub(super) const ARGUMENT: &str = "__instance";
 
 /// The socket to the worker is standard input.
@@ -68,14 +68,9 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// Turns this process into an instance's first process if it was started as one.
-///
-/// Call it before anything else in `main`: it needs a process with one thread.
-pub fn enter_if_asked() -> Option<ExitCode> {
-    if std::env::args_os().nth(1)? != ARGUMENT {
-        return None;
-    }
-    Some(match run() {
+/// Does what an instance's first process does, in a process that has one thread.
+pub(super) fn enter() -> ExitCode {
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // The worker may be gone already, and then nobody wants to know.
@@ -87,7 +82,7 @@ pub fn enter_if_asked() -> Option<ExitCode> {
             let _ = wire::send(CONTROL, &report, &[]);
             ExitCode::FAILURE
         }
-    })
+    }
 }
 
 fn run() -> Result<(), Failure> {

@@ -23,7 +23,9 @@ use super::live::Instance;
 use super::rootfs::{EXTRA, RUNTIME, Root};
 use super::runtimes::ByteCode;
 use crate::ids;
-use crate::instance::{Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError};
+use crate::instance::{
+    Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError, StartFrom,
+};
 
 /// How long a package may take; what is not compiled by then is not.
 const PACKAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -200,6 +202,7 @@ fn spec(runtime: Runtime, root: &Root, byte_code: &ByteCode, code: &Path) -> Ins
         pids_max: PROCESSES,
         network: Network::None,
         enforcement: Enforcement::Kernel,
+        start_from: StartFrom::Fresh,
         init_throttled: false,
         init_timeout: PACKAGE_TIMEOUT,
     }

@@ -93,6 +93,7 @@ mod tests {
             pids_max: 100,
             network: Network::Platform,
             enforcement: crate::instance::Enforcement::Kernel,
+            start_from: crate::instance::StartFrom::Fresh,
             init_throttled: false,
             init_timeout: Duration::from_secs(10),
         }

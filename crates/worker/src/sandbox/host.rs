@@ -18,6 +18,7 @@ use super::enforcer::{Enforcer, EnforcerUse};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
+use super::prepare::Pool;
 use super::rootfs::{self, Root, RootError};
 use super::shares::Shares;
 use super::spawn::Spawner;
@@ -65,6 +66,7 @@ pub struct Host {
     pub(super) shares: Shares,
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
+    pub(super) prepared: Arc<Pool>,
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
@@ -156,6 +158,7 @@ impl Host {
         Ok(Self {
             chain: config.chain,
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
+            prepared: Arc::default(),
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
@@ -234,9 +237,13 @@ impl Host {
                 inner.gone().await;
             }
         }
-        let spawner = self.spawner.clone();
+        let (spawner, prepared) = (self.spawner.clone(), self.prepared.clone());
+        let end = move || {
+            spawner.end();
+            prepared.clear();
+        };
         // What does not end here ends with the worker.
-        let _ = tokio::task::spawn_blocking(move || spawner.end()).await;
+        let _ = tokio::task::spawn_blocking(end).await;
         self.sampler.end();
         self.enforcer.end();
         if let Some(layout) = self.layout.clone() {

@@ -30,6 +30,8 @@ use tokio::sync::oneshot;
 use super::threads::{self, Failure};
 use super::wire;
 
+pub(super) use title::Title;
+
 /// The hidden subcommand of a spawner.
 const ARGUMENT: &str = "__spawner";
 
@@ -76,6 +78,10 @@ pub(super) struct Child {
 }
 
 impl Child {
+    pub(super) fn pidfd(&self) -> &OwnedFd {
+        self.pidfd.as_ref().expect("only taken by value")
+    }
+
     /// From now on it is the caller's to reap.
     pub(super) fn into_pidfd(mut self) -> OwnedFd {
         self.pidfd.take().expect("only taken here, by value")

@@ -18,9 +18,20 @@ pub(super) const MAX_PACKET: usize = 256 * 1024;
 /// Most file descriptors in one packet: the Runtime API's listener and the chain endpoint's.
 const MAX_FDS: usize = 2;
 
-/// Worker to init, the first packet: what to build and what to run in it.
+/// Worker to init, the first packet: what to build before anything is known of the instance.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct NetworkConfig {
+    /// Whether the instance has a network namespace of its own.
+    pub own_network: bool,
+    /// Ports on the loopback interface whose listeners are handed to the worker.
+    pub listen: Vec<u16>,
+}
+
+/// Worker to init, the second packet: what to build and what to run in it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InitConfig {
+    /// What `ps` shows of it.
+    pub label: String,
     pub hostname: String,
     /// The root filesystem that all instances of this runtime share.
     pub root: PathBuf,
@@ -30,12 +41,8 @@ pub(super) struct InitConfig {
     pub gid: u32,
     /// Whether the instance has a user namespace of its own (the worker is not root).
     pub user_namespace: bool,
-    /// Whether the instance has a network namespace of its own.
-    pub own_network: bool,
     /// A limit of processes beside that of the control groups: of the instance's own user namespace.
     pub max_processes: Option<u64>,
-    /// Ports on the loopback interface whose listeners are handed to the worker.
-    pub listen: Vec<u16>,
     /// Files and folders of the host that appear read-only in the sandbox: (on the host, in the
     /// sandbox).
     pub mounts: Vec<(PathBuf, PathBuf)>,

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use uncia_worker::instance::{
     Capabilities, ChainService, Enforcement, Host, HostConfig, Instance, InstanceSpec, Network,
-    Outcome, Reply, Request, Runtime, Started,
+    Outcome, Reply, Request, Runtime, StartFrom, Started,
 };
 
 pub(crate) const MIB: u64 = 1024 * 1024;
@@ -190,6 +190,7 @@ impl Function {
             pids_max: 64,
             network: Network::None,
             enforcement: Enforcement::Kernel,
+            start_from: StartFrom::Fresh,
             init_throttled: false,
             init_timeout: PATIENCE,
         };

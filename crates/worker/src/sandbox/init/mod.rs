@@ -24,8 +24,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use uncia_clock::monotonic_ns;
 
+use super::spawn::Title;
 use super::wire::{self, Exit, InitConfig, Order, Report};
 
 /// What it shows as its first argument.
@@ -69,8 +71,8 @@ impl<T> Doing<T> for io::Result<T> {
 }
 
 /// Does what an instance's first process does, in a process that has one thread.
-pub(super) fn enter() -> ExitCode {
-    match run() {
+pub(super) fn enter(title: Title) -> ExitCode {
+    match run(title) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // The worker may be gone already, and then nobody wants to know.
@@ -85,16 +87,16 @@ pub(super) fn enter() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), Failure> {
+fn run(title: Title) -> Result<(), Failure> {
     let entered = monotonic_ns();
     privileges::detach()?;
-    let config: InitConfig = match wire::receive(CONTROL, MsgFlags::empty()) {
-        Ok(Some((config, _))) => config,
-        Ok(None) => return Ok(()),
-        Err(error) => return Err(Failure::Configuration(error)),
-    };
-    network::build(&config)?;
+    let Some(network) = receive()? else { return Ok(()) };
+    network::build(&network)?;
     let networked = monotonic_ns();
+    // One that is kept for later waits here.
+    let Some(config) = receive::<InitConfig>()? else { return Ok(()) };
+    title.set(&[ARGUMENT, &config.label]);
+    let assigned = monotonic_ns();
     nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
 
     // Opened while the host's files can still be seen.
@@ -112,12 +114,18 @@ fn run() -> Result<(), Failure> {
     privileges::keep_only_kill()?;
     let phases = vec![
         ("network".to_owned(), entered, networked),
-        ("mounts".to_owned(), networked, mounted),
+        ("mounts".to_owned(), assigned, mounted),
         ("exec".to_owned(), mounted, monotonic_ns()),
     ];
     wire::send(CONTROL, &Report::Running { phases }, &[]).doing("report to the worker")?;
     drop(config);
     watch(runtime, &signals, thaw)
+}
+
+/// What the worker sends; `None` if it has no use for this process any more.
+fn receive<T: DeserializeOwned>() -> Result<Option<T>, Failure> {
+    let received = wire::receive(CONTROL, MsgFlags::empty()).map_err(Failure::Configuration)?;
+    Ok(received.map(|(message, _)| message))
 }
 
 fn control_file(path: impl AsRef<std::path::Path>) -> Result<File, Failure> {

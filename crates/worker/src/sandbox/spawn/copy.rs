@@ -117,7 +117,7 @@ fn become_first(
         let _ = wire::send(CONTROL, &report, &[]);
         return Err(error);
     }
-    Ok(init::enter())
+    Ok(init::enter(title))
 }
 
 /// Makes the worker's user the root of this user namespace.

@@ -17,7 +17,7 @@ pub(super) fn room() -> String {
 
 /// The memory of this process from which the kernel reads its arguments.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Title {
+pub(in crate::sandbox) struct Title {
     start: usize,
     bytes: usize,
 }
@@ -37,7 +37,7 @@ impl Title {
     }
 
     /// Shows these arguments after the program's name, as far as there is room.
-    pub(super) fn set(self, arguments: &[&str]) {
+    pub(in crate::sandbox) fn set(self, arguments: &[&str]) {
         let mut text = NAME.to_bytes_with_nul().to_vec();
         for argument in arguments {
             text.extend_from_slice(argument.as_bytes());

@@ -85,8 +85,8 @@ async fn killed() {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
-    for pid in prepared {
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    for pid in &prepared {
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
     }
     for _ in 0..3 {
         let (instance, _) = start(&function).await;

@@ -88,9 +88,18 @@ async fn killed() {
     for pid in &prepared {
         kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
     }
+    while prepared.iter().any(|pid| runs(*pid)) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     for _ in 0..3 {
         let (instance, _) = start(&function).await;
         answer(&instance.invoke(request("{}")).await);
         instance.stop(Duration::ZERO).await;
     }
+}
+
+/// Whether a process is neither gone nor a zombie.
+fn runs(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -48,13 +48,27 @@ impl Prepared {
     }
 }
 
+/// What is kept for one network.
+#[derive(Default)]
+struct Kept {
+    processes: Mutex<VecDeque<Prepared>>,
+    /// Held by who makes more: one at a time.
+    making: tokio::sync::Mutex<()>,
+}
+
+impl Kept {
+    fn processes(&self) -> MutexGuard<'_, VecDeque<Prepared>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What is kept: for functions without Invoke, and for those with it.
 #[derive(Default)]
-pub(super) struct Pool([Mutex<VecDeque<Prepared>>; 2]);
+pub(super) struct Pool([Kept; 2]);
 
 impl Pool {
     /// Those for a network; none for the host's, on which nothing can be made ahead.
-    fn of(&self, network: Network) -> Option<&Mutex<VecDeque<Prepared>>> {
+    fn of(&self, network: Network) -> Option<&Kept> {
         match network {
             Network::None => Some(&self.0[0]),
             Network::Platform => Some(&self.0[1]),
@@ -63,15 +77,17 @@ impl Pool {
     }
 
     fn take(&self, network: Network) -> Option<Prepared> {
-        let mut kept = self.of(network)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.of(network)?.processes();
         // One may have been killed, by the kernel or by hand.
         std::iter::from_fn(|| kept.pop_front()).find(|prepared| !prepared.has_ended())
     }
 
-    /// Ends all. Blocks until they have ended.
+    /// Ends all, once the host is closed. Blocks until they have ended.
     pub(super) fn clear(&self) {
         for kept in &self.0 {
-            let all = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+            // Whoever is making one keeps it first.
+            let _making = kept.making.blocking_lock();
+            let all = std::mem::take(&mut *kept.processes());
             drop(all);
         }
     }
@@ -96,17 +112,12 @@ impl Host {
         let (host, network) = (self.clone(), spec.network);
         tokio::spawn(async move {
             let Some(kept) = host.prepared.of(network) else { return };
-            let wanted = || {
-                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.len() < KEPT && !host.closed.load(Ordering::SeqCst)
-            };
-            while wanted() {
+            // Whoever makes more already goes on until there are enough.
+            let Ok(_making) = kept.making.try_lock() else { return };
+            while kept.processes().len() < KEPT && !host.closed.load(Ordering::SeqCst) {
                 // Whoever needs one then makes one, and learns why that fails.
                 let Ok(prepared) = host.prepare_first(network, NO_INSTANCE).await else { return };
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() < KEPT && !host.closed.load(Ordering::SeqCst) {
-                    kept.push_back(prepared);
-                }
+                kept.processes().push_back(prepared);
             }
         });
     }

@@ -104,6 +104,11 @@ const NAMESPACES: c_int = libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS;
 
+/// Bits of a socket's type that SOCK_STREAM, SOCK_DGRAM and SOCK_RAW lack. Without capabilities the
+/// kernel refuses the last; among the others is SOCK_PACKET, which makes IPv4 another name of
+/// AF_PACKET.
+const OTHER_TYPES: c_int = 0b1100;
+
 /// `personality`'s argument that only asks.
 const PERSONALITY_QUERY: c_int = -1;
 
@@ -212,11 +217,11 @@ pub(super) const FUNCTION: &[Group] = &[
         answer: Answer::AllowIf {
             any: &[
                 &[equals(0, libc::AF_UNIX)],
-                &[equals(0, libc::AF_INET)],
-                &[equals(0, libc::AF_INET6)],
+                &[equals(0, libc::AF_INET), without(1, OTHER_TYPES)],
+                &[equals(0, libc::AF_INET6), without(1, OTHER_TYPES)],
                 &[equals(0, libc::AF_NETLINK), equals(2, libc::NETLINK_ROUTE)],
             ],
-            when: "unix, IPv4, IPv6, and netlink for routes",
+            when: "unix; IPv4 and IPv6 of the types stream, datagram and raw; netlink for routes",
             otherwise: libc::EAFNOSUPPORT,
         },
         reason: "`AF_VSOCK` knows no network namespace, `AF_PACKET` reads others' traffic, and \

@@ -140,10 +140,12 @@ fn programs_say_what_their_tables_say() {
 #[test]
 fn arguments_that_matter() {
     let program = SystemCallFilter::for_functions().program;
-    let of = |number: c_long, first: i32, third: i32| {
-        let arguments = [first.cast_unsigned(), 0, third.cast_unsigned(), 0, 0, 0];
+    let of3 = |number: c_long, arguments: [i32; 3]| {
+        let [first, second, third] = arguments.map(i32::cast_unsigned);
+        let arguments = [first, second, third, 0, 0, 0];
         verdict(&program, ARCHITECTURE, u32::try_from(number).unwrap(), arguments)
     };
+    let of = |number, first, third| of3(number, [first, libc::SOCK_STREAM, third]);
     let allowed = libc::SECCOMP_RET_ALLOW;
     let threads = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_SETTLS;
     assert_eq!(of(libc::SYS_clone, threads, 0), allowed);
@@ -158,6 +160,11 @@ fn arguments_that_matter() {
     assert_eq!(of(libc::SYS_socket, libc::AF_INET, libc::IPPROTO_TCP), allowed);
     assert_eq!(of(libc::SYS_socket, libc::AF_VSOCK, 0), error(libc::EAFNOSUPPORT));
     assert_eq!(of(libc::SYS_socketpair, libc::AF_INET, 0), error(libc::EAFNOSUPPORT));
+    let datagrams = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    assert_eq!(of3(libc::SYS_socket, [libc::AF_INET6, datagrams, 0]), allowed);
+    // SOCK_PACKET: another name of AF_PACKET.
+    let packet = of3(libc::SYS_socket, [libc::AF_INET, 10 | libc::SOCK_CLOEXEC, 0]);
+    assert_eq!(packet, error(libc::EAFNOSUPPORT));
     let no_random_addresses = 0x4_0000;
     assert_eq!(of(libc::SYS_personality, no_random_addresses, 0), error(libc::EPERM));
     let program = SystemCallFilter::for_first_process().program;

@@ -59,6 +59,7 @@ pub use chain::Caller;
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::enter_if_asked;
+pub use init::seccomp::SystemCallFilter;
 pub use live::Instance;
 pub use runtimes::Runtime;
 pub use start::Started;

@@ -309,6 +309,7 @@ impl Host {
             gid: GROUP_ID,
             user_namespace: !self.capabilities.root,
             own_network,
+            filter: self.capabilities.seccomp,
             max_processes: self.max_processes(spec),
             listen,
             files,

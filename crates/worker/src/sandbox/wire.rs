@@ -32,6 +32,8 @@ pub(super) struct InitConfig {
     pub user_namespace: bool,
     /// Whether the instance has a network namespace of its own.
     pub own_network: bool,
+    /// Whether system calls are filtered: false where the kernel has no filters.
+    pub filter: bool,
     /// A limit of processes beside that of the control groups: of the instance's own user namespace.
     pub max_processes: Option<u64>,
     /// Ports on the loopback interface whose listeners are handed to the worker.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use uncia_worker::instance::{
     Capabilities, ChainService, Enforcement, Host, HostConfig, Instance, InstanceSpec, Network,
-    Outcome, Reply, Request, Runtime, Started,
+    Outcome, Reply, Request, Runtime, StartFrom, Started,
 };
 
 pub(crate) const MIB: u64 = 1024 * 1024;
@@ -201,6 +201,7 @@ impl Function {
             runtime: Runtime::named(runtime).expect("a runtime"),
             handler: handler.into(),
             code: PathBuf::from(folder.path()),
+            mounts: Vec::new(),
             environment: BTreeMap::new(),
             memory_bytes: 256 * MIB,
             cpu_micro: 1_000_000,
@@ -209,6 +210,7 @@ impl Function {
             pids_max: 64,
             network: Network::None,
             enforcement: Enforcement::Kernel,
+            start_from: StartFrom::Fresh,
             init_throttled: false,
             init_timeout: PATIENCE,
         };

@@ -10,6 +10,7 @@ mod isolation;
 mod keep_alive;
 mod lifecycle;
 mod metering;
+mod prepared;
 mod provided;
 mod rogue;
 mod running;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     tests.extend(lifecycle::tests());
     tests.extend(keep_alive::tests());
     tests.extend(enforcement::tests());
+    tests.extend(prepared::tests());
     tests.extend(provided::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());

@@ -163,7 +163,7 @@ fn arguments_that_matter() {
     let datagrams = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     assert_eq!(of3(libc::SYS_socket, [libc::AF_INET6, datagrams, 0]), allowed);
     // SOCK_PACKET: another name of AF_PACKET.
-    let packet = of3(libc::SYS_socket, [libc::AF_INET, 10 | libc::SOCK_CLOEXEC, 0]);
+    let packet = of3(libc::SYS_socket, [libc::AF_INET, libc::SOCK_PACKET | libc::SOCK_CLOEXEC, 0]);
     assert_eq!(packet, error(libc::EAFNOSUPPORT));
     let no_random_addresses = 0x4_0000;
     assert_eq!(of(libc::SYS_personality, no_random_addresses, 0), error(libc::EPERM));

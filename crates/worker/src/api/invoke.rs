@@ -131,12 +131,12 @@ pub(super) async fn answer(
 }
 
 fn respond(answer: &dispatch::Completion, tail: bool) -> Answer {
-    let request_id = answer.row.request_id.clone().unwrap_or_default();
-    let (payload, failed) = match payload(&answer.disposition, &answer.row, &request_id) {
+    let request_id = answer.row().request_id.clone().unwrap_or_default();
+    let (payload, failed) = match payload(&answer.disposition, answer.row(), &request_id) {
         Ok(found) => found,
         Err(error) => {
             let mut refused = error.answer();
-            describe(refused.headers_mut(), &answer.row);
+            describe(refused.headers_mut(), answer.row());
             return refused;
         }
     };
@@ -150,7 +150,7 @@ fn respond(answer: &dispatch::Completion, tail: bool) -> Answer {
         let text = base64::engine::general_purpose::STANDARD.encode(&answer.log_tail);
         put(headers, "x-amz-log-result", &text);
     }
-    describe(headers, &answer.row);
+    describe(headers, answer.row());
     response
 }
 

@@ -114,8 +114,8 @@ pub(super) async fn serve(
         return Err(ApiError::too_large(payload.len(), MAX_PAYLOAD_BYTES));
     }
     let answer = invoke::run(api, function, names, payload, None).await?;
-    let request_id = answer.row.request_id.clone().unwrap_or_default();
-    let mut response = match invoke::payload(&answer.disposition, &answer.row, &request_id) {
+    let request_id = answer.row().request_id.clone().unwrap_or_default();
+    let mut response = match invoke::payload(&answer.disposition, answer.row(), &request_id) {
         Ok((payload, false)) => respond(&payload),
         Ok((_, true)) => {
             let body = json!({"Message": "Internal Server Error"});
@@ -123,7 +123,7 @@ pub(super) async fn serve(
         }
         Err(error) => error.answer(),
     };
-    invoke::describe(response.headers_mut(), &answer.row);
+    invoke::describe(response.headers_mut(), answer.row());
     Ok(response)
 }
 

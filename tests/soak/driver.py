@@ -122,8 +122,9 @@ class Soak:
 
     def _tear(self) -> None:
         """Cut the end off a journal: whatever was promised before may be lost."""
-        name = self.random.choice(["meter.sqlite-wal", "meter.sqlite-wal", "registry.sqlite-wal"])
-        path = self.state / name
+        names = ["meter.sqlite-wal", "registry.sqlite-wal"]
+        names += [str(file) for file in sorted((self.state / "journal").glob("*"))[-1:]] * 2
+        path = self.state / self.random.choice(names)
         if not path.exists() or not path.stat().st_size:
             return
         with path.open("r+b") as file:

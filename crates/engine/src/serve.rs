@@ -12,9 +12,6 @@ use uncia_worker::serve::{ServeError, Worker};
 use crate::output::{self, BAD_INPUT, FAILED};
 use crate::signals::Signals;
 
-/// Requests are short and wait for others; more threads only pass the work around.
-const MOST_THREADS: usize = 4;
-
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The loopback address and port to listen on; port 0 takes a free one.
@@ -43,10 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(config) => config,
         Err(message) => return output::fail(&message, BAD_INPUT),
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
-    match runtime {
+    match uncia_worker::runtime::runtime() {
         Ok(runtime) => runtime.block_on(serve(arguments, config)),
         Err(error) => output::fail(&format!("cannot start threads: {error}"), FAILED),
     }

@@ -103,7 +103,8 @@ macro_rules! table {
         }
     ) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Default, PartialEq)]
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default)]
         pub struct $row {
             $( #[doc = $meaning] pub $field: field_type!($kind $($null)+), )+
         }

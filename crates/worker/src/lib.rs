@@ -16,6 +16,7 @@ pub mod instance;
 mod json;
 mod meterlog;
 mod reception;
+pub mod runtime;
 mod sandbox;
 pub mod serve;
 pub mod settings;

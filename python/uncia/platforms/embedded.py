@@ -353,7 +353,7 @@ class EmbeddedPlatform:
                 more = answer.headers.get("x-uncia-more") == "true"
                 held_up = answer.headers.get("x-uncia-held-up", "0")
                 if held_up != "0":
-                    self._log(f"the disk is full: {held_up} changes are missing from the {table}")
+                    self._log(f"the disk is full: {held_up} rows are missing from the {table}")
                 with pa.ipc.open_stream(answer.read()) as reader:
                     return reader.read_all(), last, more
         except (urllib.error.URLError, TimeoutError, ConnectionError, pa.ArrowInvalid) as error:

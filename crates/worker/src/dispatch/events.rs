@@ -12,7 +12,6 @@ use uncia_clock::Moment;
 use uncia_policy::Nanos;
 
 use super::EventSlot;
-use super::message::NextAttempt;
 use crate::instance::{Outcome, StartError};
 use crate::meterlog::{EventUpdate, Recorded};
 
@@ -55,6 +54,15 @@ pub(super) struct QueuedEvent {
     pub deferrals: u32,
     /// Its place among the events that may wait, given back when it is done.
     pub _slot: Option<EventSlot>,
+}
+
+/// What follows once an event's attempt is in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextAttempt {
+    /// The event is done, and gone from the log.
+    None,
+    /// It is tried again after so many milliseconds.
+    AfterMs(u64),
 }
 
 /// How an attempt ended, as far as it matters to the event.
@@ -105,7 +113,7 @@ pub(super) struct Delayed {
     pub event: QueuedEvent,
     /// The row of its last attempt that could not be written, and what follows once it is: until
     /// then, the attempt is not repeated.
-    pub unwritten: Option<(Recorded, NextAttempt)>,
+    pub unwritten: Option<(Arc<Recorded>, NextAttempt)>,
 }
 
 /// Events between two attempts, by the time of the next.

@@ -61,13 +61,11 @@ pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
     fn exited(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Called with the result once a row is in the log, or could not be written.
-pub(super) type OnCommit = Box<dyn FnOnce(Result<(), LogError>) + Send>;
-
 /// Keeps what was measured, and the accepted events that are not done.
 pub(crate) trait Log: Send + Sync + 'static {
-    /// Writes an invocation with all that belongs to it, in one transaction.
-    fn invocation(&self, recorded: Recorded, on_commit: OnCommit);
+    /// Writes an invocation with all that belongs to it, as one: when this returns it is in the log,
+    /// or will never be.
+    fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError>;
 
     /// Writes the state of an instance, some time soon.
     fn instance(&self, row: InstanceRow);

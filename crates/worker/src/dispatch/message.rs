@@ -12,7 +12,6 @@ use super::events::QueuedEvent;
 use super::{Completion, Submission};
 use crate::function::Function;
 use crate::instance::{Phase, Reply, Request, StartError};
-use crate::meterlog::{LogError, Recorded};
 
 /// To the owner.
 pub(super) enum Message {
@@ -23,8 +22,6 @@ pub(super) enum Message {
     Submit(Box<Submission>, oneshot::Sender<Completion>),
     /// An accepted event, which is in the log.
     Accept(Box<QueuedEvent>),
-    /// The row of an event's attempt is in the log, or could not be written.
-    EventRecorded(Box<EventRecorded>),
     /// An instance can serve.
     Ready {
         instance: InstanceId,
@@ -52,24 +49,6 @@ pub(super) enum Message {
     Close,
     /// End; answered when every request has been.
     Finish(oneshot::Sender<()>),
-}
-
-/// What became of the row of an event's attempt.
-pub(super) struct EventRecorded {
-    pub event: QueuedEvent,
-    /// For another try.
-    pub recorded: Recorded,
-    pub next: NextAttempt,
-    pub result: Result<(), LogError>,
-}
-
-/// What follows once an event's attempt is in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NextAttempt {
-    /// The event is done, and gone from the log.
-    None,
-    /// It is tried again after so many milliseconds.
-    AfterMs(u64),
 }
 
 /// A start that failed.

@@ -42,7 +42,7 @@ pub(crate) use host::{InstanceHost, Log};
 use crate::config::Config;
 use crate::function::Function;
 use crate::instance::{Outcome, StartError};
-use crate::meterlog::{AcceptedEvent, LogError, WaitingEvent};
+use crate::meterlog::{AcceptedEvent, LogError, Recorded, WaitingEvent};
 use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
 use owner::Owner;
@@ -78,8 +78,14 @@ pub(crate) enum Disposition {
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub disposition: Disposition,
-    pub row: Invocation,
+    pub recorded: Arc<Recorded>,
     pub log_tail: Bytes,
+}
+
+impl Completion {
+    pub(crate) fn row(&self) -> &Invocation {
+        &self.recorded.row
+    }
 }
 
 /// The platform has stopped.

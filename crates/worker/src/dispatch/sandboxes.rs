@@ -8,7 +8,7 @@ use bytes::Bytes;
 use uncia_policy::CpuAssignment;
 use uncia_record::Instance as InstanceRow;
 
-use super::host::{InstanceHost, Log, OnCommit, RunningInstance, Started};
+use super::host::{InstanceHost, Log, RunningInstance, Started};
 use crate::instance::{self, InstanceSpec, Reply, Request};
 use crate::meterlog::{LogError, MeterLog, Recorded};
 
@@ -66,8 +66,8 @@ impl RunningInstance for instance::Instance {
 }
 
 impl Log for MeterLog {
-    fn invocation(&self, recorded: Recorded, on_commit: OnCommit) {
-        Self::invocation(self, recorded, on_commit);
+    fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError> {
+        Self::invocation(self, recorded)
     }
 
     fn instance(&self, row: InstanceRow) {

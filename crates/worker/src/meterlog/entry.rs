@@ -54,7 +54,7 @@ pub(crate) struct WaitingEvent {
 }
 
 /// What an attempt means for the event that it was an attempt of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum EventUpdate {
     /// It is done, well or for good, and forgotten.
     Done { id: i64 },
@@ -65,7 +65,7 @@ pub(crate) enum EventUpdate {
 }
 
 /// A time in which an instance served nothing, in Unix ns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct IdleInterval {
     pub instance: Arc<str>,
     pub start: i64,
@@ -73,7 +73,7 @@ pub(crate) struct IdleInterval {
 }
 
 /// An invocation with all that is written in its transaction.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Recorded {
     pub row: Invocation,
     pub spans: Vec<Span>,
@@ -83,59 +83,39 @@ pub(crate) struct Recorded {
     pub event: Option<EventUpdate>,
 }
 
+/// What goes through the journal into the database.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(super) enum Record {
+    Invocation(Arc<Recorded>),
+    /// An instance, or its new state.
+    Instance(Box<Instance>),
+    /// The event with this id is forgotten.
+    DropEvent(i64),
+}
+
+/// A record on its way into the database.
+pub(super) struct Row {
+    pub record: Record,
+    /// Its number in the journal; none if it could not be written there, and nobody waits for it.
+    pub number: Option<u64>,
+    /// Held by those of which only so many may wait.
+    pub _room: Option<Room>,
+}
+
 /// Receives the result of a write by the writer's thread.
 pub(super) type Ack<T> = oneshot::Sender<Result<T, LogError>>;
-
-type Callback = Box<dyn FnOnce(Result<(), LogError>) + Send>;
-
-/// What is called once an invocation is committed, or can't be any more.
-pub(super) struct OnCommit(Option<Callback>);
-
-impl OnCommit {
-    pub(super) fn new(callback: impl FnOnce(Result<(), LogError>) + Send + 'static) -> Self {
-        Self(Some(Box::new(callback)))
-    }
-
-    pub(super) fn call(mut self, result: Result<(), LogError>) {
-        if let Some(callback) = self.0.take() {
-            callback(result);
-        }
-    }
-}
-
-impl Drop for OnCommit {
-    /// Whoever waits is never forgotten, however the entry ends.
-    fn drop(&mut self) {
-        if let Some(callback) = self.0.take() {
-            callback(Err(LogError::Closed));
-        }
-    }
-}
 
 /// A part of the room in the queue; free again when it is dropped.
 pub(super) type Room = OwnedSemaphorePermit;
 
 pub(super) enum Entry {
-    Invocation {
-        recorded: Box<Recorded>,
-        on_commit: OnCommit,
-        _room: Room,
-    },
+    Row(Box<Row>),
     Event {
         event: Box<AcceptedEvent>,
         ack: Ack<i64>,
         _room: Room,
     },
-    Instance(Box<Instance>),
-    DropEvent(i64),
-    /// Answered when every invocation and instance before it is committed, or cannot be now, with the
-    /// number of changes that nobody waits for and that a full disk holds up.
+    /// Answered when every row before it is in the database, or cannot be now, with the number of
+    /// rows that a full disk holds up.
     Barrier(Ack<usize>),
-}
-
-impl Entry {
-    /// Whether nobody waits for it, so that it may be written later.
-    pub(super) fn is_kept(&self) -> bool {
-        matches!(self, Self::Instance(_) | Self::DropEvent(_))
-    }
 }

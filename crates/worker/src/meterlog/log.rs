@@ -11,7 +11,8 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 use uncia_record::Instance;
 
-use super::entry::{AcceptedEvent, Ack, Entry, OnCommit, Recorded, Room, WaitingEvent};
+use super::entry::{AcceptedEvent, Ack, Entry, Record, Recorded, Room, Row, WaitingEvent};
+use super::journal::{self, Journal};
 use super::queue::Queue;
 use super::reader::Reader;
 use super::retention::Retention;
@@ -28,6 +29,7 @@ const INVOCATION_ROOM: usize = 50_000;
 /// The writing end of the log; shared by all.
 pub(crate) struct MeterLog {
     path: PathBuf,
+    journal: Arc<Mutex<Journal>>,
     queue: Arc<Queue>,
     event_room: Arc<Semaphore>,
     invocation_room: Arc<Semaphore>,
@@ -38,26 +40,40 @@ pub(crate) struct MeterLog {
 }
 
 impl MeterLog {
-    /// Opens the log in the state folder. Instances that an earlier worker left running, which are
-    /// gone by now, are recorded as such.
+    /// Opens the log in the state folder, with what the journal has of an earlier worker that was
+    /// killed. Instances that it left running, which are gone by now, are recorded as such.
     pub(crate) fn open(state: &Path, retention: Retention) -> Result<Self, LogError> {
+        Self::open_with(state, retention, Writer::run)
+    }
+
+    /// `run` is what the thread does.
+    fn open_with(
+        state: &Path,
+        retention: Retention,
+        run: impl FnOnce(Writer, &Queue) + Send + 'static,
+    ) -> Result<Self, LogError> {
         let path = state.join("meter.sqlite");
         let (mut connection, version) = database::open(&path, &schema::FORMAT)?;
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
         schema::migrate(&mut connection, version).map_err(refused)?;
+        let (log, applied) = tables::journal(&connection).map_err(refused)?;
+        let folder = state.join("journal");
+        let left = journal::read(&folder, &log, applied)?;
+        tables::insert_left(&mut connection, &left).map_err(refused)?;
         tables::end_left_instances(&connection).map_err(refused)?;
+        let journal = Arc::new(Mutex::new(Journal::begin(&folder, log, left)?));
         let payloads = Mutex::new(Reader::open(&path)?);
         let queue = Arc::<Queue>::default();
         let event_room = Arc::new(Semaphore::new(EVENT_ROOM_KIB));
         let (failed, failure) = watch::channel(None);
-        let writer = Writer::new(path.clone(), connection, retention);
+        let writer = Writer::new(path.clone(), connection, journal.clone(), retention);
         let thread = std::thread::Builder::new()
             .name("meter-log".to_owned())
             .spawn({
                 let (queue, event_room) = (queue.clone(), event_room.clone());
                 move || {
                     // Nothing of the writer is used after a panic but the queue, which is whole.
-                    let end = catch_unwind(AssertUnwindSafe(|| writer.run(&queue)));
+                    let end = catch_unwind(AssertUnwindSafe(|| run(writer, &queue)));
                     event_room.close();
                     if let Err(panic) = end {
                         failed.send_replace(Some(describe(&*panic)));
@@ -68,6 +84,7 @@ impl MeterLog {
             .map_err(|error| LogError::Thread(error.to_string()))?;
         Ok(Self {
             path,
+            journal,
             queue,
             event_room,
             invocation_room: Arc::new(Semaphore::new(INVOCATION_ROOM)),
@@ -82,22 +99,12 @@ impl MeterLog {
         &self.path
     }
 
-    /// Writes an invocation; the writer's thread calls `on_commit` when it is committed, or once it
-    /// is certain that it is not. It must return soon: everybody waits for that thread. If the log
-    /// is closed or too far behind, it is called at once by this one.
-    pub(crate) fn invocation(
-        &self,
-        recorded: Recorded,
-        on_commit: impl FnOnce(Result<(), LogError>) + Send + 'static,
-    ) {
-        let on_commit = OnCommit::new(on_commit);
-        match self.invocation_room.clone().try_acquire_owned() {
-            Ok(room) => {
-                let recorded = Box::new(recorded);
-                self.queue.push(Entry::Invocation { recorded, on_commit, _room: room });
-            }
-            Err(_) => on_commit.call(Err(LogError::Behind)),
-        }
+    /// Writes an invocation: when this returns, it survives the end of the process, or will never be
+    /// in the log.
+    pub(crate) fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError> {
+        let room = self.invocation_room.clone().try_acquire_owned();
+        let room = room.map_err(|_| LogError::Behind)?;
+        self.write(Record::Invocation(recorded), Some(room))
     }
 
     /// Writes an event that is about to be accepted; returns its id when it is committed. Waits
@@ -123,18 +130,35 @@ impl MeterLog {
     /// Forgets an event, some time soon.
     pub(crate) fn drop_event(&self, id: i64) {
         // After closing, the event stays for the next start.
-        self.queue.push(Entry::DropEvent(id));
+        let _ = self.write(Record::DropEvent(id), None);
     }
 
     /// Writes the state of an instance, some time soon, and adds the idle intervals that the row
     /// carries to those that are known.
     pub(crate) fn instance(&self, row: Instance) {
         // After closing, the next start records that the instance is gone.
-        self.queue.push(Entry::Instance(Box::new(row)));
+        let _ = self.write(Record::Instance(Box::new(row)), None);
     }
 
-    /// Returns when every invocation and instance that was written before is committed, or cannot be
-    /// now; with the number of changes of instances and events that a full disk holds up.
+    /// Writes a record to the journal, and gives it to the thread. If it is held by no `room`, nobody
+    /// waits for it, and it goes to the thread even if the journal does not take it.
+    fn write(&self, record: Record, room: Option<Room>) -> Result<(), LogError> {
+        // It is whole after every statement, so a panic elsewhere does not spoil it.
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.queue.is_closed() {
+            return Err(LogError::Closed);
+        }
+        let written = journal.append(&record);
+        let number = written.as_ref().ok().copied();
+        if room.is_none() || number.is_some() {
+            // Under the lock, so that rows reach the database in the order of their numbers.
+            self.queue.push(Entry::Row(Box::new(Row { record, number, _room: room })));
+        }
+        Ok(written.map(drop)?)
+    }
+
+    /// Returns when every row that was written before can be read in the database, or cannot be
+    /// brought there now; with the number of rows that a full disk holds up.
     pub(crate) async fn barrier(&self) -> Result<usize, LogError> {
         self.ask(Entry::Barrier).await
     }
@@ -159,6 +183,7 @@ impl MeterLog {
         if let Some(thread) = thread {
             // Its panics are caught.
             let _ = thread.join();
+            self.journal.lock().unwrap_or_else(PoisonError::into_inner).remove_if_done();
         }
     }
 
@@ -191,23 +216,14 @@ fn describe(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
-    use super::super::tests::{block_on, event, invocation};
+    use super::super::tests::{barrier, block_on, event, hold, invocation, names, record};
     use super::*;
 
     #[test]
-    fn what_waits_for_the_disk_is_bounded() {
+    fn what_waits_for_the_database_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let log = Arc::new(MeterLog::open(folder.path(), Retention::default()).unwrap());
-        // The thread stands still while this callback does.
-        let (go_on, stopped) = mpsc::channel::<()>();
-        let (standing, stands) = mpsc::channel();
-        log.invocation(invocation("first"), move |_| {
-            standing.send(()).unwrap();
-            let _ = stopped.recv();
-        });
-        stands.recv().unwrap();
+        let held = hold(folder.path());
         let tasks = tokio::task::LocalSet::new();
         let accept = || {
             let log = log.clone();
@@ -219,22 +235,44 @@ mod tests {
             while log.event_room.available_permits() > 0 {
                 tokio::task::yield_now().await;
             }
-            // 32 of them fill the room, and the others wait outside.
-            assert_eq!(log.queue.counts(), (0, 32));
-            let (sender, results) = mpsc::channel();
-            // The first still has its place.
             for _ in 0..INVOCATION_ROOM {
-                let sender = sender.clone();
-                log.invocation(invocation("x"), move |result| sender.send(result).unwrap());
+                record(&log, invocation("x")).unwrap();
             }
-            assert_eq!(results.try_recv(), Ok(Err(LogError::Behind)));
-            go_on.send(()).unwrap();
+            assert_eq!(record(&log, invocation("x")), Err(LogError::Behind));
+            drop(held);
             for event in events {
-                event.await.unwrap().unwrap();
+                // SQLite gives up waiting for another program after some seconds.
+                let _ = event.await.unwrap();
             }
-            drop(sender);
-            assert_eq!(results.iter().flatten().count(), INVOCATION_ROOM - 1);
         }));
-        assert_eq!(log.left_events().unwrap().len(), 40);
+        barrier(&log);
+        assert_eq!(names(folder.path()).len(), INVOCATION_ROOM);
+    }
+
+    #[test]
+    fn a_thread_that_ends_unasked_is_reported_and_leaves_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fail, told) = std::sync::mpsc::channel::<()>();
+        let log = MeterLog::open_with(folder.path(), Retention::default(), move |_, _| {
+            told.recv().unwrap();
+            panic!("the test wants it");
+        });
+        let log = Arc::new(log.unwrap());
+        let failed = log.failed();
+        record(&log, invocation("answered")).unwrap();
+        let accepting = std::thread::spawn({
+            let log = log.clone();
+            move || block_on(log.accept(event("e")))
+        });
+        fail.send(()).unwrap();
+        let sentence = block_on(failed);
+        assert!(sentence.contains("the test wants it"), "{sentence}");
+        assert_eq!(accepting.join().unwrap(), Err(LogError::Closed));
+        assert_eq!(record(&log, invocation("late")), Err(LogError::Closed));
+        assert_eq!(block_on(log.barrier()), Err(LogError::Closed));
+        log.close();
+        drop(log);
+        drop(MeterLog::open(folder.path(), Retention::default()).unwrap());
+        assert_eq!(names(folder.path()), ["answered"]);
     }
 }

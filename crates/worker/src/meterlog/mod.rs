@@ -1,10 +1,13 @@
 //! The platform's own log: invocations, spans and instances, durable before an answer goes out, and
 //! the asynchronous invocations that were accepted and are not done.
 //!
-//! One thread writes ([`writer`]), and commits together whatever arrived while it was busy with the
-//! last commit, so that many answers wait for one. Whoever reads has a connection of their own.
+//! A row is written to the [`journal`], by whoever has it, and then the answer may go out. One thread
+//! ([`writer`]) brings it into the database, many in a transaction, while nobody waits; whoever reads
+//! waits for that ([`MeterLog::barrier`]), and has a connection of their own. Accepted events go to
+//! the database at once, where their payloads are read.
 
 mod entry;
+mod journal;
 mod log;
 mod queue;
 mod reader;
@@ -27,6 +30,8 @@ use crate::store::DatabaseError;
 pub enum LogError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Journal(#[from] journal::JournalError),
     #[error("the thread that writes the log cannot be started: {0}")]
     Thread(String),
     #[error("the log has fallen behind: too much waits for the disk already")]

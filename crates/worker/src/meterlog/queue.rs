@@ -2,14 +2,22 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::entry::Entry;
 
-/// Most entries of one commit; bounds how long the first of them waits.
-const BATCH_ENTRIES: usize = 256;
-/// Most bytes of events in one commit, so that rows do not wait long for large events.
+/// Most rows of one commit; bounds how long whoever waits for an event or a barrier does.
+const BATCH_ROWS: usize = 256;
+/// Most bytes of events in one commit, so that nobody waits long for large ones of others.
 const BATCH_EVENT_BYTES: usize = 1024 * 1024;
+const BATCH_EVENTS: usize = 256;
+
+/// Rows, which nobody waits for, are collected for so long: one transaction costs as much as a few
+/// of them.
+const COLLECT: Duration = Duration::from_millis(20);
+/// The thread looks for rows this long after the last before it has to be woken for them, so that
+/// what a request costs is not a thread's wake-up.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// What [`Queue::take`] came back with.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,8 +29,7 @@ pub(super) enum Taken {
     Closed,
 }
 
-/// Entries from all who write, for the one thread that takes them. Rows overtake events, which are
-/// larger and nobody's answer.
+/// Entries from all who write, for the one thread that takes them.
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
@@ -31,9 +38,20 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Waiting {
+    /// Rows, and barriers between them.
     rows: VecDeque<Entry>,
     events: VecDeque<Entry>,
+    /// Somebody waits for what is there, or it is enough for a commit.
+    urgent: bool,
+    /// The thread waits to be woken for anything.
+    asleep: bool,
     closed: bool,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.events.is_empty()
+    }
 }
 
 impl Queue {
@@ -46,44 +64,66 @@ impl Queue {
             drop(entry);
             return;
         }
+        waiting.urgent |= !matches!(entry, Entry::Row(_)) || waiting.rows.len() >= BATCH_ROWS;
         match entry {
             Entry::Event { .. } => waiting.events.push_back(entry),
             _ => waiting.rows.push_back(entry),
         }
+        let wake = waiting.urgent || waiting.asleep;
+        waiting.asleep = false;
         drop(waiting);
-        self.arrived.notify_one();
+        if wake {
+            self.arrived.notify_one();
+        }
     }
 
     /// Waits for entries, for ever or this long, and moves one commit's worth of them to `batch`.
     pub(super) fn take(&self, batch: &mut Vec<Entry>, patience: Option<Duration>) -> Taken {
+        let began = Instant::now();
         let mut waiting = self.lock();
-        while waiting.rows.is_empty() && waiting.events.is_empty() {
-            if waiting.closed {
+        while !waiting.urgent {
+            if waiting.closed && waiting.is_empty() {
                 return Taken::Closed;
             }
-            waiting = match patience {
-                None => self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner),
-                Some(patience) => {
-                    let result = self.arrived.wait_timeout(waiting, patience);
-                    let (waiting, timeout) = result.unwrap_or_else(PoisonError::into_inner);
-                    if timeout.timed_out() {
-                        return Taken::Nothing;
-                    }
-                    waiting
-                }
-            };
+            if waiting.closed {
+                break;
+            }
+            let waited = began.elapsed();
+            waiting.asleep = waiting.is_empty() && waited > LINGER && patience.is_none();
+            if waiting.asleep {
+                waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let result = self.arrived.wait_timeout(waiting, COLLECT);
+            let (after, timeout) = result.unwrap_or_else(PoisonError::into_inner);
+            waiting = after;
+            if timeout.timed_out() && !waiting.is_empty() {
+                break;
+            }
+            if patience.is_some_and(|patience| began.elapsed() >= patience) && waiting.is_empty() {
+                return Taken::Nothing;
+            }
         }
-        let rows = waiting.rows.len().min(BATCH_ENTRIES);
+        let rows = waiting.rows.len().min(BATCH_ROWS);
         batch.extend(waiting.rows.drain(..rows));
-        let mut bytes = 0;
-        while bytes < BATCH_EVENT_BYTES && batch.len() < 2 * BATCH_ENTRIES {
+        let (mut bytes, mut events) = (0, 0);
+        while bytes < BATCH_EVENT_BYTES && events < BATCH_EVENTS {
             let Some(entry) = waiting.events.pop_front() else { break };
             if let Entry::Event { event, .. } = &entry {
                 bytes += event.payload.len();
             }
             batch.push(entry);
+            events += 1;
         }
+        waiting.urgent = waiting.rows.len() >= BATCH_ROWS
+            || !waiting.events.is_empty()
+            || waiting.rows.iter().any(|entry| matches!(entry, Entry::Barrier(_)));
         Taken::Entries
+    }
+
+    /// Whether what is pushed is dropped.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Lets nothing in any more; what is there can still be taken.
@@ -99,13 +139,6 @@ impl Queue {
         let left = (std::mem::take(&mut waiting.rows), std::mem::take(&mut waiting.events));
         drop(waiting);
         drop(left);
-    }
-
-    /// Rows and events that wait.
-    #[cfg(test)]
-    pub(super) fn counts(&self) -> (usize, usize) {
-        let waiting = self.lock();
-        (waiting.rows.len(), waiting.events.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 4, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 5, table: "invocations", synchronous: "NORMAL" };
 
 /// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.
 /// Every change of an instance replaces its row by one with the next id.
@@ -66,7 +66,13 @@ const SETTINGS: &str = "
     ALTER TABLE invocations ADD COLUMN spot_cpu INTEGER;
     ALTER TABLE invocations ADD COLUMN preemptible INTEGER;
     ALTER TABLE invocations ADD COLUMN qos TEXT;
-    PRAGMA user_version = 4;
+";
+
+/// One row: which log this is, and the number of the last record of its journal that is in it.
+const JOURNAL: &str = "
+    CREATE TABLE journal (log BLOB NOT NULL, applied INTEGER NOT NULL) STRICT;
+    INSERT INTO journal VALUES (randomblob(16), 0);
+    PRAGMA user_version = 5;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -89,11 +95,17 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
             from_2(&transaction)?;
         }
         2 => from_2(&transaction)?,
-        _ => from_3(&transaction)?,
+        3 => from_3(&transaction)?,
+        _ => {}
     }
-    transaction.execute_batch(SETTINGS)?;
-    merge_long_lists(&transaction)?;
-    transaction.commit()
+    if version < 4 {
+        transaction.execute_batch(SETTINGS)?;
+        merge_long_lists(&transaction)?;
+    }
+    transaction.execute_batch(JOURNAL)?;
+    transaction.commit()?;
+    // So that which log this is outlives even the loss of what was written last.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 fn from_3(transaction: &Transaction<'_>) -> rusqlite::Result<()> {

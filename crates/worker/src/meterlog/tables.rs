@@ -5,7 +5,8 @@ use std::sync::{Arc, LazyLock};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span};
 
-use super::entry::{AcceptedEvent, EventUpdate, WaitingEvent};
+use super::entry::{AcceptedEvent, EventUpdate, Record, WaitingEvent};
+use super::journal::{Left, LogId};
 use super::schema::insert_idle_interval;
 
 /// What the column `platform` of every row says.
@@ -19,10 +20,52 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
-pub(super) fn insert_invocation(
-    connection: &Connection,
-    row: &Invocation,
-) -> rusqlite::Result<usize> {
+/// Which log this is, and the number of the last record of its journal that is in it.
+pub(super) fn journal(connection: &Connection) -> rusqlite::Result<(LogId, u64)> {
+    connection.query_row("SELECT log, applied FROM journal", [], |row| {
+        Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
+    })
+}
+
+/// Notes, in the transaction that holds it, which record of the journal is the last.
+pub(super) fn set_applied(connection: &Connection, number: u64) -> rusqlite::Result<()> {
+    let sql = "UPDATE journal SET applied = ?1";
+    connection.prepare_cached(sql)?.execute([number.cast_signed()])?;
+    Ok(())
+}
+
+/// Stores what a worker that was killed has left in the journal: all of it, or nothing.
+pub(super) fn insert_left(connection: &mut Connection, left: &Left) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    for (_, record) in &left.records {
+        insert(&transaction, record)?;
+    }
+    set_applied(&transaction, left.next - 1)?;
+    transaction.commit()
+}
+
+/// Stores a record; returns how many rows it is.
+pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<usize> {
+    match record {
+        Record::Invocation(recorded) => {
+            insert_invocation(connection, &recorded.row)?;
+            for span in &recorded.spans {
+                insert_span(connection, &recorded.row.function, span)?;
+            }
+            if let Some(idle) = &recorded.idle {
+                insert_idle_interval(connection, &idle.instance, idle.start, idle.end)?;
+            }
+            if let Some(update) = recorded.event {
+                update_event(connection, update)?;
+            }
+            Ok(1 + recorded.spans.len())
+        }
+        Record::Instance(row) => put_instance(connection, row).map(|()| 1),
+        Record::DropEvent(id) => delete_event(connection, *id).map(|()| 0),
+    }
+}
+
+fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Result<usize> {
     // Made once, not for every row.
     static SQL: LazyLock<String> = LazyLock::new(|| {
         format!(
@@ -111,11 +154,7 @@ pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
     })
 }
 
-pub(super) fn insert_span(
-    connection: &Connection,
-    function: &str,
-    span: &Span,
-) -> rusqlite::Result<usize> {
+fn insert_span(connection: &Connection, function: &str, span: &Span) -> rusqlite::Result<usize> {
     let sql = "INSERT INTO spans (function, invocation, instance, name, start, end)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     connection.prepare_cached(sql)?.execute(params![
@@ -271,7 +310,7 @@ pub(super) fn insert_event(
     Ok(connection.last_insert_rowid())
 }
 
-pub(super) fn update_event(connection: &Connection, update: EventUpdate) -> rusqlite::Result<()> {
+fn update_event(connection: &Connection, update: EventUpdate) -> rusqlite::Result<()> {
     match update {
         EventUpdate::Done { id } => return delete_event(connection, id),
         EventUpdate::Failed { id, attempt, failures } => connection
@@ -284,7 +323,7 @@ pub(super) fn update_event(connection: &Connection, update: EventUpdate) -> rusq
     Ok(())
 }
 
-pub(super) fn delete_event(connection: &Connection, id: i64) -> rusqlite::Result<()> {
+fn delete_event(connection: &Connection, id: i64) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM events WHERE id = ?1")?.execute([id])?;
     Ok(())
 }

@@ -55,7 +55,7 @@ impl DatabaseError {
         }
     }
 
-    fn of_io(path: &Path, error: &io::Error) -> Self {
+    pub(crate) fn of_io(path: &Path, error: &io::Error) -> Self {
         if super::is_disk_full(error) {
             return Self::DiskFull(path.to_owned());
         }

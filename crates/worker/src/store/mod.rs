@@ -4,6 +4,7 @@
 //! lock              held while a worker uses the folder
 //! registry.sqlite   the functions: configurations, tags, URLs
 //! meter.sqlite      the log of invocations, spans and instances; accepted asynchronous invocations
+//! journal/          rows on their way into meter.sqlite
 //! code/<sha256>/    deployment packages, unpacked
 //! packages/<sha256>.zip
 //! staging/          what is not complete yet; emptied at the start

@@ -122,12 +122,14 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 pending.attempt += 1;
                 pending.accepted = Moment::now();
                 // The row of an attempt that is repeated; nobody waits for it.
-                self.log.invocation(recorded, Box::new(|_| {}));
+                let _ = self.log.invocation(Arc::new(recorded));
             }
             Some(Interruption::Stopped) => {
                 if let Some(pending) = self.take_request(request) {
                     match pending.source {
-                        Source::Event(_) => self.log.invocation(recorded, Box::new(|_| {})),
+                        // Without its row, the next worker takes the attempt for one that was
+                        // never made.
+                        Source::Event(_) => drop(self.log.invocation(Arc::new(recorded))),
                         source => {
                             let disposition = Disposition::Rejected(Rejection::ShuttingDown);
                             self.answer(source, recorded, disposition, reply.log_tail);

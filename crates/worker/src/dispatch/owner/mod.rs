@@ -166,7 +166,6 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Message::Delete(function) => self.delete(&function),
             Message::Submit(submission, answer) => self.submit(*submission, answer),
             Message::Accept(event) => self.enqueue(*event),
-            Message::EventRecorded(message) => self.event_recorded(*message),
             Message::Ready { instance, phases, initialization_ns } => {
                 self.started(instance, &phases, initialization_ns);
             }

@@ -8,13 +8,12 @@ use uncia_clock::Moment;
 use uncia_policy::{Event, Rejection, RequestId};
 
 use super::{Owner, Refusal};
-use crate::dispatch::events::{AttemptEnd, Delayed, QueuedEvent};
+use crate::dispatch::events::{AttemptEnd, Delayed, NextAttempt, QueuedEvent};
 use crate::dispatch::host::{InstanceHost, Log};
-use crate::dispatch::message::{EventRecorded, Message, NextAttempt};
 use crate::dispatch::requests::{PendingRequest, Source};
 use crate::dispatch::{Completion, Disposition, Submission, row};
 use crate::instance::Outcome;
-use crate::meterlog::{LogError, Recorded};
+use crate::meterlog::Recorded;
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Completion>) {
@@ -117,7 +116,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
 
     /// Ends a request that ran.
     pub(super) fn end(
-        &self,
+        &mut self,
         request: PendingRequest,
         recorded: Recorded,
         outcome: Outcome,
@@ -141,21 +140,18 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         log_tail: Bytes,
     ) {
         let Source::Client(answer) = source else { return };
-        let row = recorded.row.clone();
-        let on_commit = move |committed: Result<(), LogError>| {
-            let disposition = match committed {
-                Ok(()) => disposition,
-                Err(error) => Disposition::NotLogged(error),
-            };
-            // Whoever asked may have gone away.
-            let _ = answer.send(Completion { disposition, row, log_tail });
+        let recorded = Arc::new(recorded);
+        let disposition = match self.log.invocation(recorded.clone()) {
+            Ok(()) => disposition,
+            Err(error) => Disposition::NotLogged(error),
         };
-        self.log.invocation(recorded, Box::new(on_commit));
+        // Whoever asked may have gone away.
+        let _ = answer.send(Completion { disposition, recorded, log_tail });
     }
 
     /// Ends an attempt of an event: its row goes to the log, with what that means for the event.
     fn end_attempt(
-        &self,
+        &mut self,
         mut event: QueuedEvent,
         attempt: i64,
         mut recorded: Recorded,
@@ -163,24 +159,18 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     ) {
         let (update, next) = event.attempted(attempt, end, self.config.event_retry_ms);
         recorded.event = Some(update);
-        self.record_event(event, recorded, next);
+        self.record_event(event, Arc::new(recorded), next);
     }
 
-    pub(super) fn record_event(&self, event: QueuedEvent, recorded: Recorded, next: NextAttempt) {
-        let inbox = self.inbox.clone();
-        let again = recorded.clone();
-        let on_commit = move |result| {
-            let message = EventRecorded { event, recorded: again, next, result };
-            // Without an owner, the next worker goes on with it.
-            let _ = inbox.send(Message::EventRecorded(Box::new(message)));
-        };
-        self.log.invocation(recorded, Box::new(on_commit));
-    }
-
-    pub(super) fn event_recorded(&mut self, message: EventRecorded) {
-        let EventRecorded { mut event, recorded, next, result } = message;
+    /// Writes the row of an event's attempt, and then does what follows.
+    pub(super) fn record_event(
+        &mut self,
+        mut event: QueuedEvent,
+        recorded: Arc<Recorded>,
+        next: NextAttempt,
+    ) {
         let now = self.now();
-        match (result, next) {
+        match (self.log.invocation(recorded.clone()), next) {
             (Ok(()), NextAttempt::None) => {}
             (Ok(()), NextAttempt::AfterMs(delay)) => self.delayed.insert(now, delay, event),
             (Err(error), _) => {

@@ -12,7 +12,7 @@ use uncia_clock::Moment;
 use uncia_policy::CpuAssignment;
 use uncia_record::Instance as InstanceRow;
 
-use crate::dispatch::host::{InstanceHost, Log, OnCommit, RunningInstance, Started};
+use crate::dispatch::host::{InstanceHost, Log, RunningInstance, Started};
 use crate::instance::{InstanceSpec, Outcome, Phase, Reply, Request, StartError, Usage};
 use crate::meterlog::{AcceptedEvent, EventUpdate, LogError, Recorded};
 
@@ -187,7 +187,7 @@ impl RunningInstance for FakeInstance {
     }
 }
 
-/// A log in memory that commits after a while, or fails to.
+/// A log in memory that refuses a row now and then.
 #[derive(Clone)]
 pub(super) struct FakeLog {
     dice: Dice,
@@ -209,33 +209,27 @@ impl FakeLog {
 }
 
 impl Log for FakeLog {
-    fn invocation(&self, recorded: Recorded, on_commit: OnCommit) {
-        let log = self.clone();
-        tokio::spawn(async move {
-            log.dice.pass(300).await;
-            if !log.calm && log.dice.once_in(40) {
-                return on_commit(Err(LogError::Closed));
+    fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError> {
+        if !self.calm && self.dice.once_in(40) {
+            return Err(LogError::Behind);
+        }
+        let mut state = self.state.lock().unwrap();
+        match recorded.event {
+            Some(EventUpdate::Done { id }) => {
+                let known = state.events.remove(&id);
+                assert!(known.is_some(), "event {id} is done twice");
             }
-            {
-                let mut state = log.state.lock().unwrap();
-                match recorded.event {
-                    Some(EventUpdate::Done { id }) => {
-                        let known = state.events.remove(&id);
-                        assert!(known.is_some(), "event {id} is done twice");
-                    }
-                    Some(EventUpdate::Attempted { id, attempt }) => {
-                        state.events.get_mut(&id).unwrap().attempt = attempt;
-                    }
-                    Some(EventUpdate::Failed { id, attempt, failures }) => {
-                        let event = state.events.get_mut(&id).unwrap();
-                        (event.attempt, event.failures) = (attempt, failures);
-                    }
-                    None => {}
-                }
-                state.rows.push(recorded.row);
+            Some(EventUpdate::Attempted { id, attempt }) => {
+                state.events.get_mut(&id).unwrap().attempt = attempt;
             }
-            on_commit(Ok(()));
-        });
+            Some(EventUpdate::Failed { id, attempt, failures }) => {
+                let event = state.events.get_mut(&id).unwrap();
+                (event.attempt, event.failures) = (attempt, failures);
+            }
+            None => {}
+        }
+        state.rows.push(recorded.row.clone());
+        Ok(())
     }
 
     fn instance(&self, row: InstanceRow) {

@@ -22,7 +22,7 @@ fn requests_are_answered_and_instances_removed() {
         assert!(was_ok(&submit(0).await.unwrap()));
         let again = submit(2).await.unwrap();
         assert!(was_ok(&again));
-        assert_eq!(again.row.start.as_deref(), Some("warm"));
+        assert_eq!(again.row().start.as_deref(), Some("warm"));
         platform.rest().await;
         platform.check_rows();
     });

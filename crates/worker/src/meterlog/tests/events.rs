@@ -16,6 +16,7 @@ fn an_event_changes_with_the_row_of_its_attempt() {
     record(&log, with_event("b", EventUpdate::Done { id: b })).unwrap();
     drop(log);
     let log = open(folder.path());
+    barrier(&log);
     let left = log.left_events().unwrap();
     let of = |event: &WaitingEvent| (event.id, event.attempt, event.failures, event.payload_bytes);
     assert_eq!(left.iter().map(of).collect::<Vec<_>>(), [(a, 5, 1, 12), (c, 0, 0, 12)]);
@@ -31,46 +32,12 @@ fn an_event_changes_with_the_row_of_its_attempt() {
 }
 
 #[test]
-fn a_thread_that_ends_unasked_is_reported_and_leaves_nobody_waiting() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = Arc::new(open(folder.path()));
-    let failed = log.failed();
-    let (go_on, stopped) = mpsc::channel::<()>();
-    log.invocation(invocation("first"), move |_| {
-        stopped.recv().unwrap();
-        panic!("the test wants it");
-    });
-    let (sender, results) = mpsc::channel();
-    for _ in 0..10 {
-        let sender = sender.clone();
-        log.invocation(invocation("next"), move |result| sender.send(result).unwrap());
-    }
-    let accepting = std::thread::spawn({
-        let log = log.clone();
-        move || block_on(log.accept(event("e")))
-    });
-    go_on.send(()).unwrap();
-    let sentence = block_on(failed);
-    assert!(sentence.contains("the test wants it"), "{sentence}");
-    for _ in 0..10 {
-        // Those that were in one transaction with the first are written, and may not be answered.
-        assert_eq!(results.recv().unwrap(), Err(LogError::Closed));
-    }
-    assert!(accepting.join().unwrap().is_err_and(|error| error == LogError::Closed));
-    assert_eq!(record(&log, invocation("late")), Err(LogError::Closed));
-    assert_eq!(block_on(log.barrier()), Err(LogError::Closed));
-    log.close();
-    drop(log);
-    assert_eq!(names(folder.path())[0], "first");
-}
-
-#[test]
 fn an_orderly_end_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     let failed = log.failed();
     log.instance(instance("i"));
-    log.invocation(invocation("x"), |_| {});
+    record(&log, invocation("x")).unwrap();
     log.close();
     assert_eq!(record(&log, invocation("late")), Err(LogError::Closed));
     let resolved = block_on(async {

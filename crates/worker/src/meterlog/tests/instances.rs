@@ -50,6 +50,7 @@ fn idle_intervals_come_with_the_invocations_that_end_them() {
         let idle = Some(idle("i", start));
         record(&log, Recorded { idle, ..invocation("x") }).unwrap();
     }
+    barrier(&log);
     let living = reader(folder.path()).instances(&Query::default()).unwrap().rows;
     assert_eq!(living[0].idle, Some(vec![(10, 11), (20, 21), (30, 31)]));
     log.instance(Instance { idle: Some(vec![(30, 31), (40, 41)]), ..ended("i") });

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+use super::journal::kill;
 use super::*;
 
 #[derive(Debug, Clone)]
@@ -33,15 +34,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::End),
         2 => Just(Step::Kill),
     ]
-}
-
-/// The files as they are now, in a folder of their own, as a kill would leave them.
-fn kill(state: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for name in ["meter.sqlite", "meter.sqlite-wal"] {
-        fs::copy(state.join(name), copy.path().join(name)).unwrap();
-    }
-    copy
 }
 
 proptest! {
@@ -87,19 +79,16 @@ proptest! {
                     let id = *events.keys().nth(which % events.len()).unwrap();
                     events.remove(&id);
                     log.drop_event(id);
-                    barrier(&log);
                 }
                 Step::Start => {
                     log.instance(instance(&name));
                     instances.insert(name, true);
-                    barrier(&log);
                 }
                 Step::End(which) if !instances.is_empty() => {
                     let index = which % instances.len();
                     let (name, lives) = instances.iter_mut().nth(index).unwrap();
                     if *lives {
                         log.instance(ended(name));
-                        barrier(&log);
                     }
                     *lives = false;
                 }
@@ -113,6 +102,7 @@ proptest! {
                 _ => {}
             }
         }
+        barrier(&log);
         let left = log.left_events().unwrap();
         let left: BTreeMap<_, _> =
             left.iter().map(|it| (it.id, (it.attempt, it.failures))).collect();
@@ -225,6 +215,7 @@ fn a_full_disk_loses_nothing_that_was_promised() {
     let log = open(state);
     accept(&log, event("kept"));
     record(&log, invocation("before")).unwrap();
+    barrier(&log);
     let filler = state.join("filler");
     let mut file = fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}

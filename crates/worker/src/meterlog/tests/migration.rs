@@ -4,6 +4,7 @@ use std::fs;
 
 use rusqlite::{Connection, params};
 
+use super::journal::kill;
 use super::*;
 
 /// The tables of version 1; version 2 added `instances.idle_cpu`.
@@ -99,8 +100,9 @@ fn logs_of_earlier_versions_are_read() {
     }
 }
 
-/// What version 3 had otherwise than version 4.
+/// What version 3 had otherwise than this.
 const VERSION_3: &str = "
+    DROP TABLE journal;
     ALTER TABLE invocations DROP COLUMN reserved_cpu;
     ALTER TABLE invocations DROP COLUMN spot_cpu;
     ALTER TABLE invocations DROP COLUMN preemptible;
@@ -171,6 +173,7 @@ fn rows_of_version_3_have_no_settings() {
         ..recorded.row
     };
     record(&log, recorded).unwrap();
+    barrier(&log);
     let rows = reader(folder.path()).invocations(&Query::default()).unwrap().rows;
     let settings = |row: &Invocation| {
         (row.reserved_cpu, row.spot_cpu, row.preemptible, row.qos.as_deref().map(str::to_owned))
@@ -178,6 +181,25 @@ fn rows_of_version_3_have_no_settings() {
     assert_eq!(settings(&rows[0]), (None, None, None, None));
     assert_eq!(settings(&rows[1]), (Some(7), Some(8), Some(true), Some("batch".to_owned())));
     log.close();
+}
+
+#[test]
+fn version_4_has_no_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    record(&log, invocation("old")).unwrap();
+    log.close();
+    let database = Connection::open(log.path()).unwrap();
+    database.execute_batch("DROP TABLE journal; PRAGMA user_version = 4").unwrap();
+    drop(database);
+    let log = open(folder.path());
+    record(&log, invocation("new")).unwrap();
+    let killed = kill(folder.path());
+    log.close();
+    drop(open(killed.path()));
+    for state in [folder.path(), killed.path()] {
+        assert_eq!(names(state), ["old", "new"]);
+    }
 }
 
 fn event_after() -> AcceptedEvent {
@@ -203,6 +225,7 @@ fn a_torn_journal_costs_no_more_than_its_end() {
     let wanted: Vec<String> = (0..20).map(|number| format!("x{number}")).collect();
     for name in &wanted {
         record(&log, invocation(name)).unwrap();
+        barrier(&log);
     }
     let database = fs::read(folder.path().join("meter.sqlite")).unwrap();
     let journal = fs::read(folder.path().join("meter.sqlite-wal")).unwrap();

@@ -2,13 +2,13 @@
 
 mod events;
 mod instances;
+mod journal;
 mod kills;
 mod migration;
 mod pages;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use bytes::Bytes;
 use uncia_record::{Instance, Invocation, Span};
@@ -78,11 +78,15 @@ pub(super) fn event(name: &str) -> AcceptedEvent {
     }
 }
 
-/// Writes an invocation, and waits until it is committed.
 pub(super) fn record(log: &MeterLog, recorded: Recorded) -> Result<(), LogError> {
-    let (sender, committed) = mpsc::channel();
-    log.invocation(recorded, move |result| sender.send(result).unwrap());
-    committed.recv().unwrap()
+    log.invocation(Arc::new(recorded))
+}
+
+/// Another program that is about to write to the database: nobody else can until this is dropped.
+pub(super) fn hold(state: &Path) -> rusqlite::Connection {
+    let database = rusqlite::Connection::open(state.join("meter.sqlite")).unwrap();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    database
 }
 
 pub(super) fn accept(log: &MeterLog, event: AcceptedEvent) -> i64 {

@@ -10,7 +10,7 @@ fn pages_hold_every_row_once() {
     let log = open(folder.path());
     let wanted: Vec<String> = (0..25).map(|number| format!("x{number}")).collect();
     for name in &wanted {
-        log.invocation(Recorded { spans: vec![span("a"), span("b")], ..invocation(name) }, |_| {});
+        record(&log, Recorded { spans: vec![span("a"), span("b")], ..invocation(name) }).unwrap();
     }
     barrier(&log);
     let reader = reader(folder.path());
@@ -31,7 +31,7 @@ fn a_page_has_at_most_ten_thousand_rows() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     for _ in 0..=MAX_PAGE_ROWS {
-        log.invocation(invocation("x"), |_| {});
+        record(&log, invocation("x")).unwrap();
     }
     barrier(&log);
     let query = Query { limit: usize::MAX, ..Query::default() };
@@ -76,7 +76,7 @@ fn the_newest_rows_are_kept_and_ids_go_on() {
     }
     for number in 0..5_000 {
         let name = format!("x{number}");
-        log.invocation(Recorded { spans: vec![span("a")], ..invocation(&name) }, |_| {});
+        record(&log, Recorded { spans: vec![span("a")], ..invocation(&name) }).unwrap();
     }
     // So many changes of instances later those above are the oldest.
     for _ in 0..1_600 {
@@ -113,6 +113,7 @@ fn the_newest_rows_are_kept_and_ids_go_on() {
     drop(database);
     let log = open(folder.path());
     record(&log, invocation("next")).unwrap();
+    barrier(&log);
     assert_eq!(reader.invocations(&Query::default()).unwrap().last, 5_001);
 }
 
@@ -123,7 +124,7 @@ fn large_rows_end_a_page() {
     for _ in 0..100 {
         let mut failed = invocation("x");
         failed.row.error = Some("e".repeat(256 * 1024));
-        log.invocation(failed, |_| {});
+        record(&log, failed).unwrap();
     }
     barrier(&log);
     let page = reader(folder.path()).invocations(&Query::default()).unwrap();
@@ -167,7 +168,7 @@ fn idle_intervals_are_merged_under_a_living_instance() {
             start: 10 * number,
             end: 10 * number + 1 + number % 3,
         });
-        log.invocation(Recorded { idle, ..invocation("x") }, |_| {});
+        record(&log, Recorded { idle, ..invocation("x") }).unwrap();
     }
     barrier(&log);
     let reader = reader(folder.path());

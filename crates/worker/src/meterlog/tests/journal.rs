@@ -1,0 +1,216 @@
+//! The journal: what is in it and not in the database, and files that are torn, damaged or foreign.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::*;
+
+fn files(state: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(state.join("journal")).unwrap();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The files as they are now, in a folder of their own, as a kill would leave them. Nobody must write
+/// to the database meanwhile.
+fn copy(state: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["meter.sqlite", "meter.sqlite-wal"] {
+        fs::copy(state.join(name), copy.path().join(name)).unwrap();
+    }
+    fs::create_dir(copy.path().join("journal")).unwrap();
+    for file in files(state) {
+        let name = file.file_name().unwrap();
+        fs::copy(&file, copy.path().join("journal").join(name)).unwrap();
+    }
+    copy
+}
+
+/// What a kill at this moment would leave.
+pub(super) fn kill(state: &Path) -> tempfile::TempDir {
+    let _held = hold(state);
+    copy(state)
+}
+
+/// What a kill leaves while so many rows are in the journal alone, each with all that a row can have.
+fn killed(rows: i64) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let event = accept(&log, event("e"));
+    barrier(&log);
+    let held = hold(folder.path());
+    log.instance(instance("i"));
+    for number in 0..rows {
+        let update = EventUpdate::Failed { id: event, attempt: number + 1, failures: 1 };
+        let mut recorded = Recorded {
+            spans: vec![span("a")],
+            idle: Some(idle("i", 10 * number)),
+            event: Some(update),
+            ..invocation(&format!("x{number}"))
+        };
+        recorded.row.error = Some("äöü \" \\ \n \u{0} \u{1f600}".to_owned());
+        record(&log, recorded).unwrap();
+    }
+    let copy = copy(folder.path());
+    drop(held);
+    copy
+}
+
+fn refusal(state: &Path) -> String {
+    MeterLog::open(state, Retention::default()).map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_in_the_journal_alone_is_in_the_log_after_a_kill() {
+    let state = killed(1_000);
+    // A start that is itself killed changes nothing.
+    for state in [kill_at_start(state.path()).path(), state.path()] {
+        let log = open(state);
+        assert_eq!(names(state).len(), 1_000);
+        let rows = reader(state).invocations(&Query::default()).unwrap().rows;
+        assert!(rows.iter().enumerate().all(|(at, row)| row.invocation == format!("x{at}")));
+        assert_eq!(rows[7].error.as_deref(), Some("äöü \" \\ \n \u{0} \u{1f600}"));
+        assert_eq!(all(1_000, |query| reader(state).spans(query)).len(), 1_000);
+        let instance = reader(state).instances(&Query::default()).unwrap().rows.remove(0);
+        assert_eq!(instance.idle.unwrap().len(), 1_000);
+        assert_eq!(instance.end_reason.as_deref(), Some("crash"));
+        let left = log.left_events().unwrap();
+        assert_eq!((left[0].attempt, left[0].failures), (1_000, 1));
+        // It is empty now, and its numbers go on.
+        let [file] = &files(state)[..] else { panic!("one file is enough") };
+        assert_eq!(file.file_name().unwrap(), "00000000000000001002.records");
+        record(&log, invocation("next")).unwrap();
+        log.close();
+        assert_eq!(names(state).len(), 1_001);
+        assert!(files(state).is_empty(), "a clean end leaves nothing");
+    }
+}
+
+/// A copy of a state folder whose journal is in the database, and still there.
+fn kill_at_start(state: &Path) -> tempfile::TempDir {
+    let again = copy(state);
+    drop(open(again.path()));
+    for file in files(again.path()) {
+        fs::remove_file(file).unwrap();
+    }
+    for file in files(state) {
+        fs::copy(&file, again.path().join("journal").join(file.file_name().unwrap())).unwrap();
+    }
+    again
+}
+
+#[test]
+fn a_torn_end_loses_the_record_that_was_being_written() {
+    for cut in [1, 15, 200] {
+        let state = killed(10);
+        let [file] = &files(state.path())[..] else { panic!("one file is enough") };
+        let whole = fs::read(file).unwrap();
+        fs::write(file, &whole[..whole.len() - cut]).unwrap();
+        let log = open(state.path());
+        assert_eq!(names(state.path()).len(), 9, "{cut}");
+        log.close();
+    }
+}
+
+#[test]
+fn a_file_without_its_head_holds_nothing() {
+    for length in [0, 5, 14, 40] {
+        let state = killed(3);
+        let [file] = &files(state.path())[..] else { panic!("one file is enough") };
+        let whole = fs::read(file).unwrap();
+        fs::write(file.with_file_name("00000000000000000005.records"), &whole[..length]).unwrap();
+        drop(open(state.path()));
+        assert_eq!(names(state.path()).len(), 3, "{length}");
+    }
+}
+
+#[test]
+fn damage_is_refused_and_changes_nothing() {
+    let state = killed(10);
+    let [file] = &files(state.path())[..] else { panic!("one file is enough") };
+    let whole = fs::read(file).unwrap();
+    for at in (0..whole.len() / 2).step_by(7) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(file, &damaged).unwrap();
+        let message = refusal(state.path());
+        let told = message.contains("is damaged at byte")
+            || message.contains("is not of this log's journal")
+            || message.contains("written by another version");
+        assert!(told && message.contains("00000000000000000001.records"), "{at}: {message}");
+        assert!(names(state.path()).is_empty());
+    }
+    fs::write(file, &whole).unwrap();
+    drop(open(state.path()));
+    assert_eq!(names(state.path()).len(), 10);
+}
+
+#[test]
+fn the_journal_of_another_log_or_version_is_refused() {
+    let (state, other) = (killed(2), killed(2));
+    let file = &files(state.path())[0];
+    let whole = fs::read(file).unwrap();
+    fs::copy(&files(other.path())[0], file).unwrap();
+    let message = refusal(state.path());
+    assert!(message.contains("not of this log's journal"), "{message}");
+    let mut later = whole.clone();
+    later[14] = 9;
+    fs::write(file, later).unwrap();
+    let message = refusal(state.path());
+    assert!(message.contains("its format is 9, this one knows 1"), "{message}");
+    fs::write(file, "something else that is long enough to hold a head of a journal's file")
+        .unwrap();
+    let message = refusal(state.path());
+    assert!(message.contains("not of this log's journal"), "{message}");
+    fs::write(file, whole).unwrap();
+    drop(open(state.path()));
+}
+
+#[test]
+fn a_database_that_is_older_than_its_journal_is_served() {
+    let (state, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    drop(open(state.path()));
+    fs::copy(state.path().join("meter.sqlite"), old.path().join("meter.sqlite")).unwrap();
+    let log = open(state.path());
+    record(&log, invocation("lost")).unwrap();
+    log.close();
+    let log = open(state.path());
+    record(&log, invocation("kept")).unwrap();
+    let later = kill(state.path());
+    fs::remove_file(later.path().join("meter.sqlite-wal")).unwrap();
+    fs::copy(old.path().join("meter.sqlite"), later.path().join("meter.sqlite")).unwrap();
+    let log = open(later.path());
+    assert_eq!(names(later.path()), ["kept"]);
+    record(&log, invocation("next")).unwrap();
+    let again = kill(later.path());
+    drop(open(again.path()));
+    assert_eq!(names(again.path()), ["kept", "next"]);
+}
+
+#[test]
+fn files_that_the_database_has_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let held = hold(folder.path());
+    for _ in 0..200 {
+        let mut large = invocation("x");
+        large.row.error = Some("e".repeat(100_000));
+        record(&log, large).unwrap();
+    }
+    assert!(files(folder.path()).len() >= 4);
+    let folder_mode = folder.path().join("journal").metadata().unwrap().permissions().mode();
+    assert_eq!(folder_mode & 0o777, 0o700);
+    let modes = files(folder.path()).into_iter().map(|it| it.metadata().unwrap().permissions());
+    assert!(modes.into_iter().all(|mode| mode.mode() & 0o777 == 0o600));
+    let killed = copy(folder.path());
+    drop(open(killed.path()));
+    assert_eq!(names(killed.path()).len(), 200);
+    drop(held);
+    barrier(&log);
+    assert_eq!(files(folder.path()).len(), 1);
+    log.close();
+    assert!(files(folder.path()).is_empty());
+    assert_eq!(names(folder.path()).len(), 200);
+}

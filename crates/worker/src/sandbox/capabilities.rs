@@ -334,7 +334,7 @@ mod tests {
     fn a_kernel_without_filters_is_told() {
         let missing = unfiltered(Errno::ENOSYS);
         assert!(missing.contains("not filtered") && missing.contains("CONFIG_SECCOMP_FILTER"));
-        assert!(unfiltered(Errno::ENOMEM).contains("refuses the filter (Cannot allocate memory)"));
+        assert!(unfiltered(Errno::ENOMEM).contains("refuses the filter (Out of memory)"));
     }
 
     #[test]

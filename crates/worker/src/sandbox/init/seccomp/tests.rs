@@ -162,8 +162,9 @@ fn arguments_that_matter() {
     assert_eq!(of(libc::SYS_socketpair, libc::AF_INET, 0), error(libc::EAFNOSUPPORT));
     let datagrams = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     assert_eq!(of3(libc::SYS_socket, [libc::AF_INET6, datagrams, 0]), allowed);
-    // SOCK_PACKET: another name of AF_PACKET.
-    let packet = of3(libc::SYS_socket, [libc::AF_INET, libc::SOCK_PACKET | libc::SOCK_CLOEXEC, 0]);
+    // SOCK_PACKET, another name of AF_PACKET, which the crate libc advises against.
+    let packet = 0b1010 | libc::SOCK_CLOEXEC;
+    let packet = of3(libc::SYS_socket, [libc::AF_INET, packet, 0]);
     assert_eq!(packet, error(libc::EAFNOSUPPORT));
     let no_random_addresses = 0x4_0000;
     assert_eq!(of(libc::SYS_personality, no_random_addresses, 0), error(libc::EPERM));

@@ -16,12 +16,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test soak test-v2 lint install install-dev java lock settings clean
+.PHONY: demo test soak test-v2 lint lint-rust lint-python install install-dev java lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
 
-test: install-dev java lint
+# The first at once: Clippy ends with crates that wait for one another, and Java comes over the network.
+test: install-dev
+	@$(MAKE) --no-print-directory --jobs 3 java lint-rust lint-python
 	$(CARGO) test --workspace --release --locked --quiet
 	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
 	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(WAITING)
@@ -38,11 +40,16 @@ test-v2: install-dev
 	$(BIN)/python benches/bandwidth/kernels/version2.py
 
 lint: install-dev
+	@$(MAKE) --no-print-directory --jobs 2 lint-rust lint-python
+
+lint-rust:
 	$(CARGO) fmt --all --check
 	# Found by their place, not by `mod`, so that cargo does not see them.
 	rustfmt --edition 2024 --check crates/policy/src/*/*.rs crates/worker/src/sandbox/runtimes/*.rs \
 	  crates/worker/src/settings/*/*.rs
 	$(CARGO) clippy --workspace --all-targets --release --locked --quiet -- -D warnings
+
+lint-python:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -82,10 +89,14 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 # Every file: a build script or `include_str!` may read it.
 RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*') Cargo.toml Cargo.lock
 
+# What pip installs before the engine is built; with all that the tests need, if that is the goal.
+PACKAGES := $(BIN)/.requirements
+install-dev: PACKAGES := $(BIN)/.requirements-dev
+
 # pip waits for the network while cargo builds.
 $(VENV)/.built: $(RUST_SOURCES) requirements.lock | $(BIN)/python
 	@$(CARGO) build --release --locked --package uncia-engine & cargo=$$!; \
-	  $(MAKE) --no-print-directory $(BIN)/.requirements; pip=$$?; wait $$cargo && exit $$pip
+	  $(MAKE) --no-print-directory $(PACKAGES); pip=$$?; wait $$cargo && exit $$pip
 	touch $@
 
 $(BIN)/.engine: $(VENV)/.built $(BIN)/.requirements

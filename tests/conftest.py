@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from uncia import engine
+from uncia import cli, engine
 
 # How long an example takes says nothing here: machines are noisy.
 hypothesis.settings.register_profile("uncia", deadline=None)
@@ -55,3 +55,20 @@ def uncia(engine_binary: Path, state_home: Path) -> Uncia:
         )
 
     return start
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command line in this process: (exit code, standard output, standard error)."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["uncia", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        out, err = capsys.readouterr()
+        code = exit_.value.code
+        return (code if isinstance(code, int) else 0), out, err
+
+    return run

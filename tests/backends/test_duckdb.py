@@ -123,6 +123,17 @@ def test_an_extension_that_cannot_be_had_is_named(tmp_path: Path) -> None:
             assert "INSTALL httpfs" in str(caught.value)
 
 
+def test_ones_own_settings_of_ibis_and_tables_of_others_stay_as_they_are() -> None:
+    other = ibis.duckdb.connect().create_table("mine", pa.table({"n": [1, 2]}))
+    with connect("duckdb") as backend:
+        assert backend.collect(other.aggregate(n=other.n.sum())).to_pylist() == [{"n": 3}]
+        assert backend.collect(ibis.memtable(pa.table({"n": [4]}))).to_pylist() == [{"n": 4}]
+        assert ibis.options.sql.fuse_selects
+        with pytest.raises(UnciaError, match="cannot compute this"):
+            backend.collect(other.mutate(x=other.n.cast("string").cast("date")))
+    assert ibis.options.sql.fuse_selects
+
+
 def test_a_cast_that_fails_is_no_sum_beyond_38_digits() -> None:
     with connect() as backend:
         rows = backend.table(pa.table({"a": ["x"]}))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,17 @@ from uncia.tariffs import bill, ids
 DATA = Path(__file__).resolve().parents[1] / "data" / "tariffs"
 
 
-def uncia_command(*arguments: object, width: int = 160) -> subprocess.CompletedProcess[str]:
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No terminal, and no table folded."""
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "dumb")
+
+
+def in_a_process(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own, with this package on its path."""
     source = str(Path(uncia.__file__).resolve().parents[1])
     return subprocess.run(
@@ -30,7 +41,7 @@ def uncia_command(*arguments: object, width: int = 160) -> subprocess.CompletedP
         text=True,
         timeout=120,
         check=False,
-        env=os.environ | {"PYTHONPATH": source, "COLUMNS": str(width), "TERM": "dumb"},
+        env=os.environ | {"PYTHONPATH": source},
     )
 
 
@@ -51,15 +62,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_bill_prints_every_tariff_and_what_is_left_out(run: Path) -> None:
-    done = uncia_command("bill", run)
+    done = in_a_process("bill", run)
     assert done.returncode == 0, done.stderr
-    for line in bill(run):
-        assert line.tariff in done.stdout
+    lines = bill(run)
+    assert all(line.tariff in done.stdout for line in lines)
     assert "Not billed by any platform, of 4 rows: 1 row (throttled)." in done.stdout
     assert "Not in the bill of azure-consumption, spfu: 1 row (memory_avg is null)." in done.stdout
     assert "USD a million" in done.stdout
     first = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
-    cheapest = [line.tariff for line in sorted(bill(run), key=_cost)]
+    cheapest = [line.tariff for line in sorted(lines, key=_cost)]
     assert [word for word in first if word in cheapest] == cheapest
 
 
@@ -68,10 +79,10 @@ def _cost(line: uncia.tariffs.Line) -> tuple[Fraction, str]:
     return line.cost_usd_per_million, line.tariff
 
 
-def test_bill_as_json_is_exact(run: Path) -> None:
-    done = uncia_command("bill", run, "--tariff", "aws-lambda-x86", "-t", "spfu", "--json")
-    assert done.returncode == 0, done.stderr
-    entries = json.loads(done.stdout)
+def test_bill_as_json_is_exact(command: Command, run: Path) -> None:
+    code, out, err = command("bill", run, "--tariff", "aws-lambda-x86", "-t", "spfu", "--json")
+    assert (code, err) == (0, "")
+    entries = json.loads(out)
     assert [entry["tariff"] for entry in entries] == ["aws-lambda-x86", "spfu"]
     (line, _) = bill(run, ["aws-lambda-x86", "spfu"])
     assert entries[0]["rows"] == 3
@@ -82,21 +93,21 @@ def test_bill_as_json_is_exact(run: Path) -> None:
     assert entries[1]["unpriced"] == {"memory_avg is null": 1}
 
 
-def test_bill_by_experiment_and_function(run: Path) -> None:
-    done = uncia_command(
+def test_bill_by_experiment_and_function(command: Command, run: Path) -> None:
+    _, out, _ = command(
         "bill", run, "-t", "slim", "--by", "experiment", "--by", "function", "--json"
     )
-    groups = [(one["experiment"], one["function"], one["rows"]) for one in json.loads(done.stdout)]
+    groups = [(one["experiment"], one["function"], one["rows"]) for one in json.loads(out)]
     assert groups == [("burst", "f", 0), ("burst", "spin", 1), ("warm", "hello", 2)]
-    shown = uncia_command("bill", run, "-t", "slim", "--by", "experiment").stdout
+    _, shown, _ = command("bill", run, "-t", "slim", "--by", "experiment")
     assert "experiment burst" in shown
     assert "experiment warm" in shown
 
 
-def test_bill_takes_a_file_of_ones_own(run: Path) -> None:
-    done = uncia_command("bill", run, "-t", DATA / "own-cloud.yaml", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)[0]["tariff"] == "own-cloud"
+def test_bill_takes_a_file_of_ones_own(command: Command, run: Path) -> None:
+    code, out, err = command("bill", run, "-t", DATA / "own-cloud.yaml", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)[0]["tariff"] == "own-cloud"
 
 
 @pytest.mark.parametrize(
@@ -110,34 +121,36 @@ def test_bill_takes_a_file_of_ones_own(run: Path) -> None:
         (["--by", "colour"], "colour"),
     ],
 )
-def test_bill_refuses_in_a_sentence(run: Path, arguments: list[str], message: str) -> None:
-    done = uncia_command("bill", run, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bill_refuses_in_a_sentence(
+    command: Command, run: Path, arguments: list[str], message: str
+) -> None:
+    code, _, err = command("bill", run, *arguments)
+    assert code == 2
+    assert message in err
 
 
 def test_bill_of_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    done = uncia_command("bill", tmp_path)
+    done = in_a_process("bill", tmp_path)
     assert done.returncode == 2
     assert "is not the folder of a run" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
-def test_tariffs_list_has_all() -> None:
-    done = uncia_command("tariffs", "list")
+def test_tariffs_list_has_all(command: Command) -> None:
+    done = in_a_process("tariffs", "list")
     assert done.returncode == 0
     assert all(name in done.stdout for name in ids())
-    entries = json.loads(uncia_command("tariffs", "list", "--json").stdout)
+    entries = json.loads(command("tariffs", "list", "--json")[1])
     assert [entry["id"] for entry in entries] == list(ids())
 
 
-def test_tariffs_show_names_prices_and_sources() -> None:
-    done = uncia_command("tariffs", "show", "aws-lambda-x86")
-    assert done.returncode == 0
+def test_tariffs_show_names_prices_and_sources(command: Command) -> None:
+    code, out, _ = command("tariffs", "show", "aws-lambda-x86")
+    assert code == 0
     for words in ("0.0000166667 per GB-second", "turnaround, in steps of 1ms", "[pricing]"):
-        assert words in done.stdout
-    assert "https://aws.amazon.com/lambda/pricing/" in done.stdout
-    assert uncia_command("tariffs", "show", "aws").returncode == 2
+        assert words in out
+    assert "https://aws.amazon.com/lambda/pricing/" in out
+    assert command("tariffs", "show", "aws")[0] == 2
 
 
 def test_every_tariff_can_be_shown() -> None:
@@ -151,19 +164,19 @@ def test_every_tariff_can_be_shown() -> None:
         assert name in shown.output
 
 
-def test_tariffs_show_yaml_can_be_changed_and_checked(tmp_path: Path) -> None:
-    text = uncia_command("tariffs", "show", "npfu", "--yaml").stdout
+def test_tariffs_show_yaml_can_be_changed_and_checked(command: Command, tmp_path: Path) -> None:
+    _, text, _ = command("tariffs", "show", "npfu", "--yaml")
     own = tmp_path / "npfu-mine.yaml"
     own.write_text(text.replace("price: null", 'price: "0.000001"'), encoding="utf-8")
-    done = uncia_command("tariffs", "check", own)
-    assert done.returncode == 0, done.stderr
-    assert "npfu is a well-formed tariff" in done.stdout
+    code, out, err = command("tariffs", "check", own)
+    assert (code, err) == (0, "")
+    assert "npfu is a well-formed tariff" in out
 
 
-def test_tariffs_check_gives_a_figure_to_compare() -> None:
-    done = uncia_command("tariffs", "check", DATA / "own-cloud.yaml")
+def test_tariffs_check_gives_a_figure_to_compare(command: Command) -> None:
+    _, out, _ = command("tariffs", "check", DATA / "own-cloud.yaml")
     # 0.1 s x 1 vCPU x 0.00002 + 0.175 GB-s (1792 MB) x 0.000002 + the fee, a million times.
-    assert "cost 2.45 USD" in done.stdout
+    assert "cost 2.45 USD" in out
 
 
 def test_tariffs_check_tells_all_mistakes_of_all_files(tmp_path: Path) -> None:
@@ -171,7 +184,7 @@ def test_tariffs_check_tells_all_mistakes_of_all_files(tmp_path: Path) -> None:
     good = (DATA / "own-cloud.yaml").read_text(encoding="utf-8")
     first.write_text(good.replace('price: "0.00002"', "price: 0.00002"), encoding="utf-8")
     second.write_text(good.replace("kind: turnaround", "kind: turnarond"), encoding="utf-8")
-    done = uncia_command("tariffs", "check", first, DATA / "own-cloud.yaml", second)
+    done = in_a_process("tariffs", "check", first, DATA / "own-cloud.yaml", second)
     assert done.returncode == 2
     assert f"{first}:27: charges[0].price: a price is decimal text in quotes" in done.stderr
     assert f"{second}:19: time.kind: 'turnarond' is not known, did you mean" in done.stderr

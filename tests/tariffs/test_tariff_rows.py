@@ -14,7 +14,7 @@ from tariff_rows import GB, MB, MS, S, row, table
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.tariffs import Line, bill, bill_table, summary, summary_entry
+from uncia.tariffs import Line, bill, bill_table, bill_with_total, summary, summary_entry
 
 
 def one(tariff: str, *rows: dict[str, Any]) -> Line:
@@ -208,6 +208,18 @@ def test_groups_are_billed_apart_and_sorted() -> None:
         ("warm", "g", 1),
         (None, "f", 1),
     ]
+
+
+def test_the_total_is_the_bill_without_groups() -> None:
+    odd = [*(values for values, _ in NOT_BILLED), *(values for _, values, _ in UNPRICED), {}]
+    data = table([row(**values, experiment=f"e{place % 3}") for place, values in enumerate(odd)])
+    by = ("experiment", "function")
+    assert bill_with_total(data, group_by=by) == (bill(data), bill(data, group_by=by))
+    some, none = ["slim", "spfu"], data.slice(0, 0)
+    expected = bill(none, some), bill(none, some, by)
+    assert bill_with_total(none, some, by) == expected
+    peak = bill_with_total(data, some, by, fit="used-peak")
+    assert peak == (bill(data, some, fit="used-peak"), bill(data, some, by, fit="used-peak"))
 
 
 def test_the_output_names_the_rule_of_the_fit() -> None:

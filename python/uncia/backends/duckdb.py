@@ -16,6 +16,7 @@ from ibis.expr import types as ir
 from uncia.backends.options import Options
 from uncia.backends.overflow import beyond
 from uncia.backends.paths import Part, files, holds, is_address, keys_of
+from uncia.backends.subqueries import step_by_step
 from uncia.backends.together import together, typed_keys, with_types
 from uncia.backends.written import appearing, no_empty_key
 from uncia.errors import UnciaError
@@ -137,7 +138,15 @@ class DuckDB:
     def collect(self, expression: ir.Table) -> pa.Table:
         """See `Backend.collect`."""
         with self._told():
-            return self._run(expression.to_pyarrow)
+            return self._run(lambda: self._collect(expression))
+
+    def _collect(self, expression: ir.Table) -> pa.Table:
+        if expression.get_backend() is not self._connection:
+            return expression.to_pyarrow()
+        # What Ibis does, which moreover imports pandas at this place.
+        self._connection._run_pre_execute_hooks(expression)
+        relation = self._connection.con.sql(self._connection.compile(expression))
+        return expression.__pyarrow_result__(relation.to_arrow_table())
 
     def hold(self, expression: ir.Table) -> ir.Table:
         """See `Backend.hold`."""
@@ -174,7 +183,7 @@ class DuckDB:
 
         While DuckDB computes it answers no signal, which may be for minutes.
         """
-        with ThreadPoolExecutor(max_workers=1) as threads:
+        with step_by_step(), ThreadPoolExecutor(max_workers=1) as threads:
             answer = threads.submit(query)
             try:
                 return answer.result()

@@ -23,6 +23,7 @@ from uncia.backends import java
 from uncia.backends.options import Options
 from uncia.backends.paths import Part, files, holds, is_address, keys_of
 from uncia.backends.spark_errors import told
+from uncia.backends.subqueries import step_by_step
 from uncia.backends.together import together, typed_keys, with_types
 from uncia.backends.written import appearing, empty_key
 from uncia.errors import UnciaError
@@ -251,12 +252,14 @@ class Spark:
 
     def hold(self, expression: ir.Table) -> ir.Table:
         """See `Backend.hold`."""
-        with told(self._machine):
+        with told(self._machine), step_by_step():
             return expression.cache()
 
     def _frame(self, expression: ir.Table) -> Any:
         self._ibis._run_pre_execute_hooks(expression)
-        return self._session.sql(self._ibis.compile(expression))
+        with step_by_step():
+            query = self._ibis.compile(expression)
+        return self._session.sql(query)
 
     def write(
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()

@@ -72,8 +72,7 @@ def _bills(
     if invocations.num_rows == 0:
         record.write(record.empty("bill"), folder.path / "bill.parquet", "bill")
         return {}
-    whole = tariffs.bill(invocations)
-    apart = tariffs.bill(invocations, group_by=("run", "experiment", "function"))
+    whole, apart = tariffs.bill_with_total(invocations, group_by=("run", "experiment", "function"))
     rows = record.merge([tariffs.bill_table(whole), tariffs.bill_table(apart)], "bill")
     named = rows.set_column(
         rows.column_names.index("run"), "run", pa.array([description.run] * rows.num_rows)

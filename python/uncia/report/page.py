@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from uncia.errors import UnciaError
-from uncia.report import theme
+from uncia.report import runtime, theme
 
 _LONG_TABLE: Final = 16
 """Tables with more rows than this are folded until asked for."""
@@ -176,7 +176,7 @@ def html(page: Page) -> str:
         scripts = (
             f'<script type="application/json" id="specs">{_inert(specs)}</script>\n'
             f'<script type="application/json" id="configs">{_inert(configs)}</script>\n'
-            f'<script id="vega-runtime">{_runtime()}</script>\n'
+            f'<script id="vega-runtime">{runtime.script()}</script>\n'
             f"<script>{_asset('page.js')}</script>\n"
         )
     return (
@@ -325,17 +325,6 @@ def _inert(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return resources.files("uncia.report").joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def _runtime() -> str:
-    """Vega, Vega-Lite and vega-embed as one script that sets ``window.vegaEmbed``."""
-    import altair
-    import vl_convert
-
-    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
-    return bundle.replace("</script", "<\\/script")
 
 
 # A scale pan and its chain, the ounce to be weighed in it: drawn for this page.

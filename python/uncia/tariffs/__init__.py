@@ -7,7 +7,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from uncia.tariffs.bill import Line, bill, bill_table, summary, summary_entry
+from uncia.tariffs.bill import Line, bill, bill_table, bill_with_total, summary, summary_entry
 from uncia.tariffs.catalogue import billable, find, get, ids, read, yaml_text
 from uncia.tariffs.model import Tariff
 
@@ -22,6 +22,7 @@ __all__ = [
     "Tariff",
     "bill",
     "bill_table",
+    "bill_with_total",
     "billable",
     "comparable",
     "find",

@@ -165,6 +165,72 @@ def bill(
 
         with connect() as own:
             return bill(table, tariffs, group_by, own, fit=fit, free_tier=free_tier, of=of)
+    answer = _answer(table, tariffs, group_by, backend, fit, of)
+    if not group_by and not answer.rows:
+        raise UnciaError("the aggregation returned nothing")
+    lines = answer.lines(answer.rows, group_by)
+    if not free_tier:
+        return lines
+    from uncia.tariffs.free import taken_off
+
+    return taken_off(lines, answer.tariffs)
+
+
+def bill_with_total(
+    table: Source,
+    tariffs: Sequence[str | Path | Tariff] | None = None,
+    group_by: Sequence[str] = (),
+    *,
+    fit: FitRule = "allocated",
+) -> tuple[list[Line], list[Line]]:
+    """Price an invocation table as a whole and each of its groups, in one query.
+
+    Args:
+        table: as of `bill`, as are the others.
+
+    Returns:
+        What `bill` returns without groups, and what it returns with them.
+
+    Raises:
+        UnciaError: as `bill`.
+    """
+    from uncia.backends import connect
+
+    with connect() as backend:
+        answer = _answer(table, tariffs, group_by, backend, fit, None)
+    if not answer.rows:  # no group has rows
+        return bill(table, tariffs, fit=fit), []
+    # Every column is a sum over rows, exactly, so that its sum over groups is that of the table.
+    names = [name for name in answer.rows[0] if not name.startswith("g_")]
+    total = {name: sum(row[name] or 0 for row in answer.rows) for name in names}
+    return answer.lines([total], ()), answer.lines(answer.rows, group_by)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What the query answered, and how it is read."""
+
+    tariffs: Sequence[Tariff]
+    plans: Sequence[Plan]
+    rules: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+
+    def lines(self, rows: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> list[Line]:
+        return [
+            _line(plan, rule, row, group_by)
+            for plan, rule in zip(self.plans, self.rules, strict=True)
+            for row in rows
+        ]
+
+
+def _answer(
+    table: Source,
+    tariffs: Sequence[str | Path | Tariff] | None,
+    group_by: Sequence[str],
+    backend: Backend,
+    fit: FitRule,
+    of: Facts | None,
+) -> _Answer:
     from uncia.tariffs.equation import query
     from uncia.tariffs.facts import facts
     from uncia.tariffs.rules import ALLOCATIONS, PEAK_REASONS, fitted
@@ -178,21 +244,9 @@ def bill(
         known = {name: fact for name, fact in known.items() if name not in ALLOCATIONS}
     expression, plans = query(rows_of, chosen, group_by, known, wide_sums=_is_wide(rows_of))
     rows = backend.collect(expression).to_pylist()
-    if not group_by and not rows:
-        raise UnciaError("the aggregation returned nothing")
     rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
     said = PEAK_REASONS if fit == "used-peak" else {}
-    plans = [plan.renamed(said) for plan in plans]
-    lines = [
-        _line(plan, rule, row, group_by)
-        for plan, rule in zip(plans, rules, strict=True)
-        for row in rows
-    ]
-    if not free_tier:
-        return lines
-    from uncia.tariffs.free import taken_off
-
-    return taken_off(lines, chosen)
+    return _Answer(chosen, [plan.renamed(said) for plan in plans], rules, rows)
 
 
 def summary_entry(line: Line) -> dict[str, Any]:

@@ -62,6 +62,7 @@ pub use capabilities::{
 pub use chain::Caller;
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
+pub use init::seccomp::SystemCallFilter;
 pub use live::Instance;
 pub use runtimes::Runtime;
 pub use spawn::enter_if_asked;

@@ -286,6 +286,7 @@ impl Host {
             uid: user,
             gid: GROUP_ID,
             user_namespace: !self.capabilities.root,
+            filter: self.capabilities.seccomp,
             max_processes: self.max_processes(spec),
             mounts,
             join: group.map(Group::join_files).unwrap_or_default(),

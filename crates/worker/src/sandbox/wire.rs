@@ -41,6 +41,8 @@ pub(super) struct InitConfig {
     pub gid: u32,
     /// Whether the instance has a user namespace of its own (the worker is not root).
     pub user_namespace: bool,
+    /// Whether system calls are filtered: false where the kernel has no filters.
+    pub filter: bool,
     /// A limit of processes beside that of the control groups: of the instance's own user namespace.
     pub max_processes: Option<u64>,
     /// Files and folders of the host that appear read-only in the sandbox: (on the host, in the

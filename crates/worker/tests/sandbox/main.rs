@@ -14,6 +14,7 @@ mod prepared;
 mod provided;
 mod rogue;
 mod running;
+mod system_calls;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         .or_else(provided::run_if_asked)
         .or_else(lifecycle::run_if_asked)
         .or_else(clock::run_if_asked)
+        .or_else(system_calls::run_if_asked)
     {
         return code;
     }
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     tests.extend(provided::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
+    tests.extend(system_calls::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

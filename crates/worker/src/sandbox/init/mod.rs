@@ -4,13 +4,14 @@
 //! runtime will see, starts the runtime, and from then on only waits: it reaps orphans, passes
 //! SIGTERM on, reports how the runtime ended, and ends with it. It stays outside the function's
 //! cgroups, so that nobody is billed for it, and out of the function's reach: another user, not
-//! dumpable, and process 1, which no signal from inside can end.
+//! dumpable, and process 1, which no signal from inside can end. While it waits it has the right to
+//! signal the runtime, and the system calls that waiting takes.
 
 mod mounts;
 mod network;
 mod privileges;
 mod runtime;
-mod seccomp;
+pub(super) mod seccomp;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -111,7 +112,7 @@ fn run(title: Title) -> Result<(), Failure> {
     let signals = watch_children()?;
     let runtime = runtime::start(&config, &join)?;
     drop(join);
-    privileges::keep_only_kill()?;
+    privileges::keep_only_kill(&config)?;
     let phases = vec![
         ("network".to_owned(), entered, networked),
         ("mounts".to_owned(), assigned, mounted),

@@ -1,0 +1,51 @@
+"""The script that draws a page's charts, bundled once and then kept in the user's cache folder."""
+
+import hashlib
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from uncia.errors import UnciaError
+from uncia.functions.cache import cache_folder, made_once
+
+
+@cache
+def script() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that sets ``window.vegaEmbed``.
+
+    To bundle them takes two seconds of CPU, and all else in a report less than that.
+    """
+    import altair
+
+    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    try:
+        bundle = _kept(version)
+    except (UnciaError, RuntimeError):  # no cache that can be written, or not even a home
+        bundle = _bundle(version)
+    return bundle.decode().replace("</script", "<\\/script")
+
+
+def _kept(version: str) -> bytes:
+    bundler = metadata.version("vl-convert-python")
+    path = cache_folder("charts") / f"vega-lite-{version}-by-{bundler}.js"
+
+    def make(partial: Path) -> None:
+        bundle = _bundle(version)
+        partial.write_bytes(_checksum(bundle) + b"\n" + bundle)
+
+    checksum, _, bundle = made_once(path, make).read_bytes().partition(b"\n")
+    if checksum != _checksum(bundle):  # the machine went down before it was on the disk
+        path.unlink(missing_ok=True)
+        return made_once(path, make).read_bytes().partition(b"\n")[2]
+    return bundle
+
+
+def _bundle(version: str) -> bytes:
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
+    return bundle.encode()
+
+
+def _checksum(bundle: bytes) -> bytes:
+    return hashlib.sha256(bundle).hexdigest().encode()

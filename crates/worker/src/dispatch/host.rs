@@ -70,8 +70,8 @@ pub(crate) trait Log: Send + Sync + 'static {
     /// Writes the state of an instance, some time soon.
     fn instance(&self, row: InstanceRow);
 
-    /// Forgets an event, some time soon.
-    fn drop_event(&self, id: i64);
+    /// Forgets events, some time soon.
+    fn drop_events(&self, ids: Vec<i64>);
 
     /// The payload of an event; None if the event is not in the log.
     fn payload(

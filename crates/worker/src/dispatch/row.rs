@@ -95,7 +95,8 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
     match &execution.reply.outcome {
         Outcome::Ok(_) => ("ok", None),
         Outcome::FunctionError(payload) => {
-            ("function_error", Some(String::from_utf8_lossy(payload).into_owned()))
+            let start = &payload[..payload.len().min(4 * MAX_ERROR_CHARS)];
+            ("function_error", Some(String::from_utf8_lossy(start).into_owned()))
         }
         Outcome::Timeout => {
             let limit = execution.instance.function.timeout().as_secs_f64();

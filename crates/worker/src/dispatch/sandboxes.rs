@@ -74,8 +74,8 @@ impl Log for MeterLog {
         Self::instance(self, row);
     }
 
-    fn drop_event(&self, id: i64) {
-        Self::drop_event(self, id);
+    fn drop_events(&self, ids: Vec<i64>) {
+        Self::drop_events(self, ids);
     }
 
     async fn payload(self: Arc<Self>, id: i64) -> Result<Option<Bytes>, LogError> {

@@ -89,8 +89,8 @@ pub(super) enum Record {
     Invocation(Arc<Recorded>),
     /// An instance, or its new state.
     Instance(Box<Instance>),
-    /// The event with this id is forgotten.
-    DropEvent(i64),
+    /// The events with these ids are forgotten.
+    DropEvents(Vec<i64>),
 }
 
 /// A record on its way into the database.
@@ -98,8 +98,8 @@ pub(super) struct Row {
     pub record: Record,
     /// Its number in the journal; none if it could not be written there, and nobody waits for it.
     pub number: Option<u64>,
-    /// Held by those of which only so many may wait.
-    pub _room: Option<Room>,
+    /// Its place among those that may wait.
+    pub _room: Room,
 }
 
 /// Receives the result of a write by the writer's thread.

@@ -22,9 +22,12 @@ use crate::store::{DatabaseError, database};
 
 /// Payloads of events that may wait for the disk, in KiB; who brings more waits.
 const EVENT_ROOM_KIB: usize = 8 * 1024;
-/// Invocations that may wait for the disk; more are refused. A request waits for one, so that with
-/// a disk that keeps up there are not nearly as many.
+/// Invocations that may wait for the database; more are refused. With a database that keeps up there
+/// are not nearly as many.
 const INVOCATION_ROOM: usize = 50_000;
+/// Rows nobody waits for that may wait for the database. What does not fit any more, the next start
+/// makes good: it ends the instances that are left, and drops the events of functions that are gone.
+const STATE_ROOM: usize = 10_000;
 
 /// The writing end of the log; shared by all.
 pub(crate) struct MeterLog {
@@ -33,6 +36,7 @@ pub(crate) struct MeterLog {
     queue: Arc<Queue>,
     event_room: Arc<Semaphore>,
     invocation_room: Arc<Semaphore>,
+    state_room: Arc<Semaphore>,
     payloads: Mutex<Reader>,
     /// Why the thread ended unasked, if it did.
     failure: watch::Receiver<Option<String>>,
@@ -53,11 +57,14 @@ impl MeterLog {
         run: impl FnOnce(Writer, &Queue) + Send + 'static,
     ) -> Result<Self, LogError> {
         let path = state.join("meter.sqlite");
+        let folder = state.join("journal");
         let (mut connection, version) = database::open(&path, &schema::FORMAT)?;
+        if version < schema::FIRST_WITH_JOURNAL {
+            journal::expect_none(&folder)?;
+        }
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
         schema::migrate(&mut connection, version).map_err(refused)?;
         let (log, applied) = tables::journal(&connection).map_err(refused)?;
-        let folder = state.join("journal");
         let left = journal::read(&folder, &log, applied)?;
         tables::insert_left(&mut connection, &left).map_err(refused)?;
         tables::end_left_instances(&connection).map_err(refused)?;
@@ -88,6 +95,7 @@ impl MeterLog {
             queue,
             event_room,
             invocation_room: Arc::new(Semaphore::new(INVOCATION_ROOM)),
+            state_room: Arc::new(Semaphore::new(STATE_ROOM)),
             payloads,
             failure,
             thread: Mutex::new(Some(thread)),
@@ -104,7 +112,7 @@ impl MeterLog {
     pub(crate) fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError> {
         let room = self.invocation_room.clone().try_acquire_owned();
         let room = room.map_err(|_| LogError::Behind)?;
-        self.write(Record::Invocation(recorded), Some(room))
+        self.write(Record::Invocation(recorded), room, false)
     }
 
     /// Writes an event that is about to be accepted; returns its id when it is committed. Waits
@@ -127,22 +135,30 @@ impl MeterLog {
         Ok(self.reading().payload(id)?.map(Bytes::from))
     }
 
-    /// Forgets an event, some time soon.
-    pub(crate) fn drop_event(&self, id: i64) {
-        // After closing, the event stays for the next start.
-        let _ = self.write(Record::DropEvent(id), None);
+    /// Forgets events, some time soon.
+    pub(crate) fn drop_events(&self, ids: Vec<i64>) {
+        // After closing, they stay for the next start.
+        self.note(Record::DropEvents(ids));
     }
 
     /// Writes the state of an instance, some time soon, and adds the idle intervals that the row
     /// carries to those that are known.
     pub(crate) fn instance(&self, row: Instance) {
         // After closing, the next start records that the instance is gone.
-        let _ = self.write(Record::Instance(Box::new(row)), None);
+        self.note(Record::Instance(Box::new(row)));
     }
 
-    /// Writes a record to the journal, and gives it to the thread. If it is held by no `room`, nobody
-    /// waits for it, and it goes to the thread even if the journal does not take it.
-    fn write(&self, record: Record, room: Option<Room>) -> Result<(), LogError> {
+    /// Writes a record that nobody waits for, even if the journal does not take it.
+    fn note(&self, record: Record) {
+        if let Ok(room) = self.state_room.clone().try_acquire_owned() {
+            // It is with the thread, or the log is closed.
+            let _ = self.write(record, room, true);
+        }
+    }
+
+    /// Writes a record to the journal, and gives it to the thread: in `any_case`, or if the journal has
+    /// it.
+    fn write(&self, record: Record, room: Room, any_case: bool) -> Result<(), LogError> {
         // It is whole after every statement, so a panic elsewhere does not spoil it.
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         if self.queue.is_closed() {
@@ -150,7 +166,7 @@ impl MeterLog {
         }
         let written = journal.append(&record);
         let number = written.as_ref().ok().copied();
-        if room.is_none() || number.is_some() {
+        if any_case || number.is_some() {
             // Under the lock, so that rows reach the database in the order of their numbers.
             self.queue.push(Entry::Row(Box::new(Row { record, number, _room: room })));
         }
@@ -201,7 +217,7 @@ impl MeterLog {
 
 impl Drop for MeterLog {
     fn drop(&mut self) {
-        self.queue.close();
+        self.close();
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::entry::Entry;
 
-/// Most rows of one commit; bounds how long whoever waits for an event or a barrier does.
-const BATCH_ROWS: usize = 256;
+/// So many rows are enough for a commit.
+const ENOUGH_ROWS: usize = 256;
 /// Most bytes of events in one commit, so that nobody waits long for large ones of others.
 const BATCH_EVENT_BYTES: usize = 1024 * 1024;
 const BATCH_EVENTS: usize = 256;
@@ -64,7 +64,7 @@ impl Queue {
             drop(entry);
             return;
         }
-        waiting.urgent |= !matches!(entry, Entry::Row(_)) || waiting.rows.len() >= BATCH_ROWS;
+        waiting.urgent |= !matches!(entry, Entry::Row(_)) || waiting.rows.len() >= ENOUGH_ROWS;
         match entry {
             Entry::Event { .. } => waiting.events.push_back(entry),
             _ => waiting.rows.push_back(entry),
@@ -77,7 +77,8 @@ impl Queue {
         }
     }
 
-    /// Waits for entries, for ever or this long, and moves one commit's worth of them to `batch`.
+    /// Waits for entries, for ever or this long, and moves them to `batch`: all rows and barriers, and
+    /// one commit's worth of events.
     pub(super) fn take(&self, batch: &mut Vec<Entry>, patience: Option<Duration>) -> Taken {
         let began = Instant::now();
         let mut waiting = self.lock();
@@ -85,27 +86,25 @@ impl Queue {
             if waiting.closed && waiting.is_empty() {
                 return Taken::Closed;
             }
-            if waiting.closed {
+            let waited = began.elapsed();
+            if waiting.closed || patience.is_some_and(|patience| waited >= patience) {
                 break;
             }
-            let waited = began.elapsed();
             waiting.asleep = waiting.is_empty() && waited > LINGER && patience.is_none();
             if waiting.asleep {
                 waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let result = self.arrived.wait_timeout(waiting, COLLECT);
+            let pause =
+                patience.map_or(COLLECT, |patience| COLLECT.min(patience.saturating_sub(waited)));
+            let result = self.arrived.wait_timeout(waiting, pause);
             let (after, timeout) = result.unwrap_or_else(PoisonError::into_inner);
             waiting = after;
             if timeout.timed_out() && !waiting.is_empty() {
                 break;
             }
-            if patience.is_some_and(|patience| began.elapsed() >= patience) && waiting.is_empty() {
-                return Taken::Nothing;
-            }
         }
-        let rows = waiting.rows.len().min(BATCH_ROWS);
-        batch.extend(waiting.rows.drain(..rows));
+        batch.extend(waiting.rows.drain(..));
         let (mut bytes, mut events) = (0, 0);
         while bytes < BATCH_EVENT_BYTES && events < BATCH_EVENTS {
             let Some(entry) = waiting.events.pop_front() else { break };
@@ -115,10 +114,8 @@ impl Queue {
             batch.push(entry);
             events += 1;
         }
-        waiting.urgent = waiting.rows.len() >= BATCH_ROWS
-            || !waiting.events.is_empty()
-            || waiting.rows.iter().any(|entry| matches!(entry, Entry::Barrier(_)));
-        Taken::Entries
+        waiting.urgent = !waiting.events.is_empty();
+        if batch.is_empty() { Taken::Nothing } else { Taken::Entries }
     }
 
     /// Whether what is pushed is dropped.

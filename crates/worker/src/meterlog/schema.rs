@@ -9,6 +9,9 @@ use crate::store::database::Format;
 pub(super) const FORMAT: Format =
     Format { version: 5, table: "invocations", synchronous: "NORMAL" };
 
+/// Earlier versions have no journal.
+pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
+
 /// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.
 /// Every change of an instance replaces its row by one with the next id.
 const INVOCATIONS_AND_SPANS: &str = "

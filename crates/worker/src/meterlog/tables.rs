@@ -61,7 +61,9 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             Ok(1 + recorded.spans.len())
         }
         Record::Instance(row) => put_instance(connection, row).map(|()| 1),
-        Record::DropEvent(id) => delete_event(connection, *id).map(|()| 0),
+        Record::DropEvents(ids) => {
+            ids.iter().try_for_each(|id| delete_event(connection, *id)).map(|()| 0)
+        }
     }
 }
 

@@ -3,21 +3,23 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::entry::{Entry, Record, Row};
+use super::entry::{Ack, Entry, Record, Row};
 use super::journal::Journal;
 use super::queue::{Queue, Taken};
 use super::retention::{Counts, Retention};
 use super::{LogError, tables};
 use crate::store::DatabaseError;
 
-/// Rows of one transaction: all that a disk which is full writes in vain.
+/// Rows of one transaction: all that a disk which is full writes in vain, and all that an event or
+/// a barrier waits for.
 const BATCH_ROWS: usize = 256;
-/// While there are rows that the database does not take, the thread waits so long for other entries
-/// before it tries them again.
+/// Rows after which whoever answers requests comes first: a batch would keep a CPU for too long.
+const YIELD_ROWS: usize = 16;
+/// While there are rows that the database does not take, they are tried again after this time.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Rows that are written between two looks at what need not be kept any more.
 const RETENTION_ROWS: usize = 500;
@@ -28,6 +30,15 @@ const RETENTION_PAUSE: Duration = Duration::from_millis(20);
 /// More than there are different statements, so that each is prepared once.
 const STATEMENTS: usize = 48;
 
+/// Who waits for rows to be in the database.
+struct Barrier {
+    /// How many have been brought there then.
+    rows: u64,
+    /// Attempts that were made before.
+    attempts: u64,
+    ack: Ack<usize>,
+}
+
 pub(super) struct Writer {
     path: PathBuf,
     connection: Connection,
@@ -35,6 +46,13 @@ pub(super) struct Writer {
     retention: Retention,
     /// Rows that are not in the database yet, in their order.
     rows: VecDeque<Box<Row>>,
+    /// Rows that have been brought there.
+    committed: u64,
+    /// When the database last refused them, if it has since.
+    refused: Option<Instant>,
+    /// Attempts to bring rows there.
+    attempts: u64,
+    barriers: Vec<Barrier>,
     counts: Counts,
     /// Rows written since the last look at what need not be kept.
     written: usize,
@@ -56,6 +74,10 @@ impl Writer {
             journal,
             retention,
             rows: VecDeque::new(),
+            committed: 0,
+            refused: None,
+            attempts: 0,
+            barriers: Vec::new(),
             counts: Counts::default(),
             written: 0,
             // A first look comes soon.
@@ -67,81 +89,109 @@ impl Writer {
     pub(super) fn run(mut self, queue: &Queue) {
         let mut batch = Vec::new();
         loop {
-            let pause = if self.surplus {
-                Some(RETENTION_PAUSE)
+            let pause = if self.rows.is_empty() {
+                self.surplus.then_some(RETENTION_PAUSE)
             } else {
-                (!self.rows.is_empty()).then_some(RETRY_PAUSE)
+                let left = |refused: Instant| RETRY_PAUSE.saturating_sub(refused.elapsed());
+                Some(self.refused.map_or(Duration::ZERO, left))
             };
             match queue.take(&mut batch, pause) {
-                Taken::Entries => self.write(&mut batch),
-                Taken::Nothing => {
-                    self.write_rows();
-                    self.remove_surplus();
-                }
+                Taken::Entries => self.accept(&mut batch),
+                Taken::Nothing if self.rows.is_empty() => self.remove_surplus(),
+                Taken::Nothing => {}
                 Taken::Closed => break,
             }
+            if self.refused.is_none_or(|refused| refused.elapsed() >= RETRY_PAUSE) {
+                self.write_rows();
+            }
+            self.answer_barriers();
             if self.written >= RETENTION_ROWS {
                 self.remove_surplus();
             }
         }
-        self.write_rows();
+        // What the database does not take now, the next start brings there from the journal.
+        while !self.rows.is_empty() && self.refused.is_none() {
+            self.write_rows();
+        }
+        self.answer_barriers();
         // So that the file is whole without its journal. The next start does it otherwise.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
 
-    /// Writes a batch, and tells those who wait.
-    fn write(&mut self, batch: &mut Vec<Entry>) {
-        let (mut events, mut barriers) = (Vec::new(), Vec::new());
+    /// Takes over what came; events, for which somebody waits, are written.
+    fn accept(&mut self, batch: &mut Vec<Entry>) {
+        let mut events = Vec::new();
         for entry in batch.drain(..) {
             match entry {
                 Entry::Row(row) => self.rows.push_back(row),
                 Entry::Event { .. } => events.push(entry),
-                Entry::Barrier(ack) => barriers.push(ack),
+                Entry::Barrier(ack) => {
+                    let rows = self.committed + self.rows.len() as u64;
+                    self.barriers.push(Barrier { rows, attempts: self.attempts, ack });
+                }
             }
         }
-        self.write_rows();
         if !events.is_empty() {
             self.write_events(events);
         }
-        for ack in barriers {
+    }
+
+    /// Answers those whose rows are there, or have been refused since they came.
+    fn answer_barriers(&mut self) {
+        let (committed, refused, attempts) =
+            (self.committed, self.refused.is_some(), self.attempts);
+        let reached = |barrier: &mut Barrier| {
+            barrier.rows <= committed || refused && barrier.attempts < attempts
+        };
+        for barrier in self.barriers.extract_if(.., reached) {
+            let held_up = barrier.rows.saturating_sub(committed);
             // Whoever waits may have gone away meanwhile.
-            let _ = ack.send(Ok(self.rows.len()));
+            let _ = barrier.ack.send(Ok(usize::try_from(held_up).unwrap_or(usize::MAX)));
         }
     }
 
-    /// Writes the rows, as far as that can be, in the order in which they came.
+    /// Brings the oldest rows into the database, one transaction's worth.
     fn write_rows(&mut self) {
-        while !self.rows.is_empty() {
-            let count = self.rows.len().min(BATCH_ROWS);
-            let committed = self.transaction(|connection| {
-                let (mut written, mut applied) = (0, None);
-                for row in self.rows.iter().take(count) {
-                    written += tables::insert(connection, &row.record)?;
-                    applied = row.number.or(applied);
-                    // Whoever answers requests comes first; a batch would keep a CPU for too long.
+        let count = self.rows.len().min(BATCH_ROWS);
+        if count == 0 {
+            return;
+        }
+        let behind = self.rows.len() > BATCH_ROWS || !self.barriers.is_empty();
+        self.attempts += 1;
+        let written = self.transaction(|connection| {
+            let (mut written, mut applied) = (0, None);
+            for (index, row) in self.rows.iter().take(count).enumerate() {
+                written += tables::insert(connection, &row.record)?;
+                applied = row.number.or(applied);
+                if !behind && index % YIELD_ROWS == YIELD_ROWS - 1 {
                     std::thread::yield_now();
                 }
-                if let Some(number) = applied {
-                    tables::set_applied(connection, number)?;
-                }
-                Ok((written, applied))
-            });
-            let Ok((written, applied)) = committed else { return };
-            self.written += written;
-            for row in self.rows.drain(..count) {
-                match &row.record {
-                    Record::Invocation(recorded) => {
-                        if let Some(idle) = &recorded.idle {
-                            self.counts.add(&idle.instance);
-                        }
+            }
+            if let Some(number) = applied {
+                tables::set_applied(connection, number)?;
+            }
+            Ok((written, applied))
+        });
+        let Ok((written, applied)) = written else {
+            self.refused = Some(Instant::now());
+            return;
+        };
+        self.refused = None;
+        self.written += written;
+        self.committed += count as u64;
+        for row in self.rows.drain(..count) {
+            match &row.record {
+                Record::Invocation(recorded) => {
+                    if let Some(idle) = &recorded.idle {
+                        self.counts.add(&idle.instance);
                     }
-                    Record::Instance(row) => self.counts.note(row),
-                    Record::DropEvent(_) => {}
                 }
+                Record::Instance(row) => self.counts.note(row),
+                Record::DropEvents(_) => {}
             }
-            if let Some(applied) = applied {
-                self.remove_files(applied);
-            }
+        }
+        if let Some(applied) = applied {
+            self.remove_files(applied);
         }
     }
 

@@ -25,6 +25,9 @@ use super::requests::PendingRequest;
 use crate::config::Config;
 use crate::function::Function;
 
+/// Events whose time has come that are looked at before others have their turn.
+const MOST_DUE: usize = 64;
+
 /// A function as the owner knows it.
 struct FunctionState {
     function: Arc<Function>,
@@ -66,6 +69,8 @@ pub(super) struct Owner<H: InstanceHost, L: Log> {
     delayed: DelayedEvents,
     /// Events of functions whose code is damaged, until it is stored anew.
     events_of_broken: HashMap<Arc<str>, Vec<QueuedEvent>>,
+    /// Events that nobody wants any more, until the log is told of all of them at once.
+    dropped: Vec<i64>,
     shutting_down: bool,
     /// Instances are being killed.
     closing: bool,
@@ -99,6 +104,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             failed_starts: HashMap::new(),
             delayed: DelayedEvents::default(),
             events_of_broken: HashMap::new(),
+            dropped: Vec::new(),
             shutting_down: false,
             closing: false,
             shutdown_waiters: Vec::new(),
@@ -123,6 +129,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                     None => return,
                 },
                 () = sleep_until(self.origin, next) => {}
+            }
+            if !self.dropped.is_empty() {
+                self.log.drop_events(std::mem::take(&mut self.dropped));
             }
             if self.instances.is_empty() {
                 for waiter in self.shutdown_waiters.drain(..) {
@@ -152,7 +161,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             self.wake_at = None;
             self.notify_scheduler(Event::Wake);
         }
-        while let Some(Delayed { event, unwritten }) = self.delayed.pop_due(now) {
+        for _ in 0..MOST_DUE {
+            let Some(Delayed { event, unwritten }) = self.delayed.pop_due(now) else { break };
             match unwritten {
                 Some((recorded, next)) => self.record_event(event, recorded, next),
                 None => self.enqueue(event),
@@ -229,12 +239,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         if self.function_ids.get(&function.name) == Some(&function.id) {
             self.function_ids.remove(&function.name);
         }
-        for event in self.delayed.remove_function(&function.name) {
-            self.log.drop_event(event);
-        }
-        for event in self.events_of_broken.remove(&function.name).unwrap_or_default() {
-            self.log.drop_event(event.id);
-        }
+        self.dropped.extend(self.delayed.remove_function(&function.name));
+        let broken = self.events_of_broken.remove(&function.name).unwrap_or_default();
+        self.dropped.extend(broken.iter().map(|event| event.id));
         if let Some(state) = self.functions.get_mut(&function.id) {
             state.deleted = true;
         }

@@ -44,7 +44,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let id = self.function_ids.get(&event.function);
         let state = id.and_then(|id| self.functions.get(id));
         let Some(state) = state.filter(|state| state.function.has_key(&event.function_key)) else {
-            self.log.drop_event(event.id);
+            self.dropped.push(event.id);
             return;
         };
         if state.function.broken.is_some() {
@@ -101,7 +101,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
 
     fn refuse_event(&mut self, event: QueuedEvent, request: &PendingRequest, refusal: &Refusal) {
         match refusal {
-            Refusal::Rejected(Rejection::NoFunction) => self.log.drop_event(event.id),
+            Refusal::Rejected(Rejection::NoFunction) => self.dropped.push(event.id),
             // It is in the log, and the next worker's.
             _ if self.shutting_down => {}
             Refusal::NotReady(failed) => {

@@ -236,8 +236,8 @@ impl Log for FakeLog {
         self.state.lock().unwrap().instances.insert(row.instance.to_string(), row);
     }
 
-    fn drop_event(&self, id: i64) {
-        self.state.lock().unwrap().events.remove(&id);
+    fn drop_events(&self, ids: Vec<i64>) {
+        self.state.lock().unwrap().events.retain(|id, _| !ids.contains(id));
     }
 
     async fn payload(self: Arc<Self>, id: i64) -> Result<Option<Bytes>, LogError> {

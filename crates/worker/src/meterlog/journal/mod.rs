@@ -18,6 +18,8 @@ use crate::store::DatabaseError;
 
 /// A file is followed by another once it is as long as this.
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
+/// Between two attempts to make another file.
+const ROLL_RETRY_BYTES: u64 = 64 * 1024;
 /// A buffer that a larger record has used is given back.
 const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 const SUFFIX: &str = "records";
@@ -49,7 +51,14 @@ pub enum JournalError {
          not in the database"
     )]
     Record { path: PathBuf, number: u64, error: String },
-    /// A file or folder cannot be read or written.
+    #[error(
+        "{path} begins with record {found} where {expected} is next: restore the files that belong to \
+         it, or move them all away, which loses the rows in them that are not in the database"
+    )]
+    Gap { path: PathBuf, expected: u64, found: u64 },
+    #[error("{path} cannot be read: {message}")]
+    Unreadable { path: PathBuf, message: String },
+    /// A file or folder cannot be written.
     #[error(transparent)]
     File(#[from] DatabaseError),
 }
@@ -62,6 +71,8 @@ pub(super) struct Journal {
     file: File,
     /// Where the next record goes; what stands there is no record.
     end: u64,
+    /// Where another file is begun.
+    roll_at: u64,
     /// The number of the next record.
     next: u64,
     /// The number of the last record that is in the database.
@@ -81,25 +92,37 @@ pub(super) struct Left {
     files: Vec<PathBuf>,
 }
 
+/// The files in `folder`, in order: their names are the numbers of their first records, with leading
+/// zeros.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let unreadable = |error: io::Error| JournalError::unreadable(folder, &error);
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Refuses what is left in `folder` if there is anything: the database has no journal.
+pub(super) fn expect_none(folder: &Path) -> Result<(), JournalError> {
+    files(folder)?.into_iter().next().map_or(Ok(()), |path| Err(JournalError::Foreign(path)))
+}
+
 /// Reads what is left in `folder` beyond the record with the number `applied`, which the database has,
 /// with all before it.
 pub(super) fn read(folder: &Path, log: &LogId, applied: u64) -> Result<Left, JournalError> {
-    let mut left = Left { next: applied + 1, ..Left::default() };
-    let unreadable = |path: &Path, error: &io::Error| DatabaseError::of_io(path, error);
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(left),
-        entries => entries.map_err(|error| unreadable(folder, &error))?,
-    };
-    for entry in entries {
-        let path = entry.map_err(|error| unreadable(folder, &error))?.path();
-        if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
-            left.files.push(path);
-        }
-    }
-    // Their names are the numbers of their first records, with leading zeros.
-    left.files.sort();
+    let mut left = Left { next: applied + 1, files: files(folder)?, ..Left::default() };
+    let mut expected = None;
     for path in &left.files {
-        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let bytes = fs::read(path).map_err(|error| JournalError::unreadable(path, &error))?;
         let segment = segment::decode(path, log, &bytes)?;
         if segment.torn > 0 {
             tracing::warn!(
@@ -109,20 +132,37 @@ pub(super) fn read(folder: &Path, log: &LogId, applied: u64) -> Result<Left, Jou
                 segment.torn
             );
         }
-        let behind = segment.first.max(left.next);
-        if segment.first > left.next {
-            tracing::warn!(
+        let Some(first) = segment.first else {
+            if Some(path) == left.files.last() {
+                continue;
+            }
+            // Files that follow it have been written, so its head was.
+            return Err(JournalError::Damaged { path: path.to_owned(), at: 0 });
+        };
+        match expected {
+            Some(expected) if expected != first => {
+                return Err(JournalError::Gap { path: path.to_owned(), expected, found: first });
+            }
+            None if first > left.next => tracing::warn!(
                 "{}: the records {} to {} are missing; the database is older than its journal",
                 folder.display(),
                 left.next,
-                segment.first - 1
-            );
+                first - 1
+            ),
+            _ => {}
         }
-        let end = segment.records.last().map_or(segment.first, |(number, _)| number + 1);
-        left.records.extend(segment.records.into_iter().filter(|(number, _)| *number >= left.next));
-        left.next = end.max(behind);
+        let end = segment.records.last().map_or(first, |(number, _)| number + 1);
+        expected = Some(end);
+        left.records.extend(segment.records.into_iter().filter(|(number, _)| *number > applied));
+        left.next = left.next.max(end);
     }
     Ok(left)
+}
+
+impl JournalError {
+    fn unreadable(path: &Path, error: &io::Error) -> Self {
+        Self::Unreadable { path: path.to_owned(), message: error.to_string() }
+    }
 }
 
 impl Journal {
@@ -140,6 +180,7 @@ impl Journal {
             path,
             file,
             end,
+            roll_at: SEGMENT_BYTES,
             next: left.next,
             applied: left.next - 1,
             full: VecDeque::new(),
@@ -150,9 +191,9 @@ impl Journal {
     /// Writes a record; returns its number. After an error it is as if it had not been tried.
     pub(super) fn append(&mut self, record: &Record) -> Result<u64, DatabaseError> {
         let refused = |path: &Path, error: io::Error| DatabaseError::of_io(path, &error);
-        if self.end >= SEGMENT_BYTES {
+        if self.end >= self.roll_at && self.roll().is_err() {
             // Where there is no room for another file there may be some in this.
-            let _ = self.roll();
+            self.roll_at = self.end + ROLL_RETRY_BYTES;
         }
         segment::encode(record, self.next, &mut self.buffer)
             .map_err(|error| refused(&self.path, error.into()))?;
@@ -174,7 +215,7 @@ impl Journal {
     fn roll(&mut self) -> io::Result<()> {
         let (path, file, end) = create(&self.folder, &self.log, self.next)?;
         self.full.push_back((self.next - 1, std::mem::replace(&mut self.path, path)));
-        (self.file, self.end) = (file, end);
+        (self.file, self.end, self.roll_at) = (file, end, SEGMENT_BYTES);
         Ok(())
     }
 

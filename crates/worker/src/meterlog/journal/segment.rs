@@ -50,8 +50,8 @@ pub(super) fn encode(record: &Record, number: u64, buffer: &mut Vec<u8>) -> serd
 /// What a file holds.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Segment {
-    /// The number of the first record that was to be written to it.
-    pub first: u64,
+    /// The number of the first record that was to be written to it; none if it ends within its head.
+    pub first: Option<u64>,
     pub records: Vec<(u64, Record)>,
     /// Bytes at its end that are no whole record: what a process that was killed was writing.
     pub torn: usize,
@@ -66,7 +66,7 @@ pub(super) fn decode(path: &Path, log: &LogId, bytes: &[u8]) -> Result<Segment, 
         return Err(JournalError::Foreign(path.to_owned()));
     };
     let first = read_head(path, log, head)?;
-    let mut segment = Segment { first, ..Segment::default() };
+    let mut segment = Segment { first: Some(first), ..Segment::default() };
     let mut next = first;
     while !rest.is_empty() {
         match read_record(rest) {
@@ -78,7 +78,7 @@ pub(super) fn decode(path: &Path, log: &LogId, bytes: &[u8]) -> Result<Segment, 
                 rest = after;
                 next += 1;
             }
-            _ if is_followed_by_another(rest, next) => {
+            _ if !is_torn(rest) || is_followed_by_another(rest, next) => {
                 let at = bytes.len() - rest.len();
                 return Err(JournalError::Damaged { path: path.to_owned(), at });
             }
@@ -122,8 +122,15 @@ fn read_record(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     Some((u64::from_le_bytes(*number), text, &rest[summed.len()..]))
 }
 
-/// Whether a whole record with a greater number than `next` follows: nobody was killed while writing
-/// what stands here.
+/// Whether `bytes`, which begin with no valid record, are what a process was writing when it was killed:
+/// the beginning of one. After a loss of power they may also be zeros.
+fn is_torn(bytes: &[u8]) -> bool {
+    let length = bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
+    length.is_none_or(|length| bytes.len() < RECORD_HEAD_BYTES + length)
+        || bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Whether a whole record with a greater number than `next` follows: then it is not the end.
 fn is_followed_by_another(bytes: &[u8], next: u64) -> bool {
     let sought = next + 1..next + bytes.len() as u64;
     (1..bytes.len().saturating_sub(RECORD_HEAD_BYTES)).any(|at| {

@@ -25,7 +25,7 @@ fn an_event_changes_with_the_row_of_its_attempt() {
     assert_eq!(left[1].function_key, "key-f");
     assert_eq!(log.payload(c).unwrap().unwrap(), Bytes::from("payload of c"));
     assert_eq!(log.payload(b).unwrap(), None);
-    log.drop_event(c);
+    log.drop_events(vec![c]);
     barrier(&log);
     assert_eq!(log.left_events().unwrap().len(), 1);
     assert!(accept(&log, event("d")) > c);

@@ -131,7 +131,9 @@ fn damage_is_refused_and_changes_nothing() {
     let state = killed(10);
     let [file] = &files(state.path())[..] else { panic!("one file is enough") };
     let whole = fs::read(file).unwrap();
-    for at in (0..whole.len() / 2).step_by(7) {
+    // A length that is damaged in the last record may look like a torn end.
+    let last = whole.len() - 300;
+    for at in (0..last).step_by(7).chain([whole.len() - 1]) {
         let mut damaged = whole.clone();
         damaged[at] ^= 1;
         fs::write(file, &damaged).unwrap();
@@ -145,6 +147,71 @@ fn damage_is_refused_and_changes_nothing() {
     fs::write(file, &whole).unwrap();
     drop(open(state.path()));
     assert_eq!(names(state.path()).len(), 10);
+}
+
+#[test]
+fn a_gap_between_files_is_refused_and_zeros_at_the_end_are_not() {
+    let state = killed(3);
+    let [file] = &files(state.path())[..] else { panic!("one file is enough") };
+    let whole = fs::read(file).unwrap();
+    fs::write(file, [&whole[..], &[0; 5_000]].concat()).unwrap();
+    drop(open(state.path()));
+    assert_eq!(names(state.path()).len(), 3);
+
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let held = hold(folder.path());
+    for _ in 0..100 {
+        let mut large = invocation("x");
+        large.row.error = Some("e".repeat(100_000));
+        record(&log, large).unwrap();
+    }
+    let killed = copy(folder.path());
+    drop(held);
+    let (all, path) = (files(killed.path()), killed.path());
+    let first = fs::read(&all[0]).unwrap();
+    for damage in [&first[..first.len() / 2], b""] {
+        fs::write(&all[0], damage).unwrap();
+        let message = refusal(path);
+        assert!(message.contains("begins with record") || damage.is_empty(), "{message}");
+        assert!(names(path).is_empty());
+    }
+}
+
+#[test]
+fn a_database_that_is_locked_holds_nobody_up_for_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let held = hold(folder.path());
+    for number in 0..5_000 {
+        record(&log, invocation(&format!("x{number}"))).unwrap();
+    }
+    // SQLite itself waits for some seconds; then it is known, however many rows there are.
+    let began = std::time::Instant::now();
+    assert_eq!(block_on(log.barrier()), Ok(5_000));
+    log.close();
+    assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
+    drop(held);
+    drop(open(folder.path()));
+    assert_eq!(names(folder.path()).len(), 5_000);
+}
+
+#[test]
+fn a_journal_beside_a_database_of_an_earlier_version_changes_nothing() {
+    let (state, old) = (killed(2), tempfile::tempdir().unwrap());
+    let log = open(old.path());
+    log.close();
+    let database = rusqlite::Connection::open(old.path().join("meter.sqlite")).unwrap();
+    database.execute_batch("DROP TABLE journal; PRAGMA user_version = 4").unwrap();
+    drop(database);
+    let restored = fs::read(old.path().join("meter.sqlite")).unwrap();
+    fs::remove_file(state.path().join("meter.sqlite-wal")).unwrap();
+    fs::write(state.path().join("meter.sqlite"), &restored).unwrap();
+    let message = refusal(state.path());
+    assert!(message.contains("not of this log's journal"), "{message}");
+    let database = rusqlite::Connection::open(state.path().join("meter.sqlite")).unwrap();
+    let version: i64 = database.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, 4);
 }
 
 #[test]

@@ -78,7 +78,7 @@ proptest! {
                 Step::Delete(which) if !events.is_empty() => {
                     let id = *events.keys().nth(which % events.len()).unwrap();
                     events.remove(&id);
-                    log.drop_event(id);
+                    log.drop_events(vec![id]);
                 }
                 Step::Start => {
                     log.instance(instance(&name));

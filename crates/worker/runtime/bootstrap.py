@@ -206,6 +206,38 @@ def _client_context(text):
     return context
 
 
+def _use_byte_code(task, folder):
+    """Has modules below `task` loaded from their byte code below `folder`, if they have no other.
+
+    It is only a second place for it, with Python's own checks: the package's `__pycache__` comes
+    first, and byte code that was not made from the source as it is now is passed over.
+    """
+    import _frozen_importlib_external as external
+    import _imp
+
+    class SourceLoader(external.SourceFileLoader):
+        def get_data(self, path):
+            try:
+                return super().get_data(path)
+            except OSError:
+                if path == self.path:
+                    raise
+                return super().get_data(folder + self.path[len(task) :] + "c")
+
+    find = external.FileFinder.path_hook(
+        (external.ExtensionFileLoader, _imp.extension_suffixes()),
+        (SourceLoader, external.SOURCE_SUFFIXES),
+        (external.SourcelessFileLoader, external.BYTECODE_SUFFIXES),
+    )
+
+    def hook(path):
+        if path == task or path.startswith(task + "/"):
+            return find(path)
+        raise ImportError("only for the function's code", path=path)
+
+    sys.path_hooks.insert(0, hook)
+
+
 class _Unusable(Exception):
     """The handler cannot be loaded: Lambda's error type, and a message."""
 
@@ -352,6 +384,11 @@ def _set_trace_id(environment, value):
 def _main():
     environment = os.environ
     sys.path[0] = environment.get("LAMBDA_TASK_ROOT", "/var/task")
+    try:
+        _use_byte_code(sys.path[0], "/var/runtime/bytecode")
+    except Exception:
+        # Another Python may have made its loaders of other parts, and compiles at each start.
+        pass
     connection = _Connection(environment["AWS_LAMBDA_RUNTIME_API"])
     log = _LogHandler()
     try:

@@ -9,7 +9,7 @@ use uncia_policy::{FunctionId, FunctionSettings, Resources};
 use uncia_record::Invocation;
 
 use crate::config::Config;
-use crate::instance::{Enforcement, InstanceSpec, Network, Runtime};
+use crate::instance::{Enforcement, InstanceSpec, Network, Runtime, StartFrom};
 pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
 use crate::store::Code;
@@ -154,6 +154,7 @@ impl Function {
             runtime: self.runtime(),
             handler: self.configuration.handler.clone(),
             code: self.code.folder(),
+            mounts: self.code.byte_code(self.runtime()).into_iter().collect(),
             environment: self.configuration.environment.clone(),
             memory_bytes: self.memory_bytes(),
             cpu_micro: self.cpu_micro(),
@@ -164,6 +165,7 @@ impl Function {
             period_us: 0,
             network: Network::default(),
             enforcement: Enforcement::default(),
+            start_from: StartFrom::default(),
             init_throttled: false,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));

@@ -15,7 +15,8 @@ use uncia_clock::Moment;
 
 pub use crate::sandbox::{
     Caller, Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host,
-    HostError, Instance, Metering, Namespaces, Runtime, Started, Tuning, enter_if_asked,
+    HostError, Instance, Metering, Namespaces, Runtime, Started, SystemCallFilter, Tuning,
+    enter_if_asked,
 };
 
 /// What an instance can reach besides its Runtime API.
@@ -28,6 +29,16 @@ pub enum Network {
     Platform,
     /// The network of the host.
     Host,
+}
+
+/// What an instance is started from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartFrom {
+    /// Nothing.
+    #[default]
+    Fresh,
+    /// A process in namespaces of its own, made ahead and of no function.
+    Prepared,
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.
@@ -78,6 +89,8 @@ pub struct InstanceSpec {
     pub handler: String,
     /// The unpacked deployment package; read-only at `/var/task`.
     pub code: PathBuf,
+    /// Folders of the host that the instance may read besides: on the host, in the sandbox.
+    pub mounts: Vec<(PathBuf, PathBuf)>,
     /// The function's own environment variables.
     pub environment: BTreeMap<String, String>,
     /// The memory limit in bytes.
@@ -94,6 +107,8 @@ pub struct InstanceSpec {
     pub network: Network,
     /// Who enforces the CPU quota.
     pub enforcement: Enforcement,
+    /// What it is started from.
+    pub start_from: StartFrom,
     /// Whether the CPU quota holds during initialization too.
     pub init_throttled: bool,
     /// How long the initialization may take.

@@ -1,10 +1,15 @@
-//! JSON objects in which no key may be twice.
+//! JSON: whether text is some, and objects in which no key may be twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+
+/// Whether the text is JSON.
+pub(crate) fn check(text: &[u8]) -> serde_json::Result<()> {
+    serde_json::from_slice::<IgnoredAny>(text).map(drop)
+}
 
 /// An object whose keys are all different; `serde_json` alone takes the last of equal ones.
 #[derive(Debug)]

@@ -74,6 +74,9 @@ impl Worker {
             chain: chain(itself.clone()),
         })
         .await?;
+        for function in registry.all() {
+            function.code.find_byte_code(&host, function.runtime());
+        }
         let policies = config.policies()?;
         if config.policies.cpu != PolicyNames::default().cpu {
             let name = &config.policies.cpu;
@@ -90,6 +93,7 @@ impl Worker {
             dispatcher.configure(&function);
         }
         let api = Arc::new(Api { config, address, host, registry, dispatcher, log });
+        tokio::spawn(compile(api.clone()));
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());
         api.dispatcher.resume_events(left);
@@ -131,6 +135,16 @@ impl Worker {
         // It ends by itself, after the last answers are written.
         let _ = self.server.await;
         self.api.log.close();
+    }
+}
+
+/// Makes the byte code that is missing: of packages that an earlier version stored, or for another
+/// version of the interpreter.
+async fn compile(api: Arc<Api>) {
+    for function in api.registry.all() {
+        if function.broken.is_none() {
+            function.code.compile(&api.host, function.runtime()).await;
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine;
 use http::StatusCode;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{
@@ -17,6 +18,7 @@ use super::{ARN_PREFIX, Api};
 use crate::clock;
 use crate::function::{Configuration, Function, Overrides};
 use crate::ids;
+use crate::instance::Runtime;
 use crate::store::{Code, check_handler};
 
 const DEFAULT_TIMEOUT_S: u64 = 3;
@@ -135,6 +137,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let code = api.registry.packages().store(&zip, |folder| {
         check_handler(folder, runtime, &configuration.runtime, &configuration.handler)
     })?;
+    compile(api, &code, runtime);
     let mut changes = api.registry.change();
     if changes.get(&name).is_some() {
         return Err(exists());
@@ -163,6 +166,7 @@ pub(super) fn update_code(
     if form.DryRun == Some(true) {
         return Ok(json_answer(StatusCode::OK, &describe(api, &old)));
     }
+    compile(api, &code, old.runtime());
     let function = change(api, reference, form.RevisionId.as_deref(), |function| {
         function.code = code;
         function.broken = None;
@@ -177,6 +181,9 @@ pub(super) fn update_configuration(
     body: &[u8],
 ) -> Result<Answer, ApiError> {
     let form: UpdateConfiguration = forms::read(body, &NO_CONFIGURATION)?;
+    if let Some(identifier) = &form.Runtime {
+        compile(api, &find(api, reference)?.code, check_runtime(identifier, &api.host)?);
+    }
     let function = change(api, reference, form.RevisionId.as_deref(), |function| {
         let configuration = &mut function.configuration;
         if let Some(identifier) = &form.Runtime {
@@ -355,6 +362,12 @@ fn describe(api: &Api, function: &Function) -> Value {
         body["Environment"] = json!({"Variables": configuration.environment});
     }
     body
+}
+
+/// Waits until a package is compiled, so that all cold starts of a function are alike. Only for threads
+/// that may wait; nothing is locked meanwhile.
+fn compile(api: &Arc<Api>, code: &Arc<Code>, runtime: Runtime) {
+    Handle::current().block_on(code.compile(&api.host, runtime));
 }
 
 fn base64_sha256(code: &Code) -> String {

@@ -18,6 +18,8 @@ use crate::dispatch::{self, Disposition, Submission};
 use crate::function::Function;
 use crate::ids;
 use crate::instance::{Outcome, StartError};
+use crate::json;
+use crate::runtime::in_proportion;
 
 /// Lambda's limit for a request whose answer is waited for: 6 MB and a little.
 pub(super) const MAX_PAYLOAD_BYTES: usize = 6_291_556;
@@ -99,7 +101,8 @@ pub(super) async fn answer(
         return Err(ApiError::too_large(body.len(), most));
     }
     let payload = if body.is_empty() { Bytes::from_static(b"{}") } else { body };
-    if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&payload) {
+    let text = payload.clone();
+    if let Err(error) = in_proportion(payload.len(), move || json::check(&text)).await {
         return Err(ApiError::content(format!("Could not parse request body into json: {error}")));
     }
     let names = Names::of(&head.headers)?;

@@ -20,6 +20,7 @@ use super::route::decode;
 use crate::clock;
 use crate::function::{Function, UrlConfig};
 use crate::ids;
+use crate::runtime::in_proportion;
 
 /// Statuses that a function may answer with: those that end a request.
 const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
@@ -108,15 +109,17 @@ pub(super) async fn serve(
     body: Bytes,
 ) -> Result<Answer, ApiError> {
     let function = api.registry.by_url(id).ok_or_else(no_url)?;
-    let names = Names::of(&head.headers)?;
-    let payload = Bytes::from(event(id, head, &body, &names.request_id).to_string());
+    let (names, bytes) = (Names::of(&head.headers)?, body.len());
+    let (id, head, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
+    let make = move || Bytes::from(event(&id, &head, &body, &request_id).to_string());
+    let payload = in_proportion(bytes, make).await;
     if payload.len() > MAX_PAYLOAD_BYTES {
         return Err(ApiError::too_large(payload.len(), MAX_PAYLOAD_BYTES));
     }
     let answer = invoke::run(api, function, names, payload, None).await?;
     let request_id = answer.row().request_id.clone().unwrap_or_default();
     let mut response = match invoke::payload(&answer.disposition, answer.row(), &request_id) {
-        Ok((payload, false)) => respond(&payload),
+        Ok((payload, false)) => in_proportion(payload.len(), move || respond(&payload)).await,
         Ok((_, true)) => {
             let body = json!({"Message": "Internal Server Error"});
             json_answer(StatusCode::BAD_GATEWAY, &body)

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use nix::errno::Errno;
 use nix::sys::wait::{WaitStatus, waitpid};
 use serde::Serialize;
 
 use super::cgroup::{Controller, Layout, Obstacle, Version, discover};
+use super::init::seccomp;
 
 /// What the embedded platform can do here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -22,6 +24,8 @@ pub struct Capabilities {
     pub metering: Metering,
     /// Whether idle instances can be frozen by the kernel.
     pub freezer: bool,
+    /// Whether the system calls of instances are filtered.
+    pub seccomp: bool,
     /// What does not hold here, and what follows, a sentence each.
     pub warnings: Vec<String>,
 }
@@ -114,6 +118,7 @@ impl Capabilities {
             },
             _ => Metering::Proc,
         };
+        let filtered = seccomp::probe();
         let mut capabilities = Self {
             root,
             cgroup: CgroupCapabilities {
@@ -131,10 +136,12 @@ impl Capabilities {
             },
             metering,
             freezer: has(Controller::Freezer),
+            seccomp: filtered.is_ok(),
             warnings: Vec::new(),
         };
         let obstacle = layout.and_then(|layout| layout.obstacle.as_ref());
         capabilities.warnings = capabilities.shortcomings(obstacle);
+        capabilities.warnings.extend(filtered.err().map(unfiltered));
         capabilities
     }
 
@@ -231,6 +238,22 @@ impl Capabilities {
     }
 }
 
+/// What follows from a kernel that takes no filter of system calls.
+fn unfiltered(error: Errno) -> String {
+    let cause = match error {
+        Errno::ENOSYS | Errno::EINVAL => {
+            "this kernel has no filters of them (CONFIG_SECCOMP_FILTER), or what this process runs \
+             in allows none"
+                .to_owned()
+        }
+        error => format!("the kernel refuses the filter ({})", error.desc()),
+    };
+    format!(
+        "The system calls of functions are not filtered: {cause}. A function can use all that the \
+         kernel offers to an ordinary user, namespaces of its own and sockets of every family among it."
+    )
+}
+
 /// Whether the kernel's own limit of processes counts those of one user namespace alone, as Linux
 /// does since 5.14: without root, each instance has its own.
 fn counts_processes_by_namespace() -> bool {
@@ -308,10 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_without_filters_is_told() {
+        let missing = unfiltered(Errno::ENOSYS);
+        assert!(missing.contains("not filtered") && missing.contains("CONFIG_SECCOMP_FILTER"));
+        assert!(unfiltered(Errno::ENOMEM).contains("refuses the filter (Out of memory)"));
+    }
+
+    #[test]
     fn the_form_that_others_read() {
         let json = serde_json::to_value(Capabilities::new(None)).unwrap();
         assert_eq!(json["metering"], "proc");
         assert_eq!(json["cgroup"]["controllers"]["cpu"]["writable"], false);
         assert!(json["namespaces"]["mount"].is_boolean());
+        assert!(json["seccomp"].is_boolean());
     }
 }

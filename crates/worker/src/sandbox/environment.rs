@@ -81,6 +81,7 @@ mod tests {
             runtime: Runtime::named(runtime).unwrap(),
             handler: "handler.handler".into(),
             code: "/code".into(),
+            mounts: Vec::new(),
             environment: environment
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -92,6 +93,7 @@ mod tests {
             pids_max: 100,
             network: Network::Platform,
             enforcement: crate::instance::Enforcement::Kernel,
+            start_from: crate::instance::StartFrom::Fresh,
             init_throttled: false,
             init_timeout: Duration::from_secs(10),
         }

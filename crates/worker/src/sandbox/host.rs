@@ -6,9 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 
 use nix::fcntl::Flock;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
@@ -16,6 +18,7 @@ use super::enforcer::{Enforcer, EnforcerUse};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
+use super::prepare::Pool;
 use super::rootfs::{self, Root, RootError};
 use super::shares::Shares;
 use super::spawn::Spawner;
@@ -63,9 +66,12 @@ pub struct Host {
     pub(super) shares: Shares,
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
+    pub(super) prepared: Arc<Pool>,
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
+    /// Packages that may be compiled at a time.
+    pub(super) compilers: Semaphore,
     /// Set with the first instance on the host's network: whether the kernel says who connects.
     host_network: OnceLock<bool>,
     pub(super) instances: Mutex<HashMap<String, Arc<Inner>>>,
@@ -152,9 +158,11 @@ impl Host {
         Ok(Self {
             chain: config.chain,
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
+            prepared: Arc::default(),
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
+            compilers: Semaphore::new(thread::available_parallelism().map_or(1, usize::from)),
             host_network: OnceLock::new(),
             instances: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -229,6 +237,13 @@ impl Host {
                 inner.gone().await;
             }
         }
+        let (spawner, prepared) = (self.spawner.clone(), self.prepared.clone());
+        let end = move || {
+            spawner.end();
+            prepared.clear();
+        };
+        // What does not end here ends with the worker.
+        let _ = tokio::task::spawn_blocking(end).await;
         self.sampler.end();
         self.enforcer.end();
         if let Some(layout) = self.layout.clone() {

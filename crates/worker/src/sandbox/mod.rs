@@ -9,7 +9,9 @@
 //! | [`host`] | what all instances share |
 //! | [`start`] | starting one |
 //! | [`live`] | a running instance: invoke, freeze, stop |
-//! | [`spawn`] | processes in fresh namespaces, from one long-lived thread |
+//! | [`compiler`] | byte code of packages |
+//! | [`spawn`] | processes in fresh namespaces, as copies of long-lived ones |
+//! | [`prepare`] | those processes, some of them made ahead |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
 //! | [`runtimes`] | the language runtimes, a file each |
@@ -29,6 +31,7 @@
 mod capabilities;
 mod cgroup;
 mod chain;
+mod compiler;
 mod descriptor;
 mod enforcer;
 mod environment;
@@ -40,6 +43,7 @@ mod log;
 mod meter;
 mod pace;
 mod peer;
+mod prepare;
 mod priority;
 mod rootfs;
 mod runtime_api;
@@ -58,7 +62,8 @@ pub use capabilities::{
 pub use chain::Caller;
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
-pub use init::enter_if_asked;
+pub use init::seccomp::SystemCallFilter;
 pub use live::Instance;
 pub use runtimes::Runtime;
+pub use spawn::enter_if_asked;
 pub use start::Started;

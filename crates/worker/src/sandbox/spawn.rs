@@ -1,26 +1,46 @@
-//! Starting processes in fresh namespaces, from one thread that lives as long as the worker.
+//! Starting processes in fresh namespaces, by small processes that live as long as the worker.
 //!
-//! An instance's first process asks the kernel to be killed when its parent dies, and to the kernel
-//! the parent is a *thread*: started from a pool's thread, instances would die whenever the pool
-//! shrinks. So one thread starts them all.
+//! An instance's first process is this binary again. To execute it for each instance takes longer than
+//! all namespaces together: the loader relocates it, and every page is touched anew. So *spawners* have
+//! been executed beforehand, one for each processor, and an instance's first process is a copy of one of
+//! them. A spawner is a process of one thread that has nothing of the worker's and nothing of any
+//! instance's; its copies have another parent, the worker, which waits for them.
+//!
+//! A first process asks the kernel to be killed when its parent dies, and to the kernel the parent is the
+//! *thread* that started the spawner: one that lives as long as the worker, and not a pool's, which may
+//! shrink.
 
-use std::ffi::CString;
+mod copy;
+mod title;
+
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{self, Command, ExitCode, Stdio};
 use std::ptr;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::socket::MsgFlags;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::init;
 use super::threads::{self, Failure};
+use super::wire;
 
-/// Room for the child between clone and exec, which only makes system calls.
-const STACK_BYTES: usize = 64 * 1024;
+pub(super) use title::Title;
+
+/// The hidden subcommand of a spawner.
+const ARGUMENT: &str = "__spawner";
+
+/// Has this process start instances if it was started to.
+///
+/// Call it before anything else in `main`: it needs a process with one thread.
+pub fn enter_if_asked() -> Option<ExitCode> {
+    (std::env::args_os().nth(1)? == ARGUMENT).then(copy::serve)
+}
 
 /// What an instance's first process starts with.
 pub(super) struct Launch {
@@ -34,6 +54,23 @@ pub(super) struct Launch {
     pub user_namespace: bool,
 }
 
+/// Worker to spawner: start a first process. Its control socket and its output come beside it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    label: String,
+    own_network: bool,
+    user_namespace: bool,
+}
+
+/// Spawner to worker.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// The process's number; a descriptor of it comes beside it.
+    Started(i32),
+    /// The kernel's error number.
+    Failed(i32),
+}
+
 /// A started process. Dropping it ends and reaps it.
 pub(super) struct Child {
     pub pid: i32,
@@ -41,6 +78,10 @@ pub(super) struct Child {
 }
 
 impl Child {
+    pub(super) fn pidfd(&self) -> &OwnedFd {
+        self.pidfd.as_ref().expect("only taken by value")
+    }
+
     /// From now on it is the caller's to reap.
     pub(super) fn into_pidfd(mut self) -> OwnedFd {
         self.pidfd.take().expect("only taken here, by value")
@@ -59,31 +100,137 @@ impl Drop for Child {
 
 type Job = (Launch, oneshot::Sender<io::Result<Child>>);
 
-/// The thread that starts processes.
+/// The threads that have processes started; clones are the same.
 #[derive(Clone)]
-pub(super) struct Spawner {
-    jobs: mpsc::Sender<Job>,
+pub(super) struct Spawner(Arc<Threads>);
+
+struct Threads {
+    /// Taken when there are to be no more.
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Spawner {
-    /// `executable` is this binary, or another one that calls [`init::enter_if_asked`] first.
+    /// `executable` is this binary, or another one that calls [`super::enter_if_asked`] first.
     pub(super) fn new(executable: &Path, failure: &Failure) -> io::Result<Self> {
-        let executable = CString::new(executable.as_os_str().as_bytes())?;
         let (jobs, queue) = mpsc::channel::<Job>();
-        threads::start("uncia-spawner", "starts processes", failure, move || {
-            while let Ok((launch, answer)) = queue.recv() {
-                // If nobody waits for the answer any more, dropping the child ends it.
-                drop(answer.send(clone(&executable, &launch)));
-            }
-        })?;
-        Ok(Self { jobs })
+        let mut handles = Vec::new();
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            let (executable, queue, reported) =
+                (executable.to_owned(), queue.clone(), failure.clone());
+            let (begun, begins) = mpsc::channel();
+            let body = move || {
+                let process = match SpawnerProcess::start(&executable) {
+                    Ok(process) => process,
+                    // Whoever asked for it has not gone meanwhile.
+                    Err(error) => return drop(begun.send(Err(error))),
+                };
+                drop(begun.send(Ok(())));
+                loop {
+                    let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((launch, answer)) = job else { return };
+                    let started = process.launch(&launch);
+                    let has_ended = matches!(&started, Err(LaunchError::Ended));
+                    // If nobody waits for the answer any more, dropping the child ends it.
+                    drop(answer.send(started.map_err(io::Error::from)));
+                    if has_ended {
+                        return reported.report(LaunchError::Ended.to_string());
+                    }
+                }
+            };
+            handles.push(threads::start("uncia-spawner", "starts processes", failure, body)?);
+            begins.recv().map_err(io::Error::other)??;
+        }
+        let jobs = Mutex::new(Some(jobs));
+        Ok(Self(Arc::new(Threads { jobs, handles: Mutex::new(handles) })))
     }
 
     pub(super) async fn start(&self, launch: Launch) -> io::Result<Child> {
         let (answer, started) = oneshot::channel();
-        let gone = || io::Error::other("the thread that starts processes has ended");
-        self.jobs.send((launch, answer)).map_err(|_| gone())?;
+        let gone = || io::Error::other("the threads that start processes have ended");
+        // Cloned, so that nothing is locked while it is used.
+        let jobs = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        jobs.ok_or_else(gone)?.send((launch, answer)).map_err(|_| gone())?;
         started.await.map_err(|_| gone())?
+    }
+
+    /// Ends the threads and their processes; nothing is started any more. Blocks until they have ended.
+    pub(super) fn end(&self) {
+        drop(self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let handles =
+            std::mem::take(&mut *self.0.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        for handle in handles {
+            // Its panic has been reported.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Why a first process was not started.
+#[derive(Debug, thiserror::Error)]
+enum LaunchError {
+    #[error("a process that starts instances has ended unexpectedly; start the platform again")]
+    Ended,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<LaunchError> for io::Error {
+    fn from(error: LaunchError) -> Self {
+        match error {
+            LaunchError::Io(error) => error,
+            LaunchError::Ended => Self::other(error),
+        }
+    }
+}
+
+/// A spawner, seen from the worker. Dropping it ends it.
+struct SpawnerProcess {
+    process: process::Child,
+    socket: Option<OwnedFd>,
+}
+
+impl SpawnerProcess {
+    fn start(executable: &Path) -> io::Result<Self> {
+        let (socket, theirs) = wire::blocking_pair()?;
+        let process = Command::new(executable)
+            .arg0("uncia-instance")
+            .args([ARGUMENT, &title::room()])
+            .env_clear()
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A terminal's signals are the worker's.
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { process, socket: Some(socket) })
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<Child, LaunchError> {
+        let socket = self.socket.as_ref().ok_or(LaunchError::Ended)?.as_raw_fd();
+        let order = Order {
+            label: launch.label.clone(),
+            own_network: launch.own_network,
+            user_namespace: launch.user_namespace,
+        };
+        let beside = [launch.control.as_raw_fd(), launch.output.as_raw_fd()];
+        wire::send(socket, &order, &beside).map_err(|_| LaunchError::Ended)?;
+        match wire::receive(socket, MsgFlags::empty()) {
+            Ok(Some((Answer::Started(pid), mut beside))) => {
+                Ok(Child { pid, pidfd: Some(beside.pop().ok_or(LaunchError::Ended)?) })
+            }
+            Ok(Some((Answer::Failed(errno), _))) => Err(io::Error::from_raw_os_error(errno).into()),
+            Ok(None) | Err(_) => Err(LaunchError::Ended),
+        }
+    }
+}
+
+impl Drop for SpawnerProcess {
+    fn drop(&mut self) {
+        // It ends when the socket is closed.
+        drop(self.socket.take());
+        let _ = self.process.wait();
     }
 }
 
@@ -107,130 +254,4 @@ pub(super) fn kill(pidfd: &OwnedFd) -> nix::Result<()> {
         )
     };
     Errno::result(result).map(drop)
-}
-
-/// What the child needs between clone and exec. It shares the parent's memory until then, and the
-/// parent's thread waits, so everything is prepared beforehand and nothing is allocated.
-struct Plan {
-    executable: *const libc::c_char,
-    arguments: [*const libc::c_char; 4],
-    environment: [*const libc::c_char; 1],
-    control: RawFd,
-    output: RawFd,
-    /// Contents of `uid_map` and `gid_map`, when there is a user namespace.
-    maps: Option<(CString, CString)>,
-    /// Written by the child when exec or what comes before it fails.
-    error: libc::c_int,
-}
-
-fn clone(executable: &CString, launch: &Launch) -> io::Result<Child> {
-    let label = CString::new(launch.label.as_str())?;
-    let argument = CString::new(init::ARGUMENT)?;
-    let mut flags = libc::CLONE_VM
-        | libc::CLONE_VFORK
-        | libc::CLONE_PIDFD
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::SIGCHLD;
-    if launch.own_network {
-        flags |= libc::CLONE_NEWNET;
-    }
-    let mut maps = None;
-    if launch.user_namespace {
-        flags |= libc::CLONE_NEWUSER;
-        let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
-        maps = Some((CString::new(format!("0 {uid} 1"))?, CString::new(format!("0 {gid} 1"))?));
-    }
-    let mut plan = Plan {
-        executable: executable.as_ptr(),
-        // The first is the name that ps shows.
-        arguments: [c"uncia-instance".as_ptr(), argument.as_ptr(), label.as_ptr(), ptr::null()],
-        environment: [ptr::null()],
-        control: launch.control.as_raw_fd(),
-        output: launch.output.as_raw_fd(),
-        maps,
-        error: 0,
-    };
-    // u128 for the alignment that every processor's calling convention wants.
-    let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
-    let top = stack.as_mut_ptr_range().end;
-    let mut pidfd: RawFd = -1;
-
-    // No handler of this process may run in the child, which shares its memory; the child keeps all
-    // signals blocked through exec, as an instance's first process wants them.
-    let mut before = SigSet::empty();
-    nix::sys::signal::pthread_sigmask(
-        SigmaskHow::SIG_SETMASK,
-        Some(&SigSet::all()),
-        Some(&mut before),
-    )?;
-    // SAFETY: the stack is ours and large enough; CLONE_VFORK keeps this thread, and so the stack,
-    // the plan and all it points to, in place until the child has called exec or _exit; and the
-    // child function makes only system calls.
-    let pid =
-        unsafe { libc::clone(child, top.cast(), flags, (&raw mut plan).cast(), &raw mut pidfd) };
-    let cloned = Errno::result(pid);
-    nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-    let pid = cloned?;
-    // SAFETY: CLONE_PIDFD has just put a new descriptor there.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    // SAFETY: the child wrote it, if at all, before this thread went on.
-    let error = unsafe { ptr::read_volatile(&raw const plan.error) };
-    if error != 0 {
-        reap(&pidfd)?;
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    Ok(Child { pid, pidfd: Some(pidfd) })
-}
-
-/// Runs in the child, in its parent's memory: system calls only.
-extern "C" fn child(plan: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the parent passes its plan and waits; see `clone`.
-    unsafe {
-        let plan = &mut *plan.cast::<Plan>();
-        let ok = map_users(plan)
-            // The worker's descriptors above 2 are none of the child's business, though all that
-            // this program opens are closed by exec already. Old kernels lack the call.
-            && libc::dup2(plan.control, 0) >= 0
-            && libc::dup2(plan.output, 1) >= 0
-            && libc::dup2(plan.output, 2) >= 0;
-        if ok {
-            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-            libc::execve(plan.executable, plan.arguments.as_ptr(), plan.environment.as_ptr());
-        }
-        ptr::write_volatile(&raw mut plan.error, *libc::__errno_location());
-        libc::_exit(127)
-    }
-}
-
-/// Makes the worker's user the root of the child's user namespace, if it has one: a program started
-/// by a user without a name in its namespace would lose its capabilities.
-///
-/// # Safety
-/// As for [`child`].
-unsafe fn map_users(plan: &Plan) -> bool {
-    let Some((uid, gid)) = &plan.maps else { return true };
-    // SAFETY: only system calls on strings that the parent keeps.
-    unsafe {
-        write_file(c"/proc/self/setgroups", c"deny")
-            && write_file(c"/proc/self/uid_map", uid)
-            && write_file(c"/proc/self/gid_map", gid)
-    }
-}
-
-/// # Safety
-/// As for [`child`].
-unsafe fn write_file(path: &std::ffi::CStr, text: &std::ffi::CStr) -> bool {
-    // SAFETY: system calls on strings that outlive them.
-    unsafe {
-        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        let length = text.count_bytes();
-        let ok = fd >= 0 && libc::write(fd, text.as_ptr().cast(), length) == length as isize;
-        if fd >= 0 {
-            libc::close(fd);
-        }
-        ok
-    }
 }

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use nix::fcntl::OFlag;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Instrument;
@@ -20,14 +19,14 @@ use uncia_clock::monotonic_ns;
 use super::cgroup::{CgroupError, Controller, Group, Limits, PERIODS_US};
 use super::chain;
 use super::descriptor::readable;
-use super::environment::{self, CHAIN_PORT, RUNTIME_API_PORT};
+use super::environment::{self, RUNTIME_API_PORT};
 use super::host::Host;
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
+use super::prepare::Prepared;
 use super::rootfs::{GROUP_ID, Root};
 use super::runtime_api::{Initialized, RuntimeApi};
-use super::spawn::Launch;
 use super::sweep;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
@@ -123,6 +122,7 @@ impl Host {
             Ok(())
         }
         .await;
+        self.replenish(spec);
         *log_tail = inner.log.tail();
         match result {
             Ok(()) => {
@@ -173,15 +173,12 @@ impl Host {
         group: Option<Arc<Group>>,
         limits: Limits,
     ) -> Result<Launched, StartError> {
-        let (control, theirs) = wire::pair().map_err(sandbox)?;
-        let (read, output) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(sandbox)?;
-        nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
-            .map_err(sandbox)?;
+        let first = self.first_process(spec).await?;
         let user = self.users.next();
         if self.capabilities.root {
-            // Whoever opens a pipe by its name, such as /dev/stdout, must be allowed to by its mode.
-            nix::unistd::fchown(&output, Some(user.into()), None).map_err(sandbox)?;
+            first.give_output(user).map_err(sandbox)?;
         }
+        let Prepared { child, control, output } = first;
         let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
             !spec.runtime.definition().starts_functions_program(),
@@ -197,7 +194,6 @@ impl Host {
             listener = Some(host_side);
         }
         let config = self.config(spec, root, group.as_deref(), &address, user);
-        // It waits in the socket, so that the process finds it as soon as it runs.
         wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
             StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
                 "the function's environment is too large".into()
@@ -205,18 +201,6 @@ impl Host {
                 error.to_string()
             })
         })?;
-        let launch = Launch {
-            label: sweep::label(&self.name, &spec.id),
-            control: theirs,
-            output,
-            own_network,
-            user_namespace: !self.capabilities.root,
-        };
-        let child = self
-            .spawner
-            .start(launch)
-            .await
-            .map_err(|error| StartError::Sandbox(format!("cannot start a process: {error}")))?;
         let pid = child.pid;
         let watched = group
             .as_ref()
@@ -231,7 +215,7 @@ impl Host {
             id: spec.id.clone(),
             api: api.clone(),
             meter,
-            log: Arc::new(Log::new(read).map_err(sandbox)?),
+            log: Arc::new(Log::new(output).map_err(sandbox)?),
             group,
             limits,
             watched,
@@ -284,23 +268,17 @@ impl Host {
         let mut arguments = root.command.clone();
         arguments.extend(spec.runtime.definition().arguments(spec));
         let program = PathBuf::from(&arguments[0]);
-        let mut listen = vec![];
-        if own_network {
-            listen.push(RUNTIME_API_PORT);
-        }
-        if spec.network == Network::Platform {
-            listen.push(CHAIN_PORT);
-        }
-        let mut files = Vec::new();
+        let mut mounts = spec.mounts.clone();
         if !own_network {
             for file in ["/etc/resolv.conf", "/etc/hosts"] {
                 if let Ok(path) = fs::canonicalize(file) {
-                    files.push((path, PathBuf::from(file)));
+                    mounts.push((path, PathBuf::from(file)));
                 }
             }
         }
         let most = spec.memory_bytes / TMP_DENOMINATOR * TMP_NUMERATOR;
         InitConfig {
+            label: sweep::label(&self.name, &spec.id),
             hostname: "localhost".into(),
             root: root.path.clone(),
             code: spec.code.clone(),
@@ -308,10 +286,9 @@ impl Host {
             uid: user,
             gid: GROUP_ID,
             user_namespace: !self.capabilities.root,
-            own_network,
+            filter: self.capabilities.seccomp,
             max_processes: self.max_processes(spec),
-            listen,
-            files,
+            mounts,
             join: group.map(Group::join_files).unwrap_or_default(),
             thaw: group.and_then(Group::thaw_file),
             program,
@@ -352,7 +329,9 @@ impl Host {
                         inner.serve(chain::serve(listener, service, inner.api.clone()));
                     }
                 }
-                Some((Report::Running { phases: inside }, _)) => {
+                Some((Report::Running { phases: mut inside }, _)) => {
+                    // What a prepared one has done before is no part of this start.
+                    inside.retain(|(_, start, _)| *start >= spawned.monotonic());
                     let entered =
                         inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
                     phases.push(Phase { name: "spawn", start: spawned, end: entered });
@@ -409,10 +388,12 @@ impl Host {
             Ok(Initialized::Ready { at, began }) => {
                 let at = executed.at(at.monotonic());
                 // What a function says about itself is believed only within reason.
-                let possible = executed.monotonic()..=at.monotonic();
+                let exec = phases.last().map_or(executed, |phase| phase.start);
+                let possible = exec.monotonic()..=at.monotonic();
                 match began.filter(|began| possible.contains(began)) {
                     Some(began) => {
-                        let began = executed.at(began);
+                        // On a busy machine the runtime may run before it is known that it does.
+                        let began = executed.at(began.max(executed.monotonic()));
                         phases.push(Phase { name: "runtime", start: executed, end: began });
                         phases.push(Phase { name: "handler", start: began, end: at });
                     }

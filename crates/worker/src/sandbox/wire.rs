@@ -18,9 +18,20 @@ pub(super) const MAX_PACKET: usize = 256 * 1024;
 /// Most file descriptors in one packet: the Runtime API's listener and the chain endpoint's.
 const MAX_FDS: usize = 2;
 
-/// Worker to init, the first packet: what to build and what to run in it.
+/// Worker to init, the first packet: what to build before anything is known of the instance.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct NetworkConfig {
+    /// Whether the instance has a network namespace of its own.
+    pub own_network: bool,
+    /// Ports on the loopback interface whose listeners are handed to the worker.
+    pub listen: Vec<u16>,
+}
+
+/// Worker to init, the second packet: what to build and what to run in it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InitConfig {
+    /// What `ps` shows of it.
+    pub label: String,
     pub hostname: String,
     /// The root filesystem that all instances of this runtime share.
     pub root: PathBuf,
@@ -30,14 +41,13 @@ pub(super) struct InitConfig {
     pub gid: u32,
     /// Whether the instance has a user namespace of its own (the worker is not root).
     pub user_namespace: bool,
-    /// Whether the instance has a network namespace of its own.
-    pub own_network: bool,
+    /// Whether system calls are filtered: false where the kernel has no filters.
+    pub filter: bool,
     /// A limit of processes beside that of the control groups: of the instance's own user namespace.
     pub max_processes: Option<u64>,
-    /// Ports on the loopback interface whose listeners are handed to the worker.
-    pub listen: Vec<u16>,
-    /// Files of the host that appear read-only in the sandbox: (on the host, in the sandbox).
-    pub files: Vec<(PathBuf, PathBuf)>,
+    /// Files and folders of the host that appear read-only in the sandbox: (on the host, in the
+    /// sandbox).
+    pub mounts: Vec<(PathBuf, PathBuf)>,
     /// Control files through which the runtime's process joins its cgroups.
     pub join: Vec<PathBuf>,
     /// What thaws the instance: written when the worker vanishes, so that a frozen instance can die.
@@ -135,17 +145,22 @@ pub(super) fn receive<T: DeserializeOwned>(
 
 /// A connected pair: the worker's end, which never blocks, and the init's.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    use nix::sys::socket::{
-        AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf,
-    };
-    let (worker, init) =
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-    // A packet must fit the buffer whole; the kernel may grant less, and then sending says so.
-    let _ = setsockopt(&worker, SndBuf, &MAX_PACKET);
+    let (worker, init) = blocking_pair()?;
     let flags = nix::fcntl::OFlag::O_NONBLOCK;
     nix::fcntl::fcntl(&worker, nix::fcntl::FcntlArg::F_SETFL(flags))?;
     debug_assert!(worker.as_raw_fd() != init.as_raw_fd());
     Ok((worker, init))
+}
+
+/// A connected pair.
+pub(super) fn blocking_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf,
+    };
+    let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    // A packet must fit the buffer whole; the kernel may grant less, and then sending says so.
+    let _ = setsockopt(&pair.0, SndBuf, &MAX_PACKET);
+    Ok(pair)
 }
 
 #[cfg(test)]

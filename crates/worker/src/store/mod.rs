@@ -6,13 +6,15 @@
 //! meter.sqlite      the log of invocations, spans and instances; accepted asynchronous invocations
 //! journal/          rows on their way into meter.sqlite
 //! code/<sha256>/    deployment packages, unpacked
+//! bytecode/<sha256>/<runtime>-<version>/   byte code of their sources
 //! packages/<sha256>.zip
 //! staging/          what is not complete yet; emptied at the start
 //! ```
 //!
-//! Whatever the umask, other users may enter the folder and `code`, and read what is unpacked
+//! Whatever the umask, other users may enter the folder, `code` and `bytecode`, and read what is
 //! there; all else is the owner's.
 
+mod byte_code;
 pub(crate) mod database;
 mod folders;
 mod lock;

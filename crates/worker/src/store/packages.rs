@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 
 use sha2::{Digest, Sha256};
@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use super::folders;
 use super::package::{self, PackageError};
 use crate::ids;
+use crate::instance::Runtime;
 
 /// Packages may hold secrets; instances read them unpacked.
 const PRIVATE_FILE: u32 = 0o600;
@@ -27,6 +28,8 @@ pub(crate) struct Code {
     store: Arc<PackageStore>,
     /// Whether the files go with the value: no function of the registry uses them.
     unused: AtomicBool,
+    /// The folder of its byte code, once there is some, and the runtime that it is for.
+    pub(super) byte_code: OnceLock<(Runtime, PathBuf)>,
 }
 
 impl Code {
@@ -49,6 +52,16 @@ impl Code {
         self.store.zip(&self.sha256)
     }
 
+    /// Where its byte code is kept, by version of the runtime.
+    pub(super) fn byte_code_folder(&self) -> PathBuf {
+        self.store.byte_code().join(&self.sha256)
+    }
+
+    /// Where what is not complete is made.
+    pub(super) fn staging(&self) -> PathBuf {
+        self.store.staging()
+    }
+
     /// Says whether a function uses it; if none does, the files go when the last instance is gone.
     pub(crate) fn set_used(&self, used: bool) {
         self.unused.store(!used, Ordering::Release);
@@ -67,7 +80,7 @@ impl Drop for Code {
     }
 }
 
-/// The folders `code`, `packages` and `staging`.
+/// The folders `code`, `bytecode`, `packages` and `staging`.
 #[derive(Debug)]
 pub(crate) struct PackageStore {
     state: PathBuf,
@@ -85,6 +98,7 @@ impl PackageStore {
         folders::ensure(&store.staging(), folders::PRIVATE)?;
         folders::ensure(&store.zips(), folders::PRIVATE)?;
         folders::ensure(&store.code(), folders::PASSABLE)?;
+        folders::ensure(&store.byte_code(), folders::PASSABLE)?;
         Ok(Arc::new(store))
     }
 
@@ -95,7 +109,7 @@ impl PackageStore {
 
     /// Removes the packages that are not in `used`, which a crash may have left.
     pub(crate) fn sweep(&self, used: &HashSet<String>) -> io::Result<()> {
-        for folder in [self.code(), self.zips()] {
+        for folder in [self.code(), self.byte_code(), self.zips()] {
             for entry in fs::read_dir(folder)? {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
@@ -124,7 +138,7 @@ impl PackageStore {
             }
             let staged = self.staging().join(ids::staging());
             self.unpack(&bytes, &staged)?;
-            self.discard_folder(sha256);
+            self.discard_folder(&self.folder(sha256));
             fs::rename(&staged, self.folder(sha256))?;
         }
         Ok(self.remember(&mut live, sha256, zip_bytes))
@@ -137,6 +151,7 @@ impl PackageStore {
             zip_bytes: 0,
             store: self.clone(),
             unused: AtomicBool::new(false),
+            byte_code: OnceLock::new(),
         })
     }
 
@@ -199,6 +214,7 @@ impl PackageStore {
             store: self.clone(),
             // Until a function has it.
             unused: AtomicBool::new(true),
+            byte_code: OnceLock::new(),
         });
         live.insert(sha256.to_owned(), Arc::downgrade(&code));
         code
@@ -218,12 +234,13 @@ impl PackageStore {
     fn discard(&self, sha256: &str) {
         // Nothing depends on it, and the next start sweeps again.
         let _ = fs::remove_file(self.zip(sha256));
-        self.discard_folder(sha256);
+        self.discard_folder(&self.folder(sha256));
+        self.discard_folder(&self.byte_code().join(sha256));
     }
 
-    fn discard_folder(&self, sha256: &str) {
+    fn discard_folder(&self, folder: &Path) {
         let doomed = self.staging().join(ids::staging());
-        if fs::rename(self.folder(sha256), &doomed).is_ok() {
+        if fs::rename(folder, &doomed).is_ok() {
             // Without a thread, the next start empties the staging folder.
             let _ = thread::Builder::new().spawn(move || fs::remove_dir_all(doomed));
         }
@@ -235,6 +252,10 @@ impl PackageStore {
 
     fn code(&self) -> PathBuf {
         self.state.join("code")
+    }
+
+    fn byte_code(&self) -> PathBuf {
+        self.state.join("bytecode")
     }
 
     fn zips(&self) -> PathBuf {

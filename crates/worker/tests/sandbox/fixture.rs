@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use uncia_worker::instance::{
     Capabilities, ChainService, Enforcement, Host, HostConfig, Instance, InstanceSpec, Network,
-    Outcome, Reply, Request, Runtime, Started,
+    Outcome, Reply, Request, Runtime, StartFrom, Started,
 };
 
 pub(crate) const MIB: u64 = 1024 * 1024;
@@ -84,6 +84,12 @@ pub(crate) enum Needs {
     CpuAccounting,
     Pids,
     Freezer,
+    /// Filters of system calls.
+    Filter,
+    /// A program, and filters of system calls for it.
+    Program(&'static str),
+    /// A module of the tests' Python, and filters of system calls for it.
+    Module(&'static str),
     /// Users of their own for instances.
     Users,
     /// Version 2 of control groups, to which this process may write.
@@ -103,6 +109,9 @@ impl Needs {
             Self::CpuAccounting => (it.cgroup.controllers["cpuacct"].writable, "no control groups"),
             Self::Pids => (it.enforced.pids, "no pids controller to write to"),
             Self::Freezer => (it.freezer, "no freezer to write to"),
+            Self::Filter => (it.seccomp, "the kernel has no filters of system calls"),
+            Self::Program(name) => (it.seccomp && is_installed(name), "it is not installed"),
+            Self::Module(name) => (it.seccomp && can_import(name), "Python cannot import it"),
             Self::Users => (it.root, "only root may run functions as other users"),
             Self::Unified => (unified(), "no version 2 of control groups to write to"),
         };
@@ -115,6 +124,17 @@ impl Needs {
 
 fn runs(program: &str) -> bool {
     std::process::Command::new(program).arg("--version").output().is_ok()
+}
+
+/// Asks by a word that ends each of them at once, if in error.
+fn is_installed(program: &str) -> bool {
+    std::process::Command::new(program).arg("version").output().is_ok()
+}
+
+fn can_import(module: &str) -> bool {
+    let mut command = std::process::Command::new(crate::system_calls::python());
+    command.arg("-c").arg(format!("import {module}"));
+    command.output().is_ok_and(|output| output.status.success())
 }
 
 fn unified() -> bool {
@@ -181,6 +201,7 @@ impl Function {
             runtime: Runtime::named(runtime).expect("a runtime"),
             handler: handler.into(),
             code: PathBuf::from(folder.path()),
+            mounts: Vec::new(),
             environment: BTreeMap::new(),
             memory_bytes: 256 * MIB,
             cpu_micro: 1_000_000,
@@ -189,6 +210,7 @@ impl Function {
             pids_max: 64,
             network: Network::None,
             enforcement: Enforcement::Kernel,
+            start_from: StartFrom::Fresh,
             init_throttled: false,
             init_timeout: PATIENCE,
         };

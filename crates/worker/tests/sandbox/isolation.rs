@@ -150,24 +150,25 @@ async fn socket_families() {
     let function = Function::python(
         "
         import errno, socket
-        def attempt(family, kind):
+        def attempt(family, kind, protocol=0):
             try:
-                socket.socket(family, kind).close()
+                socket.socket(family, kind, protocol).close()
                 return 'allowed'
             except OSError as error:
                 return errno.errorcode[error.errno]
         def handler(event, context):
-            vsock, alg, tipc = 40, 38, 30
-            return [attempt(family, kind) for family, kind in (
+            vsock, alg, tipc, packet, audit = 40, 38, 30, 10, 9
+            return [attempt(*one) for one in (
                 (vsock, socket.SOCK_STREAM), (vsock, socket.SOCK_DGRAM), (alg, socket.SOCK_SEQPACKET),
-                (tipc, socket.SOCK_STREAM), (socket.AF_UNIX, socket.SOCK_STREAM),
+                (tipc, socket.SOCK_STREAM), (socket.AF_PACKET, socket.SOCK_RAW),
+                (socket.AF_INET, packet), (socket.AF_NETLINK, socket.SOCK_RAW, audit), (socket.AF_UNIX, socket.SOCK_STREAM),
                 (socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET6, socket.SOCK_DGRAM),
                 (socket.AF_NETLINK, socket.SOCK_RAW))]
         ",
     );
     let no = "EAFNOSUPPORT";
     let yes = "allowed";
-    assert_eq!(function.once("{}").await, json!([no, no, no, no, yes, yes, yes, yes]));
+    assert_eq!(function.once("{}").await, json!([no, no, no, no, no, no, no, yes, yes, yes, yes]));
 }
 
 async fn python_threads() {

@@ -10,9 +10,11 @@ mod isolation;
 mod keep_alive;
 mod lifecycle;
 mod metering;
+mod prepared;
 mod provided;
 mod rogue;
 mod running;
+mod system_calls;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         .or_else(provided::run_if_asked)
         .or_else(lifecycle::run_if_asked)
         .or_else(clock::run_if_asked)
+        .or_else(system_calls::run_if_asked)
     {
         return code;
     }
@@ -41,9 +44,11 @@ fn main() -> ExitCode {
     tests.extend(lifecycle::tests());
     tests.extend(keep_alive::tests());
     tests.extend(enforcement::tests());
+    tests.extend(prepared::tests());
     tests.extend(provided::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
+    tests.extend(system_calls::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

@@ -1,16 +1,17 @@
 //! The first process of an instance: process 1 of its pid namespace.
 //!
-//! It is this binary again, started by the worker inside fresh namespaces. It builds what the
+//! It is this binary again, a copy of a spawner inside fresh namespaces. It builds what the
 //! runtime will see, starts the runtime, and from then on only waits: it reaps orphans, passes
 //! SIGTERM on, reports how the runtime ended, and ends with it. It stays outside the function's
 //! cgroups, so that nobody is billed for it, and out of the function's reach: another user, not
-//! dumpable, and process 1, which no signal from inside can end.
+//! dumpable, and process 1, which no signal from inside can end. While it waits it has the right to
+//! signal the runtime, and the system calls that waiting takes.
 
 mod mounts;
 mod network;
 mod privileges;
 mod runtime;
-mod seccomp;
+pub(super) mod seccomp;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,11 +25,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use uncia_clock::monotonic_ns;
 
+use super::spawn::Title;
 use super::wire::{self, Exit, InitConfig, Order, Report};
 
-/// The hidden subcommand.
+/// What it shows as its first argument.
 pub(super) const ARGUMENT: &str = "__instance";
 
 /// The socket to the worker is standard input.
@@ -68,14 +71,9 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// Turns this process into an instance's first process if it was started as one.
-///
-/// Call it before anything else in `main`: it needs a process with one thread.
-pub fn enter_if_asked() -> Option<ExitCode> {
-    if std::env::args_os().nth(1)? != ARGUMENT {
-        return None;
-    }
-    Some(match run() {
+/// Does what an instance's first process does, in a process that has one thread.
+pub(super) fn enter(title: Title) -> ExitCode {
+    match run(title) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // The worker may be gone already, and then nobody wants to know.
@@ -87,19 +85,19 @@ pub fn enter_if_asked() -> Option<ExitCode> {
             let _ = wire::send(CONTROL, &report, &[]);
             ExitCode::FAILURE
         }
-    })
+    }
 }
 
-fn run() -> Result<(), Failure> {
+fn run(title: Title) -> Result<(), Failure> {
     let entered = monotonic_ns();
     privileges::detach()?;
-    let config: InitConfig = match wire::receive(CONTROL, MsgFlags::empty()) {
-        Ok(Some((config, _))) => config,
-        Ok(None) => return Ok(()),
-        Err(error) => return Err(Failure::Configuration(error)),
-    };
-    network::build(&config)?;
+    let Some(network) = receive()? else { return Ok(()) };
+    network::build(&network)?;
     let networked = monotonic_ns();
+    // One that is kept for later waits here.
+    let Some(config) = receive::<InitConfig>()? else { return Ok(()) };
+    title.set(&[ARGUMENT, &config.label]);
+    let assigned = monotonic_ns();
     nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
 
     // Opened while the host's files can still be seen.
@@ -114,15 +112,21 @@ fn run() -> Result<(), Failure> {
     let signals = watch_children()?;
     let runtime = runtime::start(&config, &join)?;
     drop(join);
-    privileges::keep_only_kill()?;
+    privileges::keep_only_kill(&config)?;
     let phases = vec![
         ("network".to_owned(), entered, networked),
-        ("mounts".to_owned(), networked, mounted),
+        ("mounts".to_owned(), assigned, mounted),
         ("exec".to_owned(), mounted, monotonic_ns()),
     ];
     wire::send(CONTROL, &Report::Running { phases }, &[]).doing("report to the worker")?;
     drop(config);
     watch(runtime, &signals, thaw)
+}
+
+/// What the worker sends; `None` if it has no use for this process any more.
+fn receive<T: DeserializeOwned>() -> Result<Option<T>, Failure> {
+    let received = wire::receive(CONTROL, MsgFlags::empty()).map_err(Failure::Configuration)?;
+    Ok(received.map(|(message, _)| message))
 }
 
 fn control_file(path: impl AsRef<std::path::Path>) -> Result<File, Failure> {

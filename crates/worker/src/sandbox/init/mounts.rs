@@ -37,7 +37,7 @@ pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
         &inside(root, Path::new(TASK)),
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
     )?;
-    for (from, to) in &config.files {
+    for (from, to) in &config.mounts {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         bind_read_only(from, &inside(root, to), flags)?;
     }

@@ -7,12 +7,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::{CONTROL, Doing, Failure};
-use crate::sandbox::wire::{self, InitConfig, Report};
+use crate::sandbox::wire::{self, NetworkConfig, Report};
 
 /// Brings the loopback interface up, and hands listeners on it to the worker: a socket keeps the
 /// network namespace that it was made in, so the worker answers inside the instance's network
 /// without any link between the two.
-pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
+pub(super) fn build(config: &NetworkConfig) -> Result<(), Failure> {
     if !config.own_network {
         return Ok(());
     }

@@ -5,6 +5,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid, setsid};
 
+use super::seccomp::SystemCallFilter;
 use super::{Doing, Failure};
 use crate::sandbox::wire::InitConfig;
 
@@ -46,12 +47,17 @@ pub(super) fn detach() -> Result<(), Failure> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).doing("ask to die with the worker")
 }
 
-/// Gives up every right but to signal the runtime.
-pub(super) fn keep_only_kill() -> Result<(), Failure> {
+/// Gives up every right but to signal the runtime, and every system call that waiting does not need.
+pub(super) fn keep_only_kill(config: &InitConfig) -> Result<(), Failure> {
     let null = super::null()?;
     super::silence(&null, 1)?;
     super::silence(&null, 2)?;
-    set_capabilities(1 << CAP_KILL).doing("drop capabilities")
+    drop(null);
+    set_capabilities(1 << CAP_KILL).doing("drop capabilities")?;
+    if config.filter {
+        SystemCallFilter::for_first_process().install().doing("filter its own system calls")?;
+    }
+    Ok(())
 }
 
 /// What cannot be done once the rights are gone: joining a keyring of its own and becoming the
@@ -89,7 +95,10 @@ pub(super) fn drop_all(config: &InitConfig) -> Result<(), Failure> {
     }
     set_capabilities(0).doing("drop capabilities")?;
     nix::sys::prctl::set_no_new_privs().doing("forbid new privileges")?;
-    super::seccomp::install()
+    if config.filter {
+        SystemCallFilter::for_functions().install().doing("filter system calls")?;
+    }
+    Ok(())
 }
 
 /// A second user namespace, in which the only user there is has an ordinary number.

@@ -23,6 +23,10 @@ use super::runtimes::Runtime;
 
 /// The function's code.
 pub(super) const TASK: &str = "/var/task";
+/// The client of the Runtime API, and what else the platform has for a runtime.
+pub(super) const RUNTIME: &str = "/var/runtime";
+/// Empty in every root: what an instance is shown besides its code.
+pub(super) const EXTRA: &str = "/opt";
 pub(super) const ETC_PASSWD: &str = "/etc/passwd";
 /// The user that functions run as, by Lambda's name.
 pub(super) const USER: &str = "sbx_user1051";
@@ -76,8 +80,8 @@ pub(crate) struct RootSpec {
     pub copies: Vec<(PathBuf, PathBuf)>,
     /// Links to make: (in the root, its target).
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// The client of the Runtime API: file name and text.
-    pub client: Option<(&'static str, &'static str)>,
+    /// Files of `/var/runtime`, such as the client of the Runtime API: names and texts.
+    pub files: Vec<(&'static str, &'static str)>,
     /// The program and its first arguments, as seen in the root.
     pub command: Vec<String>,
 }
@@ -179,7 +183,7 @@ fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Res
     for (name, target) in &spec.links {
         link(root, name, target)?;
     }
-    if let Some((name, text)) = spec.client {
+    for (name, text) in &spec.files {
         write(root, &format!("var/runtime/{name}"), text)?;
     }
     certificates(root, &mut sources)?;
@@ -266,7 +270,7 @@ mod tests {
     fn a_recipe_tells_what_differs() {
         let one = RootSpec::default();
         assert_eq!(recipe(&one), recipe(&one.clone()));
-        let other = RootSpec { client: Some(("a", "b")), ..one.clone() };
+        let other = RootSpec { files: vec![("a", "b")], ..one.clone() };
         assert_ne!(recipe(&one), recipe(&other));
         let other = RootSpec { copies: vec![("/a".into(), "b".into())], ..one.clone() };
         assert_ne!(recipe(&one), recipe(&other));

@@ -13,6 +13,8 @@ use super::message::{accepted, error_object, refusal};
 use super::writer::Writer;
 use super::{AnswerKind, Initialized, RuntimeAnswer, RuntimeApi, Waiting};
 use crate::clock::Moment;
+use crate::json;
+use crate::runtime::in_proportion;
 use crate::sandbox::http1::{Body, Head, HttpError, Reader};
 use crate::sandbox::pace::{Paced, REQUEST};
 
@@ -117,7 +119,7 @@ impl RuntimeApi {
                 Err(refusal) => refusal,
             },
             Operation::InitError => self.init_error(head, body),
-            Operation::Answer { id, is_error } => self.answer(id, is_error, body, connection),
+            Operation::Answer { id, is_error } => self.answer(id, is_error, body, connection).await,
             Operation::Unknown => {
                 refusal(404, "NotFound", "There is no such operation in the Runtime API")
             }
@@ -190,7 +192,7 @@ impl RuntimeApi {
         accepted()
     }
 
-    fn answer(&self, id: &str, is_error: bool, body: Body, connection: u64) -> Reply {
+    async fn answer(&self, id: &str, is_error: bool, body: Body, connection: u64) -> Reply {
         let at = Moment::now();
         let current = {
             let mut state = self.lock();
@@ -208,7 +210,7 @@ impl RuntimeApi {
         } else if is_error || body.trailing_error.is_some() {
             AnswerKind::Error(body.bytes)
         } else {
-            self.response(body.bytes)
+            self.response(body.bytes).await
         };
         // Nobody listens if the invocation's time is up.
         let _ = current.answer.send(RuntimeAnswer { at, kind });
@@ -220,14 +222,17 @@ impl RuntimeApi {
         }
     }
 
-    fn response(&self, bytes: Bytes) -> AnswerKind {
-        let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes);
-        match parsed {
-            Err(error) if self.json => {
+    async fn response(&self, bytes: Bytes) -> AnswerKind {
+        if !self.json {
+            return AnswerKind::Response(bytes);
+        }
+        let text = bytes.clone();
+        match in_proportion(bytes.len(), move || json::check(&text)).await {
+            Err(error) => {
                 let message = format!("The answer is not JSON: {error}");
                 AnswerKind::Error(error_object("Runtime.MarshalError", &message).into())
             }
-            _ => AnswerKind::Response(bytes),
+            Ok(()) => AnswerKind::Response(bytes),
         }
     }
 }

@@ -78,7 +78,7 @@ impl RuntimeDefinition for Definition {
             version: version.into(),
             interpreter: Some(path.into()),
             copies: vec![(path.into(), "var/lang/bin/bash".into())],
-            client: Some(("bootstrap.sh", CLIENT)),
+            files: vec![("bootstrap.sh", CLIENT)],
             command: vec!["/var/lang/bin/bash".into(), "/var/runtime/bootstrap.sh".into()],
             ..RootSpec::default()
         }))

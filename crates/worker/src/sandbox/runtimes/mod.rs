@@ -15,6 +15,18 @@ use crate::instance::InstanceSpec;
 
 include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
 
+/// How packages are compiled for a runtime.
+pub(crate) struct ByteCode {
+    /// The end of the names of sources.
+    pub suffix: &'static str,
+    /// The handler in `/var/runtime` that compiles: it is given `{"paths": [...]}`, sources relative
+    /// to the package at `/opt`, and answers a list of `[file, byte code in base64]` or null for each
+    /// of the first of them, at least one.
+    pub handler: &'static str,
+    /// Where instances look for the byte code, as seen in the root.
+    pub place: &'static str,
+}
+
 /// What sets one runtime apart from others.
 pub(crate) trait RuntimeDefinition: Sync {
     /// Its name, such as in the configuration's `runtimes`.
@@ -39,6 +51,11 @@ pub(crate) trait RuntimeDefinition: Sync {
     /// Completes its root, which has been built at `folder`.
     fn finish(&self, _spec: &RootSpec, _folder: &Path) -> Result<(), RootError> {
         Ok(())
+    }
+
+    /// How its packages are compiled; `None` if they are not.
+    fn byte_code(&self) -> Option<ByteCode> {
+        None
     }
 
     /// Arguments that depend on the instance, after those of the root's command.

@@ -79,7 +79,7 @@ impl RuntimeDefinition for Definition {
             version: interpreter.version,
             interpreter: Some(interpreter.executable),
             copies,
-            client: Some(("bootstrap.js", CLIENT)),
+            files: vec![("bootstrap.js", CLIENT)],
             command: vec![Path::new("/").join(binary).display().to_string()],
             ..RootSpec::default()
         }))

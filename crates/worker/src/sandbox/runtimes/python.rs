@@ -1,14 +1,21 @@
 //! Python: the interpreter and standard library of the host.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{RuntimeDefinition, any_of, ask_for, digits, major_minor, module};
+use super::{ByteCode, RuntimeDefinition, any_of, ask_for, digits, major_minor, module};
 use crate::sandbox::rootfs::{RootError, RootSpec, ask};
 
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.py");
+
+/// The function that compiles packages.
+const COMPILER: &str = include_str!("../../../runtime/compiler.py");
+
+/// Where the client looks for a package's byte code.
+const BYTE_CODE: &str = "/var/runtime/bytecode";
 
 /// What an interpreter says of itself, whether it is the distribution's, built by hand, or a virtual
 /// environment's.
@@ -85,7 +92,7 @@ impl RuntimeDefinition for Definition {
             interpreter: Some(interpreter.executable),
             copies,
             links: vec![("var/lang/bin/python3".into(), name.into())],
-            client: Some(("bootstrap.py", CLIENT)),
+            files: vec![("bootstrap.py", CLIENT), ("compiler.py", COMPILER)],
             // -S: there are no site packages; looking for them takes longer than all else.
             // -u: what a function prints before it is killed is not lost.
             command: vec![
@@ -102,10 +109,16 @@ impl RuntimeDefinition for Definition {
         else {
             return Ok(());
         };
+        let byte_code = folder.join(&BYTE_CODE[1..]);
+        fs::create_dir(&byte_code).map_err(|error| RootError::Make(byte_code, error))?;
         let error = |text: &str| RootError::Ask(interpreter.clone(), text.to_owned());
         let folder = folder.to_str().ok_or_else(|| error("the state folder's name is no text"))?;
         let library = library.to_str().ok_or_else(|| error("its library's name is no text"))?;
         ask(interpreter, &["-I", "-c", COMPILE, folder, library]).map(drop)
+    }
+
+    fn byte_code(&self) -> Option<ByteCode> {
+        Some(ByteCode { suffix: ".py", handler: "compiler.handler", place: BYTE_CODE })
     }
 
     fn execution_environment(&self, version: &str) -> String {

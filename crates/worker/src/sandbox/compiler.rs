@@ -1,0 +1,307 @@
+//! Byte code of packages, made once so that no cold start compiles the same sources again.
+//!
+//! A package may be hostile, so it is compiled where it would run: in an instance, as a user without
+//! rights, with limits of memory and time. Nothing of the package runs there. The worker alone chooses
+//! which files are made, and writes them; what cannot be compiled is left as it is.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::environment::BYTES_PER_MIB;
+use super::host::Host;
+use super::live::Instance;
+use super::rootfs::{EXTRA, RUNTIME, Root};
+use super::runtimes::ByteCode;
+use crate::ids;
+use crate::instance::{
+    Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError, StartFrom,
+};
+
+/// How long a package may take; what is not compiled by then is not.
+const PACKAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a batch may take: a source that takes longer keeps only itself from being compiled.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Sources of a batch: together they take a fraction of its time.
+const BATCH_SOURCES: usize = 64;
+const BATCH_BYTES: u64 = 512 * 1024;
+/// The largest source that is compiled.
+const MAX_SOURCE_BYTES: u64 = 4 * BYTES_PER_MIB;
+/// Most sources that are looked at.
+const MAX_SOURCES: usize = 20_000;
+const MEMORY_BYTES: u64 = 512 * BYTES_PER_MIB;
+const TMP_BYTES: u64 = 16 * BYTES_PER_MIB;
+const PROCESSES: u64 = 8;
+const CPU_MICRO: u64 = 1_000_000;
+const PERIOD_US: u64 = 100_000;
+/// Interpreters' folders of this name hold byte code, and no sources.
+const CACHE: &str = "__pycache__";
+
+/// A source: its path in the package, and its size.
+type Source = (PathBuf, u64);
+
+impl Host {
+    /// The name under which a runtime's byte code is kept: of this runtime in this version. `None` if
+    /// its packages are not compiled.
+    pub(crate) fn byte_code_name(&self, runtime: Runtime) -> Option<String> {
+        runtime.definition().byte_code()?;
+        Some(format!("{}-{}", runtime.name(), self.roots.get(&runtime)?.version))
+    }
+
+    /// Compiles the package `code` into the new folder `into`: for each source that can be compiled a
+    /// file of its path and name with a `c` at the end. Says whether it holds anything; if not, there
+    /// is no such folder.
+    pub(crate) async fn compile(
+        self: &Arc<Self>,
+        runtime: Runtime,
+        code: &Path,
+        into: &Path,
+    ) -> io::Result<bool> {
+        let (Some(byte_code), Some(root)) =
+            (runtime.definition().byte_code(), self.roots.get(&runtime))
+        else {
+            return Ok(false);
+        };
+        let folder = code.to_owned();
+        let found = tokio::task::spawn_blocking(move || sources(&folder, byte_code.suffix)).await;
+        let sources = found.map_err(io::Error::other)??;
+        if sources.is_empty() {
+            return Ok(false);
+        }
+        // As many at a time as there are processors.
+        let _turn = self.compilers.acquire().await.map_err(io::Error::other)?;
+        let deadline = Instant::now() + PACKAGE_TIMEOUT;
+        let compiler = Compiler { host: self, spec: spec(runtime, root, &byte_code, code), into };
+        let compiled = compiler.compile(sources, deadline).await?;
+        Ok(compiled > 0)
+    }
+}
+
+/// Compiles one package.
+struct Compiler<'a> {
+    host: &'a Arc<Host>,
+    spec: InstanceSpec,
+    into: &'a Path,
+}
+
+impl Compiler<'_> {
+    /// Returns how many of the sources it has compiled.
+    async fn compile(&self, sources: Vec<Source>, deadline: Instant) -> io::Result<usize> {
+        let (mut rest, mut compiled) = (sources.as_slice(), 0);
+        let mut instance = None;
+        // After a batch that ended its instance, its sources are compiled one by one.
+        let mut alone: usize = 0;
+        while !rest.is_empty() && Instant::now() < deadline {
+            let running = match instance.take() {
+                Some(running) => running,
+                None => match self.start().await {
+                    Ok(running) => running,
+                    // The host is closing, or says in its log what is wrong.
+                    Err(_) => break,
+                },
+            };
+            let count = if alone > 0 { 1 } else { batch(rest) };
+            let limit = BATCH_TIMEOUT.min(deadline - Instant::now());
+            match self.run(&running, &rest[..count], limit).await {
+                Some(answer) => {
+                    let done = answer.len();
+                    compiled += self.keep(&rest[..done], answer).await?;
+                    rest = &rest[done..];
+                    alone = alone.saturating_sub(done);
+                    instance = Some(running);
+                }
+                None => {
+                    running.stop(Duration::ZERO).await;
+                    if count == 1 {
+                        rest = &rest[1..];
+                        alone = alone.saturating_sub(1);
+                    } else {
+                        alone = count;
+                    }
+                }
+            }
+        }
+        if let Some(running) = instance {
+            running.stop(Duration::ZERO).await;
+        }
+        Ok(compiled)
+    }
+
+    async fn start(&self) -> Result<Instance, StartError> {
+        let spec =
+            InstanceSpec { id: format!("compiler-{}", ids::instance()), ..self.spec.clone() };
+        self.host.start(spec).await.result
+    }
+
+    /// The byte code of the first of these sources, or nothing if the instance did not answer so.
+    async fn run(
+        &self,
+        instance: &Instance,
+        sources: &[Source],
+        timeout: Duration,
+    ) -> Option<Vec<Option<Vec<u8>>>> {
+        let paths: Vec<_> = sources.iter().map(|(path, _)| path).collect();
+        let request = Request {
+            request_id: ids::uuid(),
+            payload: Bytes::from(serde_json::json!({ "paths": paths }).to_string()),
+            timeout,
+            ..Request::default()
+        };
+        let Outcome::Ok(answer) = instance.invoke(request).await.outcome else { return None };
+        let texts: Vec<Option<String>> = serde_json::from_slice(&answer).ok()?;
+        let decode = |text: Option<String>| text.and_then(|text| STANDARD.decode(text).ok());
+        (!texts.is_empty() && texts.len() <= sources.len())
+            .then(|| texts.into_iter().map(decode).collect())
+    }
+
+    /// Writes byte code beside each other as the sources are; returns of how many.
+    async fn keep(&self, sources: &[Source], code: Vec<Option<Vec<u8>>>) -> io::Result<usize> {
+        let files: Vec<_> = sources
+            .iter()
+            .zip(code)
+            .filter_map(|((path, _), code)| {
+                let mut path = self.into.join(path).into_os_string();
+                path.push("c");
+                Some((PathBuf::from(path), code?))
+            })
+            .collect();
+        let into = self.into.to_owned();
+        let written = tokio::task::spawn_blocking(move || {
+            files.iter().try_for_each(|(path, code)| write(&into, path, code)).map(|()| files.len())
+        });
+        written.await.map_err(io::Error::other)?
+    }
+}
+
+/// What a compiler starts with.
+fn spec(runtime: Runtime, root: &Root, byte_code: &ByteCode, code: &Path) -> InstanceSpec {
+    InstanceSpec {
+        id: String::new(),
+        // Of no function: its share of the CPU is its own.
+        function: "uncia:compiler".into(),
+        function_arn: String::new(),
+        version: String::new(),
+        runtime,
+        handler: byte_code.handler.into(),
+        code: root.path.join(&RUNTIME[1..]),
+        mounts: vec![(code.to_owned(), EXTRA.into())],
+        environment: BTreeMap::new(),
+        memory_bytes: MEMORY_BYTES,
+        cpu_micro: CPU_MICRO,
+        period_us: PERIOD_US,
+        ephemeral_bytes: TMP_BYTES,
+        pids_max: PROCESSES,
+        network: Network::None,
+        enforcement: Enforcement::Kernel,
+        start_from: StartFrom::Fresh,
+        init_throttled: false,
+        init_timeout: PACKAGE_TIMEOUT,
+    }
+}
+
+/// How many of the sources make a batch.
+fn batch(sources: &[Source]) -> usize {
+    let mut bytes = 0;
+    let fits = |(_, size): &&Source| {
+        bytes += size;
+        bytes <= BATCH_BYTES
+    };
+    sources.iter().take(BATCH_SOURCES).take_while(fits).count().max(1)
+}
+
+/// The sources below `package`, those nearest to its top first. Links lead nowhere.
+fn sources(package: &Path, suffix: &str) -> io::Result<Vec<Source>> {
+    let mut found = Vec::new();
+    let mut folders = std::collections::VecDeque::from([PathBuf::new()]);
+    while let Some(folder) = folders.pop_front() {
+        let mut entries: Vec<_> =
+            fs::read_dir(package.join(&folder))?.collect::<io::Result<_>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let (name, kind) = (entry.file_name(), entry.file_type()?);
+            // Packages hold no other names.
+            let Some(text) = name.to_str() else { continue };
+            if kind.is_dir() && text != CACHE {
+                folders.push_back(folder.join(text));
+            } else if kind.is_file() && text.ends_with(suffix) {
+                let size = entry.metadata()?.len();
+                if size <= MAX_SOURCE_BYTES {
+                    found.push((folder.join(text), size));
+                }
+            }
+            if found.len() == MAX_SOURCES {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Writes a file below `top` that everybody may read, with the folders above it.
+fn write(top: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    let above: Vec<_> =
+        path.ancestors().skip(1).take_while(|folder| folder.starts_with(top)).collect();
+    for folder in above.into_iter().rev() {
+        match fs::create_dir(folder) {
+            Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if cannot_be(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    let mut file = match File::create_new(path) {
+        Ok(file) => file,
+        Err(error) if cannot_be(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    file.write_all(content)
+}
+
+/// Whether there cannot be a file of that name: it is one byte longer than the source's, or a folder of
+/// the package is called as the byte code of a source is.
+fn cannot_be(error: &io::Error) -> bool {
+    use io::ErrorKind::{AlreadyExists, InvalidFilename, NotADirectory};
+    matches!(error.kind(), AlreadyExists | InvalidFilename | NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn sources_are_files_of_the_package_and_no_links() {
+        let package = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let at = |name: &str| package.path().join(name);
+        fs::write(outside.path().join("secret.py"), "x = 1").unwrap();
+        fs::create_dir_all(at("deep/__pycache__")).unwrap();
+        for name in ["z.py", "deep/a.py", "data.txt", "deep/__pycache__/a.py"] {
+            fs::write(at(name), "x = 1").unwrap();
+        }
+        symlink(outside.path(), at("folder")).unwrap();
+        symlink(outside.path().join("secret.py"), at("link.py")).unwrap();
+        symlink(".", at("loop")).unwrap();
+        fs::write(at("large.py"), vec![b'#'; MAX_SOURCE_BYTES as usize + 1]).unwrap();
+        let found = sources(package.path(), ".py").unwrap();
+        assert_eq!(found, [("z.py".into(), 5), ("deep/a.py".into(), 5)]);
+    }
+
+    #[test]
+    fn batches_are_small() {
+        let sources = |sizes: &[u64]| sizes.iter().map(|size| (PathBuf::new(), *size)).collect();
+        let (many, large): (Vec<_>, Vec<_>) = (sources(&[1; 1000]), sources(&[BATCH_BYTES * 2, 1]));
+        assert_eq!((batch(&many), batch(&large), batch(&large[1..])), (BATCH_SOURCES, 1, 1));
+    }
+}

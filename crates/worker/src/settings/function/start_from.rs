@@ -1,0 +1,16 @@
+//! What an instance is started from.
+
+use crate::instance::StartFrom;
+use crate::settings::{Default, Kind, Scope, Setting, Value};
+
+pub(crate) static SETTING: Setting = Setting {
+    name: "start_from",
+    description: "What an instance is started from: fresh, nothing; or prepared, a process in \
+                  namespaces of its own that was made ahead.",
+    kind: Kind::Choice(&[
+        ("fresh", |to| to.instance(|it| it.start_from = StartFrom::Fresh)),
+        ("prepared", |to| to.instance(|it| it.start_from = StartFrom::Prepared)),
+    ]),
+    default: Default::Value(Value::Word("fresh")),
+    scope: Scope::Function { platform_key: Some("start_from"), replaces_instances: true },
+};

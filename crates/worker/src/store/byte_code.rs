@@ -1,0 +1,71 @@
+//! The byte code of packages: below `bytecode`, for each package and each version of a runtime.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::folders;
+use super::packages::Code;
+use crate::ids;
+use crate::instance::{Host, Runtime};
+
+impl Code {
+    /// What an instance of this runtime is shown of its byte code: the folder on the host, and where
+    /// in the sandbox.
+    pub(crate) fn byte_code(&self, runtime: Runtime) -> Option<(PathBuf, PathBuf)> {
+        let (compiled_for, folder) = self.byte_code.get()?;
+        let place = runtime.definition().byte_code()?.place;
+        (*compiled_for == runtime).then(|| (folder.clone(), place.into()))
+    }
+
+    /// Has instances use the byte code that an earlier worker made, if it did.
+    pub(crate) fn find_byte_code(&self, host: &Host, runtime: Runtime) {
+        if let Some(name) = host.byte_code_name(runtime) {
+            let folder = self.byte_code_folder().join(name);
+            if folder.is_dir() {
+                let _ = self.byte_code.set((runtime, folder));
+            }
+        }
+    }
+
+    /// Makes byte code of it unless there is some. Without it each cold start compiles, so that it
+    /// cannot be made is no error.
+    pub(crate) async fn compile(self: &Arc<Self>, host: &Arc<Host>, runtime: Runtime) {
+        self.find_byte_code(host, runtime);
+        let Some(name) = host.byte_code_name(runtime) else { return };
+        if self.byte_code.get().is_some() {
+            return;
+        }
+        let staged = self.staging().join(ids::staging());
+        let kept = match host.compile(runtime, &self.folder(), &staged).await {
+            Ok(true) => self.keep_byte_code(&staged, &name),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(package = self.sha256(), "it has no byte code: {error}");
+        }
+        self.find_byte_code(host, runtime);
+        // What was moved into place is not here any more.
+        let left = move || fs::remove_dir_all(staged);
+        let _ = tokio::task::spawn_blocking(left).await;
+    }
+
+    /// Moves byte code to its place; that of other versions goes.
+    fn keep_byte_code(&self, staged: &Path, name: &str) -> io::Result<()> {
+        let folder = self.byte_code_folder();
+        folders::ensure(&folder, folders::READABLE)?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_name() != *name {
+                fs::rename(entry.path(), self.staging().join(ids::staging()))?;
+            }
+        }
+        match fs::rename(staged, folder.join(name)) {
+            // Somebody else has compiled the same package meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            other => other,
+        }
+    }
+}

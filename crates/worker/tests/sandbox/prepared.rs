@@ -1,0 +1,105 @@
+//! Instances that are started from processes made ahead.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use uncia_worker::instance::{Instance, Network, StartFrom};
+
+use crate::fixture::{Function, Needs, answer, processes, request, test};
+
+pub(crate) fn tests() -> Vec<Trial> {
+    vec![
+        // One test, since what is prepared is not any instance's, and others would use it meanwhile.
+        test("prepared_processes", Needs::Sandbox, || async {
+            serves().await;
+            killed().await;
+        }),
+    ]
+}
+
+const HANDLER: &str = "
+        import os, sys
+        def handler(event, context):
+            print('printed')
+            open('/dev/stdout', 'w').write('by name')
+            written = os.path.exists('/tmp/left')
+            open('/tmp/left', 'w').close()
+            return [sorted(os.environ), sorted(os.listdir('/proc/self/fd')), os.getpid(), os.getppid(),
+                    sorted(os.listdir('/tmp')), written, os.environ['SECRET']]
+        ";
+
+fn function(network: Network, secret: &str) -> Function {
+    Function::python(HANDLER).with(|spec| {
+        spec.start_from = StartFrom::Prepared;
+        spec.network = network;
+        spec.environment.insert("SECRET".into(), secret.into());
+    })
+}
+
+/// Starts an instance when something is prepared; says whether it was started from that.
+async fn start(function: &Function) -> (Instance, bool) {
+    let started = function.try_start().await;
+    let from_prepared = started.phases.iter().all(|phase| phase.name != "network");
+    (started.result.unwrap(), from_prepared)
+}
+
+async fn serves() {
+    for network in [Network::None, Network::Platform, Network::Host] {
+        let fresh = Function::python(HANDLER).with(|spec| {
+            spec.network = network;
+            spec.environment.insert("SECRET".into(), "fresh".into());
+        });
+        let expected = fresh.once("{}").await;
+        let mut from_prepared = 0;
+        for turn in 0..20 {
+            let secret = format!("secret {turn}");
+            let function = function(network, &secret);
+            let (instance, prepared) = start(&function).await;
+            from_prepared += usize::from(prepared);
+            let reply = instance.invoke(request("{}")).await;
+            let mut answer = answer(&reply);
+            assert_eq!(answer[6], json!(secret));
+            answer[6] = json!("fresh");
+            assert_eq!(answer, expected);
+            assert_eq!(&*reply.log_tail, b"printed\nby name");
+            // It goes by the instance's name.
+            assert_eq!(processes(&function.spec.id).len(), 2);
+            instance.stop(Duration::ZERO).await;
+            assert!(processes(&function.spec.id).is_empty());
+        }
+        // The first was made for it, and some may be while others are being made ahead.
+        assert_eq!(from_prepared > 0, network != Network::Host, "{network:?}: {from_prepared}");
+    }
+}
+
+async fn killed() {
+    let function = function(Network::None, "");
+    start(&function).await.0.stop(Duration::ZERO).await;
+    let prepared = loop {
+        let prepared = processes("prepared");
+        if prepared.len() >= 2 {
+            break prepared;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    for pid in &prepared {
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+    }
+    while prepared.iter().any(|pid| runs(*pid)) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for _ in 0..3 {
+        let (instance, _) = start(&function).await;
+        answer(&instance.invoke(request("{}")).await);
+        instance.stop(Duration::ZERO).await;
+    }
+}
+
+/// Whether a process is neither gone nor a zombie.
+fn runs(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}

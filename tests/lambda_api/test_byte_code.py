@@ -1,0 +1,181 @@
+"""Byte code of packages: made when they are stored, believed only as Python would."""
+
+import importlib.util
+import io
+import marshal
+import os
+import py_compile
+import stat
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from .conftest import Platform, Serve
+
+VALUE = "def handler(event, context):\n    return {value!r}\n"
+# What an instance sees of its code, and of the byte code beside it.
+LISTING = """
+import os
+import deep.inner
+
+def handler(event, context):
+    refused = []
+    for place in ("/var/task/x", "/var/runtime/bytecode/x", "/var/runtime/bytecode/handler.pyc"):
+        try:
+            open(place, "w").close()
+        except OSError:
+            refused.append(place)
+    found = [os.path.join(top, name) for top, _, names in os.walk("/var/task") for name in names]
+    return sorted(found), refused, __file__, deep.inner.__cached__
+"""
+HEADER_BYTES = 16
+
+
+def compiled(state: Path) -> dict[str, Path]:
+    """Byte code by the path of its source with a c, whatever the package and the version."""
+    files: dict[str, Path] = {}
+    for version in (state / "bytecode").glob("*/*"):
+        files |= {str(file.relative_to(version)): file for file in version.rglob("*.pyc")}
+    return files
+
+
+def forge(file: Path, source: str, *, keep_header: bool) -> None:
+    """Byte code of another source in place of ``file``, under its header or one of its own."""
+    code = marshal.dumps(compile(source, "/var/task/handler.py", "exec"))
+    if keep_header:
+        header = file.read_bytes()[:HEADER_BYTES]
+    else:
+        flags = (0b11).to_bytes(4, "little")
+        header = importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(source.encode())
+    file.write_bytes(header + code)
+
+
+def runs_this_python(platform: Platform) -> bool:
+    """Whether byte code of this interpreter is byte code of the functions'."""
+    (file,) = compiled(platform.state).values()
+    return file.read_bytes()[:4] == importlib.util.MAGIC_NUMBER
+
+
+def test_packages_are_compiled_when_they_are_stored(serve: Serve) -> None:
+    before = os.umask(0o077)
+    try:
+        platform = serve()
+    finally:
+        os.umask(before)
+    source = {"handler.py": LISTING, "deep/inner.py": "x = 1\n", "bad.py": "def\n", "a.txt": "x"}
+    platform.create("f", source)
+    files = compiled(platform.state)
+    assert sorted(files) == ["deep/inner.pyc", "handler.pyc"]
+    for file in files.values():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o644
+        assert file.stat().st_uid == os.getuid()
+    answer = platform.invoke("f")[1]
+    names = [f"/var/task/{name}" for name in sorted(source)]
+    assert answer[0] == names
+    assert len(answer[1]) == 3
+    assert answer[2] == "/var/task/handler.py"
+    assert answer[3].startswith("/var/task/deep/__pycache__/inner.")
+    platform.client.delete_function(FunctionName="f")
+    # An instance may use it yet; it goes with the last.
+    deadline = time.monotonic() + 30
+    while compiled(platform.state) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert compiled(platform.state) == {}
+
+
+def test_byte_code_is_used_and_only_that_of_the_source_as_it_is(serve: Serve) -> None:
+    platform = serve()
+    platform.create("f", VALUE.format(value="source"))
+    if not runs_this_python(platform):
+        pytest.skip("the functions' Python is not the tests'")
+    (file,) = compiled(platform.state).values()
+    forge(file, VALUE.format(value="byte code"), keep_header=True)
+    # Whoever may write there may do anything; it shows that instances read it.
+    assert platform.invoke("f")[1] == "byte code"
+    (source,) = (platform.state / "code").rglob("handler.py")
+    source.write_text(VALUE.format(value="newer source"))
+    platform.client.update_function_configuration(FunctionName="f", Description="new instances")
+    platform.client.update_function_configuration(FunctionName="f", MemorySize=257)
+    assert platform.invoke("f")[1] == "newer source"
+    for damage in (b"", b"torn", file.read_bytes()[:HEADER_BYTES], os.urandom(200)):
+        file.write_bytes(damage)
+        size = 300 + len(damage)
+        platform.client.update_function_configuration(FunctionName="f", MemorySize=size)
+        assert platform.invoke("f")[1] == "newer source"
+
+
+def test_a_packages_own_byte_code_is_its_own_affair(serve: Serve, tmp_path: Path) -> None:
+    platform = serve()
+    stale = tmp_path / "stale.py"
+    stale.write_text(VALUE.format(value="other source"))
+    unchecked = Path(
+        py_compile.compile(
+            str(stale), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+        )
+        or ""
+    )
+    checked = Path(
+        py_compile.compile(
+            str(stale),
+            cfile=str(tmp_path / "checked.pyc"),
+            invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
+        )
+        or ""
+    )
+    cached = "__pycache__/handler." + unchecked.name.split(".")[1] + ".pyc"
+    for name, own in (("believed", unchecked), ("stale", checked)):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("handler.py", VALUE.format(value="source"))
+            archive.writestr(cached, own.read_bytes())
+        platform.create(name, Code={"ZipFile": buffer.getvalue()})
+    sources = [path for path in compiled(platform.state) if "__pycache__" in path]
+    assert sources == []
+    believed = platform.invoke("believed")[1]
+    assert platform.invoke("stale")[1] == "source"
+    if compiled(platform.state)["handler.pyc"].read_bytes()[:4] == importlib.util.MAGIC_NUMBER:
+        assert believed == "other source"
+
+
+def test_sources_that_hang_or_crash_the_compiler_keep_only_themselves_from_it(
+    serve: Serve,
+) -> None:
+    platform = serve()
+    source = {
+        "handler.py": VALUE.format(value="fine"),
+        "nested.py": "(" * 100_000 + ")" * 100_000,
+        "unary.py": "x = " + "-" * 500_000 + "1\n",
+        "huge.py": "x = " + "+".join(["a"] * 300_000) + "\n",
+        "constant.py": "x = (1,) * 10**9\ny = 'x' * 10**12\nz = 2**2**2**2**2**2\n",
+        # Takes 2 GiB, and the platform's patience.
+        "bomb.py": "x = [" + "a," * 1_900_000 + "]\n",
+        "slow.py": "x = [" + "a," * 200_000 + "]\n",
+        "zero.py": "x = 1\0\n",
+        "latin.py": "# coding: no-such-coding\n",
+        "z.py": "y = 2\n",
+    }
+    platform.create("f", source)
+    files = compiled(platform.state)
+    assert {"handler.pyc", "z.pyc"} <= set(files)
+    assert platform.invoke("f")[1] == "fine"
+
+
+def test_packages_of_an_earlier_version_are_compiled_at_the_next_start(serve: Serve) -> None:
+    first = serve()
+    first.create("f", VALUE.format(value=1))
+    (file,) = compiled(first.state).values()
+    assert first.stop() == 0
+    # As if by another version of the interpreter.
+    file.parent.rename(file.parent.with_name("python-3.0.0"))
+    second = serve()
+    assert second.invoke("f")[1] == 1
+    deadline = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert file.exists()
+    assert [path.name for path in file.parent.parent.iterdir()] == [file.parent.name]
+    assert second.stop() == 0
+    third = serve()
+    assert third.invoke("f")[1] == 1

@@ -1,0 +1,76 @@
+"""Starting instances: the processes that start them, and many at a time."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from .conftest import Platform, Serve
+
+WAITS = """
+import os
+import time
+
+def handler(event, context):
+    time.sleep(0.5)
+    return os.listdir("/proc/self/fd"), os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME")
+"""
+
+
+def spawners(platform: Platform) -> list[int]:
+    """The processes from which the platform starts instances."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if arguments[1:2] == [b"__spawner"] and int(parent) == platform.process.pid:
+            found.append(int(folder.name))
+    return found
+
+
+def test_many_instances_start_at_once(serve: Serve) -> None:
+    platform = serve()
+    platform.create("f", WAITS)
+    started_by = spawners(platform)
+    assert len(started_by) == len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(20) as threads:
+        answers = list(threads.map(lambda _: platform.invoke("f")[1], range(20)))
+    assert len({name for _, name in answers}) == 20
+    # The standard streams, the socket of the Runtime API's client, and the listing itself.
+    assert {len(descriptors) for descriptors, _ in answers} == {5}
+    assert spawners(platform) == started_by
+    assert platform.stop() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in started_by)
+
+
+def test_a_platform_that_is_killed_leaves_no_process(serve: Serve) -> None:
+    platform = serve()
+    platform.create("f", WAITS)
+    platform.invoke("f")
+    started_by = spawners(platform)
+    platform.stop(signal.SIGKILL)
+    for pid in started_by:
+        while Path(f"/proc/{pid}").exists():
+            os.sched_yield()
+    # The next one removes the control groups.
+    assert serve().stop() == 0
+
+
+def test_the_platform_ends_with_a_sentence_if_it_cannot_start_instances(serve: Serve) -> None:
+    platform = serve()
+    platform.create("f")
+    for pid in spawners(platform):
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ClientError, match="starts instances has ended unexpectedly"):
+        platform.invoke("f")
+    assert platform.process.wait(timeout=60) != 0
+    assert platform.process.stderr is not None
+    assert b"starts instances has ended unexpectedly" in platform.process.stderr.read()

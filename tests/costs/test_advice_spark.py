@@ -15,8 +15,12 @@ from uncia.costs.advice.gather import study
 
 
 @pytest.mark.timeout(900)  # dozens of queries, each compiled and planned
-def test_spark_gives_the_same_choices_and_hints(tmp_path: Path) -> None:
+def test_spark_gives_the_same_choices_and_hints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyspark")
+    # Less compiling, as each query runs once.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     if "spark" not in names():
         pytest.skip("there is no Spark backend")
     usual: dict[str, Any] = {"cpu_user": 20 * MS, "memory_avg": 50 * MB, "memory_peak": 90 * MB}

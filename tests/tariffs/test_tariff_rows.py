@@ -214,8 +214,9 @@ def test_the_total_is_the_bill_without_groups() -> None:
     odd = [*(values for values, _ in NOT_BILLED), *(values for _, values, _ in UNPRICED), {}]
     data = table([row(**values, experiment=f"e{place % 3}") for place, values in enumerate(odd)])
     by = ("experiment", "function")
-    assert bill_with_total(data, group_by=by) == (bill(data), bill(data, group_by=by))
-    some, none = ["slim", "spfu"], data.slice(0, 0)
+    some = ["aws-lambda-x86", "azure-consumption", "cloudflare-workers", "spfu"]
+    assert bill_with_total(data, some, by) == (bill(data, some), bill(data, some, by))
+    some, none = some[-1:], data.slice(0, 0)
     expected = bill(none, some), bill(none, some, by)
     assert bill_with_total(none, some, by) == expected
     peak = bill_with_total(data, some, by, fit="used-peak")

@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     if let Some(code) = uncia_worker::instance::enter_if_asked() {
         return code;
     }
-    warnings::print();
+    let _printer = warnings::print();
     match Arguments::parse().command {
         #[cfg(target_os = "linux")]
         Command::Serve(arguments) => serve::run(&arguments),

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
@@ -9,14 +11,51 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Writes warnings and errors to stderr from now on; each carries the fields of the spans around it.
-pub(crate) fn print() {
-    let subscriber = tracing_subscriber::registry().with(JsonLines);
-    // Nothing else sets one.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+/// Lines that wait to be written; more are dropped.
+const MOST_WAITING: usize = 1_024;
+/// What is left at the end may take this long to be written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the thread that writes is sent.
+enum Line {
+    Text(String),
+    /// Answered once all before it is written.
+    Flush(SyncSender<()>),
 }
 
-struct JsonLines;
+/// Writes warnings and errors to stderr until it is dropped.
+pub(crate) struct Printer(SyncSender<Line>);
+
+/// Writes warnings and errors to stderr from now on; each carries the fields of the spans around it.
+/// A thread of their own writes them: if nobody reads what it writes, nobody else waits for it.
+pub(crate) fn print() -> Printer {
+    let (lines, written) = sync_channel(MOST_WAITING);
+    // Without room for a thread, warnings are lost.
+    let _ = std::thread::Builder::new().name("warnings".to_owned()).spawn(move || {
+        for line in written {
+            match line {
+                // Without a stderr nobody listens.
+                Line::Text(line) => drop(writeln!(std::io::stderr().lock(), "{line}")),
+                Line::Flush(done) => drop(done.send(())),
+            }
+        }
+    });
+    let subscriber = tracing_subscriber::registry().with(JsonLines(lines.clone()));
+    // Nothing else sets one.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    Printer(lines)
+}
+
+impl Drop for Printer {
+    fn drop(&mut self) {
+        let (done, flushed) = sync_channel(1);
+        if self.0.try_send(Line::Flush(done)).is_ok() {
+            let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
+        }
+    }
+}
+
+struct JsonLines(SyncSender<Line>);
 
 /// The fields of a span or event.
 #[derive(Default)]
@@ -76,7 +115,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLines {
         let mut fields = Fields::default();
         event.record(&mut fields);
         line.extend(fields.0);
-        // Without a stderr nobody listens.
-        let _ = writeln!(std::io::stderr().lock(), "{}", Value::Object(line));
+        // Where nobody reads, the newest are lost.
+        let _ = self.0.try_send(Line::Text(Value::Object(line).to_string()));
     }
 }

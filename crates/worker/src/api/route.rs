@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Method;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
+use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
 use super::{Api, functions, invoke, logs, tags, urls};
@@ -98,9 +99,15 @@ fn managed(
     }
 }
 
+/// Operations that may wait for the disk and for each other, so that threads are left for others.
+const MOST_BLOCKING: usize = 8;
+
 async fn blocking(
     work: impl FnOnce() -> Result<Answer, ApiError> + Send + 'static,
 ) -> Result<Answer, ApiError> {
+    static PLACES: Semaphore = Semaphore::const_new(MOST_BLOCKING);
+    // Nobody closes it.
+    let _place = PLACES.acquire().await;
     match tokio::task::spawn_blocking(work).await {
         Ok(answer) => answer,
         Err(error) => Err(ApiError::service(format!("The operation failed: {error}"))),

@@ -6,6 +6,7 @@ import marshal
 import os
 import py_compile
 import stat
+import textwrap
 import time
 import zipfile
 from pathlib import Path
@@ -137,6 +138,55 @@ def test_a_packages_own_byte_code_is_its_own_affair(serve: Serve, tmp_path: Path
     assert platform.invoke("stale")[1] == "source"
     if compiled(platform.state)["handler.pyc"].read_bytes()[:4] == importlib.util.MAGIC_NUMBER:
         assert believed == "other source"
+
+
+def test_byte_code_stands_for_no_other_file_and_for_no_other_level(serve: Serve) -> None:
+    platform = serve()
+    source = """
+        import pkgutil
+
+        def handler(event, context):
+            try:
+                pkgutil.get_data("package", "missing.json")
+            except FileNotFoundError:
+                missing = True
+            try:
+                assert False
+            except AssertionError:
+                return [missing, "asserted"]
+            return [missing, "optimized"]
+    """
+    files = {"handler.py": textwrap.dedent(source), "package/__init__.py": ""}
+    platform.create("f", files)
+    platform.create("o", files, Environment={"Variables": {"PYTHONOPTIMIZE": "1"}})
+    assert platform.invoke("f")[1] == [True, "asserted"]
+    assert platform.invoke("o")[1] == [True, "optimized"]
+
+
+def test_a_cache_that_goes_by_times_is_no_hindrance(serve: Serve, tmp_path: Path) -> None:
+    platform = serve()
+    (tmp_path / "inner.py").write_text("x = 1\n")
+    cache = Path(py_compile.compile(str(tmp_path / "inner.py"), doraise=True) or "")
+    source = """
+        import inner
+
+        def handler(event, context):
+            return inner.__spec__.loader.get_data(inner.__cached__)[4:8] != bytes(4)
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("handler.py", textwrap.dedent(source))
+        archive.write(tmp_path / "inner.py", "inner.py")
+        archive.write(cache, f"__pycache__/{cache.name}")
+    platform.create("f", Code={"ZipFile": buffer.getvalue()})
+    if runs_inner(platform):
+        assert platform.invoke("f")[1] is True
+
+
+def runs_inner(platform: Platform) -> bool:
+    """Whether byte code of this interpreter is byte code of the functions'."""
+    magic = compiled(platform.state)["inner.pyc"].read_bytes()[:4]
+    return magic == importlib.util.MAGIC_NUMBER
 
 
 def test_sources_that_hang_or_crash_the_compiler_keep_only_themselves_from_it(

@@ -209,20 +209,30 @@ def _client_context(text):
 def _use_byte_code(task, folder):
     """Has modules below `task` loaded from their byte code below `folder`, if they have no other.
 
-    It is only a second place for it, with Python's own checks: the package's `__pycache__` comes
-    first, and byte code that was not made from the source as it is now is passed over.
+    It is only a second place for it, with Python's own checks: byte code that was not made from the
+    source as it is now is passed over. The package's `__pycache__` comes first, unless it goes by
+    times, which a package loses when it is unpacked.
     """
     import _frozen_importlib_external as external
     import _imp
 
     class SourceLoader(external.SourceFileLoader):
         def get_data(self, path):
-            try:
+            optimized = sys.flags.optimize
+            if path == self.path or optimized or path != external.cache_from_source(self.path):
                 return super().get_data(path)
+            try:
+                data = super().get_data(path)
+                if data[4:8] != bytes(4):
+                    return data
             except OSError:
-                if path == self.path:
-                    raise
+                data = None
+            try:
                 return super().get_data(folder + self.path[len(task) :] + "c")
+            except OSError:
+                if data is None:
+                    raise
+                return data
 
     find = external.FileFinder.path_hook(
         (external.ExtensionFileLoader, _imp.extension_suffixes()),

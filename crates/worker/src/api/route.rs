@@ -99,8 +99,9 @@ fn managed(
     }
 }
 
-/// Operations that may wait for the disk and for each other, so that threads are left for others.
-const MOST_BLOCKING: usize = 8;
+/// Operations that may wait for the disk and for each other: half the threads there are for that, so
+/// that some are left for others.
+const MOST_BLOCKING: usize = 256;
 
 async fn blocking(
     work: impl FnOnce() -> Result<Answer, ApiError> + Send + 'static,

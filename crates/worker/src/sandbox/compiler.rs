@@ -26,6 +26,7 @@ use crate::ids;
 use crate::instance::{
     Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError, StartFrom,
 };
+use crate::runtime::in_proportion;
 
 /// How long a package may take; what is not compiled by then is not.
 const PACKAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,6 +39,8 @@ const BATCH_BYTES: u64 = 512 * 1024;
 const MAX_SOURCE_BYTES: u64 = 4 * BYTES_PER_MIB;
 /// Most sources that are looked at.
 const MAX_SOURCES: usize = 20_000;
+/// Most byte code of a package: as much as the package itself may be.
+const MAX_BYTES: usize = 250 * 1024 * 1024;
 const MEMORY_BYTES: u64 = 512 * BYTES_PER_MIB;
 const TMP_BYTES: u64 = 16 * BYTES_PER_MIB;
 const PROCESSES: u64 = 8;
@@ -96,7 +99,7 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     /// Returns how many of the sources it has compiled.
     async fn compile(&self, sources: Vec<Source>, deadline: Instant) -> io::Result<usize> {
-        let (mut rest, mut compiled) = (sources.as_slice(), 0);
+        let (mut rest, mut compiled, mut bytes) = (sources.as_slice(), 0, 0);
         let mut instance = None;
         // After a batch that ended its instance, its sources are compiled one by one.
         let mut alone: usize = 0;
@@ -105,8 +108,8 @@ impl Compiler<'_> {
                 Some(running) => running,
                 None => match self.start().await {
                     Ok(running) => running,
-                    // The host is closing, or says in its log what is wrong.
-                    Err(_) => break,
+                    // A part of it would be taken for all of it from then on.
+                    Err(error) => return Err(io::Error::other(error.to_string())),
                 },
             };
             let count = if alone > 0 { 1 } else { batch(rest) };
@@ -114,7 +117,16 @@ impl Compiler<'_> {
             match self.run(&running, &rest[..count], limit).await {
                 Some(answer) => {
                     let done = answer.len();
-                    compiled += self.keep(&rest[..done], answer).await?;
+                    bytes += answer.iter().flatten().map(Vec::len).sum::<usize>();
+                    let kept = match self.keep(&rest[..done], answer).await {
+                        Ok(kept) if bytes <= MAX_BYTES => kept,
+                        failed => {
+                            running.stop(Duration::ZERO).await;
+                            let too_much = || io::Error::other("it is too large");
+                            return Err(failed.err().unwrap_or_else(too_much));
+                        }
+                    };
+                    compiled += kept;
                     rest = &rest[done..];
                     alone = alone.saturating_sub(done);
                     instance = Some(running);
@@ -132,6 +144,15 @@ impl Compiler<'_> {
         }
         if let Some(running) = instance {
             running.stop(Duration::ZERO).await;
+        }
+        if !rest.is_empty() {
+            tracing::warn!(
+                "{} of {} sources have byte code after {} s; the others are compiled at each cold \
+                 start",
+                compiled,
+                sources.len(),
+                PACKAGE_TIMEOUT.as_secs()
+            );
         }
         Ok(compiled)
     }
@@ -157,10 +178,15 @@ impl Compiler<'_> {
             ..Request::default()
         };
         let Outcome::Ok(answer) = instance.invoke(request).await.outcome else { return None };
-        let texts: Vec<Option<String>> = serde_json::from_slice(&answer).ok()?;
-        let decode = |text: Option<String>| text.and_then(|text| STANDARD.decode(text).ok());
-        (!texts.is_empty() && texts.len() <= sources.len())
-            .then(|| texts.into_iter().map(decode).collect())
+        let bytes = answer.len();
+        let most = sources.len();
+        let take_apart = move || {
+            let texts: Vec<Option<String>> = serde_json::from_slice(&answer).ok()?;
+            let decode = |text: Option<String>| text.and_then(|text| STANDARD.decode(text).ok());
+            (!texts.is_empty() && texts.len() <= most)
+                .then(|| texts.into_iter().map(decode).collect())
+        };
+        in_proportion(bytes, take_apart).await
     }
 
     /// Writes byte code beside each other as the sources are; returns of how many.

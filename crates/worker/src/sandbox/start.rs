@@ -387,6 +387,11 @@ impl Host {
         match outcome {
             Ok(Initialized::Ready { at, began }) => {
                 let at = executed.at(at.monotonic());
+                // On a busy machine the runtime may ask before it is known that it runs.
+                let executed = if at.since(executed) < 0 { at } else { executed };
+                if let Some(exec) = phases.last_mut() {
+                    exec.end = executed;
+                }
                 // What a function says about itself is believed only within reason.
                 let exec = phases.last().map_or(executed, |phase| phase.start);
                 let possible = exec.monotonic()..=at.monotonic();

@@ -39,7 +39,12 @@ impl Code {
         }
         let staged = self.staging().join(ids::staging());
         let kept = match host.compile(runtime, &self.folder(), &staged).await {
-            Ok(true) => self.keep_byte_code(&staged, &name),
+            Ok(true) => {
+                let (code, staged) = (self.clone(), staged.clone());
+                let keep = move || code.keep_byte_code(&staged, &name);
+                let kept = tokio::task::spawn_blocking(keep).await;
+                kept.unwrap_or_else(|error| Err(io::Error::other(error)))
+            }
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
@@ -62,6 +67,8 @@ impl Code {
                 fs::rename(entry.path(), self.staging().join(ids::staging()))?;
             }
         }
+        // A file that a loss of power cuts off would keep the function from starting.
+        nix::unistd::syncfs(fs::File::open(staged)?)?;
         match fs::rename(staged, folder.join(name)) {
             // Somebody else has compiled the same package meanwhile.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),

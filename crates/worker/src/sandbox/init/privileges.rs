@@ -127,6 +127,9 @@ fn signals() -> Result<(), Failure> {
 fn limits() -> Result<(), Failure> {
     let step = "set a resource limit";
     setrlimit(Resource::RLIMIT_CORE, 0, 0).doing(step)?;
+    // What the worker may ask for: to run before others.
+    setrlimit(Resource::RLIMIT_RTPRIO, 0, 0).doing(step)?;
+    setrlimit(Resource::RLIMIT_NICE, 0, 0).doing(step)?;
     // A lower limit than ours stays: raising it may be forbidden.
     let (_, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE).doing(step)?;
     let files = OPEN_FILES.min(hard);

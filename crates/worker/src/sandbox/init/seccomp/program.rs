@@ -69,8 +69,15 @@ fn bisect(ranges: &[(u32, Answer)]) -> BpfProgram {
     }
     let (low, high) = ranges.split_at(ranges.len() / 2);
     let mut below = bisect(low);
-    let length = u8::try_from(below.len()).expect("a table has few ranges");
-    let mut program = vec![jump(libc::BPF_JGE, high[0].0, length, 0)];
+    let mut program = match u8::try_from(below.len()) {
+        Ok(length) => vec![jump(libc::BPF_JGE, high[0].0, length, 0)],
+        // Only the jump without a condition goes that far.
+        Err(_) => {
+            let length = u32::try_from(below.len()).expect("a table is short");
+            let far = instruction(libc::BPF_JMP | libc::BPF_JA, length, 0, 0);
+            vec![jump(libc::BPF_JGE, high[0].0, 0, 1), far]
+        }
+    };
     program.append(&mut below);
     program.extend(bisect(high));
     program

@@ -119,12 +119,37 @@ pub(super) const FUNCTION: &[Group] = &[
             SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_read SYS_write SYS_readv SYS_writev
             SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2 SYS_pwritev2 SYS_lseek
             SYS_sendfile SYS_copy_file_range SYS_splice SYS_tee SYS_vmsplice SYS_dup SYS_dup3
-            SYS_fcntl SYS_flock SYS_ioctl SYS_pipe2 SYS_truncate SYS_ftruncate SYS_fallocate
+            SYS_flock SYS_ioctl SYS_pipe2 SYS_truncate SYS_ftruncate SYS_fallocate
             SYS_fadvise64 SYS_readahead SYS_fsync SYS_fdatasync SYS_sync_file_range
         ],
         older: older![SYS_open SYS_creat SYS_dup2 SYS_pipe],
         answer: Answer::Allow,
         reason: "Open, read and write files and pipes.",
+    },
+    Group {
+        calls: calls![SYS_fcntl],
+        older: older![],
+        answer: Answer::AllowIf {
+            // Below 1024 are those of POSIX; among those above, these two are refused.
+            any: &[
+                &[without(1, libc::F_SETLEASE)],
+                &[equals(1, libc::F_GETLEASE)],
+                &[equals(1, libc::F_DUPFD_CLOEXEC)],
+                &[equals(1, libc::F_SETPIPE_SZ)],
+                &[equals(1, libc::F_GETPIPE_SZ)],
+                &[equals(1, libc::F_ADD_SEALS)],
+                &[equals(1, libc::F_GET_SEALS)],
+                // Hints of how long what is written lives, which the crate libc does not know.
+                &[equals(1, 1035)],
+                &[equals(1, 1036)],
+                &[equals(1, 1037)],
+                &[equals(1, 1038)],
+            ],
+            when: "all but `F_SETLEASE` and `F_NOTIFY`",
+            otherwise: libc::EINVAL,
+        },
+        reason: "Without root the owner of the interpreters' files is every function's user, and a \
+                 lease on one holds up all others who open it.",
     },
     Group {
         calls: calls![
@@ -217,15 +242,27 @@ pub(super) const FUNCTION: &[Group] = &[
         answer: Answer::AllowIf {
             any: &[
                 &[equals(0, libc::AF_UNIX)],
-                &[equals(0, libc::AF_INET), without(1, OTHER_TYPES)],
-                &[equals(0, libc::AF_INET6), without(1, OTHER_TYPES)],
+                &[equals(0, libc::AF_INET), without(1, OTHER_TYPES), equals(2, 0)],
+                &[equals(0, libc::AF_INET), without(1, OTHER_TYPES), equals(2, libc::IPPROTO_TCP)],
+                &[equals(0, libc::AF_INET), without(1, OTHER_TYPES), equals(2, libc::IPPROTO_UDP)],
+                &[equals(0, libc::AF_INET), without(1, OTHER_TYPES), equals(2, libc::IPPROTO_ICMP)],
+                &[equals(0, libc::AF_INET6), without(1, OTHER_TYPES), equals(2, 0)],
+                &[equals(0, libc::AF_INET6), without(1, OTHER_TYPES), equals(2, libc::IPPROTO_TCP)],
+                &[equals(0, libc::AF_INET6), without(1, OTHER_TYPES), equals(2, libc::IPPROTO_UDP)],
+                &[
+                    equals(0, libc::AF_INET6),
+                    without(1, OTHER_TYPES),
+                    equals(2, libc::IPPROTO_ICMPV6),
+                ],
                 &[equals(0, libc::AF_NETLINK), equals(2, libc::NETLINK_ROUTE)],
             ],
-            when: "unix; IPv4 and IPv6 of the types stream, datagram and raw; netlink for routes",
+            when: "unix; IPv4 and IPv6 of the types stream, datagram and raw, with TCP, UDP and \
+                   ICMP; netlink for routes",
             otherwise: libc::EAFNOSUPPORT,
         },
         reason: "`AF_VSOCK` knows no network namespace, `AF_PACKET` reads others' traffic, and \
-                 `AF_ALG` and the rest are large and little tested. C libraries list network \
+                 `AF_ALG`, other families and other protocols (SCTP, L2TP) are large and little \
+                 tested. C libraries list network \
                  interfaces by netlink.",
     },
     Group {
@@ -274,13 +311,32 @@ pub(super) const FUNCTION: &[Group] = &[
         calls: calls![
             SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid SYS_getgroups
             SYS_capget SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid
-            SYS_setfsuid SYS_setfsgid SYS_setgroups SYS_capset SYS_prctl SYS_seccomp
+            SYS_setfsuid SYS_setfsgid SYS_setgroups SYS_capset SYS_seccomp
             SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self
         ],
         older: older![SYS_arch_prctl],
         answer: Answer::Allow,
         reason: "Who it is, and giving up rights. It has none to give up, and programs that try \
                  find that out from the kernel.",
+    },
+    Group {
+        calls: calls![SYS_prctl],
+        older: older![],
+        answer: Answer::AllowIf {
+            // One bit or another is not that of 62.
+            any: &[
+                &[Test { argument: 0, mask: 1, value: 1 }],
+                &[without(0, 0b00_0010)],
+                &[without(0, 0b00_0100)],
+                &[without(0, 0b00_1000)],
+                &[without(0, 0b01_0000)],
+                &[without(0, 0b10_0000)],
+            ],
+            when: "all but `PR_SCHED_CORE`",
+            otherwise: libc::EINVAL,
+        },
+        reason: "Names, limits and signals of its own. With a cookie of its own the other threads of \
+                 the processor's cores would stand still for everybody else.",
     },
     Group {
         calls: calls![SYS_uname SYS_sysinfo SYS_getrandom],

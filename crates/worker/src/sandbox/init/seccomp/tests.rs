@@ -158,6 +158,24 @@ fn arguments_that_matter() {
     let audit = of(libc::SYS_socket, libc::AF_NETLINK, libc::NETLINK_AUDIT);
     assert_eq!(audit, error(libc::EAFNOSUPPORT));
     assert_eq!(of(libc::SYS_socket, libc::AF_INET, libc::IPPROTO_TCP), allowed);
+    assert_eq!(of(libc::SYS_socket, libc::AF_INET6, libc::IPPROTO_UDP), allowed);
+    for protocol in [libc::IPPROTO_SCTP, libc::IPPROTO_MPTCP, 115, 256] {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            assert_eq!(of(libc::SYS_socket, family, protocol), error(libc::EAFNOSUPPORT));
+        }
+    }
+    let fcntl = |command| of3(libc::SYS_fcntl, [3, command, 0]);
+    for command in [libc::F_SETLEASE, 1026] {
+        assert_eq!(fcntl(command), error(libc::EINVAL), "{command}");
+    }
+    for command in (0..20).chain([1025]).chain(1030..=1038) {
+        assert_eq!(fcntl(command), allowed, "{command}");
+    }
+    let core_scheduling = 62;
+    for option in (0..=80).chain([libc::PR_SET_PTRACER, libc::PR_SET_VMA]) {
+        let answer = if option == core_scheduling { error(libc::EINVAL) } else { allowed };
+        assert_eq!(of3(libc::SYS_prctl, [option, 0, 0]), answer, "{option}");
+    }
     assert_eq!(of(libc::SYS_socket, libc::AF_VSOCK, 0), error(libc::EAFNOSUPPORT));
     assert_eq!(of(libc::SYS_socketpair, libc::AF_INET, 0), error(libc::EAFNOSUPPORT));
     let datagrams = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;

@@ -41,7 +41,7 @@ pub enum JournalError {
     )]
     Format { path: PathBuf, found: u16, known: u16 },
     #[error(
-        "{path} is damaged at byte {at}, and not at its end: restore it from a copy, or move it away, \
+        "{path} is damaged at byte {at}, more than a crash does: restore it from a copy, or move it away, \
          which loses the rows in it that are not in the database"
     )]
     Damaged { path: PathBuf, at: usize },

@@ -131,7 +131,7 @@ async fn health(api: &Api) -> Answer {
             "realtime": enforcer.realtime,
         },
         "capabilities": api.capabilities(),
-        "warnings": api.capabilities().warnings,
+        "warnings": api.warnings(),
     });
     json_answer(StatusCode::OK, &body)
 }

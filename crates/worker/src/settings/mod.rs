@@ -210,6 +210,15 @@ impl Overrides {
     }
 }
 
+/// What an instance can be started from.
+pub(crate) fn start_choices() -> Vec<&'static str> {
+    let setting = function::ALL.iter().find(|setting| setting.name == "start_from");
+    match setting.map(|setting| &setting.kind) {
+        Some(Kind::Choice(choices)) => choices.iter().map(|(word, _)| *word).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Milliseconds as nanoseconds.
 fn nanoseconds(ms: u64) -> u64 {
     ms.saturating_mul(NS_PER_MS)

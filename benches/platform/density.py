@@ -1,8 +1,8 @@
 """What many instances take: memory, a neighbour's latency, the sampler's CPU, requests a second.
 
 * ``frozen``: of many deployed functions a part has an instance each, frozen. Printed are the memory
-  of the worker and of all instances, and the latency of one warm function at 100 requests a second,
-  in turn alone and beside them.
+  of the worker and of all instances, and the latency of one warm function at 100 requests a second
+  and the worker's CPU time for each, in turn alone and beside them.
 * ``sampler``: so many instances run an invocation at the same time, and the thread that samples
   their memory takes so much of a core.
 * ``throughput``: ``hello`` as fast as it goes, by the load generator on the same machine.
@@ -47,6 +47,7 @@ KEEP_ALIVE_MS = 3_600_000
 READY_TIMEOUT_S = 300.0
 CONNECTIONS = (1, 2, 4, 8, 16, 32)
 SAMPLED_S = 5
+SAMPLER = "uncia-sampler"
 WAIT = "import time\n\ndef handler(event, context):\n    time.sleep(event['seconds'])\n"
 
 Figures = dict[str, float]
@@ -135,18 +136,19 @@ def kernel_bytes() -> int:
 def frozen(options: argparse.Namespace) -> Figures:
     names = [f"f{number}" for number in range(options.functions)]
     holders = names[: options.instances]
-    alone, beside, worker, instances, charged, kernel = [], [], [], [], [], []
+    calls: dict[str, list[tuple[np.ndarray, float]]] = {"alone": [], "beside": []}
+    worker, instances, charged, kernel = [], [], [], []
     with platform(options.instances + 100) as server, ThreadPoolExecutor(STARTS_AT_ONCE) as pool:
         create(server.client, "calm", CALM, WARM_MB)
 
         def deploy(name: str) -> None:
-            create(server.client, name, f"# {name}\n{CALM}", MEMORY_MB)
+            create(server.client, name, CALM, MEMORY_MB)
 
         list(pool.map(deploy, names))
         latencies(server.address, 1, connections=1)
         for _ in range(options.rounds):
             before = kernel_bytes()
-            alone.append(latencies(server.address, options.seconds, connections=1))
+            calls["alone"].append(call(server, options.seconds))
             list(pool.map(server.invoke, holders))
             # And the warm one, which is at rest here, too: over one connection it has one instance.
             server.wait_for("frozen", len(holders) + 1)
@@ -155,7 +157,7 @@ def frozen(options: argparse.Namespace) -> Figures:
             instances.append(sum(map(proportional_bytes, processes)))
             charged.append(server.charged() or 0)
             kernel.append(kernel_bytes() - before)
-            beside.append(latencies(server.address, options.seconds, connections=1))
+            calls["beside"].append(call(server, options.seconds))
             for name in holders:
                 server.client.delete_function(FunctionName=name)
             server.wait_for("frozen", 1)
@@ -166,12 +168,21 @@ def frozen(options: argparse.Namespace) -> Figures:
         "charged_bytes": statistics.median(charged),
         "kernel_bytes": statistics.median(kernel),
     }
-    for name, samples in (("alone", alone), ("beside", beside)):
+    for name, rounds in calls.items():
+        # Each round's, so that one bad moment of the machine is not the figure.
         for percentile in (50, 99):
-            # Each round's, so that one bad moment of the machine is not the figure.
-            values = [float(np.quantile(times, percentile / 100)) for times in samples]
+            values = [float(np.percentile(times, percentile)) for times, _ in rounds]
             figures[f"{name}_p{percentile}_ms"] = statistics.median(values)
+        figures[f"{name}_cpu_ms"] = statistics.median(cpu_ms for _, cpu_ms in rounds)
     return figures
+
+
+def call(server: Platform, seconds: int) -> tuple[np.ndarray, float]:
+    """Latencies of the warm function, and the worker's CPU time for each request, in ms."""
+    before = sum(thread_ns(server.process.pid).values())
+    times = latencies(server.address, seconds, connections=1)
+    used = sum(thread_ns(server.process.pid).values()) - before
+    return times, used / len(times) / 1e6
 
 
 def print_frozen(figures: Figures, options: argparse.Namespace) -> None:
@@ -186,17 +197,19 @@ def print_frozen(figures: Figures, options: argparse.Namespace) -> None:
     ):
         print(f"| {name} | {value / MIB:.0f} |")
     print(f"\n| a warm function at {RATE_PER_S}/s, ms | alone | beside them |\n|---|---|---|")
-    for percentile in ("p50", "p99"):
-        cells = (f" {figures[f'{name}_{percentile}_ms']:.2f} |" for name in ("alone", "beside"))
-        print(f"| {percentile} |" + "".join(cells))
+    for title, key in (("p50", "p50"), ("p99", "p99"), ("CPU time of the worker", "cpu")):
+        cells = (f" {figures[f'{name}_{key}_ms']:.2f} |" for name in ("alone", "beside"))
+        print(f"| {title} |" + "".join(cells))
 
 
-def thread_ns(pid: int, name: str) -> int:
-    """CPU time of a process's thread of this name."""
+def thread_ns(pid: int) -> dict[str, int]:
+    """CPU time of a process's threads by name; of those with the same name, together."""
+    found: dict[str, int] = defaultdict(int)
     for task in Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            return int((task / "schedstat").read_text().split()[0])
-    raise SystemExit(f"process {pid} has no thread {name}")
+        with contextlib.suppress(OSError):
+            used = (task / "schedstat").read_text().split()[0]
+            found[(task / "comm").read_text().strip()] += int(used)
+    return found
 
 
 def sampler(options: argparse.Namespace) -> Figures:
@@ -208,9 +221,9 @@ def sampler(options: argparse.Namespace) -> Figures:
             waiting = [pool.submit(invoke_once, server, seconds) for _ in range(count)]
             if seconds == 2 * SAMPLED_S:
                 server.wait_for("busy", count)
-                began, before = time.monotonic_ns(), thread_ns(server.process.pid, "uncia-sampler")
+                began, before = time.monotonic_ns(), thread_ns(server.process.pid)[SAMPLER]
                 time.sleep(SAMPLED_S)
-                used = thread_ns(server.process.pid, "uncia-sampler") - before
+                used = thread_ns(server.process.pid)[SAMPLER] - before
                 passed = time.monotonic_ns() - began
             for it in waiting:
                 it.result()

@@ -50,13 +50,13 @@ impl<'a> View<'a> {
     /// A worker that has joined.
     pub fn worker(&self, id: WorkerId) -> Option<WorkerView<'a>> {
         let state = self.state;
-        state.worker(id).map(|slot| WorkerView { state, worker: &state.workers[slot] })
+        state.worker(id).map(|slot| WorkerView::new(state, slot))
     }
 
     /// All workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
         let state = self.state;
-        state.workers().map(move |worker| WorkerView { state, worker })
+        state.workers().map(move |slot| WorkerView::new(state, slot))
     }
 
     /// An instance that is not reported gone.
@@ -191,10 +191,15 @@ impl<'a> FunctionView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerView<'a> {
     state: &'a State,
+    slot: usize,
     worker: &'a Worker,
 }
 
 impl<'a> WorkerView<'a> {
+    fn new(state: &'a State, slot: usize) -> Self {
+        Self { state, slot, worker: &state.workers[slot] }
+    }
+
     /// Its name.
     pub fn id(&self) -> WorkerId {
         self.worker.id
@@ -212,7 +217,7 @@ impl<'a> WorkerView<'a> {
 
     /// Requests that its instances serve or are being started for.
     pub fn in_flight(&self) -> u32 {
-        self.worker.in_flight
+        self.state.worker_loads[self.slot]
     }
 
     /// Allocations of its instances, without those that are being stopped.
@@ -301,7 +306,7 @@ impl<'a> InstanceView<'a> {
 
     /// Where it is.
     pub fn worker(&self) -> WorkerView<'a> {
-        WorkerView { state: self.state, worker: &self.state.workers[self.instance.worker()] }
+        WorkerView::new(self.state, self.instance.worker())
     }
 
     /// What it does.

@@ -77,7 +77,8 @@ impl Scheduler {
     fn could_ever_start(&self, slot: usize) -> bool {
         let allocation = self.state.functions[slot].settings.allocation;
         let mut workers = self.state.workers().peekable();
-        workers.peek().is_none() || workers.any(|worker| worker.could_hold(allocation))
+        workers.peek().is_none()
+            || workers.any(|slot| self.state.workers[slot].could_hold(allocation))
     }
 
     fn reject_unbound(&mut self, slot: usize, out: &mut Vec<Decision>) {

@@ -4,6 +4,7 @@
 //! that no order depends on them. An instance's name holds its slot.
 
 pub(crate) mod function;
+mod index;
 pub(crate) mod instance;
 pub(crate) mod list;
 pub(crate) mod slots;
@@ -15,10 +16,10 @@ pub(crate) mod worker;
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
 use slab::Slab;
 
 pub(crate) use function::{Function, Key, Request};
+use index::Index;
 pub use instance::Phase;
 pub(crate) use instance::{Extra, Instance, Size};
 use slots::Slots;
@@ -60,7 +61,10 @@ pub(crate) struct State {
     /// By the instances' slots.
     pub(crate) extras: Vec<Extra>,
     pub(crate) workers: Slots<Worker>,
-    functions_by_id: FxHashMap<FunctionId, usize>,
+    /// Requests that the workers' instances serve or are being started for, by slot: placements compare
+    /// all workers by them.
+    pub(crate) worker_loads: Vec<u32>,
+    functions_by_id: Index,
     /// The workers' slots, by id.
     workers_by_id: Vec<(WorkerId, usize)>,
     /// Functions whose backlog waits for others, by the key of its first request.
@@ -87,7 +91,7 @@ pub(crate) fn nine_tenths(limit: u64) -> u64 {
 
 impl State {
     pub(crate) fn function(&self, id: FunctionId) -> Option<usize> {
-        self.functions_by_id.get(&id).copied()
+        self.functions_by_id.get(id)
     }
 
     pub(crate) fn instance(&self, id: InstanceId) -> Option<usize> {
@@ -102,13 +106,14 @@ impl State {
         Some(self.workers_by_id[index].1)
     }
 
-    /// All workers, by id.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = &Worker> {
-        self.workers_by_id.iter().map(|(_, slot)| &self.workers[*slot])
+    /// All workers' slots, by id.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = usize> {
+        self.workers_by_id.iter().map(|(_, slot)| *slot)
     }
 
     pub(crate) fn add_worker(&mut self, id: WorkerId, capacity: Capacity) {
         let slot = self.workers.insert(Worker::new(id, capacity));
+        self.worker_loads.resize(self.worker_loads.len().max(slot + 1), 0);
         self.workers_by_id.push((id, slot));
         self.workers_by_id.sort_unstable();
     }
@@ -146,7 +151,7 @@ impl State {
         {
             self.unpark(slot);
             let function = self.functions.remove(slot);
-            self.functions_by_id.remove(&function.extra.id);
+            self.functions_by_id.remove(function.extra.id);
         }
     }
 

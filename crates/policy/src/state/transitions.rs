@@ -26,7 +26,7 @@ impl State {
         instance.serving.push(request);
         function.is_broken = false;
         function.serving += 1;
-        worker.in_flight += 1;
+        self.worker_loads[instance.worker()] += 1;
         let was_idle = instance.phase == Phase::Idle;
         let resume = instance.paused.take();
         let (is_full, kept, preemptible) =
@@ -72,7 +72,7 @@ impl State {
         let was_full = instance.is_full();
         instance.serving.remove(index);
         function.serving -= 1;
-        worker.in_flight -= 1;
+        self.worker_loads[instance.worker()] -= 1;
         let is_idle = instance.serving.is_empty();
         let preemptible = instance.preemptible;
         if is_idle {
@@ -149,7 +149,7 @@ impl State {
         let instance = &self.instances[slot];
         let extra = &self.extras[slot];
         let worker = &mut self.workers[instance.worker()];
-        worker.in_flight += (instance.serving.len() + extra.bound.len()) as u32;
+        self.worker_loads[instance.worker()] += (instance.serving.len() + extra.bound.len()) as u32;
         worker.freeing = worker.freeing.saturating_add(instance.freeing(&size, extra.used));
         if !instance.takes_room() {
             return;
@@ -178,7 +178,7 @@ impl State {
         let instance = &self.instances[slot];
         let extra = &self.extras[slot];
         let worker = &mut self.workers[instance.worker()];
-        worker.in_flight -= (instance.serving.len() + extra.bound.len()) as u32;
+        self.worker_loads[instance.worker()] -= (instance.serving.len() + extra.bound.len()) as u32;
         worker.freeing = worker.freeing.saturating_sub(instance.freeing(&size, extra.used));
         if !instance.takes_room() {
             return;

@@ -8,8 +8,6 @@ use crate::{Capacity, Resources, WorkerId};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Worker {
-    /// Requests that its instances serve or are being started for.
-    pub(crate) in_flight: u32,
     /// Instances that take up room, and their allocations.
     pub(crate) instances: u32,
     pub(crate) allocated: Resources,
@@ -59,7 +57,6 @@ impl Worker {
             preempting_resources: Resources::ZERO,
             freeing: 0,
             used: Resources::ZERO,
-            in_flight: 0,
             idle: List::default(),
             active: List::default(),
             members: Vec::new(),

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
 use super::entry::{Ack, Entry, Record, Row};
-use super::journal::Journal;
+use super::journal::{self, Journal, Noted};
 use super::queue::{Queue, Taken};
 use super::retention::{Counts, Retention};
 use super::{LogError, tables};
@@ -105,6 +105,9 @@ impl Writer {
                 self.write_rows();
             }
             self.answer_barriers();
+            if self.refused.is_none() {
+                self.make_next_file();
+            }
             if self.written >= RETENTION_ROWS {
                 self.remove_surplus();
             }
@@ -114,6 +117,10 @@ impl Writer {
             self.write_rows();
         }
         self.answer_barriers();
+        let note = self.journal().last_note();
+        if tables::set_noted(&self.connection, &note).is_ok() {
+            self.journal().finish();
+        }
         // So that the file is whole without its journal. The next start does it otherwise.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
@@ -158,6 +165,7 @@ impl Writer {
         }
         let behind = self.rows.len() > BATCH_ROWS || !self.barriers.is_empty();
         self.attempts += 1;
+        let noted = self.journal().to_note();
         let written = self.transaction(|connection| {
             let (mut written, mut applied) = (0, None);
             for (index, row) in self.rows.iter().take(count).enumerate() {
@@ -169,6 +177,7 @@ impl Writer {
             }
             if let Some(number) = applied {
                 tables::set_applied(connection, number)?;
+                tables::set_noted(connection, &noted)?;
             }
             Ok((written, applied))
         });
@@ -197,11 +206,31 @@ impl Writer {
 
     /// Removes the files of the journal that nobody needs any more.
     fn remove_files(&self, applied: u64) {
-        let done = self.journal.lock().unwrap_or_else(PoisonError::into_inner).applied(applied);
+        let done = self.journal().applied(applied);
         for path in done {
             // What cannot be removed is read after a crash, and found to be done.
             let _ = std::fs::remove_file(path);
         }
+    }
+
+    /// Makes the journal's next file if it is time to, so that no request has to.
+    fn make_next_file(&self) {
+        let wanted = self.journal().wants_next_file();
+        let Some((folder, name)) = wanted else { return };
+        // Without another file the present one goes on; after the next rows it is tried again.
+        let Ok(next) = journal::create(&folder, name) else { return };
+        let noted = Noted { spare: Some(name), ..self.journal().to_note() };
+        // The database knows it before it holds anything, so that it is missed if it is gone.
+        if tables::set_noted(&self.connection, &noted).is_ok() {
+            self.journal().set_next_file(next);
+        } else {
+            let _ = std::fs::remove_file(next.path);
+        }
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        // It is whole after every statement, so a panic elsewhere does not spoil it.
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_events(&self, mut events: Vec<Entry>) {

@@ -44,6 +44,7 @@ impl Scheduler {
         usage: &Usage,
         out: &mut Vec<Decision>,
     ) {
+        self.state.read_ahead(id);
         let Some((slot, index)) = self.position(request, id) else { return };
         let instance = &self.state.instances[slot];
         let function = instance.function();

@@ -15,6 +15,7 @@ mod waiting;
 pub(crate) mod worker;
 
 use std::collections::BTreeSet;
+use std::hint::black_box;
 
 use slab::Slab;
 
@@ -52,6 +53,11 @@ pub struct Counts {
 /// names are unique and in the order of starts.
 const SLOT_BITS: u32 = 24;
 
+/// The slot in an instance's name, whether it is known or not.
+fn slot_of(id: InstanceId) -> usize {
+    (id.0 & ((1 << SLOT_BITS) - 1)) as usize
+}
+
 /// All that the scheduler knows.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -60,6 +66,8 @@ pub(crate) struct State {
     pub(crate) instances: Slots<Instance>,
     /// By the instances' slots.
     pub(crate) extras: Vec<Extra>,
+    /// The slots of their functions, likewise; see [`Self::read_ahead`].
+    functions_of: Vec<u32>,
     pub(crate) workers: Slots<Worker>,
     /// Requests that the workers' instances serve or are being started for, by slot: placements compare
     /// all workers by them.
@@ -95,10 +103,21 @@ impl State {
     }
 
     pub(crate) fn instance(&self, id: InstanceId) -> Option<usize> {
-        let slot = (id.0 & ((1 << SLOT_BITS) - 1)) as usize;
+        let slot = slot_of(id);
         let is_known = self.instances.get(slot).is_some_and(|instance| instance.id == id);
         // Starts are numbered from 1, and what is in free slots has no number.
         (is_known && id.0 >> SLOT_BITS > 0).then_some(slot)
+    }
+
+    /// Has the memory of the instance's function be read while that of the instance is, which says what
+    /// its function is, too, but later.
+    pub(crate) fn read_ahead(&self, id: InstanceId) {
+        let slot = slot_of(id);
+        let function = self.functions_of.get(slot);
+        if let Some(function) = function.and_then(|slot| self.functions.get(*slot as usize)) {
+            black_box(function.settings.qos);
+            black_box(function.statistics.arrivals);
+        }
     }
 
     pub(crate) fn worker(&self, id: WorkerId) -> Option<usize> {
@@ -218,7 +237,9 @@ impl State {
         instance.id = InstanceId(self.last_start << SLOT_BITS | slot as u64);
         if self.extras.len() <= slot {
             self.extras.resize_with(slot + 1, Extra::default);
+            self.functions_of.resize(slot + 1, 0);
         }
+        self.functions_of[slot] = instance.function;
         let members = &mut self.functions[instance.function()].extra.members;
         self.extras[slot].function_index = members.len() as u32;
         members.push(slot as u32);

@@ -40,12 +40,17 @@ const TMP_DENOMINATOR: u64 = 4;
 /// How long building a sandbox may take before its first process is given up.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The phase in which a start reuses a runtime that had been started before.
+const RESTORED: &str = "fork";
+
 /// How a start went.
 pub struct Started {
     /// The instance, ready for its first request, or why there is none.
     pub result: Result<Instance, StartError>,
     /// What the start consisted of, in order.
     pub phases: Vec<Phase>,
+    /// Whether a runtime that had been started before was reused.
+    pub restored: bool,
     /// The whole start, until the runtime asked for its first request or failed.
     pub initialization_ns: i64,
     /// The last of what was printed meanwhile.
@@ -80,7 +85,8 @@ impl Host {
             Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
             Err(_) => Moment::now(),
         };
-        Started { result, phases, initialization_ns: ended.since(began), log_tail }
+        let restored = phases.iter().any(|phase| phase.name == RESTORED);
+        Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
     async fn try_start(

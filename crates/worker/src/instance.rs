@@ -39,6 +39,8 @@ pub enum StartFrom {
     Fresh,
     /// A process in namespaces of its own, made ahead and of no function.
     Prepared,
+    /// The same, and a runtime that has started, of which it is a copy.
+    Zygote,
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.

@@ -21,16 +21,16 @@ use super::chain;
 use super::descriptor::readable;
 use super::environment::{self, RUNTIME_API_PORT};
 use super::host::Host;
+use super::kinds::{self, Origin, Prepared, StartKind, Zygote};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
-use super::prepare::Prepared;
 use super::rootfs::{GROUP_ID, Root};
 use super::runtime_api::{Initialized, RuntimeApi};
 use super::sweep;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
-use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError};
+use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError, StartFrom};
 
 /// `/tmp` takes at most this part of the memory, because what is in it counts as the function's
 /// memory: a full `/tmp` must be an error that the function sees, not the end of it.
@@ -39,9 +39,6 @@ const TMP_DENOMINATOR: u64 = 4;
 
 /// How long building a sandbox may take before its first process is given up.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The phase in which a start reuses a runtime that had been started before.
-const RESTORED: &str = "fork";
 
 /// How a start went.
 pub struct Started {
@@ -65,6 +62,21 @@ struct Launched {
     inner: Arc<Inner>,
     reports: Reports,
     initialized: oneshot::Receiver<Initialized>,
+    zygote: Option<Arc<Zygote>>,
+    made_ahead: bool,
+}
+
+/// Why there is no instance.
+enum Failure {
+    Start(StartError),
+    /// The first process has ended before it had built anything.
+    Vanished(String),
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
 }
 
 impl Host {
@@ -85,7 +97,7 @@ impl Host {
             Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
             Err(_) => Moment::now(),
         };
-        let restored = phases.iter().any(|phase| phase.name == RESTORED);
+        let restored = phases.iter().any(|phase| phase.name == "fork");
         Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
@@ -112,15 +124,57 @@ impl Host {
             cpu_micro: spec.cpu_micro,
             period_us: spec.period_us,
         };
-        let group = self.group(spec, limits).await?;
+        let mut kind = kinds::of(spec.start_from);
+        loop {
+            let attempt = self.attempt(spec, root, limits, kind, began, phases, log_tail).await;
+            kind.replenish(self, spec);
+            match attempt {
+                Ok(instance) => return Ok(instance),
+                Err((Failure::Start(error), _)) => return Err(error),
+                Err((Failure::Vanished(how), false)) => return Err(StartError::Sandbox(how)),
+                Err((Failure::Vanished(_), true)) => {
+                    // What was made ahead has ended at the moment at which it was taken. The time that
+                    // this took belongs to the phase that comes first now.
+                    phases.clear();
+                    kind = kinds::of(StartFrom::Fresh);
+                }
+            }
+        }
+    }
+
+    /// Starts an instance in one way; says with an error whether what it began with was made ahead.
+    #[expect(clippy::too_many_arguments, reason = "they are the state of one start")]
+    async fn attempt(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+        root: &Root,
+        limits: Limits,
+        kind: &'static dyn StartKind,
+        began: Moment,
+        phases: &mut Vec<Phase>,
+        log_tail: &mut Bytes,
+    ) -> Result<Instance, (Failure, bool)> {
+        let group = self.group(spec, limits).await.map_err(|error| (error.into(), false))?;
         let grouped = began.at(monotonic_ns());
         phases.push(Phase { name: "cgroup", start: began, end: grouped });
 
-        let Launched { inner, mut reports, initialized } =
-            self.launch(spec, root, group, limits).await?;
+        let launched = match kind.begin(self, spec).await {
+            Ok(origin) => {
+                let made_ahead = origin.made_ahead;
+                let launched = self.launch(spec, root, group.clone(), limits, origin).await;
+                launched.map_err(|error| (error, made_ahead))
+            }
+            Err(error) => Err((error.into(), false)),
+        };
+        if launched.is_err() {
+            // Waits for the kernel: not on a thread that others need.
+            drop(tokio::task::spawn_blocking(move || drop(group)).await);
+        }
+        let Launched { inner, mut reports, initialized, zygote, made_ahead } = launched?;
         let guard = Guard::new(&inner);
         let result = async {
-            let executed = self.built(spec, &inner, &mut reports, grouped, phases).await?;
+            let zygote = zygote.as_deref();
+            let executed = self.built(spec, &inner, &mut reports, zygote, grouped, phases).await?;
             self.initialized(spec, &inner, initialized, executed, phases).await?;
             if !spec.init_throttled {
                 inner.limit().map_err(sandbox)?;
@@ -128,7 +182,6 @@ impl Host {
             Ok(())
         }
         .await;
-        self.replenish(spec);
         *log_tail = inner.log.tail();
         match result {
             Ok(()) => {
@@ -139,7 +192,7 @@ impl Host {
             Err(error) => {
                 inner.kill();
                 inner.gone().await;
-                Err(error)
+                Err((error, made_ahead))
             }
         }
     }
@@ -178,8 +231,9 @@ impl Host {
         root: &Root,
         group: Option<Arc<Group>>,
         limits: Limits,
-    ) -> Result<Launched, StartError> {
-        let first = self.first_process(spec).await?;
+        origin: Origin,
+    ) -> Result<Launched, Failure> {
+        let Origin { first, zygote, made_ahead } = origin;
         let user = self.users.next();
         if self.capabilities.root {
             first.give_output(user).map_err(sandbox)?;
@@ -200,12 +254,13 @@ impl Host {
             listener = Some(host_side);
         }
         let config = self.config(spec, root, group.as_deref(), &address, user);
-        wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
-            StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                "the function's environment is too large".into()
-            } else {
-                error.to_string()
-            })
+        let beside: Vec<_> = zygote.iter().map(|zygote| zygote.socket().as_raw_fd()).collect();
+        wire::send(control.as_raw_fd(), &config, &beside).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::EMSGSIZE) => sandbox("the function's environment is too large").into(),
+                Some(libc::EPIPE | libc::ECONNRESET) => Failure::Vanished(error.to_string()),
+                _ => Failure::from(sandbox(error)),
+            }
         })?;
         let pid = child.pid;
         let watched = group
@@ -257,9 +312,13 @@ impl Host {
                 own.kill();
                 own.ended.send_replace(Some(End::unseen()));
             }
-            host.lock().remove(&own.id);
+            let mut instances = host.lock();
+            // Unless it has been started again meanwhile.
+            if instances.get(&own.id).is_some_and(|it| Arc::ptr_eq(it, &own)) {
+                instances.remove(&own.id);
+            }
         });
-        Ok(Launched { inner, reports, initialized })
+        Ok(Launched { inner, reports, initialized, zygote, made_ahead })
     }
 
     fn config(
@@ -315,9 +374,10 @@ impl Host {
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         reports: &mut Reports,
+        zygote: Option<&Zygote>,
         spawned: Moment,
         phases: &mut Vec<Phase>,
-    ) -> Result<Moment, StartError> {
+    ) -> Result<Moment, Failure> {
         let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
         loop {
             let report = tokio::time::timeout_at(deadline, reports.recv())
@@ -335,33 +395,47 @@ impl Host {
                         inner.serve(chain::serve(listener, service, inner.api.clone()));
                     }
                 }
-                Some((Report::Running { phases: mut inside }, _)) => {
+                Some((Report::Running { phases: mut inside, not_forked }, _)) => {
                     // What a prepared one has done before is no part of this start.
                     inside.retain(|(_, start, _)| *start >= spawned.monotonic());
-                    let entered =
+                    let mut start =
                         inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
-                    phases.push(Phase { name: "spawn", start: spawned, end: entered });
-                    for (name, start, end) in inside {
+                    phases.push(Phase { name: "spawn", start: spawned, end: start });
+                    for (name, _, end) in inside {
                         let name = match name.as_str() {
                             "network" => "network",
                             "mounts" => "mounts",
+                            "fork" => "fork",
                             _ => "exec",
                         };
-                        phases.push(Phase { name, start: spawned.at(start), end: spawned.at(end) });
+                        // What it waited for between two belongs to the later one.
+                        let end = spawned.at(end);
+                        phases.push(Phase { name, start, end });
+                        start = end;
+                    }
+                    match (zygote, not_forked) {
+                        (Some(zygote), None) => zygote.confirm(),
+                        (Some(zygote), Some(not_forked)) => {
+                            tracing::warn!("its runtime was started fresh: {}", not_forked.reason);
+                            if not_forked.silent {
+                                zygote.kill();
+                            }
+                        }
+                        (None, _) => {}
                     }
                     if let Some(pid) = runtime_process(inner) {
                         inner.meter.set_runtime(pid);
                     }
                     return Ok(phases.last().map_or(spawned, |phase| phase.end));
                 }
-                Some((Report::Failed(message), _)) => return Err(StartError::Sandbox(message)),
+                Some((Report::Failed(message), _)) => return Err(sandbox(message).into()),
                 Some((Report::NotRunnable(message), _)) => {
-                    return Err(not_runnable(spec.runtime, message));
+                    return Err(not_runnable(spec.runtime, message).into());
                 }
                 Some((Report::Exited(_), _)) => {}
                 None => {
                     let end = inner.gone().await;
-                    return Err(StartError::Sandbox(end.description));
+                    return Err(Failure::Vanished(end.description));
                 }
             }
         }
@@ -401,7 +475,19 @@ impl Host {
                 // What a function says about itself is believed only within reason.
                 let exec = phases.last().map_or(executed, |phase| phase.start);
                 let possible = exec.monotonic()..=at.monotonic();
+                let forked = phases.last().is_some_and(|phase| phase.name == "fork");
                 match began.filter(|began| possible.contains(began)) {
+                    // A copy goes on with the handler at once.
+                    Some(began) if forked => {
+                        let began = executed.at(began);
+                        if let Some(fork) = phases.last_mut() {
+                            fork.end = began;
+                        }
+                        phases.push(Phase { name: "handler", start: began, end: at });
+                    }
+                    None if forked => {
+                        phases.push(Phase { name: "handler", start: executed, end: at })
+                    }
                     Some(began) => {
                         // On a busy machine the runtime may run before it is known that it does.
                         let began = executed.at(began.max(executed.monotonic()));

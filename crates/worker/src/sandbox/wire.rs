@@ -27,7 +27,8 @@ pub(super) struct NetworkConfig {
     pub listen: Vec<u16>,
 }
 
-/// Worker to init, the second packet: what to build and what to run in it.
+/// Worker to init, the second packet: what to build and what to run in it. Beside it, the socket of the
+/// zygote that makes the runtime, if one does.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InitConfig {
     /// What `ps` shows of it.
@@ -57,6 +58,17 @@ pub(super) struct InitConfig {
     pub environment: Vec<(String, String)>,
 }
 
+/// Worker to a process that becomes a zygote: what to build and what to run in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ZygoteConfig {
+    /// The root filesystem of its runtime.
+    pub root: PathBuf,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// As exec takes it: `NAME=value`.
+    pub environment: Vec<String>,
+}
+
 /// Worker to init, later.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -72,13 +84,25 @@ pub(super) enum Report {
     /// The listeners asked for, as file descriptors, in order.
     Listening,
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
-    Running { phases: Vec<(String, i64, i64)> },
+    Running {
+        phases: Vec<(String, i64, i64)>,
+        /// Set if it was executed although there is a zygote to make it.
+        not_forked: Option<NotForked>,
+    },
     /// The sandbox could not be built.
     Failed(String),
     /// It could, but the runtime's program does not run in it.
     NotRunnable(String),
     /// The runtime's process has ended.
     Exited(Exit),
+}
+
+/// Why a runtime is no copy of a zygote.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(super) struct NotForked {
+    pub reason: String,
+    /// Whether the zygote does not answer.
+    pub silent: bool,
 }
 
 /// How a process ended.

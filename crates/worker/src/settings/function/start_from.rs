@@ -9,9 +9,9 @@ pub(crate) static SETTING: Setting = Setting {
                   namespaces of its own that was made ahead; or zygote, the same and a copy of a \
                   runtime that has started (Python).",
     kind: Kind::Choice(&[
-        ("fresh", |to| to.instance(|it| it.start_from = StartFrom::Fresh)),
-        ("prepared", |to| to.instance(|it| it.start_from = StartFrom::Prepared)),
-        ("zygote", |to| to.instance(|it| it.start_from = StartFrom::Zygote)),
+        ("fresh", |to| to.start_from(StartFrom::Fresh)),
+        ("prepared", |to| to.start_from(StartFrom::Prepared)),
+        ("zygote", |to| to.start_from(StartFrom::Zygote)),
     ]),
     default: Default::Value(Value::Word("fresh")),
     scope: Scope::Function { platform_key: Some("start_from"), replaces_instances: true },

@@ -3,10 +3,11 @@
 `bootstrap.py` calls `serve` in a process whose standard input is a socket. It waits there for orders,
 each for one copy of the process in the sandbox of an instance. `serve` returns in the copies only, each
 of which is then what a freshly started interpreter would be: in its sandbox, without rights, and with
-its own environment. What a copy does, and with which numbers, comes with the first packet and with the
-orders, from the program that does the same for runtimes that it executes.
+its own environment. What a copy does, and with which numbers, comes from the program that does the same
+for runtimes that it executes: with the first packet, and over a socket that only the copy reads.
 
-No function's code ever runs in the zygote.
+No function's code ever runs in the zygote, and nothing of a function is read by it: what was in its
+memory once, every later copy could find.
 """
 
 import ctypes
@@ -25,8 +26,8 @@ _LOADED = (json, traceback)
 
 _MAX_PACKET = 256 * 1024
 _MAX_DESCRIPTORS = 64
-# Where a copy reports; above it, a copy has nothing open.
-_REPORT = 3
+# A copy's socket to its first process; above it, a copy has nothing open.
+_SOCKET = 3
 _OPEN_FILES = 1024
 
 # With the interpreter's lock kept: there is no other thread.
@@ -55,7 +56,7 @@ def _carry_out(calls):
 
 
 def _receive(connection):
-    """Returns one packet, read as JSON, and its descriptors; ends this process if there are no more."""
+    """Returns one packet, read as JSON, and its descriptors; ends the process after the last one."""
     space = _socket.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
     data, beside, _, _ = connection.recvmsg(_MAX_PACKET, space, _socket.MSG_CMSG_CLOEXEC)
     if not data:
@@ -112,15 +113,16 @@ def serve():
     gc.collect()
     gc.freeze()
     while True:
-        order, descriptors = _receive(connection)
-        report = descriptors[1]
+        _, descriptors = _receive(connection)
+        if len(descriptors) < 4:
+            continue
         try:
             _call(setns, descriptors[0], process_namespace)
             child = _libc.fork()
             if child < 0:
                 raise OSError("cannot start a process: %s" % os.strerror(ctypes.get_errno()))
         except OSError as error:
-            os.write(report, b"!" + str(error).encode())
+            _report(descriptors[1], failed=str(error))
             child = -1
         if child == 0:
             break
@@ -129,22 +131,26 @@ def serve():
         # An instance's namespace ends with it.
         _call(setns, own, process_namespace)
     try:
-        # In the sandbox's process namespace, but no child of its first process before this one ends.
+        # In the sandbox already; a child of its first process once this one has ended.
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         if os.fork() != 0:
             _libc._exit(0)
         # The connection's number is 0, which is another file from here on.
         connection.detach()
-        _become_runtime(rules, prepared_filter, order, descriptors, initial)
+        _become_runtime(rules, prepared_filter, descriptors, initial)
     except BaseException as error:
         try:
-            os.write(report, b"!" + str(error).encode())
+            _report(descriptors[1], failed=str(error))
         finally:
             os._exit(127)
 
 
-def _become_runtime(rules, prepared_filter, order, descriptors, initial):
-    namespaces, report, null, output, *groups = descriptors
+def _report(descriptor, **what):
+    os.write(descriptor, json.dumps(what).encode())
+
+
+def _become_runtime(rules, prepared_filter, descriptors, initial):
+    namespaces, socket, null, output, *groups = descriptors
     _call(rules["setns"], namespaces, rules["namespaces"])
     for group in groups:
         # Whoever writes it: no process number to translate between namespaces.
@@ -160,16 +166,17 @@ def _become_runtime(rules, prepared_filter, order, descriptors, initial):
         # It keeps no function from running.
         pass
     os.chdir(rules["folder"])
-    # Their numbers are all above those of the standard streams and this one's.
-    if report != _REPORT:
-        os.dup2(report, _REPORT, False)
-    os.closerange(_REPORT + 1, _OPEN_FILES)
+    if socket != _SOCKET:
+        os.dup2(socket, _SOCKET, False)
+        descriptors[1] = _SOCKET
+    os.closerange(_SOCKET + 1, _OPEN_FILES)
+    order = json.loads(os.read(_SOCKET, _MAX_PACKET))
     _carry_out(order["calls"])
-    environment = os.environ
-    zone = environment.get("TZ")
-    environment.clear()
-    environment.update(order["environment"])
-    if environment.get("TZ") != zone:
+    zone = os.environ.get("TZ")
+    _libc.clearenv()
+    os.environ._data.clear()
+    os.environ.update(order["environment"])
+    if os.environ.get("TZ") != zone:
         time.tzset()
     address, size = initial
     ctypes.memset(address, 0, size)
@@ -177,5 +184,5 @@ def _become_runtime(rules, prepared_filter, order, descriptors, initial):
         _filter(prepared_filter, *rules["seccomp"])
     # What the zygote alone has use for.
     del sys.modules[__name__]
-    os.write(_REPORT, b"=%d" % os.getpid())
-    os.close(_REPORT)
+    _report(_SOCKET, runs=os.getpid())
+    os.close(_SOCKET)

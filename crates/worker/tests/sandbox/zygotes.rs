@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Trial> {
     vec![
         test("a_copy_of_a_zygote_is_like_a_fresh_process", Needs::Users, like_fresh),
         test("copies_of_a_zygote_share_no_randomness", Needs::Users, randomness),
+        test("a_copy_finds_nothing_of_others_in_its_memory", Needs::Users, memory),
         test("a_copy_cannot_reach_its_zygote", Needs::Users, out_of_reach),
         test("copies_of_a_zygote_fail_as_fresh_ones_do", Needs::Users, failures),
         test("a_copy_of_a_zygote_is_limited", Needs::Memory, limits),
@@ -148,6 +149,37 @@ async fn randomness() {
         for number in once(&function, "{}").await.as_array().unwrap() {
             assert!(seen.insert(number.to_string()), "{number} twice");
         }
+    }
+}
+
+async fn memory() {
+    // Neither name nor value is in the code, nor any part of it that is as long.
+    let secret = |number: usize| format!("{}{number}", "SeCrEt".repeat(4));
+    let function = |number: usize| {
+        zygote(
+            "
+            import os
+            def handler(event, context):
+                wanted = b'SeCr' + b'EtSeCrEtSeCrEt'
+                found = set()
+                with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+                    for line in maps:
+                        span, rights = line.split()[:2]
+                        if rights[:2] == 'rw':
+                            start, end = (int(it, 16) for it in span.split('-'))
+                            memory.seek(start)
+                            data = memory.read(end - start)
+                            at = data.find(wanted)
+                            while at >= 0:
+                                found.add(data[at:at + 25].decode('latin-1'))
+                                at = data.find(wanted, at + 25)
+                return sorted(it for it in found if len(it) == 25 and it[24:].isdigit())
+            ",
+        )
+        .with(|spec| drop(spec.environment.insert("OWN".into(), secret(number))))
+    };
+    for number in 1..5 {
+        assert_eq!(once(&function(number), "{}").await, json!([secret(number)]));
     }
 }
 

@@ -8,15 +8,14 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::{Pid, execve, pipe2};
-use serde::Serialize;
+use nix::sys::socket::MsgFlags;
+use nix::unistd::{Pid, execve};
+use serde::{Deserialize, Serialize};
 
 use super::calls::Call;
 use super::seccomp::SystemCallFilter;
@@ -26,13 +25,6 @@ use crate::sandbox::wire::{self, InitConfig, ZygoteConfig};
 
 /// How long, in ms, a copy may take before a first process executes the program instead.
 const PATIENCE_MS: u16 = 5_000;
-
-/// The marks of what a copy reports: its number, or what kept it from becoming one.
-const NUMBER: char = '=';
-const FAILURE: char = '!';
-
-/// Longest report that is read.
-const MAX_REPORT: u64 = 4096;
 
 /// To a zygote, at first: what its copies do before each runs.
 #[derive(Serialize)]
@@ -81,12 +73,26 @@ impl Rules {
     }
 }
 
-/// First process to zygote. Beside it: the first process's descriptor, where the copy reports, its
-/// standard input and output, and the control files through which it joins its cgroups.
+/// First process to zygote: make a copy. Beside it: the first process's descriptor, the copy's end of
+/// the [`Order`]'s socket, its standard input and output, and the control files through which it joins
+/// its cgroups. Nothing of the function is in it: what a zygote has read may be in the memory of every
+/// copy that comes after.
+const COPY: u8 = 0;
+
+/// First process to copy, over a socket of theirs: what to become.
 #[derive(Serialize)]
 struct Order<'a> {
     environment: &'a [(String, String)],
     calls: Vec<Call>,
+}
+
+/// Copy to first process, over the same.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Report {
+    /// It is about to load the handler, and has this number.
+    Runs(i32),
+    Failed(String),
 }
 
 /// Becomes a zygote. Returns only what kept it from that.
@@ -111,7 +117,7 @@ pub(super) fn become_one() -> Result<(), Failure> {
 /// Has the zygote make the runtime of this sandbox, and returns once that runs; the error says why it
 /// does not, and that it never will.
 pub(super) fn fork(config: &InitConfig, join: &[File], zygote: &OwnedFd) -> Result<Pid, Failure> {
-    let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;
+    let (socket, theirs) = wire::blocking_pair().doing("make a pair of sockets")?;
     let null = null()?;
     // SAFETY: pidfd_open reads no memory, and gives a descriptor that nothing else knows.
     let own = unsafe {
@@ -123,33 +129,30 @@ pub(super) fn fork(config: &InitConfig, join: &[File], zygote: &OwnedFd) -> Resu
     // As after an exec; a change of the user has taken it away.
     calls.push(Call::new("be dumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(1));
     let order = Order { environment: &config.environment, calls };
+    wire::send(socket.as_raw_fd(), &order, &[]).doing("tell the copy its order")?;
     let output = 1;
-    let mut beside = vec![own.as_raw_fd(), write.as_raw_fd(), null.as_raw_fd(), output];
+    let mut beside = vec![own.as_raw_fd(), theirs.as_raw_fd(), null.as_raw_fd(), output];
     beside.extend(join.iter().map(AsRawFd::as_raw_fd));
-    match wire::send(zygote.as_raw_fd(), &order, &beside) {
+    match wire::send(zygote.as_raw_fd(), &COPY, &beside) {
         // It has not taken others' orders for as long as that.
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             return Err(Failure::Silent);
         }
         sent => sent.doing("reach the zygote")?,
     }
-    drop(write);
+    drop(theirs);
 
     // Once this end is closed, a copy that comes too late cannot report, and ends.
-    let mut ready = [PollFd::new(read.as_fd(), PollFlags::POLLIN)];
+    let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     match poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {
         Ok(0) => return Err(Failure::Silent),
         Ok(_) | Err(Errno::EINTR) => {}
         Err(error) => return Err(Failure::Step("wait for the copy", error)),
     }
-    let mut report = String::new();
-    File::from(read).take(MAX_REPORT).read_to_string(&mut report).doing("wait for the copy")?;
-    match report.strip_prefix(NUMBER).map(str::parse) {
-        Some(Ok(number)) => Ok(Pid::from_raw(number)),
-        _ => Err(Failure::NotForked(match report.strip_prefix(FAILURE) {
-            Some(message) => message.to_owned(),
-            None => "it has ended".to_owned(),
-        })),
+    match wire::receive(socket.as_raw_fd(), MsgFlags::empty()) {
+        Ok(Some((Report::Runs(number), _))) => Ok(Pid::from_raw(number)),
+        Ok(Some((Report::Failed(message), _))) => Err(Failure::NotForked(message)),
+        Ok(None) | Err(_) => Err(Failure::NotForked("it has ended".to_owned())),
     }
 }
 

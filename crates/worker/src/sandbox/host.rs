@@ -18,6 +18,7 @@ use super::enforcer::{Enforcer, EnforcerUse};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
+use super::pool::RuntimePool;
 use super::prepare::Pool;
 use super::rootfs::{self, Root, RootError};
 use super::shares::Shares;
@@ -67,6 +68,7 @@ pub struct Host {
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
     pub(super) prepared: Arc<Pool>,
+    pub(super) started: Arc<RuntimePool>,
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
@@ -159,6 +161,7 @@ impl Host {
             chain: config.chain,
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
             prepared: Arc::default(),
+            started: Arc::new(RuntimePool::new(config.pool)),
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
@@ -238,9 +241,11 @@ impl Host {
             }
         }
         let (spawner, prepared) = (self.spawner.clone(), self.prepared.clone());
+        let started = self.started.clone();
         let end = move || {
             spawner.end();
             prepared.clear();
+            started.clear();
         };
         // What does not end here ends with the worker.
         let _ = tokio::task::spawn_blocking(end).await;

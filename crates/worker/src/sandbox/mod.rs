@@ -12,6 +12,7 @@
 //! | [`compiler`] | byte code of packages |
 //! | [`spawn`] | processes in fresh namespaces, as copies of long-lived ones |
 //! | [`prepare`] | those processes, some of them made ahead |
+//! | [`pool`] | runtimes that were started ahead |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
 //! | [`runtimes`] | the language runtimes, a file each |
@@ -43,6 +44,7 @@ mod log;
 mod meter;
 mod pace;
 mod peer;
+mod pool;
 mod prepare;
 mod priority;
 mod rootfs;

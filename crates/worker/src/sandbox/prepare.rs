@@ -36,7 +36,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let mut ended = [PollFd::new(self.child.pidfd().as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut ended, PollTimeout::ZERO), Ok(0))
     }
@@ -122,7 +122,11 @@ impl Host {
         });
     }
 
-    async fn prepare_first(&self, network: Network, label: &str) -> Result<Prepared, StartError> {
+    pub(super) async fn prepare_first(
+        &self,
+        network: Network,
+        label: &str,
+    ) -> Result<Prepared, StartError> {
         let failed = |error: std::io::Error| StartError::Sandbox(error.to_string());
         let (control, theirs) = wire::pair().map_err(failed)?;
         let (output, write) = pipe2(OFlag::O_CLOEXEC).map_err(|error| failed(error.into()))?;

@@ -27,6 +27,7 @@ use super::meter::{Meter, Source};
 use super::prepare::Prepared;
 use super::rootfs::{GROUP_ID, Root};
 use super::runtime_api::{Initialized, RuntimeApi};
+use super::shares::Part;
 use super::sweep;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
@@ -40,8 +41,8 @@ const TMP_DENOMINATOR: u64 = 4;
 /// How long building a sandbox may take before its first process is given up.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The phase in which a start reuses a runtime that had been started before.
-const RESTORED: &str = "fork";
+/// The phases in which a start reuses a runtime that had been started before.
+const RESTORED: [&str; 2] = ["fork", "assign"];
 
 /// How a start went.
 pub struct Started {
@@ -61,10 +62,10 @@ pub struct Started {
 type Reports = mpsc::UnboundedReceiver<(Report, Vec<OwnedFd>)>;
 
 /// An instance whose first process has been started.
-struct Launched {
-    inner: Arc<Inner>,
-    reports: Reports,
-    initialized: oneshot::Receiver<Initialized>,
+pub(super) struct Launched {
+    pub inner: Arc<Inner>,
+    pub reports: Reports,
+    pub initialized: oneshot::Receiver<Initialized>,
 }
 
 impl Host {
@@ -76,6 +77,8 @@ impl Host {
         let span = tracing::info_span!("start", instance = %spec.id, function = %spec.function);
         let starting = self.try_start(&spec, began, &mut phases, &mut log_tail);
         let result = starting.instrument(span.clone()).await;
+        self.replenish(&spec);
+        self.refill(&spec);
         if let Err(error @ StartError::Sandbox(_)) = &result {
             // All else is the function's own affair, which its caller learns of.
             span.in_scope(|| tracing::warn!("{error}"));
@@ -85,7 +88,7 @@ impl Host {
             Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
             Err(_) => Moment::now(),
         };
-        let restored = phases.iter().any(|phase| phase.name == RESTORED);
+        let restored = phases.iter().any(|phase| RESTORED.contains(&phase.name));
         Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
@@ -106,21 +109,38 @@ impl Host {
         if spec.network == Network::Host {
             self.watch_connections()?;
         }
-        let limits = Limits {
-            memory_bytes: spec.memory_bytes,
-            pids_max: spec.pids_max,
-            cpu_micro: spec.cpu_micro,
-            period_us: spec.period_us,
-        };
-        let group = self.group(spec, limits).await?;
+        if let Some(started) = self.started.take(spec) {
+            let began = self.assign(spec, root, started, began, phases, log_tail).await;
+            match began {
+                Err(StartError::Sandbox(message)) => {
+                    tracing::warn!(
+                        "a runtime that waited is of no use ({message}): one is started"
+                    );
+                    phases.clear();
+                }
+                result => return result,
+            }
+        }
+        let group = self.group(spec, limits(spec)).await?;
         let grouped = began.at(monotonic_ns());
         phases.push(Phase { name: "cgroup", start: began, end: grouped });
+        let launched = self.launch(spec, root, group).await?;
+        self.finish(spec, launched, ("spawn", grouped), phases, log_tail).await
+    }
 
-        let Launched { inner, mut reports, initialized } =
-            self.launch(spec, root, group, limits).await?;
+    /// Waits until a launched instance can serve. `since`: the first phase after that of its groups.
+    pub(super) async fn finish(
+        &self,
+        spec: &InstanceSpec,
+        launched: Launched,
+        since: (&'static str, Moment),
+        phases: &mut Vec<Phase>,
+        log_tail: &mut Bytes,
+    ) -> Result<Instance, StartError> {
+        let Launched { inner, mut reports, initialized } = launched;
         let guard = Guard::new(&inner);
         let result = async {
-            let executed = self.built(spec, &inner, &mut reports, grouped, phases).await?;
+            let executed = self.built(spec, &inner, &mut reports, since, phases).await?;
             self.initialized(spec, &inner, initialized, executed, phases).await?;
             if !spec.init_throttled {
                 inner.limit().map_err(sandbox)?;
@@ -128,7 +148,6 @@ impl Host {
             Ok(())
         }
         .await;
-        self.replenish(spec);
         *log_tail = inner.log.tail();
         match result {
             Ok(()) => {
@@ -155,17 +174,12 @@ impl Host {
             }
             return Ok(None);
         }
-        let (host, id, function) = (self.clone(), spec.id.clone(), spec.function.clone());
-        let spec_enforced = spec.enforcement == Enforcement::EventDriven;
-        let by_kernel = spec.init_throttled && !spec_enforced;
+        let host = self.clone();
+        let spec = spec.clone();
         let made = tokio::task::spawn_blocking(move || {
             let Some(layout) = &host.layout else { return Ok(None) };
-            let group = host.shares.group(layout, &function, &id, &limits)?;
-            if by_kernel {
-                group.set_quota(&limits)?;
-            } else if spec_enforced && !group.can_be_held() {
-                return Err(CgroupError::NotEnforceable);
-            }
+            let group = host.shares.group(layout, &spec.function, &spec.id, &limits)?;
+            limit_start(&spec, &group)?;
             Ok::<_, CgroupError>(Some(Arc::new(group)))
         });
         made.await.map_err(sandbox)?.map_err(sandbox)
@@ -177,36 +191,47 @@ impl Host {
         spec: &InstanceSpec,
         root: &Root,
         group: Option<Arc<Group>>,
-        limits: Limits,
     ) -> Result<Launched, StartError> {
         let first = self.first_process(spec).await?;
         let user = self.users.next();
         if self.capabilities.root {
             first.give_output(user).map_err(sandbox)?;
         }
-        let Prepared { child, control, output } = first;
-        let (api, initialized) = RuntimeApi::new(
-            spec.function_arn.clone(),
-            !spec.runtime.definition().starts_functions_program(),
-        );
-
         // With the host's network, the API is on the host's loopback, at a port of its own.
         let own_network = spec.network != Network::Host;
         let mut listener = None;
-        let mut address = format!("127.0.0.1:{RUNTIME_API_PORT}");
+        let mut address = own_api();
         if !own_network {
             let host_side = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(sandbox)?;
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
         let config = self.config(spec, root, group.as_deref(), &address, user);
-        wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
-            StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                "the function's environment is too large".into()
-            } else {
-                error.to_string()
-            })
-        })?;
+        send_config(&first, &config)?;
+        let launched = self.attend(spec, first, group, None)?;
+        if let Some(listener) = listener {
+            // Without root all functions are the worker's own user, and cannot be told apart.
+            let only = self.capabilities.root.then_some(user);
+            let inner = &launched.inner;
+            inner.serve(inner.api.clone().serve(listener, only));
+        }
+        Ok(launched)
+    }
+
+    /// Serves and watches over an instance whose first process knows what it is.
+    pub(super) fn attend(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+        first: Prepared,
+        group: Option<Arc<Group>>,
+        part: Option<Part>,
+    ) -> Result<Launched, StartError> {
+        let Prepared { child, control, output } = first;
+        let limits = limits(spec);
+        let (api, initialized) = RuntimeApi::new(
+            spec.function_arn.clone(),
+            !spec.runtime.definition().starts_functions_program(),
+        );
         let pid = child.pid;
         let watched = group
             .as_ref()
@@ -219,11 +244,12 @@ impl Host {
         let meter = Arc::new(Meter::new(source, self.sampler.clone()));
         let inner = Arc::new(Inner {
             id: spec.id.clone(),
-            api: api.clone(),
+            api,
             meter,
             log: Arc::new(Log::new(output).map_err(sandbox)?),
             group,
             limits,
+            _part: part,
             watched,
             pid,
             pidfd: readable(child.into_pidfd()).map_err(sandbox)?,
@@ -233,11 +259,6 @@ impl Host {
             busy: AtomicBool::new(false),
             servers: Mutex::default(),
         });
-        if let Some(listener) = listener {
-            // Without root all functions are the worker's own user, and cannot be told apart.
-            let only = self.capabilities.root.then_some(user);
-            inner.serve(api.serve(listener, only));
-        }
         let log = inner.log.clone();
         inner.serve(async move { log.follow().await });
         self.lock().insert(spec.id.clone(), inner.clone());
@@ -262,7 +283,7 @@ impl Host {
         Ok(Launched { inner, reports, initialized })
     }
 
-    fn config(
+    pub(super) fn config(
         &self,
         spec: &InstanceSpec,
         root: &Root,
@@ -284,6 +305,7 @@ impl Host {
         }
         let most = spec.memory_bytes / TMP_DENOMINATOR * TMP_NUMERATOR;
         InitConfig {
+            waits: false,
             label: sweep::label(&self.name, &spec.id),
             hostname: "localhost".into(),
             root: root.path.clone(),
@@ -309,13 +331,30 @@ impl Host {
         (!grouped && self.capabilities.enforced.pids).then_some(spec.pids_max)
     }
 
+    /// Serves the endpoints in the instance's network: the Runtime API, and Invoke if it may.
+    pub(super) fn serve(
+        &self,
+        inner: &Arc<Inner>,
+        listeners: Vec<OwnedFd>,
+    ) -> Result<(), StartError> {
+        let mut listeners = listeners.into_iter().map(listener);
+        if let Some(api) = listeners.next() {
+            inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
+        }
+        if let Some(listener) = listeners.next() {
+            let listener = listener.map_err(sandbox)?;
+            inner.serve(chain::serve(listener, self.chain.clone(), inner.api.clone()));
+        }
+        Ok(())
+    }
+
     /// Waits until the runtime's program runs; returns since when.
     async fn built(
         &self,
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         reports: &mut Reports,
-        spawned: Moment,
+        (first, spawned): (&'static str, Moment),
         phases: &mut Vec<Phase>,
     ) -> Result<Moment, StartError> {
         let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
@@ -325,22 +364,14 @@ impl Host {
                 .map_err(|_| StartError::Sandbox("building it took too long".into()))?;
             match report {
                 Some((Report::Listening, fds)) => {
-                    let mut listeners = fds.into_iter().map(listener);
-                    if let Some(api) = listeners.next() {
-                        inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
-                    }
-                    if let Some(listener) = listeners.next() {
-                        let listener = listener.map_err(sandbox)?;
-                        let service = self.chain.clone();
-                        inner.serve(chain::serve(listener, service, inner.api.clone()));
-                    }
+                    self.serve(inner, fds)?;
                 }
                 Some((Report::Running { phases: mut inside }, _)) => {
                     // What a prepared one has done before is no part of this start.
                     inside.retain(|(_, start, _)| *start >= spawned.monotonic());
                     let entered =
                         inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
-                    phases.push(Phase { name: "spawn", start: spawned, end: entered });
+                    phases.push(Phase { name: first, start: spawned, end: entered });
                     for (name, start, end) in inside {
                         let name = match name.as_str() {
                             "network" => "network",
@@ -358,7 +389,7 @@ impl Host {
                 Some((Report::NotRunnable(message), _)) => {
                     return Err(not_runnable(spec.runtime, message));
                 }
-                Some((Report::Exited(_), _)) => {}
+                Some((Report::Waiting | Report::Exited(_), _)) => {}
                 None => {
                     let end = inner.gone().await;
                     return Err(StartError::Sandbox(end.description));
@@ -418,8 +449,42 @@ impl Host {
     }
 }
 
-fn sandbox(error: impl std::fmt::Display) -> StartError {
+pub(super) fn sandbox(error: impl std::fmt::Display) -> StartError {
     StartError::Sandbox(error.to_string())
+}
+
+/// What an instance may have.
+pub(super) fn limits(spec: &InstanceSpec) -> Limits {
+    Limits {
+        memory_bytes: spec.memory_bytes,
+        pids_max: spec.pids_max,
+        cpu_micro: spec.cpu_micro,
+        period_us: spec.period_us,
+    }
+}
+
+/// Where a runtime in a network of its own finds its API.
+pub(super) fn own_api() -> String {
+    format!("127.0.0.1:{RUNTIME_API_PORT}")
+}
+
+/// Has the CPU quota hold from the beginning, if it is to.
+pub(super) fn limit_start(spec: &InstanceSpec, group: &Group) -> Result<(), CgroupError> {
+    if spec.enforcement == Enforcement::EventDriven {
+        return if group.can_be_held() { Ok(()) } else { Err(CgroupError::NotEnforceable) };
+    }
+    if spec.init_throttled { group.set_quota(&limits(spec)) } else { Ok(()) }
+}
+
+/// Tells a first process what to build.
+pub(super) fn send_config(first: &Prepared, config: &InitConfig) -> Result<(), StartError> {
+    wire::send(first.control.as_raw_fd(), config, &[]).map_err(|error| {
+        StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
+            "the function's environment is too large".into()
+        } else {
+            error.to_string()
+        })
+    })
 }
 
 /// Whether what the platform asks for can be built.

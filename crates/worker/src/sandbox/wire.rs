@@ -27,9 +27,12 @@ pub(super) struct NetworkConfig {
     pub listen: Vec<u16>,
 }
 
-/// Worker to init, the second packet: what to build and what to run in it.
+/// Worker to init, the second packet: what to build and what to run in it. To one whose runtime
+/// waits, also the third: what it is an instance of.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InitConfig {
+    /// Whether the runtime is started at once and the rest is in a later packet.
+    pub waits: bool,
     /// What `ps` shows of it.
     pub label: String,
     pub hostname: String,
@@ -71,6 +74,8 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// The listeners asked for, as file descriptors, in order.
     Listening,
+    /// The runtime that was started ahead waits for an instance.
+    Waiting,
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
     Running { phases: Vec<(String, i64, i64)> },
     /// The sandbox could not be built.

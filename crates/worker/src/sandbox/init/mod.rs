@@ -12,6 +12,7 @@ mod network;
 mod privileges;
 mod runtime;
 pub(super) mod seccomp;
+mod waiting;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -106,11 +107,15 @@ fn run(title: Title) -> Result<(), Failure> {
         Some((path, word)) => Some((control_file(path)?, word.clone())),
         None => None,
     };
+    let signals = watch_children()?;
+    if config.waits {
+        let runtime = waiting::start(config, join, &signals, title)?;
+        return runtime.map_or(Ok(()), |runtime| watch(runtime, &signals, thaw));
+    }
     mounts::build(&config)?;
     let mounted = monotonic_ns();
 
-    let signals = watch_children()?;
-    let runtime = runtime::start(&config, &join)?;
+    let runtime = runtime::start(&config, &join, None)?;
     drop(join);
     privileges::keep_only_kill(&config)?;
     let phases = vec![

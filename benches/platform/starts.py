@@ -48,7 +48,7 @@ def helper_{number}(values, limit={number}):
 '''
     for number in range(20)
 )
-PHASES = ("cgroup", "spawn", "network", "mounts", "exec", "runtime", "handler")
+PHASES = ("cgroup", "spawn", "network", "mounts", "exec", "fork", "runtime", "handler")
 ROLE = "arn:aws:iam::000000000000:role/bench"
 NS_PER_MS = 1e6
 
@@ -164,7 +164,8 @@ def main() -> None:
                 print(f"\n| {title}, ms | p50 | p99 | max |\n|---|---|---|---|")
                 phases = platform.phases(name)
                 for phase in PHASES:
-                    print(row(phase, phases[phase]))
+                    if phases[phase]:
+                        print(row(phase, phases[phase]))
                 print(row("start", times))
             print(f"\nuntil the last of {options.burst}: {statistics.median(last):.0f} ms (median)")
         finally:

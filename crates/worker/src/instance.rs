@@ -41,6 +41,8 @@ pub enum StartFrom {
     Prepared,
     /// A runtime that was started before, and of no function.
     Pool,
+    /// The same, and a runtime that has started, of which it is a copy.
+    Zygote,
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.

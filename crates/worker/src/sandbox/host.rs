@@ -15,11 +15,10 @@ use tokio::sync::Semaphore;
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
 use super::enforcer::{Enforcer, EnforcerUse};
+use super::kinds::{Pool, RuntimePool, Zygotes};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
-use super::pool::RuntimePool;
-use super::prepare::Pool;
 use super::rootfs::{self, Root, RootError};
 use super::shares::Shares;
 use super::spawn::Spawner;
@@ -69,6 +68,7 @@ pub struct Host {
     pub(super) spawner: Spawner,
     pub(super) prepared: Arc<Pool>,
     pub(super) started: Arc<RuntimePool>,
+    pub(super) zygotes: Arc<Zygotes>,
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
@@ -162,6 +162,7 @@ impl Host {
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
             prepared: Arc::default(),
             started: Arc::new(RuntimePool::new(config.pool)),
+            zygotes: Arc::default(),
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
@@ -241,10 +242,11 @@ impl Host {
             }
         }
         let (spawner, prepared) = (self.spawner.clone(), self.prepared.clone());
-        let started = self.started.clone();
+        let (zygotes, started) = (self.zygotes.clone(), self.started.clone());
         let end = move || {
             spawner.end();
             prepared.clear();
+            zygotes.clear();
             started.clear();
         };
         // What does not end here ends with the worker.

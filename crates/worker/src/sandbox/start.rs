@@ -21,17 +21,16 @@ use super::chain;
 use super::descriptor::readable;
 use super::environment::{self, RUNTIME_API_PORT};
 use super::host::Host;
+use super::kinds::{self, Origin, Prepared, StartKind, Zygote};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
-use super::prepare::Prepared;
 use super::rootfs::{GROUP_ID, Root};
 use super::runtime_api::{Initialized, RuntimeApi};
-use super::shares::Part;
 use super::sweep;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
-use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError};
+use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError, StartFrom};
 
 /// `/tmp` takes at most this part of the memory, because what is in it counts as the function's
 /// memory: a full `/tmp` must be an error that the function sees, not the end of it.
@@ -40,9 +39,6 @@ const TMP_DENOMINATOR: u64 = 4;
 
 /// How long building a sandbox may take before its first process is given up.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The phases in which a start reuses a runtime that had been started before.
-const RESTORED: [&str; 2] = ["fork", "assign"];
 
 /// How a start went.
 pub struct Started {
@@ -62,10 +58,27 @@ pub struct Started {
 type Reports = mpsc::UnboundedReceiver<(Report, Vec<OwnedFd>)>;
 
 /// An instance whose first process has been started.
-pub(super) struct Launched {
-    pub inner: Arc<Inner>,
-    pub reports: Reports,
-    pub initialized: oneshot::Receiver<Initialized>,
+struct Launched {
+    inner: Arc<Inner>,
+    reports: Reports,
+    initialized: oneshot::Receiver<Initialized>,
+    zygote: Option<Arc<Zygote>>,
+    /// Whether its runtime waited for it.
+    waited: bool,
+    made_ahead: bool,
+}
+
+/// Why there is no instance.
+enum Failure {
+    Start(StartError),
+    /// The first process has ended before it had built anything.
+    Vanished(String),
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
 }
 
 impl Host {
@@ -77,8 +90,6 @@ impl Host {
         let span = tracing::info_span!("start", instance = %spec.id, function = %spec.function);
         let starting = self.try_start(&spec, began, &mut phases, &mut log_tail);
         let result = starting.instrument(span.clone()).await;
-        self.replenish(&spec);
-        self.refill(&spec);
         if let Err(error @ StartError::Sandbox(_)) = &result {
             // All else is the function's own affair, which its caller learns of.
             span.in_scope(|| tracing::warn!("{error}"));
@@ -88,7 +99,7 @@ impl Host {
             Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
             Err(_) => Moment::now(),
         };
-        let restored = phases.iter().any(|phase| RESTORED.contains(&phase.name));
+        let restored = phases.iter().any(|phase| ["fork", "assign"].contains(&phase.name));
         Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
@@ -109,38 +120,68 @@ impl Host {
         if spec.network == Network::Host {
             self.watch_connections()?;
         }
-        if let Some(started) = self.started.take(spec) {
-            let began = self.assign(spec, root, started, began, phases, log_tail).await;
-            match began {
-                Err(StartError::Sandbox(message)) => {
-                    tracing::warn!(
-                        "a runtime that waited is of no use ({message}): one is started"
-                    );
+        let limits = limits(spec);
+        let mut kind = kinds::of(spec.start_from);
+        loop {
+            let attempt = self.attempt(spec, root, limits, kind, began, phases, log_tail).await;
+            kind.replenish(self, spec);
+            match attempt {
+                Ok(instance) => return Ok(instance),
+                Err((Failure::Start(error), _)) => return Err(error),
+                Err((Failure::Vanished(how), false)) => return Err(StartError::Sandbox(how)),
+                Err((Failure::Vanished(_), true)) => {
+                    // What was made ahead has ended at the moment at which it was taken. The time that
+                    // this took belongs to the phase that comes first now.
                     phases.clear();
+                    kind = kinds::of(StartFrom::Fresh);
                 }
-                result => return result,
             }
         }
-        let group = self.group(spec, limits(spec)).await?;
-        let grouped = began.at(monotonic_ns());
-        phases.push(Phase { name: "cgroup", start: began, end: grouped });
-        let launched = self.launch(spec, root, group).await?;
-        self.finish(spec, launched, ("spawn", grouped), phases, log_tail).await
     }
 
-    /// Waits until a launched instance can serve. `since`: the first phase after that of its groups.
-    pub(super) async fn finish(
-        &self,
+    /// Starts an instance in one way; says with an error whether what it began with was made ahead.
+    #[expect(clippy::too_many_arguments, reason = "they are the state of one start")]
+    async fn attempt(
+        self: &Arc<Self>,
         spec: &InstanceSpec,
-        launched: Launched,
-        since: (&'static str, Moment),
+        root: &Root,
+        limits: Limits,
+        kind: &'static dyn StartKind,
+        began: Moment,
         phases: &mut Vec<Phase>,
         log_tail: &mut Bytes,
-    ) -> Result<Instance, StartError> {
-        let Launched { inner, mut reports, initialized } = launched;
+    ) -> Result<Instance, (Failure, bool)> {
+        let taken = kind.take(self, spec);
+        let group = match taken.as_ref().and_then(|origin| origin.waiting.as_ref()) {
+            Some(waiting) => Ok(waiting.group.clone()),
+            None => self.group(spec, limits).await,
+        };
+        let group = group.map_err(|error| (error.into(), false))?;
+        let grouped = began.at(monotonic_ns());
+        phases.push(Phase { name: "cgroup", start: began, end: grouped });
+
+        let origin = match taken {
+            Some(origin) => Ok(origin),
+            None => kind.begin(self, spec).await,
+        };
+        let launched = match origin {
+            Ok(origin) => {
+                let made_ahead = origin.made_ahead;
+                let launched = self.launch(spec, root, group.clone(), limits, origin).await;
+                launched.map_err(|error| (error, made_ahead))
+            }
+            Err(error) => Err((error.into(), false)),
+        };
+        if launched.is_err() {
+            // Waits for the kernel: not on a thread that others need.
+            drop(tokio::task::spawn_blocking(move || drop(group)).await);
+        }
+        let Launched { inner, mut reports, initialized, zygote, waited, made_ahead } = launched?;
         let guard = Guard::new(&inner);
         let result = async {
-            let executed = self.built(spec, &inner, &mut reports, since, phases).await?;
+            let zygote = zygote.as_deref();
+            let executed =
+                self.built(spec, &inner, &mut reports, (zygote, waited), grouped, phases).await?;
             self.initialized(spec, &inner, initialized, executed, phases).await?;
             if !spec.init_throttled {
                 inner.limit().map_err(sandbox)?;
@@ -158,7 +199,7 @@ impl Host {
             Err(error) => {
                 inner.kill();
                 inner.gone().await;
-                Err(error)
+                Err((error, made_ahead))
             }
         }
     }
@@ -174,12 +215,11 @@ impl Host {
             }
             return Ok(None);
         }
-        let host = self.clone();
-        let spec = spec.clone();
+        let (host, spec) = (self.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
             let Some(layout) = &host.layout else { return Ok(None) };
             let group = host.shares.group(layout, &spec.function, &spec.id, &limits)?;
-            limit_start(&spec, &group)?;
+            limit_start(&spec, &group, &limits)?;
             Ok::<_, CgroupError>(Some(Arc::new(group)))
         });
         made.await.map_err(sandbox)?.map_err(sandbox)
@@ -191,12 +231,27 @@ impl Host {
         spec: &InstanceSpec,
         root: &Root,
         group: Option<Arc<Group>>,
-    ) -> Result<Launched, StartError> {
-        let first = self.first_process(spec).await?;
-        let user = self.users.next();
+        limits: Limits,
+        origin: Origin,
+    ) -> Result<Launched, Failure> {
+        let Origin { first, zygote, waiting, made_ahead } = origin;
+        let user = waiting.as_ref().map_or_else(|| self.users.next(), |it| it.user);
         if self.capabilities.root {
             first.give_output(user).map_err(sandbox)?;
         }
+        let part = match (&waiting, &group) {
+            (Some(_), Some(group)) => {
+                limit_start(spec, group, &limits).map_err(sandbox)?;
+                Some(self.shares.adopt(&spec.function, group))
+            }
+            _ => None,
+        };
+        let Prepared { child, control, output } = first;
+        let (api, initialized) = RuntimeApi::new(
+            spec.function_arn.clone(),
+            !spec.runtime.definition().starts_functions_program(),
+        );
+
         // With the host's network, the API is on the host's loopback, at a port of its own.
         let own_network = spec.network != Network::Host;
         let mut listener = None;
@@ -206,32 +261,18 @@ impl Host {
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
-        let config = self.config(spec, root, group.as_deref(), &address, user);
-        send_config(&first, &config)?;
-        let launched = self.attend(spec, first, group, None)?;
-        if let Some(listener) = listener {
-            // Without root all functions are the worker's own user, and cannot be told apart.
-            let only = self.capabilities.root.then_some(user);
-            let inner = &launched.inner;
-            inner.serve(inner.api.clone().serve(listener, only));
+        let mut config = self.config(spec, root, group.as_deref(), &address, user);
+        if waiting.is_some() {
+            config.follow_links().map_err(sandbox)?;
         }
-        Ok(launched)
-    }
-
-    /// Serves and watches over an instance whose first process knows what it is.
-    pub(super) fn attend(
-        self: &Arc<Self>,
-        spec: &InstanceSpec,
-        first: Prepared,
-        group: Option<Arc<Group>>,
-        part: Option<Part>,
-    ) -> Result<Launched, StartError> {
-        let Prepared { child, control, output } = first;
-        let limits = limits(spec);
-        let (api, initialized) = RuntimeApi::new(
-            spec.function_arn.clone(),
-            !spec.runtime.definition().starts_functions_program(),
-        );
+        let beside: Vec<_> = zygote.iter().map(|zygote| zygote.socket().as_raw_fd()).collect();
+        wire::send(control.as_raw_fd(), &config, &beside).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::EMSGSIZE) => sandbox("the function's environment is too large").into(),
+                Some(libc::EPIPE | libc::ECONNRESET) => Failure::Vanished(error.to_string()),
+                _ => Failure::from(sandbox(error)),
+            }
+        })?;
         let pid = child.pid;
         let watched = group
             .as_ref()
@@ -244,7 +285,7 @@ impl Host {
         let meter = Arc::new(Meter::new(source, self.sampler.clone()));
         let inner = Arc::new(Inner {
             id: spec.id.clone(),
-            api,
+            api: api.clone(),
             meter,
             log: Arc::new(Log::new(output).map_err(sandbox)?),
             group,
@@ -259,6 +300,18 @@ impl Host {
             busy: AtomicBool::new(false),
             servers: Mutex::default(),
         });
+        let waited = waiting.is_some();
+        if let Some(mut waiting) = waiting {
+            if spec.network == Network::None {
+                waiting.listeners.truncate(1);
+            }
+            self.serve(&inner, waiting.listeners)?;
+        }
+        if let Some(listener) = listener {
+            // Without root all functions are the worker's own user, and cannot be told apart.
+            let only = self.capabilities.root.then_some(user);
+            inner.serve(api.serve(listener, only));
+        }
         let log = inner.log.clone();
         inner.serve(async move { log.follow().await });
         self.lock().insert(spec.id.clone(), inner.clone());
@@ -278,9 +331,26 @@ impl Host {
                 own.kill();
                 own.ended.send_replace(Some(End::unseen()));
             }
-            host.lock().remove(&own.id);
+            let mut instances = host.lock();
+            // Unless it has been started again meanwhile.
+            if instances.get(&own.id).is_some_and(|it| Arc::ptr_eq(it, &own)) {
+                instances.remove(&own.id);
+            }
         });
-        Ok(Launched { inner, reports, initialized })
+        Ok(Launched { inner, reports, initialized, zygote, waited, made_ahead })
+    }
+
+    /// Serves the endpoints in an instance's network: the Runtime API, and Invoke if it has that.
+    fn serve(&self, inner: &Arc<Inner>, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
+        let mut listeners = listeners.into_iter().map(listener);
+        if let Some(api) = listeners.next() {
+            inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
+        }
+        if let Some(listener) = listeners.next() {
+            let listener = listener.map_err(sandbox)?;
+            inner.serve(chain::serve(listener, self.chain.clone(), inner.api.clone()));
+        }
+        Ok(())
     }
 
     pub(super) fn config(
@@ -331,32 +401,16 @@ impl Host {
         (!grouped && self.capabilities.enforced.pids).then_some(spec.pids_max)
     }
 
-    /// Serves the endpoints in the instance's network: the Runtime API, and Invoke if it may.
-    pub(super) fn serve(
-        &self,
-        inner: &Arc<Inner>,
-        listeners: Vec<OwnedFd>,
-    ) -> Result<(), StartError> {
-        let mut listeners = listeners.into_iter().map(listener);
-        if let Some(api) = listeners.next() {
-            inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
-        }
-        if let Some(listener) = listeners.next() {
-            let listener = listener.map_err(sandbox)?;
-            inner.serve(chain::serve(listener, self.chain.clone(), inner.api.clone()));
-        }
-        Ok(())
-    }
-
     /// Waits until the runtime's program runs; returns since when.
     async fn built(
         &self,
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         reports: &mut Reports,
-        (first, spawned): (&'static str, Moment),
+        (zygote, waited): (Option<&Zygote>, bool),
+        spawned: Moment,
         phases: &mut Vec<Phase>,
-    ) -> Result<Moment, StartError> {
+    ) -> Result<Moment, Failure> {
         let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
         loop {
             let report = tokio::time::timeout_at(deadline, reports.recv())
@@ -366,33 +420,52 @@ impl Host {
                 Some((Report::Listening, fds)) => {
                     self.serve(inner, fds)?;
                 }
-                Some((Report::Running { phases: mut inside }, _)) => {
+                Some((Report::Running { phases: mut inside, not_forked }, _)) => {
                     // What a prepared one has done before is no part of this start.
                     inside.retain(|(_, start, _)| *start >= spawned.monotonic());
-                    let entered =
+                    let mut start =
                         inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
-                    phases.push(Phase { name: first, start: spawned, end: entered });
-                    for (name, start, end) in inside {
+                    let name = if waited { "assign" } else { "spawn" };
+                    phases.push(Phase { name, start: spawned, end: start });
+                    for (name, _, end) in inside {
                         let name = match name.as_str() {
                             "network" => "network",
                             "mounts" => "mounts",
+                            "fork" => "fork",
                             _ => "exec",
                         };
-                        phases.push(Phase { name, start: spawned.at(start), end: spawned.at(end) });
+                        // What it waited for between two belongs to the later one.
+                        let end = spawned.at(end);
+                        phases.push(Phase { name, start, end });
+                        start = end;
+                    }
+                    match (zygote, not_forked) {
+                        (Some(zygote), None) => zygote.confirm(),
+                        (Some(zygote), Some(not_forked)) => {
+                            tracing::warn!("its runtime was started fresh: {}", not_forked.reason);
+                            if not_forked.silent {
+                                zygote.kill();
+                            }
+                        }
+                        (None, _) => {}
                     }
                     if let Some(pid) = runtime_process(inner) {
                         inner.meter.set_runtime(pid);
                     }
                     return Ok(phases.last().map_or(spawned, |phase| phase.end));
                 }
-                Some((Report::Failed(message), _)) => return Err(StartError::Sandbox(message)),
+                // The runtime that waited has ended, and has seen nothing.
+                Some((Report::Failed(message), _)) if waited => {
+                    return Err(Failure::Vanished(message));
+                }
+                Some((Report::Failed(message), _)) => return Err(sandbox(message).into()),
                 Some((Report::NotRunnable(message), _)) => {
-                    return Err(not_runnable(spec.runtime, message));
+                    return Err(not_runnable(spec.runtime, message).into());
                 }
                 Some((Report::Waiting | Report::Exited(_), _)) => {}
                 None => {
                     let end = inner.gone().await;
-                    return Err(StartError::Sandbox(end.description));
+                    return Err(Failure::Vanished(end.description));
                 }
             }
         }
@@ -432,7 +505,19 @@ impl Host {
                 // What a function says about itself is believed only within reason.
                 let exec = phases.last().map_or(executed, |phase| phase.start);
                 let possible = exec.monotonic()..=at.monotonic();
+                let forked = phases.last().is_some_and(|phase| phase.name == "fork");
                 match began.filter(|began| possible.contains(began)) {
+                    // A copy goes on with the handler at once.
+                    Some(began) if forked => {
+                        let began = executed.at(began);
+                        if let Some(fork) = phases.last_mut() {
+                            fork.end = began;
+                        }
+                        phases.push(Phase { name: "handler", start: began, end: at });
+                    }
+                    None if forked => {
+                        phases.push(Phase { name: "handler", start: executed, end: at })
+                    }
                     Some(began) => {
                         // On a busy machine the runtime may run before it is known that it does.
                         let began = executed.at(began.max(executed.monotonic()));
@@ -468,23 +553,12 @@ pub(super) fn own_api() -> String {
     format!("127.0.0.1:{RUNTIME_API_PORT}")
 }
 
-/// Has the CPU quota hold from the beginning, if it is to.
-pub(super) fn limit_start(spec: &InstanceSpec, group: &Group) -> Result<(), CgroupError> {
+/// Has the CPU quota hold from the beginning, if it is to; checks that it can be held at all.
+fn limit_start(spec: &InstanceSpec, group: &Group, limits: &Limits) -> Result<(), CgroupError> {
     if spec.enforcement == Enforcement::EventDriven {
         return if group.can_be_held() { Ok(()) } else { Err(CgroupError::NotEnforceable) };
     }
-    if spec.init_throttled { group.set_quota(&limits(spec)) } else { Ok(()) }
-}
-
-/// Tells a first process what to build.
-pub(super) fn send_config(first: &Prepared, config: &InitConfig) -> Result<(), StartError> {
-    wire::send(first.control.as_raw_fd(), config, &[]).map_err(|error| {
-        StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
-            "the function's environment is too large".into()
-        } else {
-            error.to_string()
-        })
-    })
+    if spec.init_throttled { group.set_quota(limits) } else { Ok(()) }
 }
 
 /// Whether what the platform asks for can be built.

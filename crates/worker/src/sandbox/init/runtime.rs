@@ -75,7 +75,11 @@ fn prepare(
     setsid().doing("start a session")?;
     let null: OwnedFd = null()?;
     silence(&null, 0)?;
-    privileges::prepare_runtime();
+    let (file, adjustment) = privileges::OUT_OF_MEMORY;
+    let _ = std::fs::write(file, adjustment);
+    for call in privileges::prepare_runtime() {
+        call.run()?;
+    }
     chdir(TASK).doing("enter the code's folder")?;
     privileges::drop_all(config)?;
     close_rest().doing("close descriptors")?;
@@ -100,7 +104,7 @@ fn prepare(
 }
 
 /// Has every descriptor but the standard streams closed by exec.
-fn close_rest() -> Result<(), Errno> {
+pub(super) fn close_rest() -> Result<(), Errno> {
     // SAFETY: marks descriptors; none is closed yet.
     let result = unsafe {
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)

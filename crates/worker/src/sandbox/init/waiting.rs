@@ -38,7 +38,7 @@ pub(super) fn start(
     gate.read_exact(&mut [0]).doing("wait until the runtime is ready")?;
     wire::send(CONTROL, &Report::Waiting, &[]).doing("report to the worker")?;
 
-    let Some(config) = wait(runtime, signals)? else { return Ok(None) };
+    let Some((config, _)) = wait(runtime, signals)? else { return Ok(None) };
     let told = monotonic_ns();
     title.set(&[ARGUMENT, &config.label]);
     mounts::build_own(&config)?;
@@ -49,12 +49,13 @@ pub(super) fn start(
     environment.and_then(|it| gate.write_all(&it)).doing("tell the runtime its instance")?;
     drop(gate);
     let phases = vec![("mounts".to_owned(), told, mounted)];
-    wire::send(CONTROL, &Report::Running { phases }, &[]).doing("report to the worker")?;
+    wire::send(CONTROL, &Report::Running { phases, not_forked: None }, &[])
+        .doing("report to the worker")?;
     Ok(Some(runtime))
 }
 
 /// Waits until the worker tells the instance; None if the runtime ends, or the worker has no use for it.
-fn wait(runtime: Pid, signals: &SignalFd) -> Result<Option<InitConfig>, Failure> {
+fn wait(runtime: Pid, signals: &SignalFd) -> Result<Option<(InitConfig, Vec<OwnedFd>)>, Failure> {
     // SAFETY: descriptor 0 is the control socket until the process ends.
     let control = unsafe { BorrowedFd::borrow_raw(CONTROL) };
     loop {

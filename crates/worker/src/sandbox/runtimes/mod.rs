@@ -27,6 +27,16 @@ pub(crate) struct ByteCode {
     pub place: &'static str,
 }
 
+/// How instances are copied from a runtime that has started.
+///
+/// Its program is told by what it has for standard input: a socket, on which it gets the packets of
+/// `init/zygote.rs`, and whose end is its own.
+pub(crate) struct Zygote {
+    /// The beginnings of the names of variables that only the start of the program obeys, so that a
+    /// function that sets one is started fresh.
+    pub obeyed_at_start: &'static [&'static str],
+}
+
 /// What sets one runtime apart from others.
 pub(crate) trait RuntimeDefinition: Sync {
     /// Its name, such as in the configuration's `runtimes`.
@@ -55,6 +65,11 @@ pub(crate) trait RuntimeDefinition: Sync {
 
     /// How its packages are compiled; `None` if they are not.
     fn byte_code(&self) -> Option<ByteCode> {
+        None
+    }
+
+    /// How its instances are copied from one that has started; `None` if they are not.
+    fn zygote(&self) -> Option<Zygote> {
         None
     }
 

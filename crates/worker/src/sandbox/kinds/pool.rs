@@ -6,27 +6,24 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use nix::sys::socket::MsgFlags;
 use tokio::io::Interest;
-use uncia_clock::monotonic_ns;
 
-use super::cgroup::{CgroupError, Group};
-use super::descriptor::readable;
-use super::host::Host;
-use super::prepare::Prepared;
-use super::rootfs::Root;
-use super::start::{limit_start, limits, own_api, sandbox, send_config};
-use super::wire::{self, Report};
-use crate::clock::Moment;
+use super::fresh::Fresh;
+use super::{Begun, Origin, Prepared, StartKind, Waiting};
 use crate::ids;
-use crate::instance::{Instance, InstanceSpec, Network, Phase, Runtime, StartError, StartFrom};
+use crate::instance::{InstanceSpec, Network, Runtime, StartError, StartFrom};
+use crate::sandbox::cgroup::{CgroupError, Group};
+use crate::sandbox::descriptor::readable;
+use crate::sandbox::host::Host;
+use crate::sandbox::rootfs::Root;
+use crate::sandbox::start::{limits, own_api, sandbox};
+use crate::sandbox::wire::{self, InitConfig, Report};
 
 /// The label of those that have no instance.
 const NO_INSTANCE: &str = "pool";
@@ -48,13 +45,18 @@ const RUNTIME_BYTES: u64 = 48 * 1024 * 1024;
 const MEMORY_PARTS: u64 = 4;
 
 /// A started runtime that waits for what it is an instance of.
-pub(super) struct StartedRuntime {
-    pub first: Prepared,
-    /// Those of the Runtime API and of Invoke.
-    pub listeners: Vec<OwnedFd>,
-    pub user: u32,
-    /// Dropped after its processes.
-    pub group: Option<Arc<Group>>,
+struct StartedRuntime {
+    first: Prepared,
+    waiting: Waiting,
+}
+
+impl StartedRuntime {
+    /// Blocks until nothing of it is left.
+    fn end(self) {
+        self.first.child.end();
+        // Its group goes after its processes.
+        drop(self.waiting);
+    }
 }
 
 /// What a function must ask for to be given one.
@@ -83,7 +85,7 @@ impl Kind {
 }
 
 /// What is kept.
-pub(super) struct RuntimePool {
+pub(in crate::sandbox) struct RuntimePool {
     /// Of each kind.
     most: usize,
     /// The kind that was asked for last is the last.
@@ -95,7 +97,7 @@ pub(super) struct RuntimePool {
 }
 
 impl RuntimePool {
-    pub(super) fn new(most: usize) -> Self {
+    pub(in crate::sandbox) fn new(most: usize) -> Self {
         Self {
             most,
             kinds: Mutex::default(),
@@ -105,20 +107,21 @@ impl RuntimePool {
     }
 
     /// One for an instance, if there is one that fits.
-    pub(super) fn take(&self, spec: &InstanceSpec) -> Option<StartedRuntime> {
+    fn take(&self, spec: &InstanceSpec) -> Option<StartedRuntime> {
         let kind = Kind::of(spec)?;
         let mut kinds = self.kinds();
         let waiting = of(&mut kinds, &kind);
-        // One may have been killed, by the kernel or by hand.
-        std::iter::from_fn(|| waiting.pop_front()).find(|it| !it.first.has_ended())
+        // One may have been killed, by the kernel or by hand; it is cleared when others are made.
+        let index = waiting.iter().position(|it| !it.first.has_ended())?;
+        waiting.remove(index)
     }
 
     /// Ends all, once the host is closed. Blocks until they have ended.
-    pub(super) fn clear(&self) {
+    pub(in crate::sandbox) fn clear(&self) {
         // Whoever is making one keeps it first.
         let _making = self.making.blocking_lock();
-        let all = std::mem::take(&mut *self.kinds());
-        drop(all);
+        let kinds = std::mem::take(&mut *self.kinds());
+        kinds.into_iter().flat_map(|(_, waiting)| waiting).for_each(StartedRuntime::end);
     }
 
     /// Whether one more of this kind is to be made; with what is no longer kept, to be dropped where
@@ -183,17 +186,34 @@ fn available_memory() -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-impl Host {
-    /// Replaces what an instance has taken, when that has started: not at the expense of its start.
-    pub(super) fn refill(self: &Arc<Self>, spec: &InstanceSpec) {
+pub(super) struct FromPool;
+
+impl StartKind for FromPool {
+    fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
+        (!runtime.definition().can_wait()).then_some("only Node.js can wait for a function")
+    }
+
+    fn take(&self, host: &Host, spec: &InstanceSpec) -> Option<Origin> {
+        let StartedRuntime { first, waiting } = host.started.take(spec)?;
+        Some(Origin { first, zygote: None, waiting: Some(waiting), made_ahead: true })
+    }
+
+    fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
+        Fresh.begin(host, spec)
+    }
+
+    fn replenish(&self, host: &Arc<Host>, spec: &InstanceSpec) {
         let Some(kind) = Kind::of(spec) else { return };
-        let (host, spec) = (self.clone(), spec.clone());
+        let (host, spec) = (host.clone(), spec.clone());
         tokio::spawn(async move {
             let _making = host.started.making.lock().await;
             while !host.closed.load(Ordering::SeqCst) {
                 let (wanted, ended) = host.started.wants(&kind);
-                // What ends is waited for.
-                let _ = tokio::task::spawn_blocking(move || drop(ended)).await;
+                if !ended.is_empty() {
+                    // What does not end here ends with the worker.
+                    let clear = || ended.into_iter().for_each(StartedRuntime::end);
+                    let _ = tokio::task::spawn_blocking(clear).await;
+                }
                 if !wanted {
                     return;
                 }
@@ -208,42 +228,9 @@ impl Host {
             }
         });
     }
+}
 
-    /// Makes a started runtime an instance. An error of the sandbox is none of the function's: it has
-    /// seen nothing.
-    pub(super) async fn assign(
-        self: &Arc<Self>,
-        spec: &InstanceSpec,
-        root: &Root,
-        started: StartedRuntime,
-        began: Moment,
-        phases: &mut Vec<Phase>,
-        log_tail: &mut Bytes,
-    ) -> Result<Instance, StartError> {
-        let StartedRuntime { first, mut listeners, user, group } = started;
-        if let Some(group) = &group {
-            limit_start(spec, group).map_err(sandbox)?;
-        }
-        let part = group.as_ref().map(|group| self.shares.adopt(&spec.function, group));
-        let grouped = began.at(monotonic_ns());
-        phases.push(Phase { name: "cgroup", start: began, end: grouped });
-        let mut config = self.config(spec, root, None, &own_api(), user);
-        let host_path = |path: &mut PathBuf| {
-            *path = fs::canonicalize(&*path)?;
-            Ok::<_, std::io::Error>(())
-        };
-        // Its first process sees the host's files at another place, where links would lead elsewhere.
-        host_path(&mut config.code).map_err(sandbox)?;
-        config.mounts.iter_mut().try_for_each(|(from, _)| host_path(from)).map_err(sandbox)?;
-        send_config(&first, &config)?;
-        let launched = self.attend(spec, first, group, part)?;
-        if spec.network == Network::None {
-            listeners.truncate(1);
-        }
-        self.serve(&launched.inner, listeners)?;
-        self.finish(spec, launched, ("assign", grouped), phases, log_tail).await
-    }
-
+impl Host {
     /// Starts a runtime for any function whose instances have this one's limits.
     async fn start_waiting(
         self: &Arc<Self>,
@@ -261,14 +248,15 @@ impl Host {
         let root = self.roots.get(&spec.runtime);
         let root = root.ok_or_else(|| StartError::Sandbox("its runtime is gone".into()))?;
         let group = self.group_that_waits(&spec).await?;
-        let first = self.prepare_first(spec.network, NO_INSTANCE).await?;
+        let first = self.first_process(spec.network, NO_INSTANCE).await?;
         let user = self.users.next();
         if self.capabilities.root {
             first.give_output(user).map_err(sandbox)?;
         }
         let config = self.config_that_waits(&spec, root, group.as_deref(), user);
         wire::send(first.control.as_raw_fd(), &config, &[]).map_err(sandbox)?;
-        let mut started = StartedRuntime { first, listeners: Vec::new(), user, group };
+        let waiting = Waiting { group, user, listeners: Vec::new() };
+        let mut started = StartedRuntime { first, waiting };
         let waits = async {
             let control = started.first.control.try_clone().map_err(sandbox)?;
             let control = readable(control).map_err(sandbox)?;
@@ -279,7 +267,7 @@ impl Host {
                     })
                     .await;
                 match report.map_err(sandbox)? {
-                    Some((Report::Listening, listeners)) => started.listeners = listeners,
+                    Some((Report::Listening, listeners)) => started.waiting.listeners = listeners,
                     Some((Report::Waiting, _)) => return Ok(()),
                     Some((Report::Failed(message) | Report::NotRunnable(message), _)) => {
                         return Err(StartError::Sandbox(message));
@@ -297,7 +285,7 @@ impl Host {
             Ok(()) => Ok(started),
             Err(error) => {
                 // What ends is waited for.
-                let _ = tokio::task::spawn_blocking(move || drop(started)).await;
+                let _ = tokio::task::spawn_blocking(move || started.end()).await;
                 Err(error)
             }
         }
@@ -324,7 +312,7 @@ impl Host {
         root: &Root,
         group: Option<&Group>,
         user: u32,
-    ) -> wire::InitConfig {
-        wire::InitConfig { waits: true, ..self.config(spec, root, group, &own_api(), user) }
+    ) -> InitConfig {
+        InitConfig { waits: true, ..self.config(spec, root, group, &own_api(), user) }
     }
 }

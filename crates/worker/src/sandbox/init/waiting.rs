@@ -67,12 +67,13 @@ fn wait(runtime: Pid, signals: &SignalFd) -> Result<Option<(InitConfig, Vec<Owne
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(Failure::Step("wait", error)),
         }
-        if ready[0].any() == Some(true) {
-            return receive();
-        }
+        let told = ready[0].any() == Some(true);
         while let Ok(Some(_)) = signals.read_signal() {}
         if reap(runtime).is_some() {
             return Ok(None);
+        }
+        if told {
+            return receive();
         }
     }
 }

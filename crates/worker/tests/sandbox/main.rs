@@ -16,6 +16,7 @@ mod provided;
 mod rogue;
 mod running;
 mod system_calls;
+mod zygotes;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
     tests.extend(system_calls::tests());
+    tests.extend(zygotes::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

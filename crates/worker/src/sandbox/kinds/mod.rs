@@ -47,7 +47,7 @@ pub(super) type Begun<'a> = Pin<Box<dyn Future<Output = Result<Origin, StartErro
 
 /// A kind of start.
 pub(super) trait StartKind: Sync {
-    /// Why instances of a runtime cannot be started so, if they cannot: a sentence's end.
+    /// Why instances of a runtime cannot be started so, if they cannot: what follows a colon.
     fn refuse(&self, _runtime: Runtime) -> Option<&'static str> {
         None
     }
@@ -62,6 +62,13 @@ pub(super) trait StartKind: Sync {
 
     /// Replaces what an instance has taken, once its start has ended: not at the expense of that.
     fn replenish(&self, _host: &Arc<Host>, _spec: &InstanceSpec) {}
+}
+
+impl StartFrom {
+    /// Why instances of a runtime cannot be started so, if they cannot: what follows a colon.
+    pub(crate) fn refusal(self, runtime: Runtime) -> Option<&'static str> {
+        of(self).refuse(runtime)
+    }
 }
 
 /// The kind that a setting means.

@@ -10,10 +10,10 @@ pub(crate) static SETTING: Setting = Setting {
                   runtime that has started (Python); or pool, a runtime that was started ahead \
                   (Node.js).",
     kind: Kind::Choice(&[
-        ("fresh", |to| to.instance(|it| it.start_from = StartFrom::Fresh)),
-        ("prepared", |to| to.instance(|it| it.start_from = StartFrom::Prepared)),
-        ("zygote", |to| to.instance(|it| it.start_from = StartFrom::Zygote)),
-        ("pool", |to| to.instance(|it| it.start_from = StartFrom::Pool)),
+        ("fresh", |to| to.start_from(StartFrom::Fresh)),
+        ("prepared", |to| to.start_from(StartFrom::Prepared)),
+        ("zygote", |to| to.start_from(StartFrom::Zygote)),
+        ("pool", |to| to.start_from(StartFrom::Pool)),
     ]),
     default: Default::Value(Value::Word("fresh")),
     scope: Scope::Function { platform_key: Some("start_from"), replaces_instances: true },

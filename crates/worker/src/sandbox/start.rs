@@ -63,6 +63,8 @@ struct Launched {
     reports: Reports,
     initialized: oneshot::Receiver<Initialized>,
     zygote: Option<Arc<Zygote>>,
+    /// Whether its runtime waited for it.
+    waited: bool,
     made_ahead: bool,
 }
 
@@ -97,7 +99,7 @@ impl Host {
             Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
             Err(_) => Moment::now(),
         };
-        let restored = phases.iter().any(|phase| phase.name == "fork");
+        let restored = phases.iter().any(|phase| ["fork", "assign"].contains(&phase.name));
         Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
@@ -118,12 +120,7 @@ impl Host {
         if spec.network == Network::Host {
             self.watch_connections()?;
         }
-        let limits = Limits {
-            memory_bytes: spec.memory_bytes,
-            pids_max: spec.pids_max,
-            cpu_micro: spec.cpu_micro,
-            period_us: spec.period_us,
-        };
+        let limits = limits(spec);
         let mut kind = kinds::of(spec.start_from);
         loop {
             let attempt = self.attempt(spec, root, limits, kind, began, phases, log_tail).await;
@@ -154,11 +151,20 @@ impl Host {
         phases: &mut Vec<Phase>,
         log_tail: &mut Bytes,
     ) -> Result<Instance, (Failure, bool)> {
-        let group = self.group(spec, limits).await.map_err(|error| (error.into(), false))?;
+        let taken = kind.take(self, spec);
+        let group = match taken.as_ref().and_then(|origin| origin.waiting.as_ref()) {
+            Some(waiting) => Ok(waiting.group.clone()),
+            None => self.group(spec, limits).await,
+        };
+        let group = group.map_err(|error| (error.into(), false))?;
         let grouped = began.at(monotonic_ns());
         phases.push(Phase { name: "cgroup", start: began, end: grouped });
 
-        let launched = match kind.begin(self, spec).await {
+        let origin = match taken {
+            Some(origin) => Ok(origin),
+            None => kind.begin(self, spec).await,
+        };
+        let launched = match origin {
             Ok(origin) => {
                 let made_ahead = origin.made_ahead;
                 let launched = self.launch(spec, root, group.clone(), limits, origin).await;
@@ -170,11 +176,12 @@ impl Host {
             // Waits for the kernel: not on a thread that others need.
             drop(tokio::task::spawn_blocking(move || drop(group)).await);
         }
-        let Launched { inner, mut reports, initialized, zygote, made_ahead } = launched?;
+        let Launched { inner, mut reports, initialized, zygote, waited, made_ahead } = launched?;
         let guard = Guard::new(&inner);
         let result = async {
             let zygote = zygote.as_deref();
-            let executed = self.built(spec, &inner, &mut reports, zygote, grouped, phases).await?;
+            let executed =
+                self.built(spec, &inner, &mut reports, (zygote, waited), grouped, phases).await?;
             self.initialized(spec, &inner, initialized, executed, phases).await?;
             if !spec.init_throttled {
                 inner.limit().map_err(sandbox)?;
@@ -208,17 +215,11 @@ impl Host {
             }
             return Ok(None);
         }
-        let (host, id, function) = (self.clone(), spec.id.clone(), spec.function.clone());
-        let spec_enforced = spec.enforcement == Enforcement::EventDriven;
-        let by_kernel = spec.init_throttled && !spec_enforced;
+        let (host, spec) = (self.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
             let Some(layout) = &host.layout else { return Ok(None) };
-            let group = host.shares.group(layout, &function, &id, &limits)?;
-            if by_kernel {
-                group.set_quota(&limits)?;
-            } else if spec_enforced && !group.can_be_held() {
-                return Err(CgroupError::NotEnforceable);
-            }
+            let group = host.shares.group(layout, &spec.function, &spec.id, &limits)?;
+            limit_start(&spec, &group, &limits)?;
             Ok::<_, CgroupError>(Some(Arc::new(group)))
         });
         made.await.map_err(sandbox)?.map_err(sandbox)
@@ -233,11 +234,18 @@ impl Host {
         limits: Limits,
         origin: Origin,
     ) -> Result<Launched, Failure> {
-        let Origin { first, zygote, made_ahead } = origin;
-        let user = self.users.next();
+        let Origin { first, zygote, waiting, made_ahead } = origin;
+        let user = waiting.as_ref().map_or_else(|| self.users.next(), |it| it.user);
         if self.capabilities.root {
             first.give_output(user).map_err(sandbox)?;
         }
+        let part = match (&waiting, &group) {
+            (Some(_), Some(group)) => {
+                limit_start(spec, group, &limits).map_err(sandbox)?;
+                Some(self.shares.adopt(&spec.function, group))
+            }
+            _ => None,
+        };
         let Prepared { child, control, output } = first;
         let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
@@ -247,13 +255,16 @@ impl Host {
         // With the host's network, the API is on the host's loopback, at a port of its own.
         let own_network = spec.network != Network::Host;
         let mut listener = None;
-        let mut address = format!("127.0.0.1:{RUNTIME_API_PORT}");
+        let mut address = own_api();
         if !own_network {
             let host_side = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(sandbox)?;
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
-        let config = self.config(spec, root, group.as_deref(), &address, user);
+        let mut config = self.config(spec, root, group.as_deref(), &address, user);
+        if waiting.is_some() {
+            config.follow_links().map_err(sandbox)?;
+        }
         let beside: Vec<_> = zygote.iter().map(|zygote| zygote.socket().as_raw_fd()).collect();
         wire::send(control.as_raw_fd(), &config, &beside).map_err(|error| {
             match error.raw_os_error() {
@@ -279,6 +290,7 @@ impl Host {
             log: Arc::new(Log::new(output).map_err(sandbox)?),
             group,
             limits,
+            _part: part,
             watched,
             pid,
             pidfd: readable(child.into_pidfd()).map_err(sandbox)?,
@@ -288,6 +300,13 @@ impl Host {
             busy: AtomicBool::new(false),
             servers: Mutex::default(),
         });
+        let waited = waiting.is_some();
+        if let Some(mut waiting) = waiting {
+            if spec.network == Network::None {
+                waiting.listeners.truncate(1);
+            }
+            self.serve(&inner, waiting.listeners)?;
+        }
         if let Some(listener) = listener {
             // Without root all functions are the worker's own user, and cannot be told apart.
             let only = self.capabilities.root.then_some(user);
@@ -318,10 +337,23 @@ impl Host {
                 instances.remove(&own.id);
             }
         });
-        Ok(Launched { inner, reports, initialized, zygote, made_ahead })
+        Ok(Launched { inner, reports, initialized, zygote, waited, made_ahead })
     }
 
-    fn config(
+    /// Serves the endpoints in an instance's network: the Runtime API, and Invoke if it has that.
+    fn serve(&self, inner: &Arc<Inner>, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
+        let mut listeners = listeners.into_iter().map(listener);
+        if let Some(api) = listeners.next() {
+            inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
+        }
+        if let Some(listener) = listeners.next() {
+            let listener = listener.map_err(sandbox)?;
+            inner.serve(chain::serve(listener, self.chain.clone(), inner.api.clone()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn config(
         &self,
         spec: &InstanceSpec,
         root: &Root,
@@ -343,6 +375,7 @@ impl Host {
         }
         let most = spec.memory_bytes / TMP_DENOMINATOR * TMP_NUMERATOR;
         InitConfig {
+            waits: false,
             label: sweep::label(&self.name, &spec.id),
             hostname: "localhost".into(),
             root: root.path.clone(),
@@ -374,7 +407,7 @@ impl Host {
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         reports: &mut Reports,
-        zygote: Option<&Zygote>,
+        (zygote, waited): (Option<&Zygote>, bool),
         spawned: Moment,
         phases: &mut Vec<Phase>,
     ) -> Result<Moment, Failure> {
@@ -385,22 +418,15 @@ impl Host {
                 .map_err(|_| StartError::Sandbox("building it took too long".into()))?;
             match report {
                 Some((Report::Listening, fds)) => {
-                    let mut listeners = fds.into_iter().map(listener);
-                    if let Some(api) = listeners.next() {
-                        inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
-                    }
-                    if let Some(listener) = listeners.next() {
-                        let listener = listener.map_err(sandbox)?;
-                        let service = self.chain.clone();
-                        inner.serve(chain::serve(listener, service, inner.api.clone()));
-                    }
+                    self.serve(inner, fds)?;
                 }
                 Some((Report::Running { phases: mut inside, not_forked }, _)) => {
                     // What a prepared one has done before is no part of this start.
                     inside.retain(|(_, start, _)| *start >= spawned.monotonic());
                     let mut start =
                         inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
-                    phases.push(Phase { name: "spawn", start: spawned, end: start });
+                    let name = if waited { "assign" } else { "spawn" };
+                    phases.push(Phase { name, start: spawned, end: start });
                     for (name, _, end) in inside {
                         let name = match name.as_str() {
                             "network" => "network",
@@ -428,11 +454,15 @@ impl Host {
                     }
                     return Ok(phases.last().map_or(spawned, |phase| phase.end));
                 }
+                // The runtime that waited has ended, and has seen nothing.
+                Some((Report::Failed(message), _)) if waited => {
+                    return Err(Failure::Vanished(message));
+                }
                 Some((Report::Failed(message), _)) => return Err(sandbox(message).into()),
                 Some((Report::NotRunnable(message), _)) => {
                     return Err(not_runnable(spec.runtime, message).into());
                 }
-                Some((Report::Exited(_), _)) => {}
+                Some((Report::Waiting | Report::Exited(_), _)) => {}
                 None => {
                     let end = inner.gone().await;
                     return Err(Failure::Vanished(end.description));
@@ -504,8 +534,31 @@ impl Host {
     }
 }
 
-fn sandbox(error: impl std::fmt::Display) -> StartError {
+pub(super) fn sandbox(error: impl std::fmt::Display) -> StartError {
     StartError::Sandbox(error.to_string())
+}
+
+/// What an instance may have.
+pub(super) fn limits(spec: &InstanceSpec) -> Limits {
+    Limits {
+        memory_bytes: spec.memory_bytes,
+        pids_max: spec.pids_max,
+        cpu_micro: spec.cpu_micro,
+        period_us: spec.period_us,
+    }
+}
+
+/// Where a runtime in a network of its own finds its API.
+pub(super) fn own_api() -> String {
+    format!("127.0.0.1:{RUNTIME_API_PORT}")
+}
+
+/// Has the CPU quota hold from the beginning, if it is to; checks that it can be held at all.
+fn limit_start(spec: &InstanceSpec, group: &Group, limits: &Limits) -> Result<(), CgroupError> {
+    if spec.enforcement == Enforcement::EventDriven {
+        return if group.can_be_held() { Ok(()) } else { Err(CgroupError::NotEnforceable) };
+    }
+    if spec.init_throttled { group.set_quota(limits) } else { Ok(()) }
 }
 
 /// Whether what the platform asks for can be built.

@@ -28,9 +28,12 @@ pub(super) struct NetworkConfig {
 }
 
 /// Worker to init, the second packet: what to build and what to run in it. Beside it, the socket of the
-/// zygote that makes the runtime, if one does.
+/// zygote that makes the runtime, if one does. To one whose runtime waits, also the third: what it is
+/// an instance of.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InitConfig {
+    /// Whether the runtime is started at once, and what it is an instance of comes later.
+    pub waits: bool,
     /// What `ps` shows of it.
     pub label: String,
     pub hostname: String,
@@ -58,6 +61,18 @@ pub(super) struct InitConfig {
     pub environment: Vec<(String, String)>,
 }
 
+impl InitConfig {
+    /// Names folders and files of the host by paths without links: to a first process that has entered
+    /// its root, the links would lead elsewhere.
+    pub(super) fn follow_links(&mut self) -> io::Result<()> {
+        self.code = self.code.canonicalize()?;
+        for (from, _) in &mut self.mounts {
+            *from = from.canonicalize()?;
+        }
+        Ok(())
+    }
+}
+
 /// Worker to a process that becomes a zygote: what to build and what to run in it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ZygoteConfig {
@@ -83,6 +98,8 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// The listeners asked for, as file descriptors, in order.
     Listening,
+    /// The runtime, which was started ahead, waits for an instance.
+    Waiting,
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
     Running {
         phases: Vec<(String, i64, i64)>,

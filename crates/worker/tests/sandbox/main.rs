@@ -10,6 +10,7 @@ mod isolation;
 mod keep_alive;
 mod lifecycle;
 mod metering;
+mod pool;
 mod prepared;
 mod provided;
 mod rogue;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     tests.extend(keep_alive::tests());
     tests.extend(enforcement::tests());
     tests.extend(prepared::tests());
+    tests.extend(pool::tests());
     tests.extend(provided::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());

@@ -88,7 +88,7 @@ async fn killed() {
     for pid in &prepared {
         kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
     }
-    while prepared.iter().any(|pid| runs(*pid)) {
+    while prepared.iter().any(|pid| is_running(*pid)) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     for _ in 0..3 {
@@ -99,7 +99,7 @@ async fn killed() {
 }
 
 /// Whether a process is neither gone nor a zombie.
-fn runs(pid: i32) -> bool {
+pub(crate) fn is_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }

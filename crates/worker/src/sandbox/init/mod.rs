@@ -13,6 +13,7 @@ mod network;
 mod privileges;
 mod runtime;
 pub(super) mod seccomp;
+mod waiting;
 pub(super) mod zygote;
 
 use std::fs::File;
@@ -121,10 +122,14 @@ fn run(title: Title) -> Result<(), Failure> {
         Some((path, word)) => Some((control_file(path)?, word.clone())),
         None => None,
     };
+    let signals = watch_children()?;
+    if config.waits {
+        let runtime = waiting::start(config, join, &signals, title)?;
+        return runtime.map_or(Ok(()), |runtime| watch(runtime, &signals, thaw));
+    }
     mounts::build(&config)?;
     let mounted = monotonic_ns();
 
-    let signals = watch_children()?;
     let (runtime, how, not_forked) = start(&config, &join, beside.pop())?;
     drop(join);
     privileges::keep_only_kill(&config)?;
@@ -154,7 +159,7 @@ fn start(
         }),
         None => None,
     };
-    Ok((runtime::start(config, join)?, "exec", not_forked))
+    Ok((runtime::start(config, join, None)?, "exec", not_forked))
 }
 
 /// What the worker sends, with the descriptors beside it; `None` if it has no use for this process any

@@ -28,18 +28,54 @@ const BYTES_PER_INODE: u64 = 4096;
 /// Makes the sandbox's file system and moves into it. Nothing of this is seen outside of the mount
 /// namespace, and it vanishes with it.
 pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
+    common(config)?;
+    own(config, Path::new("/"), &config.root)?;
+    temporary(config, &config.root)?;
+    enter(&config.root)
+}
+
+/// [`build`], but for what differs between instances: the host's files stay below `/tmp`.
+pub(super) fn build_common(config: &InitConfig) -> Result<(), Failure> {
+    common(config)?;
+    chdir(&config.root).doing("enter the new root")?;
+    pivot_root(".", "tmp").doing("change the root")?;
+    chdir("/").doing("enter the new root")
+}
+
+/// What [`build_common`] has left out. The host's files are gone afterwards.
+pub(super) fn build_own(config: &InitConfig) -> Result<(), Failure> {
+    let (host, root) = (Path::new("/tmp"), Path::new("/"));
+    own(config, host, root)?;
+    umount2(host, MntFlags::MNT_DETACH).doing("detach the host's root")?;
+    temporary(config, root)
+}
+
+/// What all instances of the runtime have. Sets the umask that they start with.
+fn common(config: &InitConfig) -> Result<(), Failure> {
     umask(Mode::empty());
     let root = &config.root;
     begin(root)?;
-    bind_read_only(
-        &config.code,
-        &inside(root, Path::new(TASK)),
-        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-    )?;
+    devices(root)?;
+    name_user(config)?;
+    seal_devices(root)?;
+    processes(config)?;
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    Ok(())
+}
+
+/// The function's code, and what else it may read, from the root of the host at `host`.
+fn own(config: &InitConfig, host: &Path, root: &Path) -> Result<(), Failure> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    bind_read_only(&inside(host, &config.code), &inside(root, Path::new(TASK)), flags)?;
     for (from, to) in &config.mounts {
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        bind_read_only(from, &inside(root, to), flags)?;
+        let flags = flags | MsFlags::MS_NOEXEC;
+        bind_read_only(&inside(host, from), &inside(root, to), flags)?;
     }
+    Ok(())
+}
+
+/// `/tmp`.
+fn temporary(config: &InitConfig, root: &Path) -> Result<(), Failure> {
     let inodes = config.tmp_bytes / BYTES_PER_INODE + 1;
     attach(
         Some(Path::new("tmpfs")),
@@ -47,14 +83,7 @@ pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
         Some("tmpfs"),
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
         Some(&format!("size={},nr_inodes={inodes},mode=1777", config.tmp_bytes)),
-    )?;
-    devices(root)?;
-    name_user(config)?;
-    seal_devices(root)?;
-    processes(config)?;
-    enter(root)?;
-    umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    Ok(())
+    )
 }
 
 /// A file system of the root and devices alone, and moves into it.

@@ -5,16 +5,20 @@
 //! [`start`](super::start).
 
 mod fresh;
+mod pool;
 mod prepared;
 mod zygote;
 
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::cgroup::Group;
 use super::host::Host;
 use super::runtimes::Runtime;
 use crate::instance::{InstanceSpec, StartError, StartFrom};
 
+pub(super) use pool::RuntimePool;
 pub(super) use prepared::{Pool, Prepared};
 pub(super) use zygote::{Zygote, Zygotes, is_zygote_of};
 
@@ -23,9 +27,19 @@ pub(super) struct Origin {
     pub first: Prepared,
     /// What its runtime is to be a copy of.
     pub zygote: Option<Arc<Zygote>>,
+    /// The runtime that waits in its sandbox, if one does.
+    pub waiting: Option<Waiting>,
     /// Whether the first process was there before: what has become of it meanwhile is no fault of this
     /// start.
     pub made_ahead: bool,
+}
+
+/// A runtime that was started before its instance was known.
+pub(super) struct Waiting {
+    pub group: Option<Arc<Group>>,
+    pub user: u32,
+    /// Those of the Runtime API and of Invoke.
+    pub listeners: Vec<OwnedFd>,
 }
 
 /// A start's beginning, which may have to wait.
@@ -35,6 +49,11 @@ pub(super) type Begun<'a> = Pin<Box<dyn Future<Output = Result<Origin, StartErro
 pub(super) trait StartKind: Sync {
     /// Why instances of a runtime cannot be started so, if they cannot: what follows a colon.
     fn refuse(&self, _runtime: Runtime) -> Option<&'static str> {
+        None
+    }
+
+    /// Takes what an instance begins with, if it was made ahead with its control groups.
+    fn take(&self, _host: &Host, _spec: &InstanceSpec) -> Option<Origin> {
         None
     }
 
@@ -58,5 +77,6 @@ pub(super) fn of(start_from: StartFrom) -> &'static dyn StartKind {
         StartFrom::Fresh => &fresh::Fresh,
         StartFrom::Prepared => &prepared::FromPrepared,
         StartFrom::Zygote => &zygote::FromZygote,
+        StartFrom::Pool => &pool::FromPool,
     }
 }

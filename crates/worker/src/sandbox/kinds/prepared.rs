@@ -37,7 +37,7 @@ pub(in crate::sandbox) struct Prepared {
 }
 
 impl Prepared {
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let mut ended = [PollFd::new(self.child.pidfd().as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut ended, PollTimeout::ZERO), Ok(0))
     }
@@ -102,10 +102,10 @@ impl StartKind for FromPrepared {
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
         Box::pin(async move {
             if let Some(first) = host.prepared.take(spec.network) {
-                return Ok(Origin { first, zygote: None, made_ahead: true });
+                return Ok(Origin { first, zygote: None, waiting: None, made_ahead: true });
             }
             let first = host.first_process(spec.network, &spec.id).await?;
-            Ok(Origin { first, zygote: None, made_ahead: false })
+            Ok(Origin { first, zygote: None, waiting: None, made_ahead: false })
         })
     }
 

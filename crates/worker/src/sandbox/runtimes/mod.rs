@@ -78,6 +78,16 @@ pub(crate) trait RuntimeDefinition: Sync {
         Vec::new()
     }
 
+    /// Whether it can be started before its instance is known, and wait: see `init::waiting`.
+    fn can_wait(&self) -> bool {
+        false
+    }
+
+    /// Whether it looks at a variable only when it starts, so that one which waits has missed it.
+    fn reads_at_start(&self, _variable: &str) -> bool {
+        false
+    }
+
     /// `AWS_EXECUTION_ENV` for the version that [`RootSpec::version`] names.
     fn execution_environment(&self, version: &str) -> String;
 

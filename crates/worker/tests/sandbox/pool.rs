@@ -132,7 +132,7 @@ async fn keep_the_limits() {
     let code = "
 exports.handler = async (event) => {
   if (event === 'memory') { const all = []; for (;;) all.push(Buffer.alloc(1 << 20, 1)); }
-  if (event === 'cpu') { const end = process.hrtime.bigint() + 400000000n; while (process.hrtime.bigint() < end); }
+  if (event === 'cpu') { const begun = process.cpuUsage(); while (process.cpuUsage(begun).user < 400000); }
   return process.memoryUsage().rss;
 };
 ";
@@ -156,13 +156,11 @@ exports.handler = async (event) => {
         assert!((peak - expected).abs() < 16 << 20, "{peak} and {expected} bytes at most");
     }
     let reply = instance.invoke(request("\"cpu\"")).await;
-    if let (Some(user), Some(throttled)) = (reply.usage.cpu_user_ns, reply.usage.throttled_count) {
-        assert!(throttled > 0);
-        let cpu = user + reply.usage.cpu_system_ns.unwrap();
-        let wall = reply.ended.since(reply.started);
-        // A quarter; the kernel hands it out in slices.
-        assert!(cpu < wall / 2, "{cpu} ns of CPU in {wall} ns");
-        assert!(cpu > 0);
+    if Needs::Cpu.is_met() {
+        let used = reply.usage.cpu_user_ns.unwrap() + reply.usage.cpu_system_ns.unwrap();
+        let passed = reply.ended.since(reply.started);
+        // A quarter, however busy the machine is.
+        assert!((400_000_000..passed / 2).contains(&used), "{used} ns of CPU in {passed} ns");
     }
     if Needs::Memory.is_met() {
         assert_eq!(instance.invoke(request("\"memory\"")).await.outcome, Outcome::OutOfMemory);

@@ -243,14 +243,16 @@ async fn are_replaced_when_they_are_killed() {
     let function = function(Network::None, "");
     restored(&function).await.stop(Duration::ZERO).await;
     for runtimes in [false, true] {
-        let all = waiting(4).await;
-        for pid in &all {
+        // Some may be about to become a runtime.
+        let mut killed = waiting(4).await;
+        killed.retain(|pid| {
             let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            if !text.is_empty() && text.starts_with(b"/var/lang/bin/node") == runtimes {
-                kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
-            }
+            !text.is_empty() && text.starts_with(b"/var/lang/bin/node") == runtimes
+        });
+        for pid in &killed {
+            kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
         }
-        while all.iter().any(|pid| is_running(*pid)) {
+        while killed.iter().any(|pid| is_running(*pid)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let instance = restored(&function).await;

@@ -124,8 +124,8 @@ impl RuntimePool {
         kinds.into_iter().flat_map(|(_, waiting)| waiting).for_each(StartedRuntime::end);
     }
 
-    /// Whether one more of this kind is to be made, with so many bytes of memory available; and what is no longer kept, to be dropped where
-    /// that may block.
+    /// Whether one more of this kind is to be made, with so many bytes of memory available; and what is
+    /// no longer kept, to be ended where that may block.
     fn wants(&self, kind: &Kind, available: Option<u64>) -> (bool, Vec<StartedRuntime>) {
         let mut kinds = self.kinds();
         let mut ended = Vec::new();
@@ -135,10 +135,11 @@ impl RuntimePool {
             ended.extend::<VecDeque<_>>(gone);
             *waiting = left;
         }
+        let enough = of(&mut kinds, kind).len() >= self.most;
         if kinds.len() > MAX_KINDS {
             ended.extend(kinds.remove(0).1);
         }
-        if of(&mut kinds, kind).len() >= self.most {
+        if enough {
             return (false, ended);
         }
         let fit = available.map_or(u64::MAX, |bytes| bytes / MEMORY_PARTS / RUNTIME_BYTES);

@@ -1,10 +1,11 @@
 """Makes instances of a started interpreter: the zygote of a Python runtime.
 
-`bootstrap.py` calls `serve` in a process whose standard input is a socket. It waits there for orders,
-each for one copy of the process in the sandbox of an instance. `serve` returns in the copies only, each
-of which is then what a freshly started interpreter would be: in its sandbox, without rights, and with
-its own environment. What a copy does, and with which numbers, comes from the program that does the same
-for runtimes that it executes: with the first packet, and over a socket that only the copy reads.
+`bootstrap.py` calls `serve` in a process whose standard input is a socket. It waits there for
+orders, each for one copy of the process in the sandbox of an instance. `serve` returns in the copies
+only, each of which is then what a freshly started interpreter would be: in its sandbox, without
+rights, and with its own environment. What a copy does, and with which numbers, comes from the
+program that does the same for runtimes that it executes: with the first packet, and over a socket
+that only the copy reads.
 
 No function's code ever runs in the zygote, and nothing of a function is read by it: what was in its
 memory once, every later copy could find.
@@ -36,7 +37,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def _call(number, *arguments):
-    """Makes a system call; numbers are passed as the kernel takes them, and bytes by their address."""
+    """Makes a system call: numbers are passed as such, and bytes by their address."""
     words = [value if isinstance(value, bytes) else ctypes.c_long(value) for value in arguments]
     words += [ctypes.c_long(0)] * (6 - len(words))
     result = _libc.syscall(ctypes.c_long(number), *words)
@@ -56,7 +57,7 @@ def _carry_out(calls):
 
 
 def _receive(connection):
-    """Returns one packet, read as JSON, and its descriptors; ends the process after the last one."""
+    """Returns one packet, read as JSON, and its descriptors; ends the process at the last."""
     space = _socket.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
     data, beside, _, _ = connection.recvmsg(_MAX_PACKET, space, _socket.MSG_CMSG_CLOEXEC)
     if not data:

@@ -156,9 +156,10 @@ impl Spawner {
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((launch, answer)) = job else { return };
-                    let mut started = process.launch(&launch);
+                    let started = process.launch(&launch);
                     if matches!(&started, Err(LaunchError::Ended)) {
-                        // Somebody has killed it, or the kernel has, for lack of memory.
+                        // Somebody has killed it, or the kernel has, for lack of memory. It may have
+                        // made the process already: whoever wants one again needs other sockets.
                         tracing::warn!("{}; it is started again", LaunchError::Ended);
                         match SpawnerProcess::start(&executable) {
                             Ok(another) => process = another,
@@ -170,7 +171,6 @@ impl Spawner {
                                 ));
                             }
                         }
-                        started = process.launch(&launch);
                     }
                     // If nobody waits for the answer any more, dropping the child ends it.
                     drop(answer.send(started.map_err(io::Error::from)));
@@ -190,6 +190,11 @@ impl Spawner {
         let jobs = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         jobs.ok_or_else(gone)?.send((launch, answer)).map_err(|_| gone())?;
         started.await.map_err(|_| gone())?
+    }
+
+    /// How many processes start others.
+    pub(super) fn processes(&self) -> usize {
+        self.0.handles.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Ends the threads and their processes; nothing is started any more. Blocks until they have ended.
@@ -220,6 +225,11 @@ impl From<LaunchError> for io::Error {
             LaunchError::Ended => Self::other(error),
         }
     }
+}
+
+/// Whether nothing was started because a spawner was killed, which may be tried again.
+pub(super) fn lost_its_spawner(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<LaunchError>())
 }
 
 /// A spawner, seen from the worker. Dropping it ends it.

@@ -5,6 +5,7 @@
 //! its only one.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use super::{Begun, Origin, StartKind};
 use crate::instance::{InstanceSpec, Network, StartError};
 use crate::sandbox::environment::{CHAIN_PORT, RUNTIME_API_PORT};
 use crate::sandbox::host::Host;
-use crate::sandbox::spawn::{Child, Launch, Purpose};
+use crate::sandbox::spawn::{Child, Launch, Purpose, lost_its_spawner};
 use crate::sandbox::sweep;
 use crate::sandbox::wire::{self, NetworkConfig};
 
@@ -134,11 +135,21 @@ impl Host {
         network: Network,
         label: &str,
     ) -> Result<Prepared, StartError> {
-        let failed = |error: std::io::Error| StartError::Sandbox(error.to_string());
-        let (control, theirs) = wire::pair().map_err(failed)?;
-        let (output, write) = pipe2(OFlag::O_CLOEXEC).map_err(|error| failed(error.into()))?;
-        fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
-            .map_err(|error| failed(error.into()))?;
+        let mut made = self.try_first_process(network, label).await;
+        // Others may be killed as well, one for each processor.
+        for _ in 0..self.spawner.processes() {
+            if made.as_ref().err().is_none_or(|error| !lost_its_spawner(error)) {
+                break;
+            }
+            made = self.try_first_process(network, label).await;
+        }
+        made.map_err(|error| StartError::Sandbox(format!("cannot start a process: {error}")))
+    }
+
+    async fn try_first_process(&self, network: Network, label: &str) -> io::Result<Prepared> {
+        let (control, theirs) = wire::pair()?;
+        let (output, write) = pipe2(OFlag::O_CLOEXEC)?;
+        fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let listen = match network {
             Network::None => vec![RUNTIME_API_PORT],
             Network::Platform => vec![RUNTIME_API_PORT, CHAIN_PORT],
@@ -147,7 +158,7 @@ impl Host {
         let own_network = network != Network::Host;
         // It waits in the socket, so that the process finds it as soon as it runs.
         let config = NetworkConfig { own_network, listen };
-        wire::send(control.as_raw_fd(), &config, &[]).map_err(failed)?;
+        wire::send(control.as_raw_fd(), &config, &[])?;
         let launch = Launch {
             label: sweep::label(&self.name, label),
             control: theirs,
@@ -156,9 +167,7 @@ impl Host {
             user_namespace: !self.capabilities.root,
             purpose: Purpose::Instance,
         };
-        let child = self.spawner.start(launch).await;
-        let child = child
-            .map_err(|error| StartError::Sandbox(format!("cannot start a process: {error}")))?;
+        let child = self.spawner.start(launch).await?;
         Ok(Prepared { child, control, output })
     }
 }

@@ -5,6 +5,9 @@ instance serves two of a burst. *Start* is the time from the
 client's request to the handler's first line; the phases are those of the platform's spans.
 
     .venv/bin/python benches/platform/starts.py [--starts 100] [--burst 100] [--rounds 3]
+    .venv/bin/python benches/platform/starts.py --node --burst 4 --from fresh --from pool
+
+With several kinds of start, starts one at a time are of each in turn.
 
 The engine is the installed one, or that of UNCIA_ENGINE.
 """
@@ -48,7 +51,21 @@ def helper_{number}(values, limit={number}):
 '''
     for number in range(20)
 )
-PHASES = ("cgroup", "spawn", "network", "mounts", "exec", "runtime", "handler")
+NODE_HANDLER = """
+exports.handler = async (event) => {
+  const began = process.hrtime.bigint();
+  if (event.wait_s) await new Promise((resolve) => setTimeout(resolve, event.wait_s * 1000));
+  return Number(began);
+};
+""" + "\n".join(
+    f"""
+// Stands for code that the handler may need.
+exports.helper{number} = (values, limit = {number}) =>
+  JSON.stringify(Object.entries(values).filter(([, value]) => value > limit).sort());
+"""
+    for number in range(20)
+)
+PHASES = ("cgroup", "spawn", "assign", "network", "mounts", "exec", "fork", "runtime", "handler")
 ROLE = "arn:aws:iam::000000000000:role/bench"
 NS_PER_MS = 1e6
 
@@ -64,13 +81,13 @@ class Platform:
         self.process.terminate()
         self.process.wait()
 
-    def create(self, name: str, tags: dict[str, str]) -> None:
+    def create(self, name: str, tags: dict[str, str], *, node: bool) -> None:
         package = io.BytesIO()
         with zipfile.ZipFile(package, "w") as archive:
-            archive.writestr("handler.py", HANDLER)
+            archive.writestr(*(("handler.js", NODE_HANDLER) if node else ("handler.py", HANDLER)))
         body = {
             "FunctionName": name,
-            "Runtime": "python3.12",
+            "Runtime": "nodejs20.x" if node else "python3.12",
             "Handler": "handler.handler",
             "Role": ROLE,
             "MemorySize": 1769,
@@ -139,34 +156,46 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=100, help="starts one at a time")
     parser.add_argument("--burst", type=int, default=100, help="starts at once")
     parser.add_argument("--rounds", type=int, default=3, help="bursts")
+    parser.add_argument("--node", action="store_true", help="functions in Node.js, not Python")
+    parser.add_argument(
+        "--from", action="append", dest="kinds", metavar="KIND", help="their start_from"
+    )
     parser.add_argument("--tag", action="append", default=[], help="of the functions: uncia:x=y")
     options = parser.parse_args()
     tags = dict(tag.split("=", 1) for tag in options.tag)
+    kinds = options.kinds or [tags.pop("uncia:start-from", "fresh")]
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
         platform = Platform(Path(folder) / "state")
         try:
-            for name in ("single", "burst"):
-                platform.create(name, {"uncia:keep-alive-ms": "1"} | tags)
-            single = []
+            for kind in kinds:
+                own = {"uncia:keep-alive-ms": "1", "uncia:start-from": kind} | tags
+                for name in (f"single-{kind}", f"burst-{kind}"):
+                    platform.create(name, own, node=options.node)
+            single: dict[str, list[float]] = defaultdict(list)
             for _ in range(options.starts):
-                single += platform.invoke_at_once("single", 1, 0)
-                time.sleep(0.05)
-            burst, last = [], []
-            for _ in range(options.rounds):
-                times = platform.invoke_at_once("burst", options.burst, 3)
-                burst += times
-                last.append(max(times))
-                time.sleep(1)
-            for title, name, times in (
-                ("one at a time", "single", single),
-                (f"{options.burst} at once", "burst", burst),
-            ):
-                print(f"\n| {title}, ms | p50 | p99 | max |\n|---|---|---|---|")
-                phases = platform.phases(name)
-                for phase in PHASES:
-                    print(row(phase, phases[phase]))
-                print(row("start", times))
-            print(f"\nuntil the last of {options.burst}: {statistics.median(last):.0f} ms (median)")
+                for kind in kinds:
+                    single[kind] += platform.invoke_at_once(f"single-{kind}", 1, 0)
+                    # A started runtime is replaced meanwhile.
+                    time.sleep(0.25 if kind == "pool" else 0.05)
+            for kind in kinds:
+                burst, last = [], []
+                for _ in range(options.rounds):
+                    times = platform.invoke_at_once(f"burst-{kind}", options.burst, 3)
+                    burst += times
+                    last.append(max(times))
+                    time.sleep(1)
+                for title, name, times in (
+                    (f"{kind}, one at a time", f"single-{kind}", single[kind]),
+                    (f"{kind}, {options.burst} at once", f"burst-{kind}", burst),
+                ):
+                    print(f"\n| {title}, ms | p50 | p99 | max |\n|---|---|---|---|")
+                    phases = platform.phases(name)
+                    for phase in PHASES:
+                        if phases[phase]:
+                            print(row(phase, phases[phase]))
+                    print(row("start", times))
+                median = statistics.median(last)
+                print(f"\nuntil the last of {options.burst}: {median:.0f} ms (median)")
         finally:
             platform.stop()
 

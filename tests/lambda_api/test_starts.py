@@ -1,14 +1,16 @@
 """Starting instances: the processes that start them, and many at a time."""
 
 import os
+import shutil
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
 
-from .conftest import Platform, Serve
+from .conftest import Platform, Serve, instances
 
 WAITS = """
 import os
@@ -62,6 +64,60 @@ def test_a_platform_that_is_killed_leaves_no_process(serve: Serve) -> None:
             os.sched_yield()
     # The next one removes the control groups.
     assert serve().stop() == 0
+
+
+NODE_HANDLER = "exports.handler = async (event) => process.env.AWS_LAMBDA_FUNCTION_NAME;"
+
+
+def started_runtimes(platform: Platform) -> list[int]:
+    """The first processes of the runtimes that wait, and their runtimes."""
+    found = []
+    for first in instances(platform.state):
+        try:
+            label = Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[2]
+            children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        except OSError:
+            continue
+        if label.endswith(b"/pool"):
+            found += [first, *map(int, children)]
+    return found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js")
+def test_rows_say_which_instances_were_started_runtimes(serve: Serve) -> None:
+    platform = serve({"pool": 2})
+    tags = {"uncia:start-from": "pool", "uncia:keep-alive-ms": "1"}
+    for name in ("f", "g"):
+        platform.create(
+            name, {"handler.js": NODE_HANDLER}, Runtime="nodejs20.x", Tags=tags, MemorySize=128
+        )
+    first = platform.headers("f")
+    assert first["x-uncia-start"] == "cold"
+    while len(started_runtimes(platform)) < 4:
+        time.sleep(0.05)
+    starts = []
+    for name in ("f", "g"):
+        headers: dict[str, str] = {}
+        while headers.get("x-uncia-start") != "restored":
+            headers = platform.headers(name)
+            starts.append(headers["x-uncia-start"])
+            time.sleep(0.2)
+        assert platform.invoke(name)[1] == name
+    assert set(starts) <= {"cold", "restored", "warm"}
+    assert len(started_runtimes(platform)) <= 4 + 2
+    waiting = started_runtimes(platform)
+    platform.stop(signal.SIGKILL)
+    for pid in waiting:
+        while Path(f"/proc/{pid}").exists():
+            os.sched_yield()
+    # The next one removes the control groups.
+    assert serve().stop() == 0
+
+
+def test_a_runtime_that_cannot_wait_refuses_the_pool(serve: Serve) -> None:
+    platform = serve()
+    with pytest.raises(ClientError, match=r"uncia:start-from .*python.*Node\.js"):
+        platform.create("f", Tags={"uncia:start-from": "pool"})
 
 
 def test_the_platform_ends_with_a_sentence_if_it_cannot_start_instances(serve: Serve) -> None:

@@ -21,6 +21,9 @@ const FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Looks at the state that follow each other at once; freezing takes about 0.1 ms.
 const FREEZE_SPINS: u32 = 20;
 
+/// The least weight that both versions take.
+const MIN_WEIGHT: u64 = 2;
+
 const FREEZE_POLL: Duration = Duration::from_millis(1);
 
 /// A control group: on version 1, one folder in the tree of each controller.
@@ -135,6 +138,18 @@ impl Group {
         self.check_above(folder, quota, period)?;
         interface.write_quota(folder, quota, period)?;
         if burst > 0 { write(&burst_file, &burst.to_string()) } else { Ok(()) }
+    }
+
+    /// Leaves it one of `parts` equal parts of what a group gets when there is not enough CPU time for
+    /// all; 1 is a whole group's. Without the controller, nothing is divided.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn set_cpu_part(&self, parts: u64) -> Result<(), Error> {
+        let Some(folder) = self.folder(Controller::Cpu) else { return Ok(()) };
+        let (file, whole) = self.interface().weight();
+        let weight = (whole / parts.max(1)).max(MIN_WEIGHT);
+        write(&folder.join(file), &weight.to_string())
     }
 
     /// Checks that no group above has less. Version 1 would refuse such a quota, with the EINVAL of
@@ -335,7 +350,9 @@ mod tests {
     use super::*;
     use crate::{Mounts, own_name};
 
-    const FILES: [&str; 16] = [
+    const FILES: [&str; 18] = [
+        "cpu.shares",
+        "cpu.weight",
         "memory.limit_in_bytes",
         "memory.memsw.limit_in_bytes",
         "memory.swappiness",
@@ -448,6 +465,21 @@ mod tests {
     }
 
     #[test]
+    fn a_group_may_have_a_part_of_what_others_have() {
+        for (version, file, whole, fifth) in [
+            (Version::V1, "cpu/a/cpu.shares", "1024", "204"),
+            (Version::V2, "a/cpu.weight", "100", "20"),
+        ] {
+            let top = tempfile::tempdir().unwrap();
+            let group = group(version, top.path());
+            for (parts, weight) in [(5, fifth), (1, whole), (0, whole), (u64::MAX, "2")] {
+                group.set_cpu_part(parts).unwrap();
+                assert_eq!(fs::read_to_string(top.path().join(file)).unwrap(), weight);
+            }
+        }
+    }
+
+    #[test]
     fn a_group_above_with_less_is_named() {
         let top = tempfile::tempdir().unwrap();
         let group = group(Version::V2, top.path());
@@ -535,6 +567,8 @@ mod tests {
         let group = Group::create(&layout, "a", &limits()).unwrap();
         group.set_quota(&limits()).unwrap();
         group.set_bandwidth(&bandwidth()).unwrap();
+        group.set_cpu_part(1).unwrap();
+        group.set_cpu_part(u64::MAX).unwrap();
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         for file in group.join_files() {
             write(&file, &child.id().to_string()).unwrap();

@@ -49,6 +49,10 @@ impl Interface for V1 {
         Some((read(self.quota_file())?, read("cpu.cfs_period_us")?))
     }
 
+    fn weight(&self) -> (&'static str, u64) {
+        ("cpu.shares", 1024)
+    }
+
     /// Each tree has its controller everywhere.
     fn pass_on(&self, _folder: &Path, _controllers: &[Controller]) -> Result<(), Error> {
         Ok(())

@@ -42,6 +42,10 @@ impl Interface for V2 {
         Some((quota.parse().ok()?, period.parse().ok()?))
     }
 
+    fn weight(&self) -> (&'static str, u64) {
+        ("cpu.weight", 100)
+    }
+
     fn pass_on(&self, folder: &Path, controllers: &[Controller]) -> Result<(), Error> {
         let switched = controllers.iter().filter(|it| !it.is_always_in_v2());
         let words: Vec<_> = switched.map(|it| format!("+{}", it.name())).collect();

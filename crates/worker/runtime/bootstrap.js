@@ -5,6 +5,8 @@
 'use strict';
 
 const BEGAN = process.hrtime.bigint();
+// Where a runtime that is started ahead is told its instance, if this is one.
+const WAITS_AT = process.env._UNCIA_WAITS_AT;
 
 const fs = require('fs');
 const net = require('net');
@@ -277,15 +279,28 @@ process.on('unhandledRejection', (reason) => {
   uncaught('Unhandled Promise Rejection', description);
 });
 
-load(environment._HANDLER || '').then(
-  (loaded) => {
-    handler = loaded;
-    socket.write(get('invocation/next', `Uncia-Began: ${BEGAN}\r\n`, event));
-  },
-  (error) => {
-    const description = describe(error);
-    report('Init Error', description);
-    const body = JSON.stringify(description);
-    socket.write(post('init/error', body, kindHeader(description.errorType), () => process.exit(1)));
-  },
-);
+function begin(began) {
+  load(environment._HANDLER || '').then(
+    (loaded) => {
+      handler = loaded;
+      socket.write(get('invocation/next', `Uncia-Began: ${began}\r\n`, event));
+    },
+    (error) => {
+      const description = describe(error);
+      report('Init Error', description);
+      const body = JSON.stringify(description);
+      socket.write(post('init/error', body, kindHeader(description.errorType), () => process.exit(1)));
+    },
+  );
+}
+
+if (WAITS_AT) {
+  const file = path.join(__dirname, 'wait.js');
+  const wait = require(file);
+  // A function finds no modules but its own.
+  delete require.cache[file];
+  module.children.length = 0;
+  socket.once('connect', () => wait(Number(WAITS_AT), begin));
+} else {
+  begin(BEGAN);
+}

@@ -16,6 +16,11 @@ import _socket
 
 _PREFIX = "/2018-06-01/runtime/"
 _CHUNK = 65536
+_TASK = "/var/task"
+
+# Of a mode of a file: what it is, and that it is a socket.
+_FILE_TYPE = 0o170000
+_SOCKET = 0o140000
 
 
 class _Connection:
@@ -391,14 +396,18 @@ def _set_trace_id(environment, value):
     environment._data[key] = environment.encodevalue(value)
 
 
-def _main():
-    environment = os.environ
-    sys.path[0] = environment.get("LAMBDA_TASK_ROOT", "/var/task")
+def _prepare():
+    """Does what is the same for all functions."""
+    sys.path[0] = _TASK
     try:
-        _use_byte_code(sys.path[0], "/var/runtime/bytecode")
+        _use_byte_code(_TASK, "/var/runtime/bytecode")
     except Exception:
         # Another Python may have made its loaders of other parts, and compiles at each start.
         pass
+
+
+def _main():
+    environment = os.environ
     connection = _Connection(environment["AWS_LAMBDA_RUNTIME_API"])
     log = _LogHandler()
     try:
@@ -429,4 +438,14 @@ def _main():
         connection.receive()
 
 
+if os.fstat(0).st_mode & _FILE_TYPE == _SOCKET:
+    # An instance has /dev/null there. This process makes instances, and goes on as each of them.
+    import zygote
+
+    _prepare()
+    zygote.serve()
+    del zygote
+    _BEGAN = time.monotonic_ns()
+else:
+    _prepare()
 _main()

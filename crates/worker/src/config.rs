@@ -36,6 +36,8 @@ pub struct Config {
     pub event_queue: usize,
     /// Rows that each table of the platform's log keeps; 1 or more.
     pub log_rows: u64,
+    /// Started runtimes that wait for functions that want one, of each kind.
+    pub pool: u32,
     /// Seeds the policies' random choices.
     pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
@@ -58,6 +60,7 @@ impl Default for Config {
             event_retry_ms: 0,
             event_queue: 0,
             log_rows: 0,
+            pool: 0,
             seed: 0,
             allowed_hosts: Vec::new(),
             runtimes: Runtimes::default(),

@@ -39,6 +39,10 @@ pub enum StartFrom {
     Fresh,
     /// A process in namespaces of its own, made ahead and of no function.
     Prepared,
+    /// A runtime that was started before, and of no function.
+    Pool,
+    /// The same, and a runtime that has started, of which it is a copy.
+    Zygote,
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.
@@ -70,6 +74,8 @@ pub struct HostConfig {
     pub interpreters: BTreeMap<String, PathBuf>,
     /// Answers the Invoke requests of instances.
     pub chain: ChainService,
+    /// Started runtimes that are kept, of each kind that functions ask for.
+    pub pool: usize,
 }
 
 /// Everything that an instance needs to know to start.

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::ApiError;
-use crate::function::Configuration;
+use crate::function::{Configuration, Overrides};
 use crate::instance::{Host, Runtime};
 
 const MEMORY_MB: std::ops::RangeInclusive<u64> = 128..=10_240;
@@ -248,6 +248,15 @@ pub(super) fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), ApiError
         Some(key) => Err(ApiError::invalid(format!("A tag's key has 1 to 128 bytes: {key:?}"))),
         None => Ok(()),
     }
+}
+
+/// Reads the settings among the tags, which must fit the runtime.
+pub(super) fn settings(
+    tags: &BTreeMap<String, String>,
+    runtime: Runtime,
+) -> Result<Overrides, ApiError> {
+    let overrides = Overrides::parse(tags).map_err(ApiError::invalid)?;
+    overrides.refusal(runtime).map_or(Ok(overrides), |refusal| Err(ApiError::invalid(refusal)))
 }
 
 pub(super) fn check_architectures(given: Option<&[String]>) -> Result<String, ApiError> {

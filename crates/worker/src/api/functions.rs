@@ -16,7 +16,7 @@ use super::forms::{
 use super::route::query_values;
 use super::{ARN_PREFIX, Api};
 use crate::clock;
-use crate::function::{Configuration, Function, Overrides};
+use crate::function::{Configuration, Function};
 use crate::ids;
 use crate::instance::Runtime;
 use crate::store::{Code, check_handler};
@@ -103,7 +103,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         form.Handler.ok_or_else(|| ApiError::invalid("Handler is required for a zip package"))?;
     let tags = form.Tags.unwrap_or_default();
     check_tags(&tags)?;
-    let overrides = Overrides::parse(&tags).map_err(ApiError::invalid)?;
+    let overrides = forms::settings(&tags, runtime)?;
     let mut configuration = Configuration {
         runtime: identifier,
         handler: String::new(),

@@ -8,10 +8,9 @@ use serde_json::json;
 
 use super::Api;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
-use super::forms::{self, TagForm, check_tags};
+use super::forms::{self, TagForm, check_tags, settings};
 use super::functions::{change, find};
 use super::route::query_values;
-use crate::function::Overrides;
 
 pub(super) fn list(api: &Api, arn: &str) -> Result<Answer, ApiError> {
     let function = find(api, arn)?;
@@ -39,7 +38,7 @@ fn set(
     change(api, arn, None, |function| {
         edit(&mut function.tags);
         check_tags(&function.tags)?;
-        function.overrides = Overrides::parse(&function.tags).map_err(ApiError::invalid)?;
+        function.overrides = settings(&function.tags, function.runtime())?;
         Ok(())
     })?;
     Ok(empty_answer(StatusCode::NO_CONTENT))

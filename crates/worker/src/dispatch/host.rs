@@ -24,6 +24,8 @@ pub(crate) trait InstanceHost: Clone + Send + Sync + 'static {
 pub(crate) struct Started<I> {
     pub result: Result<I, StartError>,
     pub phases: Vec<Phase>,
+    /// Whether a runtime that had been started before was reused.
+    pub restored: bool,
     /// The whole start in ns, until the instance could serve or had failed.
     pub initialization_ns: i64,
     /// The last of what was printed meanwhile.

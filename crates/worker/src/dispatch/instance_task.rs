@@ -47,10 +47,14 @@ impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
     pub(super) async fn run(self) {
         let Self { id, host, log, spec, orders, owner, stop_grace } = self;
         let mut guard = EndGuard { id, owner: owner.clone(), armed: true };
-        let Started { result, phases, initialization_ns, log_tail } = host.start(spec).await;
+        let Started { result, phases, restored, initialization_ns, log_tail } =
+            host.start(spec).await;
         let last = match result {
             Ok(instance) => {
-                report(&owner, Message::Ready { instance: id, phases, initialization_ns });
+                report(
+                    &owner,
+                    Message::Ready { instance: id, phases, restored, initialization_ns },
+                );
                 let mut running = Running {
                     id,
                     instance,
@@ -68,6 +72,7 @@ impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
                 instance: id,
                 error,
                 phases,
+                restored,
                 initialization_ns,
                 log_tail,
             })),

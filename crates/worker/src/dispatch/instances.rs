@@ -23,6 +23,8 @@ pub(super) struct InstanceState {
     pub began: Moment,
     /// How long its start took, in ns, once that has ended, well or not.
     pub start_ns: Option<i64>,
+    /// Whether its start reused a runtime that had been started before.
+    pub restored: bool,
     /// The phases of its start, until the first request's row has them.
     pub spans: Vec<Span>,
     pub invocations: i64,
@@ -44,6 +46,7 @@ impl InstanceState {
             assigned: Vec::new(),
             began: Moment::now(),
             start_ns: None,
+            restored: false,
             spans: Vec::new(),
             invocations: 0,
             idle_cpu: None,
@@ -53,14 +56,15 @@ impl InstanceState {
     }
 
     /// Its start has ended well, and it idles.
-    pub(super) fn become_ready(&mut self, phases: &[Phase], start_ns: i64) {
-        self.end_start(phases, start_ns);
+    pub(super) fn become_ready(&mut self, phases: &[Phase], restored: bool, start_ns: i64) {
+        self.end_start(phases, restored, start_ns);
         self.ready = true;
         self.idle_since = Some(self.began.plus(start_ns));
     }
 
     /// Its start has ended, well or not.
-    pub(super) fn end_start(&mut self, phases: &[Phase], start_ns: i64) {
+    pub(super) fn end_start(&mut self, phases: &[Phase], restored: bool, start_ns: i64) {
+        self.restored = restored;
         self.start_ns = Some(start_ns);
         self.spans = phases
             .iter()
@@ -73,6 +77,11 @@ impl InstanceState {
                 ..Span::default()
             })
             .collect();
+    }
+
+    /// What its start is called in the tables.
+    pub(super) fn start_word(&self) -> &'static str {
+        if self.restored { "restored" } else { "cold" }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -109,7 +118,7 @@ impl InstanceState {
             instance: self.name.clone(),
             started: self.began.unix(),
             initialized,
-            start: Some(Arc::from("cold")),
+            start: Some(Arc::from(self.start_word())),
             allocated_cpu: i64::try_from(self.function.cpu_micro()).ok(),
             allocated_memory: i64::try_from(self.function.memory_bytes()).ok(),
             invocations: Some(self.invocations),

@@ -26,6 +26,8 @@ pub(super) enum Message {
     Ready {
         instance: InstanceId,
         phases: Vec<Phase>,
+        /// Whether a runtime that had been started before was reused.
+        restored: bool,
         initialization_ns: i64,
     },
     /// An instance did not become ready, and nothing of it is left.
@@ -56,6 +58,7 @@ pub(super) struct FailedStart {
     pub instance: InstanceId,
     pub error: StartError,
     pub phases: Vec<Phase>,
+    pub restored: bool,
     pub initialization_ns: i64,
     pub log_tail: Bytes,
 }

@@ -149,7 +149,7 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
         outcome: Arc::from(outcome),
         error,
         start: Some(Arc::from(match (cold, resume.map(|resume| resume.pause)) {
-            (true, _) => "cold",
+            (true, _) => instance.start_word(),
             (false, Some(Pause::Freeze)) => "thawed",
             (false, _) => "warm",
         })),
@@ -205,7 +205,7 @@ pub(super) fn not_ready(
     let row = Invocation {
         outcome: Arc::from(outcome),
         error: Some(error.to_string()),
-        start: Some(Arc::from("cold")),
+        start: Some(Arc::from(instance.start_word())),
         initialization: instance.start_ns,
         ..on_instance(request, instance)
     };

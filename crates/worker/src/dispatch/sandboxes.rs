@@ -20,6 +20,7 @@ impl InstanceHost for Arc<instance::Host> {
         Started {
             result: started.result,
             phases: started.phases,
+            restored: started.restored,
             initialization_ns: started.initialization_ns,
             log_tail: started.log_tail,
         }

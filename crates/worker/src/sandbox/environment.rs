@@ -11,6 +11,17 @@ pub(super) const RUNTIME_API_PORT: u16 = 9001;
 /// Where a function with [`Network::Platform`] finds Invoke.
 pub(super) const CHAIN_PORT: u16 = 9002;
 
+/// What all have that no function changes. The C library and interpreters obey some of it when they
+/// start.
+pub(super) const COMMON: [(&str, &str); 4] = [
+    ("PATH", "/var/lang/bin:/usr/local/bin:/usr/bin:/bin:/opt/bin"),
+    // The root's own libraries first: they are asked for most.
+    ("LD_LIBRARY_PATH", "/var/lang/lib:/lib64:/var/task:/var/task/lib:/opt/lib"),
+    // Lambda says en_US; a root has no locale but the one that the C library has built in.
+    ("LANG", "C.UTF-8"),
+    ("TZ", ":UTC"),
+];
+
 /// The region of an ARN that names none.
 const DEFAULT_REGION: &str = "us-east-1";
 
@@ -28,12 +39,9 @@ pub(super) fn build(
     let mut environment = BTreeMap::new();
     let mut set = |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
 
-    set("PATH", "/var/lang/bin:/usr/local/bin:/usr/bin:/bin:/opt/bin");
-    // The root's own libraries first: they are asked for most.
-    set("LD_LIBRARY_PATH", "/var/lang/lib:/lib64:/var/task:/var/task/lib:/opt/lib");
-    // Lambda says en_US; a root has no locale but the one that the C library has built in.
-    set("LANG", "C.UTF-8");
-    set("TZ", ":UTC");
+    for (name, value) in COMMON {
+        set(name, value);
+    }
     // Clients want credentials to sign with; nobody checks them here.
     set("AWS_ACCESS_KEY_ID", "uncia");
     set("AWS_SECRET_ACCESS_KEY", "uncia");

@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
 use super::enforcer::{Enforcer, EnforcerUse};
+use super::kinds::{Pool, RuntimePool, Zygotes};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
-use super::prepare::Pool;
 use super::rootfs::{self, Root, RootError};
 use super::shares::Shares;
 use super::spawn::Spawner;
@@ -67,6 +67,8 @@ pub struct Host {
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
     pub(super) prepared: Arc<Pool>,
+    pub(super) started: Arc<RuntimePool>,
+    pub(super) zygotes: Arc<Zygotes>,
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
@@ -159,6 +161,8 @@ impl Host {
             chain: config.chain,
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
             prepared: Arc::default(),
+            started: Arc::new(RuntimePool::new(config.pool)),
+            zygotes: Arc::default(),
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
@@ -238,9 +242,12 @@ impl Host {
             }
         }
         let (spawner, prepared) = (self.spawner.clone(), self.prepared.clone());
+        let (zygotes, started) = (self.zygotes.clone(), self.started.clone());
         let end = move || {
             spawner.end();
             prepared.clear();
+            zygotes.clear();
+            started.clear();
         };
         // What does not end here ends with the worker.
         let _ = tokio::task::spawn_blocking(end).await;

@@ -18,6 +18,7 @@ use super::enforcer::Watched;
 use super::log::Log;
 use super::meter::Meter;
 use super::runtime_api::{AnswerKind, Delivered, RuntimeApi};
+use super::shares::Part;
 use super::spawn;
 use super::threads;
 use super::wire::{self, Exit, Order, Report};
@@ -49,6 +50,8 @@ pub(super) struct Inner {
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
     pub limits: Limits,
+    /// Of its function's share of the CPU, if its group is in none.
+    pub _part: Option<Part>,
     /// Set where the worker enforces the CPU quota.
     pub watched: Option<Arc<Watched>>,
     /// The first process in the worker's numbering. Only for looking: it may be another's number

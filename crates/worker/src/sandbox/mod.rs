@@ -11,7 +11,7 @@
 //! | [`live`] | a running instance: invoke, freeze, stop |
 //! | [`compiler`] | byte code of packages |
 //! | [`spawn`] | processes in fresh namespaces, as copies of long-lived ones |
-//! | [`prepare`] | those processes, some of them made ahead |
+//! | [`kinds`] | what an instance may be started from, a file each |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
 //! | [`runtimes`] | the language runtimes, a file each |
@@ -38,12 +38,12 @@ mod environment;
 mod host;
 mod http1;
 mod init;
+mod kinds;
 mod live;
 mod log;
 mod meter;
 mod pace;
 mod peer;
-mod prepare;
 mod priority;
 mod rootfs;
 mod runtime_api;

@@ -52,6 +52,16 @@ pub(super) struct Launch {
     pub output: OwnedFd,
     pub own_network: bool,
     pub user_namespace: bool,
+    pub purpose: Purpose,
+}
+
+/// What a process is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Purpose {
+    /// An instance, of which it is the first process.
+    Instance,
+    /// To become a zygote. It has no pid namespace of its own, or it could put no process into others.
+    Zygote,
 }
 
 /// Worker to spawner: start a first process. Its control socket and its output come beside it.
@@ -60,6 +70,7 @@ struct Order {
     label: String,
     own_network: bool,
     user_namespace: bool,
+    purpose: Purpose,
 }
 
 /// Spawner to worker.
@@ -71,7 +82,7 @@ enum Answer {
     Failed(i32),
 }
 
-/// A started process. Dropping it ends and reaps it.
+/// A started process. Dropping it ends it, and has it reaped.
 pub(super) struct Child {
     pub pid: i32,
     pidfd: Option<OwnedFd>,
@@ -86,16 +97,31 @@ impl Child {
     pub(super) fn into_pidfd(mut self) -> OwnedFd {
         self.pidfd.take().expect("only taken here, by value")
     }
+
+    /// Ends and reaps it. Blocks until it has ended.
+    pub(super) fn end(mut self) {
+        if let Some(pidfd) = self.pidfd.take() {
+            end(&pidfd);
+        }
+    }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if let Some(pidfd) = &self.pidfd {
-            // It may have ended already, but nobody else has reaped it.
-            let _ = kill(pidfd);
-            let _ = reap(pidfd);
+        let Some(pidfd) = self.pidfd.take() else { return };
+        // Waits for the kernel: not on a thread that others need.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || end(&pidfd))),
+            Err(_) => end(&pidfd),
         }
     }
+}
+
+/// Ends a child and reaps it.
+fn end(pidfd: &OwnedFd) {
+    // It may have ended already, but nobody else has reaped it.
+    let _ = kill(pidfd);
+    let _ = reap(pidfd);
 }
 
 type Job = (Launch, oneshot::Sender<io::Result<Child>>);
@@ -121,7 +147,7 @@ impl Spawner {
                 (executable.to_owned(), queue.clone(), failure.clone());
             let (begun, begins) = mpsc::channel();
             let body = move || {
-                let process = match SpawnerProcess::start(&executable) {
+                let mut process = match SpawnerProcess::start(&executable) {
                     Ok(process) => process,
                     // Whoever asked for it has not gone meanwhile.
                     Err(error) => return drop(begun.send(Err(error))),
@@ -131,12 +157,23 @@ impl Spawner {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((launch, answer)) = job else { return };
                     let started = process.launch(&launch);
-                    let has_ended = matches!(&started, Err(LaunchError::Ended));
+                    if matches!(&started, Err(LaunchError::Ended)) {
+                        // Somebody has killed it, or the kernel has, for lack of memory. It may have
+                        // made the process already: whoever wants one again needs other sockets.
+                        tracing::warn!("{}; it is started again", LaunchError::Ended);
+                        match SpawnerProcess::start(&executable) {
+                            Ok(another) => process = another,
+                            Err(error) => {
+                                drop(answer.send(Err(LaunchError::Ended.into())));
+                                return reported.report(format!(
+                                    "a process that starts instances has ended and cannot be \
+                                     started again: {error}"
+                                ));
+                            }
+                        }
+                    }
                     // If nobody waits for the answer any more, dropping the child ends it.
                     drop(answer.send(started.map_err(io::Error::from)));
-                    if has_ended {
-                        return reported.report(LaunchError::Ended.to_string());
-                    }
                 }
             };
             handles.push(threads::start("uncia-spawner", "starts processes", failure, body)?);
@@ -155,6 +192,11 @@ impl Spawner {
         started.await.map_err(|_| gone())?
     }
 
+    /// How many processes start others.
+    pub(super) fn processes(&self) -> usize {
+        self.0.handles.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Ends the threads and their processes; nothing is started any more. Blocks until they have ended.
     pub(super) fn end(&self) {
         drop(self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -170,7 +212,7 @@ impl Spawner {
 /// Why a first process was not started.
 #[derive(Debug, thiserror::Error)]
 enum LaunchError {
-    #[error("a process that starts instances has ended unexpectedly; start the platform again")]
+    #[error("a process that starts instances has ended unexpectedly")]
     Ended,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -183,6 +225,11 @@ impl From<LaunchError> for io::Error {
             LaunchError::Ended => Self::other(error),
         }
     }
+}
+
+/// Whether nothing was started because a spawner was killed, which may be tried again.
+pub(super) fn lost_its_spawner(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<LaunchError>())
 }
 
 /// A spawner, seen from the worker. Dropping it ends it.
@@ -213,6 +260,7 @@ impl SpawnerProcess {
             label: launch.label.clone(),
             own_network: launch.own_network,
             user_namespace: launch.user_namespace,
+            purpose: launch.purpose,
         };
         let beside = [launch.control.as_raw_fd(), launch.output.as_raw_fd()];
         wire::send(socket, &order, &beside).map_err(|_| LaunchError::Ended)?;

@@ -21,16 +21,16 @@ use super::chain;
 use super::descriptor::readable;
 use super::environment::{self, RUNTIME_API_PORT};
 use super::host::Host;
+use super::kinds::{self, Origin, Prepared, StartKind, Zygote};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
-use super::prepare::Prepared;
 use super::rootfs::{GROUP_ID, Root};
 use super::runtime_api::{Initialized, RuntimeApi};
 use super::sweep;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
-use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError};
+use crate::instance::{Enforcement, InstanceSpec, Network, Phase, Runtime, StartError, StartFrom};
 
 /// `/tmp` takes at most this part of the memory, because what is in it counts as the function's
 /// memory: a full `/tmp` must be an error that the function sees, not the end of it.
@@ -46,6 +46,8 @@ pub struct Started {
     pub result: Result<Instance, StartError>,
     /// What the start consisted of, in order.
     pub phases: Vec<Phase>,
+    /// Whether a runtime that had been started before was reused.
+    pub restored: bool,
     /// The whole start, until the runtime asked for its first request or failed.
     pub initialization_ns: i64,
     /// The last of what was printed meanwhile.
@@ -60,6 +62,23 @@ struct Launched {
     inner: Arc<Inner>,
     reports: Reports,
     initialized: oneshot::Receiver<Initialized>,
+    zygote: Option<Arc<Zygote>>,
+    /// Whether its runtime waited for it.
+    waited: bool,
+    made_ahead: bool,
+}
+
+/// Why there is no instance.
+enum Failure {
+    Start(StartError),
+    /// The first process has ended before it had built anything.
+    Vanished(String),
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
 }
 
 impl Host {
@@ -80,7 +99,8 @@ impl Host {
             Ok(_) => phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end),
             Err(_) => Moment::now(),
         };
-        Started { result, phases, initialization_ns: ended.since(began), log_tail }
+        let restored = phases.iter().any(|phase| ["fork", "assign"].contains(&phase.name));
+        Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
     async fn try_start(
@@ -100,21 +120,68 @@ impl Host {
         if spec.network == Network::Host {
             self.watch_connections()?;
         }
-        let limits = Limits {
-            memory_bytes: spec.memory_bytes,
-            pids_max: spec.pids_max,
-            cpu_micro: spec.cpu_micro,
-            period_us: spec.period_us,
+        let limits = limits(spec);
+        let mut kind = kinds::of(spec.start_from);
+        loop {
+            let attempt = self.attempt(spec, root, limits, kind, began, phases, log_tail).await;
+            kind.replenish(self, spec);
+            match attempt {
+                Ok(instance) => return Ok(instance),
+                Err((Failure::Start(error), _)) => return Err(error),
+                Err((Failure::Vanished(how), false)) => return Err(StartError::Sandbox(how)),
+                Err((Failure::Vanished(_), true)) => {
+                    // What was made ahead has ended at the moment at which it was taken. The time that
+                    // this took belongs to the phase that comes first now.
+                    phases.clear();
+                    kind = kinds::of(StartFrom::Fresh);
+                }
+            }
+        }
+    }
+
+    /// Starts an instance in one way; says with an error whether what it began with was made ahead.
+    #[expect(clippy::too_many_arguments, reason = "they are the state of one start")]
+    async fn attempt(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+        root: &Root,
+        limits: Limits,
+        kind: &'static dyn StartKind,
+        began: Moment,
+        phases: &mut Vec<Phase>,
+        log_tail: &mut Bytes,
+    ) -> Result<Instance, (Failure, bool)> {
+        let taken = kind.take(self, spec);
+        let group = match taken.as_ref().and_then(|origin| origin.waiting.as_ref()) {
+            Some(waiting) => Ok(waiting.group.clone()),
+            None => self.group(spec, limits).await,
         };
-        let group = self.group(spec, limits).await?;
+        let group = group.map_err(|error| (error.into(), false))?;
         let grouped = began.at(monotonic_ns());
         phases.push(Phase { name: "cgroup", start: began, end: grouped });
 
-        let Launched { inner, mut reports, initialized } =
-            self.launch(spec, root, group, limits).await?;
+        let origin = match taken {
+            Some(origin) => Ok(origin),
+            None => kind.begin(self, spec).await,
+        };
+        let launched = match origin {
+            Ok(origin) => {
+                let made_ahead = origin.made_ahead;
+                let launched = self.launch(spec, root, group.clone(), limits, origin).await;
+                launched.map_err(|error| (error, made_ahead))
+            }
+            Err(error) => Err((error.into(), false)),
+        };
+        if launched.is_err() {
+            // Waits for the kernel: not on a thread that others need.
+            drop(tokio::task::spawn_blocking(move || drop(group)).await);
+        }
+        let Launched { inner, mut reports, initialized, zygote, waited, made_ahead } = launched?;
         let guard = Guard::new(&inner);
         let result = async {
-            let executed = self.built(spec, &inner, &mut reports, grouped, phases).await?;
+            let zygote = zygote.as_deref();
+            let executed =
+                self.built(spec, &inner, &mut reports, (zygote, waited), grouped, phases).await?;
             self.initialized(spec, &inner, initialized, executed, phases).await?;
             if !spec.init_throttled {
                 inner.limit().map_err(sandbox)?;
@@ -122,7 +189,6 @@ impl Host {
             Ok(())
         }
         .await;
-        self.replenish(spec);
         *log_tail = inner.log.tail();
         match result {
             Ok(()) => {
@@ -133,7 +199,7 @@ impl Host {
             Err(error) => {
                 inner.kill();
                 inner.gone().await;
-                Err(error)
+                Err((error, made_ahead))
             }
         }
     }
@@ -149,17 +215,11 @@ impl Host {
             }
             return Ok(None);
         }
-        let (host, id, function) = (self.clone(), spec.id.clone(), spec.function.clone());
-        let spec_enforced = spec.enforcement == Enforcement::EventDriven;
-        let by_kernel = spec.init_throttled && !spec_enforced;
+        let (host, spec) = (self.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
             let Some(layout) = &host.layout else { return Ok(None) };
-            let group = host.shares.group(layout, &function, &id, &limits)?;
-            if by_kernel {
-                group.set_quota(&limits)?;
-            } else if spec_enforced && !group.can_be_held() {
-                return Err(CgroupError::NotEnforceable);
-            }
+            let group = host.shares.group(layout, &spec.function, &spec.id, &limits)?;
+            limit_start(&spec, &group, &limits)?;
             Ok::<_, CgroupError>(Some(Arc::new(group)))
         });
         made.await.map_err(sandbox)?.map_err(sandbox)
@@ -172,12 +232,20 @@ impl Host {
         root: &Root,
         group: Option<Arc<Group>>,
         limits: Limits,
-    ) -> Result<Launched, StartError> {
-        let first = self.first_process(spec).await?;
-        let user = self.users.next();
+        origin: Origin,
+    ) -> Result<Launched, Failure> {
+        let Origin { first, zygote, waiting, made_ahead } = origin;
+        let user = waiting.as_ref().map_or_else(|| self.users.next(), |it| it.user);
         if self.capabilities.root {
             first.give_output(user).map_err(sandbox)?;
         }
+        let part = match (&waiting, &group) {
+            (Some(_), Some(group)) => {
+                limit_start(spec, group, &limits).map_err(sandbox)?;
+                Some(self.shares.adopt(&spec.function, group))
+            }
+            _ => None,
+        };
         let Prepared { child, control, output } = first;
         let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
@@ -187,19 +255,23 @@ impl Host {
         // With the host's network, the API is on the host's loopback, at a port of its own.
         let own_network = spec.network != Network::Host;
         let mut listener = None;
-        let mut address = format!("127.0.0.1:{RUNTIME_API_PORT}");
+        let mut address = own_api();
         if !own_network {
             let host_side = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(sandbox)?;
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
-        let config = self.config(spec, root, group.as_deref(), &address, user);
-        wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
-            StartError::Sandbox(if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                "the function's environment is too large".into()
-            } else {
-                error.to_string()
-            })
+        let mut config = self.config(spec, root, group.as_deref(), &address, user);
+        if waiting.is_some() {
+            config.follow_links().map_err(sandbox)?;
+        }
+        let beside: Vec<_> = zygote.iter().map(|zygote| zygote.socket().as_raw_fd()).collect();
+        wire::send(control.as_raw_fd(), &config, &beside).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::EMSGSIZE) => sandbox("the function's environment is too large").into(),
+                Some(libc::EPIPE | libc::ECONNRESET) => Failure::Vanished(error.to_string()),
+                _ => Failure::from(sandbox(error)),
+            }
         })?;
         let pid = child.pid;
         let watched = group
@@ -218,6 +290,7 @@ impl Host {
             log: Arc::new(Log::new(output).map_err(sandbox)?),
             group,
             limits,
+            _part: part,
             watched,
             pid,
             pidfd: readable(child.into_pidfd()).map_err(sandbox)?,
@@ -227,6 +300,13 @@ impl Host {
             busy: AtomicBool::new(false),
             servers: Mutex::default(),
         });
+        let waited = waiting.is_some();
+        if let Some(mut waiting) = waiting {
+            if spec.network == Network::None {
+                waiting.listeners.truncate(1);
+            }
+            self.serve(&inner, waiting.listeners)?;
+        }
         if let Some(listener) = listener {
             // Without root all functions are the worker's own user, and cannot be told apart.
             let only = self.capabilities.root.then_some(user);
@@ -251,12 +331,29 @@ impl Host {
                 own.kill();
                 own.ended.send_replace(Some(End::unseen()));
             }
-            host.lock().remove(&own.id);
+            let mut instances = host.lock();
+            // Unless it has been started again meanwhile.
+            if instances.get(&own.id).is_some_and(|it| Arc::ptr_eq(it, &own)) {
+                instances.remove(&own.id);
+            }
         });
-        Ok(Launched { inner, reports, initialized })
+        Ok(Launched { inner, reports, initialized, zygote, waited, made_ahead })
     }
 
-    fn config(
+    /// Serves the endpoints in an instance's network: the Runtime API, and Invoke if it has that.
+    fn serve(&self, inner: &Arc<Inner>, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
+        let mut listeners = listeners.into_iter().map(listener);
+        if let Some(api) = listeners.next() {
+            inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
+        }
+        if let Some(listener) = listeners.next() {
+            let listener = listener.map_err(sandbox)?;
+            inner.serve(chain::serve(listener, self.chain.clone(), inner.api.clone()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn config(
         &self,
         spec: &InstanceSpec,
         root: &Root,
@@ -278,6 +375,7 @@ impl Host {
         }
         let most = spec.memory_bytes / TMP_DENOMINATOR * TMP_NUMERATOR;
         InitConfig {
+            waits: false,
             label: sweep::label(&self.name, &spec.id),
             hostname: "localhost".into(),
             root: root.path.clone(),
@@ -309,9 +407,10 @@ impl Host {
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         reports: &mut Reports,
+        (zygote, waited): (Option<&Zygote>, bool),
         spawned: Moment,
         phases: &mut Vec<Phase>,
-    ) -> Result<Moment, StartError> {
+    ) -> Result<Moment, Failure> {
         let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
         loop {
             let report = tokio::time::timeout_at(deadline, reports.recv())
@@ -319,43 +418,54 @@ impl Host {
                 .map_err(|_| StartError::Sandbox("building it took too long".into()))?;
             match report {
                 Some((Report::Listening, fds)) => {
-                    let mut listeners = fds.into_iter().map(listener);
-                    if let Some(api) = listeners.next() {
-                        inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
-                    }
-                    if let Some(listener) = listeners.next() {
-                        let listener = listener.map_err(sandbox)?;
-                        let service = self.chain.clone();
-                        inner.serve(chain::serve(listener, service, inner.api.clone()));
-                    }
+                    self.serve(inner, fds)?;
                 }
-                Some((Report::Running { phases: mut inside }, _)) => {
+                Some((Report::Running { phases: mut inside, not_forked }, _)) => {
                     // What a prepared one has done before is no part of this start.
                     inside.retain(|(_, start, _)| *start >= spawned.monotonic());
-                    let entered =
+                    let mut start =
                         inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
-                    phases.push(Phase { name: "spawn", start: spawned, end: entered });
-                    for (name, start, end) in inside {
+                    let name = if waited { "assign" } else { "spawn" };
+                    phases.push(Phase { name, start: spawned, end: start });
+                    for (name, _, end) in inside {
                         let name = match name.as_str() {
                             "network" => "network",
                             "mounts" => "mounts",
+                            "fork" => "fork",
                             _ => "exec",
                         };
-                        phases.push(Phase { name, start: spawned.at(start), end: spawned.at(end) });
+                        // What it waited for between two belongs to the later one.
+                        let end = spawned.at(end);
+                        phases.push(Phase { name, start, end });
+                        start = end;
+                    }
+                    match (zygote, not_forked) {
+                        (Some(zygote), None) => zygote.confirm(),
+                        (Some(zygote), Some(not_forked)) => {
+                            tracing::warn!("its runtime was started fresh: {}", not_forked.reason);
+                            if not_forked.silent {
+                                zygote.kill();
+                            }
+                        }
+                        (None, _) => {}
                     }
                     if let Some(pid) = runtime_process(inner) {
                         inner.meter.set_runtime(pid);
                     }
                     return Ok(phases.last().map_or(spawned, |phase| phase.end));
                 }
-                Some((Report::Failed(message), _)) => return Err(StartError::Sandbox(message)),
-                Some((Report::NotRunnable(message), _)) => {
-                    return Err(not_runnable(spec.runtime, message));
+                // The runtime that waited has ended, and has seen nothing.
+                Some((Report::Failed(message), _)) if waited => {
+                    return Err(Failure::Vanished(message));
                 }
-                Some((Report::Exited(_), _)) => {}
+                Some((Report::Failed(message), _)) => return Err(sandbox(message).into()),
+                Some((Report::NotRunnable(message), _)) => {
+                    return Err(not_runnable(spec.runtime, message).into());
+                }
+                Some((Report::Waiting | Report::Exited(_), _)) => {}
                 None => {
                     let end = inner.gone().await;
-                    return Err(StartError::Sandbox(end.description));
+                    return Err(Failure::Vanished(end.description));
                 }
             }
         }
@@ -395,7 +505,19 @@ impl Host {
                 // What a function says about itself is believed only within reason.
                 let exec = phases.last().map_or(executed, |phase| phase.start);
                 let possible = exec.monotonic()..=at.monotonic();
+                let forked = phases.last().is_some_and(|phase| phase.name == "fork");
                 match began.filter(|began| possible.contains(began)) {
+                    // A copy goes on with the handler at once.
+                    Some(began) if forked => {
+                        let began = executed.at(began);
+                        if let Some(fork) = phases.last_mut() {
+                            fork.end = began;
+                        }
+                        phases.push(Phase { name: "handler", start: began, end: at });
+                    }
+                    None if forked => {
+                        phases.push(Phase { name: "handler", start: executed, end: at })
+                    }
                     Some(began) => {
                         // On a busy machine the runtime may run before it is known that it does.
                         let began = executed.at(began.max(executed.monotonic()));
@@ -412,8 +534,31 @@ impl Host {
     }
 }
 
-fn sandbox(error: impl std::fmt::Display) -> StartError {
+pub(super) fn sandbox(error: impl std::fmt::Display) -> StartError {
     StartError::Sandbox(error.to_string())
+}
+
+/// What an instance may have.
+pub(super) fn limits(spec: &InstanceSpec) -> Limits {
+    Limits {
+        memory_bytes: spec.memory_bytes,
+        pids_max: spec.pids_max,
+        cpu_micro: spec.cpu_micro,
+        period_us: spec.period_us,
+    }
+}
+
+/// Where a runtime in a network of its own finds its API.
+pub(super) fn own_api() -> String {
+    format!("127.0.0.1:{RUNTIME_API_PORT}")
+}
+
+/// Has the CPU quota hold from the beginning, if it is to; checks that it can be held at all.
+fn limit_start(spec: &InstanceSpec, group: &Group, limits: &Limits) -> Result<(), CgroupError> {
+    if spec.enforcement == Enforcement::EventDriven {
+        return if group.can_be_held() { Ok(()) } else { Err(CgroupError::NotEnforceable) };
+    }
+    if spec.init_throttled { group.set_quota(limits) } else { Ok(()) }
 }
 
 /// Whether what the platform asks for can be built.

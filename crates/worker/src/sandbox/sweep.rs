@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::cgroup::{clear_tree, discover, thaw_tree};
 use super::init;
+use super::kinds::is_zygote_of;
 
 /// In the state folder: where the worker's control groups are, which depends on where it was started.
 const RECORD: &str = "cgroups.json";
@@ -133,7 +134,9 @@ fn first_processes(name: &str) -> io::Result<Vec<i32>> {
         let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
         // Gone already, or a zombie, which has no arguments.
         let Ok(arguments) = fs::read(entry.path().join("cmdline")) else { continue };
-        if is_first_process(&arguments, name) {
+        // A zygote shows a runtime's arguments, since its copies do.
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if is_first_process(&arguments, name) || is_zygote_of(name, &environment) {
             found.push(pid);
         }
     }

@@ -27,9 +27,13 @@ pub(super) struct NetworkConfig {
     pub listen: Vec<u16>,
 }
 
-/// Worker to init, the second packet: what to build and what to run in it.
+/// Worker to init, the second packet: what to build and what to run in it. Beside it, the socket of the
+/// zygote that makes the runtime, if one does. To one whose runtime waits, also the third: what it is
+/// an instance of.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InitConfig {
+    /// Whether the runtime is started at once, and what it is an instance of comes later.
+    pub waits: bool,
     /// What `ps` shows of it.
     pub label: String,
     pub hostname: String,
@@ -57,6 +61,29 @@ pub(super) struct InitConfig {
     pub environment: Vec<(String, String)>,
 }
 
+impl InitConfig {
+    /// Names folders and files of the host by paths without links: to a first process that has entered
+    /// its root, the links would lead elsewhere.
+    pub(super) fn follow_links(&mut self) -> io::Result<()> {
+        self.code = self.code.canonicalize()?;
+        for (from, _) in &mut self.mounts {
+            *from = from.canonicalize()?;
+        }
+        Ok(())
+    }
+}
+
+/// Worker to a process that becomes a zygote: what to build and what to run in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ZygoteConfig {
+    /// The root filesystem of its runtime.
+    pub root: PathBuf,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// As exec takes it: `NAME=value`.
+    pub environment: Vec<String>,
+}
+
 /// Worker to init, later.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -71,14 +98,28 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// The listeners asked for, as file descriptors, in order.
     Listening,
+    /// The runtime, which was started ahead, waits for an instance.
+    Waiting,
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
-    Running { phases: Vec<(String, i64, i64)> },
+    Running {
+        phases: Vec<(String, i64, i64)>,
+        /// Set if it was executed although there is a zygote to make it.
+        not_forked: Option<NotForked>,
+    },
     /// The sandbox could not be built.
     Failed(String),
     /// It could, but the runtime's program does not run in it.
     NotRunnable(String),
     /// The runtime's process has ended.
     Exited(Exit),
+}
+
+/// Why a runtime is no copy of a zygote.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(super) struct NotForked {
+    pub reason: String,
+    /// Whether the zygote does not answer.
+    pub silent: bool,
 }
 
 /// How a process ended.

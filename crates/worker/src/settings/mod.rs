@@ -27,7 +27,7 @@ pub(crate) use kind::{Kind, Unit, Value};
 pub use schema::{policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
-use crate::instance::InstanceSpec;
+use crate::instance::{InstanceSpec, Runtime, StartFrom};
 
 /// Prefix of the tags that are settings.
 const TAG_PREFIX: &str = "uncia:";
@@ -68,6 +68,7 @@ pub(crate) struct Target<'a> {
     instance: Option<&'a mut InstanceSpec>,
     row: Option<&'a mut Invocation>,
     config: Option<&'a mut Config>,
+    start_from: Option<&'a mut StartFrom>,
 }
 
 impl<'a> Target<'a> {
@@ -85,6 +86,14 @@ impl<'a> Target<'a> {
     /// its rows.
     pub(crate) fn row(&mut self, set: impl FnOnce(&mut Invocation)) {
         self.row.as_deref_mut().map(set);
+    }
+
+    /// Sets what an instance is started from.
+    pub(crate) fn start_from(&mut self, value: StartFrom) {
+        self.instance(|spec| spec.start_from = value);
+        if let Some(start_from) = self.start_from.as_deref_mut() {
+            *start_from = value;
+        }
     }
 
     /// Sets what holds for the platform.
@@ -174,6 +183,17 @@ impl Overrides {
             overrides.0[index] = Some(value);
         }
         Ok(overrides)
+    }
+
+    /// Why a function of this runtime cannot have these settings, if it cannot: a sentence.
+    pub(crate) fn refusal(&self, runtime: Runtime) -> Option<String> {
+        let mut start_from = StartFrom::default();
+        self.apply(&mut Target { start_from: Some(&mut start_from), ..Target::default() });
+        let reason = start_from.refusal(runtime)?;
+        let runtime = runtime.name();
+        Some(format!(
+            "The tag {TAG_PREFIX}start-from does not fit a function in {runtime}: {reason}."
+        ))
     }
 
     /// Sets the default of the setting with this index among [`function::ALL`].

@@ -52,7 +52,7 @@ pub(crate) fn finish() {
 }
 
 pub(crate) fn config(state: &Path) -> HostConfig {
-    HostConfig { state: state.to_owned(), interpreters: BTreeMap::new(), chain: chain() }
+    HostConfig { state: state.to_owned(), interpreters: BTreeMap::new(), chain: chain(), pool: 4 }
 }
 
 /// Answers what it was asked.
@@ -97,6 +97,10 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
+    pub(crate) fn is_met(self) -> bool {
+        self.missing().is_none()
+    }
+
     fn missing(self) -> Option<&'static str> {
         static CAPABILITIES: OnceLock<Capabilities> = OnceLock::new();
         let it = CAPABILITIES.get_or_init(Host::probe);

@@ -10,11 +10,13 @@ mod isolation;
 mod keep_alive;
 mod lifecycle;
 mod metering;
+mod pool;
 mod prepared;
 mod provided;
 mod rogue;
 mod running;
 mod system_calls;
+mod zygotes;
 
 use std::process::ExitCode;
 
@@ -45,10 +47,12 @@ fn main() -> ExitCode {
     tests.extend(keep_alive::tests());
     tests.extend(enforcement::tests());
     tests.extend(prepared::tests());
+    tests.extend(pool::tests());
     tests.extend(provided::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
     tests.extend(system_calls::tests());
+    tests.extend(zygotes::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

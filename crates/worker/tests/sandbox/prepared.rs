@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use uncia_worker::instance::{Instance, Network, StartFrom};
 
-use crate::fixture::{Function, Needs, answer, processes, request, test};
+use crate::fixture::{Function, Needs, answer, control_groups, host, processes, request, test};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -16,7 +16,9 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("prepared_processes", Needs::Sandbox, || async {
             serves().await;
             killed().await;
+            killed_when_taken().await;
         }),
+        test("killed_spawners_are_started_again", Needs::Sandbox, spawners),
     ]
 }
 
@@ -88,7 +90,7 @@ async fn killed() {
     for pid in &prepared {
         kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
     }
-    while prepared.iter().any(|pid| runs(*pid)) {
+    while prepared.iter().any(|pid| is_running(*pid)) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     for _ in 0..3 {
@@ -98,8 +100,65 @@ async fn killed() {
     }
 }
 
+async fn killed_when_taken() {
+    let function = function(Network::None, "");
+    start(&function).await.0.stop(Duration::ZERO).await;
+    let prepared = loop {
+        let prepared = processes("prepared");
+        if prepared.len() >= 8 {
+            break prepared;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    // They take what they are to build, and never build it.
+    for pid in &prepared {
+        kill(Pid::from_raw(*pid), Signal::SIGSTOP).unwrap();
+    }
+    let starting = {
+        let spec = function.spec.clone();
+        tokio::spawn(async move { host().start(spec).await })
+    };
+    while !starting.is_finished() {
+        for pid in &prepared {
+            // It may have ended.
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let started = starting.await.unwrap();
+    assert_eq!(started.phases[0].name, "cgroup");
+    let instance = started.result.unwrap();
+    answer(&instance.invoke(request("{}")).await);
+    instance.stop(Duration::ZERO).await;
+    assert!(control_groups(&function.spec.id).is_empty());
+}
+
+async fn spawners() {
+    let function = Function::python("def handler(event, context): return event");
+    for turn in 0..3 {
+        // All of this process, other hosts' too, whose starts go on as this one's do.
+        for child in children() {
+            let arguments = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            if arguments.split(|byte| *byte == 0).nth(1) == Some(b"__spawner") {
+                // It may have ended by itself.
+                let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+            }
+        }
+        assert_eq!(function.once(&turn.to_string()).await, turn);
+    }
+}
+
+fn children() -> Vec<i32> {
+    let mut found = Vec::new();
+    for thread in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        found.extend(text.split_whitespace().filter_map(|it| it.parse::<i32>().ok()));
+    }
+    found
+}
+
 /// Whether a process is neither gone nor a zombie.
-fn runs(pid: i32) -> bool {
+pub(crate) fn is_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }

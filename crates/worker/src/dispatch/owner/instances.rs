@@ -43,9 +43,15 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         tokio::spawn(task.run());
     }
 
-    pub(super) fn started(&mut self, id: InstanceId, phases: &[Phase], start_ns: i64) {
+    pub(super) fn started(
+        &mut self,
+        id: InstanceId,
+        phases: &[Phase],
+        restored: bool,
+        start_ns: i64,
+    ) {
         let Some(state) = self.instances.get_mut(&id) else { return };
-        state.become_ready(phases, start_ns);
+        state.become_ready(phases, restored, start_ns);
         self.log.instance(state.row());
         let initialization = start_ns.try_into().unwrap_or_default();
         self.notify_scheduler(Event::InstanceReady { instance: id, initialization });
@@ -54,7 +60,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn start_failed(&mut self, start: FailedStart) {
         let id = start.instance;
         let Some(mut state) = self.instances.remove(&id) else { return };
-        state.end_start(&start.phases, start.initialization_ns);
+        state.end_start(&start.phases, start.restored, start.initialization_ns);
         self.log.instance(state.ended_row("init_error", None));
         self.failed_starts.insert(id, Arc::new(FailedInstance { state, start }));
         self.notify_scheduler(Event::InstanceFailed { instance: id });
@@ -176,6 +182,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 instance: id,
                 error: lost_start(),
                 phases: Vec::new(),
+                restored: false,
                 initialization_ns: Moment::now().since(began),
                 log_tail: Bytes::new(),
             });

@@ -176,8 +176,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Message::Delete(function) => self.delete(&function),
             Message::Submit(submission, answer) => self.submit(*submission, answer),
             Message::Accept(event) => self.enqueue(*event),
-            Message::Ready { instance, phases, initialization_ns } => {
-                self.started(instance, &phases, initialization_ns);
+            Message::Ready { instance, phases, restored, initialization_ns } => {
+                self.started(instance, &phases, restored, initialization_ns);
             }
             Message::Failed(failed) => self.start_failed(*failed),
             Message::Served(served) => self.served(*served),

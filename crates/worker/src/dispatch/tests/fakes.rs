@@ -95,6 +95,7 @@ impl InstanceHost for FakeHost {
         Started {
             result,
             phases: vec![Phase { name: "runtime", start: began, end }],
+            restored: false,
             initialization_ns: 1_000,
             log_tail: Bytes::new(),
         }

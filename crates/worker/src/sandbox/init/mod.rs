@@ -7,11 +7,14 @@
 //! dumpable, and process 1, which no signal from inside can end. While it waits it has the right to
 //! signal the runtime, and the system calls that waiting takes.
 
+mod calls;
 mod mounts;
 mod network;
 mod privileges;
 mod runtime;
 pub(super) mod seccomp;
+mod waiting;
+pub(super) mod zygote;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -29,7 +32,7 @@ use serde::de::DeserializeOwned;
 use uncia_clock::monotonic_ns;
 
 use super::spawn::Title;
-use super::wire::{self, Exit, InitConfig, Order, Report};
+use super::wire::{self, Exit, InitConfig, NotForked, Order, Report};
 
 /// What it shows as its first argument.
 pub(super) const ARGUMENT: &str = "__instance";
@@ -52,6 +55,10 @@ enum Failure {
     Mount(String, Errno),
     #[error("cannot run {0}: {1}")]
     Program(String, String),
+    #[error("the zygote made no copy: {0}")]
+    NotForked(String),
+    #[error("the zygote does not answer")]
+    Silent,
 }
 
 /// Attaches the step's name to a system error.
@@ -73,7 +80,16 @@ impl<T> Doing<T> for io::Result<T> {
 
 /// Does what an instance's first process does, in a process that has one thread.
 pub(super) fn enter(title: Title) -> ExitCode {
-    match run(title) {
+    end(run(title))
+}
+
+/// Becomes a zygote, in a process that has one thread.
+pub(super) fn enter_zygote() -> ExitCode {
+    end(zygote::become_one())
+}
+
+fn end(result: Result<(), Failure>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // The worker may be gone already, and then nobody wants to know.
@@ -91,11 +107,11 @@ pub(super) fn enter(title: Title) -> ExitCode {
 fn run(title: Title) -> Result<(), Failure> {
     let entered = monotonic_ns();
     privileges::detach()?;
-    let Some(network) = receive()? else { return Ok(()) };
+    let Some((network, _)) = receive()? else { return Ok(()) };
     network::build(&network)?;
     let networked = monotonic_ns();
     // One that is kept for later waits here.
-    let Some(config) = receive::<InitConfig>()? else { return Ok(()) };
+    let Some((config, mut beside)) = receive::<InitConfig>()? else { return Ok(()) };
     title.set(&[ARGUMENT, &config.label]);
     let assigned = monotonic_ns();
     nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
@@ -106,27 +122,50 @@ fn run(title: Title) -> Result<(), Failure> {
         Some((path, word)) => Some((control_file(path)?, word.clone())),
         None => None,
     };
+    let signals = watch_children()?;
+    if config.waits {
+        let runtime = waiting::start(config, join, &signals, title)?;
+        return runtime.map_or(Ok(()), |runtime| watch(runtime, &signals, thaw));
+    }
     mounts::build(&config)?;
     let mounted = monotonic_ns();
 
-    let signals = watch_children()?;
-    let runtime = runtime::start(&config, &join)?;
+    let (runtime, how, not_forked) = start(&config, &join, beside.pop())?;
     drop(join);
     privileges::keep_only_kill(&config)?;
     let phases = vec![
         ("network".to_owned(), entered, networked),
         ("mounts".to_owned(), assigned, mounted),
-        ("exec".to_owned(), mounted, monotonic_ns()),
+        (how.to_owned(), mounted, monotonic_ns()),
     ];
-    wire::send(CONTROL, &Report::Running { phases }, &[]).doing("report to the worker")?;
+    wire::send(CONTROL, &Report::Running { phases, not_forked }, &[])
+        .doing("report to the worker")?;
     drop(config);
     watch(runtime, &signals, thaw)
 }
 
-/// What the worker sends; `None` if it has no use for this process any more.
-fn receive<T: DeserializeOwned>() -> Result<Option<T>, Failure> {
-    let received = wire::receive(CONTROL, MsgFlags::empty()).map_err(Failure::Configuration)?;
-    Ok(received.map(|(message, _)| message))
+/// Starts the runtime: a copy of the zygote if there is one, and else, or if that fails, its program.
+/// Returns its number, what the start is called, and why it is no copy although it should be.
+fn start(
+    config: &InitConfig,
+    join: &[File],
+    zygote: Option<OwnedFd>,
+) -> Result<(Pid, &'static str, Option<NotForked>), Failure> {
+    let not_forked = match zygote.map(|zygote| zygote::fork(config, join, &zygote)) {
+        Some(Ok(pid)) => return Ok((pid, "fork", None)),
+        Some(Err(failure)) => Some(NotForked {
+            silent: matches!(failure, Failure::Silent),
+            reason: failure.to_string(),
+        }),
+        None => None,
+    };
+    Ok((runtime::start(config, join, None)?, "exec", not_forked))
+}
+
+/// What the worker sends, with the descriptors beside it; `None` if it has no use for this process any
+/// more.
+fn receive<T: DeserializeOwned>() -> Result<Option<(T, Vec<OwnedFd>)>, Failure> {
+    wire::receive(CONTROL, MsgFlags::empty()).map_err(Failure::Configuration)
 }
 
 fn control_file(path: impl AsRef<std::path::Path>) -> Result<File, Failure> {

@@ -28,19 +28,54 @@ const BYTES_PER_INODE: u64 = 4096;
 /// Makes the sandbox's file system and moves into it. Nothing of this is seen outside of the mount
 /// namespace, and it vanishes with it.
 pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
+    common(config)?;
+    own(config, Path::new("/"), &config.root)?;
+    temporary(config, &config.root)?;
+    enter(&config.root)
+}
+
+/// [`build`], but for what differs between instances: the host's files stay below `/tmp`.
+pub(super) fn build_common(config: &InitConfig) -> Result<(), Failure> {
+    common(config)?;
+    chdir(&config.root).doing("enter the new root")?;
+    pivot_root(".", "tmp").doing("change the root")?;
+    chdir("/").doing("enter the new root")
+}
+
+/// What [`build_common`] has left out. The host's files are gone afterwards.
+pub(super) fn build_own(config: &InitConfig) -> Result<(), Failure> {
+    let (host, root) = (Path::new("/tmp"), Path::new("/"));
+    own(config, host, root)?;
+    umount2(host, MntFlags::MNT_DETACH).doing("detach the host's root")?;
+    temporary(config, root)
+}
+
+/// What all instances of the runtime have. Sets the umask that they start with.
+fn common(config: &InitConfig) -> Result<(), Failure> {
     umask(Mode::empty());
     let root = &config.root;
-    attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
-    bind_read_only(root, root, MsFlags::MS_NOSUID | MsFlags::MS_NODEV)?;
-    bind_read_only(
-        &config.code,
-        &inside(root, Path::new(TASK)),
-        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-    )?;
+    begin(root)?;
+    devices(root)?;
+    name_user(config)?;
+    seal_devices(root)?;
+    processes(config)?;
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    Ok(())
+}
+
+/// The function's code, and what else it may read, from the root of the host at `host`.
+fn own(config: &InitConfig, host: &Path, root: &Path) -> Result<(), Failure> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    bind_read_only(&inside(host, &config.code), &inside(root, Path::new(TASK)), flags)?;
     for (from, to) in &config.mounts {
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        bind_read_only(from, &inside(root, to), flags)?;
+        let flags = flags | MsFlags::MS_NOEXEC;
+        bind_read_only(&inside(host, from), &inside(root, to), flags)?;
     }
+    Ok(())
+}
+
+/// `/tmp`.
+fn temporary(config: &InitConfig, root: &Path) -> Result<(), Failure> {
     let inodes = config.tmp_bytes / BYTES_PER_INODE + 1;
     attach(
         Some(Path::new("tmpfs")),
@@ -48,20 +83,34 @@ pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
         Some("tmpfs"),
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
         Some(&format!("size={},nr_inodes={inodes},mode=1777", config.tmp_bytes)),
-    )?;
-    devices(config)?;
-    processes(config)?;
+    )
+}
+
+/// A file system of the root and devices alone, and moves into it.
+pub(super) fn build_bare(root: &Path) -> Result<(), Failure> {
+    umask(Mode::empty());
+    begin(root)?;
+    devices(root)?;
+    seal_devices(root)?;
     enter(root)?;
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
     Ok(())
 }
 
-/// `/dev`: a few devices, the user's line of `/etc/passwd`, and nothing writable.
-fn devices(config: &InitConfig) -> Result<(), Failure> {
-    let dev = config.root.join("dev");
-    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+/// Cuts the mount namespace off from the host's, and makes the root one that can be entered.
+fn begin(root: &Path) -> Result<(), Failure> {
+    attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+    bind_read_only(root, root, MsFlags::MS_NOSUID | MsFlags::MS_NODEV)
+}
+
+/// How `/dev` is mounted: nobody runs anything from it.
+const DEV_FLAGS: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NOEXEC);
+
+/// `/dev`: a few devices and links, which can be added to until it is sealed.
+fn devices(root: &Path) -> Result<(), Failure> {
+    let dev = root.join("dev");
     let options = format!("size={DEV_BYTES},mode=755");
-    attach(Some(Path::new("tmpfs")), &dev, Some("tmpfs"), quiet, Some(&options))?;
+    attach(Some(Path::new("tmpfs")), &dev, Some("tmpfs"), DEV_FLAGS, Some(&options))?;
     for (name, major, minor) in DEVICES {
         let path = dev.join(name);
         let mode = Mode::from_bits_truncate(0o666);
@@ -80,8 +129,13 @@ fn devices(config: &InitConfig) -> Result<(), Failure> {
     {
         symlink(Path::new("/proc/self").join(target), dev.join(name)).doing("link the streams")?;
     }
-    // Every instance is another user to the kernel, and every user needs a name.
-    let user = dev.join(".passwd");
+    Ok(())
+}
+
+/// The user's line of `/etc/passwd`: every instance is another user to the kernel, and every user needs
+/// a name.
+fn name_user(config: &InitConfig) -> Result<(), Failure> {
+    let user = config.root.join("dev/.passwd");
     let line = format!(
         "{}:x:{}:{}::/tmp:/bin/false\n",
         crate::sandbox::rootfs::USER,
@@ -90,9 +144,13 @@ fn devices(config: &InitConfig) -> Result<(), Failure> {
     );
     fs::write(&user, line).doing("name the user")?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    bind_read_only(&user, &inside(&config.root, Path::new(ETC_PASSWD)), flags)?;
-    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | quiet;
-    attach(None, &dev, None, flags, None)
+    bind_read_only(&user, &inside(&config.root, Path::new(ETC_PASSWD)), flags)
+}
+
+/// Makes `/dev` read-only.
+fn seal_devices(root: &Path) -> Result<(), Failure> {
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | DEV_FLAGS;
+    attach(None, &root.join("dev"), None, flags, None)
 }
 
 /// `/proc` of the new pid namespace; other users' processes, that is process 1, are not shown.

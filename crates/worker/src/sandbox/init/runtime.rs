@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
@@ -14,8 +14,16 @@ use super::{Doing, Failure, null, privileges, silence};
 use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::InitConfig;
 
-/// Forks the runtime's process and returns once its program runs.
-pub(super) fn start(config: &InitConfig, join: &[File]) -> Result<Pid, Failure> {
+/// Where a runtime that waits is told its instance: far above what it opens, whose numbers stay what
+/// they are.
+pub(super) const GATE: RawFd = 100;
+
+/// Forks the runtime's process and returns once its program runs. `gate` becomes its [`GATE`].
+pub(super) fn start(
+    config: &InitConfig,
+    join: &[File],
+    gate: Option<BorrowedFd<'_>>,
+) -> Result<Pid, Failure> {
     // Closed by exec; until then it carries what went wrong.
     let (mut failed, report) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;
@@ -24,7 +32,7 @@ pub(super) fn start(config: &InitConfig, join: &[File]) -> Result<Pid, Failure> 
     // SAFETY: this process has one thread, so the child may do whatever its parent could.
     match unsafe { fork() }.doing("start a process")? {
         ForkResult::Child => {
-            let failure = become_runtime(config, join);
+            let failure = become_runtime(config, join, gate);
             let _ = nix::unistd::write(&report, failure.to_string().as_bytes());
             // SAFETY: ends the child without running what belongs to its parent.
             unsafe { libc::_exit(127) }
@@ -43,8 +51,8 @@ pub(super) fn start(config: &InitConfig, join: &[File]) -> Result<Pid, Failure> 
 }
 
 /// Returns only what kept the program from running.
-fn become_runtime(config: &InitConfig, join: &[File]) -> Failure {
-    match prepare(config, join) {
+fn become_runtime(config: &InitConfig, join: &[File], gate: Option<BorrowedFd<'_>>) -> Failure {
+    match prepare(config, join, gate) {
         Ok((program, arguments, environment)) => {
             let Err(error) = execve(&program, &arguments, &environment);
             Failure::Step("execute the program", error)
@@ -55,7 +63,11 @@ fn become_runtime(config: &InitConfig, join: &[File]) -> Failure {
 
 type Image = (CString, Vec<CString>, Vec<CString>);
 
-fn prepare(config: &InitConfig, join: &[File]) -> Result<Image, Failure> {
+fn prepare(
+    config: &InitConfig,
+    join: &[File],
+    gate: Option<BorrowedFd<'_>>,
+) -> Result<Image, Failure> {
     for tasks in join {
         // "0" is whoever writes it: no process number to translate between namespaces.
         nix::unistd::write(tasks, b"0").doing("join a cgroup")?;
@@ -63,10 +75,19 @@ fn prepare(config: &InitConfig, join: &[File]) -> Result<Image, Failure> {
     setsid().doing("start a session")?;
     let null: OwnedFd = null()?;
     silence(&null, 0)?;
-    privileges::prepare_runtime();
+    let (file, adjustment) = privileges::OUT_OF_MEMORY;
+    let _ = std::fs::write(file, adjustment);
+    for call in privileges::prepare_runtime() {
+        call.run()?;
+    }
     chdir(TASK).doing("enter the code's folder")?;
     privileges::drop_all(config)?;
     close_rest().doing("close descriptors")?;
+    if let Some(gate) = gate {
+        // SAFETY: dup2 onto a number that nothing in this process owns as a value; exec leaves it open.
+        let result = unsafe { libc::dup2(gate.as_raw_fd(), GATE) };
+        Errno::result(result).doing("hand a descriptor over")?;
+    }
 
     let text = |value: &[u8]| {
         CString::new(value).map_err(|_| Failure::Step("pass a zero byte on", Errno::EINVAL))
@@ -83,7 +104,7 @@ fn prepare(config: &InitConfig, join: &[File]) -> Result<Image, Failure> {
 }
 
 /// Has every descriptor but the standard streams closed by exec.
-fn close_rest() -> Result<(), Errno> {
+pub(super) fn close_rest() -> Result<(), Errno> {
     // SAFETY: marks descriptors; none is closed yet.
     let result = unsafe {
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)

@@ -27,6 +27,16 @@ pub(crate) struct ByteCode {
     pub place: &'static str,
 }
 
+/// How instances are copied from a runtime that has started.
+///
+/// Its program is told by what it has for standard input: a socket, on which it gets the packets of
+/// `init/zygote.rs`, and whose end is its own.
+pub(crate) struct Zygote {
+    /// The beginnings of the names of variables that only the start of the program obeys, so that a
+    /// function that sets one is started fresh.
+    pub obeyed_at_start: &'static [&'static str],
+}
+
 /// What sets one runtime apart from others.
 pub(crate) trait RuntimeDefinition: Sync {
     /// Its name, such as in the configuration's `runtimes`.
@@ -58,9 +68,24 @@ pub(crate) trait RuntimeDefinition: Sync {
         None
     }
 
+    /// How its instances are copied from one that has started; `None` if they are not.
+    fn zygote(&self) -> Option<Zygote> {
+        None
+    }
+
     /// Arguments that depend on the instance, after those of the root's command.
     fn arguments(&self, _spec: &InstanceSpec) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Whether it can be started before its instance is known, and wait: see `init::waiting`.
+    fn can_wait(&self) -> bool {
+        false
+    }
+
+    /// Whether it looks at a variable only when it starts, so that one which waits has missed it.
+    fn reads_at_start(&self, _variable: &str) -> bool {
+        false
     }
 
     /// `AWS_EXECUTION_ENV` for the version that [`RootSpec::version`] names.

@@ -12,6 +12,14 @@ use crate::sandbox::rootfs::{RootError, RootSpec};
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.js");
 
+/// Its part that waits for an instance.
+const WAIT: &str = include_str!("../../../runtime/wait.js");
+
+/// Beginnings of the names of variables that Node, or a library in it, reads when it starts. Of those
+/// with the first, all but `NODE_ENV`, which is between a function and its packages.
+const READ_AT_START: [&str; 9] =
+    ["NODE_", "UV_", "LD_", "LC_", "LANG", "ICU_", "OPENSSL_", "MALLOC_", "GLIBC_"];
+
 /// Distributions may keep some of Node's own modules as files, whose places are in its configuration.
 const QUESTION: &str = "\
 const fs = require('fs');
@@ -79,7 +87,7 @@ impl RuntimeDefinition for Definition {
             version: interpreter.version,
             interpreter: Some(interpreter.executable),
             copies,
-            files: vec![("bootstrap.js", CLIENT)],
+            files: vec![("bootstrap.js", CLIENT), ("wait.js", WAIT)],
             command: vec![Path::new("/").join(binary).display().to_string()],
             ..RootSpec::default()
         }))
@@ -94,6 +102,14 @@ impl RuntimeDefinition for Definition {
         }
         arguments.push("/var/runtime/bootstrap.js".into());
         arguments
+    }
+
+    fn can_wait(&self) -> bool {
+        true
+    }
+
+    fn reads_at_start(&self, variable: &str) -> bool {
+        variable != "NODE_ENV" && READ_AT_START.iter().any(|it| variable.starts_with(it))
     }
 
     fn execution_environment(&self, version: &str) -> String {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{ByteCode, RuntimeDefinition, any_of, ask_for, digits, major_minor, module};
+use super::{ByteCode, RuntimeDefinition, Zygote, any_of, ask_for, digits, major_minor, module};
 use crate::sandbox::rootfs::{RootError, RootSpec, ask};
 
 /// The client of the Runtime API.
@@ -13,6 +13,9 @@ const CLIENT: &str = include_str!("../../../runtime/bootstrap.py");
 
 /// The function that compiles packages.
 const COMPILER: &str = include_str!("../../../runtime/compiler.py");
+
+/// What the client becomes where instances are copies of it.
+const ZYGOTE: &str = include_str!("../../../runtime/zygote.py");
 
 /// Where the client looks for a package's byte code.
 const BYTE_CODE: &str = "/var/runtime/bytecode";
@@ -92,7 +95,7 @@ impl RuntimeDefinition for Definition {
             interpreter: Some(interpreter.executable),
             copies,
             links: vec![("var/lang/bin/python3".into(), name.into())],
-            files: vec![("bootstrap.py", CLIENT), ("compiler.py", COMPILER)],
+            files: vec![("bootstrap.py", CLIENT), ("compiler.py", COMPILER), ("zygote.py", ZYGOTE)],
             // -S: there are no site packages; looking for them takes longer than all else.
             // -u: what a function prints before it is killed is not lost.
             command: vec![
@@ -119,6 +122,10 @@ impl RuntimeDefinition for Definition {
 
     fn byte_code(&self) -> Option<ByteCode> {
         Some(ByteCode { suffix: ".py", handler: "compiler.handler", place: BYTE_CODE })
+    }
+
+    fn zygote(&self) -> Option<Zygote> {
+        Some(Zygote { obeyed_at_start: &["PYTHON", "LD_", "LANG", "LC_", "GLIBC_", "MALLOC_"] })
     }
 
     fn execution_environment(&self, version: &str) -> String {

@@ -12,7 +12,7 @@ use nix::sys::socket::MsgFlags;
 use nix::unistd::{getegid, geteuid};
 
 use super::title::Title;
-use super::{Answer, Order};
+use super::{Answer, Order, Purpose};
 use crate::sandbox::init;
 use crate::sandbox::wire::{self, Report};
 
@@ -62,9 +62,11 @@ fn copy(order: &Order) -> Result<Copy, Errno> {
     let mut flags = libc::CLONE_PARENT
         | libc::CLONE_PIDFD
         | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS;
+    if order.purpose == Purpose::Instance {
+        flags |= libc::CLONE_NEWPID;
+    }
     if order.own_network {
         flags |= libc::CLONE_NEWNET;
     }
@@ -117,7 +119,10 @@ fn become_first(
         let _ = wire::send(CONTROL, &report, &[]);
         return Err(error);
     }
-    Ok(init::enter(title))
+    Ok(match order.purpose {
+        Purpose::Instance => init::enter(title),
+        Purpose::Zygote => init::enter_zygote(),
+    })
 }
 
 /// Makes the worker's user the root of this user namespace.

@@ -5,11 +5,15 @@ use crate::settings::{Default, Kind, Scope, Setting, Value};
 
 pub(crate) static SETTING: Setting = Setting {
     name: "start_from",
-    description: "What an instance is started from: fresh, nothing; or prepared, a process in \
-                  namespaces of its own that was made ahead.",
+    description: "What an instance is started from: fresh, nothing; prepared, a process in \
+                  namespaces of its own that was made ahead; zygote, the same and a copy of a \
+                  runtime that has started (Python); or pool, a runtime that was started ahead \
+                  (Node.js).",
     kind: Kind::Choice(&[
-        ("fresh", |to| to.instance(|it| it.start_from = StartFrom::Fresh)),
-        ("prepared", |to| to.instance(|it| it.start_from = StartFrom::Prepared)),
+        ("fresh", |to| to.start_from(StartFrom::Fresh)),
+        ("prepared", |to| to.start_from(StartFrom::Prepared)),
+        ("zygote", |to| to.start_from(StartFrom::Zygote)),
+        ("pool", |to| to.start_from(StartFrom::Pool)),
     ]),
     default: Default::Value(Value::Word("fresh")),
     scope: Scope::Function { platform_key: Some("start_from"), replaces_instances: true },

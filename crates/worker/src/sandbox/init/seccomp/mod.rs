@@ -32,6 +32,16 @@ impl SystemCallFilter {
         Self { program: program::compile(table::FIRST_PROCESS, libc::EPERM) }
     }
 
+    /// The program as `struct sock_filter`s in memory, for who installs it without this.
+    pub(in crate::sandbox) fn to_bytes(&self) -> Vec<u8> {
+        let instruction = |it: &seccompiler::sock_filter| {
+            let [code_low, code_high] = it.code.to_ne_bytes();
+            let [a, b, c, d] = it.k.to_ne_bytes();
+            [code_low, code_high, it.jt, it.jf, a, b, c, d]
+        };
+        self.program.iter().flat_map(instruction).collect()
+    }
+
     /// Puts the calling thread, and all that it starts from now on, under the filter, for good. None
     /// of them can gain privileges any more.
     ///

@@ -1,0 +1,67 @@
+//! System calls as data: what a process must do to itself, said in one place, whether this program does
+//! it or a copy of a zygote.
+
+use libc::c_long;
+use nix::errno::Errno;
+use serde::Serialize;
+
+use super::{Doing, Failure};
+
+/// A system call that changes the calling process and no memory of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Call {
+    /// What it is good for, for people: "change the user".
+    step: &'static str,
+    number: c_long,
+    arguments: Vec<Argument>,
+    /// Whether its failure is no failure of the whole.
+    optional: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Argument {
+    Number(i64),
+    /// A structure that the kernel reads.
+    Bytes(Vec<u8>),
+}
+
+impl Call {
+    pub(super) fn new(step: &'static str, number: c_long) -> Self {
+        Self { step, number, arguments: Vec::new(), optional: false }
+    }
+
+    pub(super) fn number(mut self, value: impl Into<i64>) -> Self {
+        self.arguments.push(Argument::Number(value.into()));
+        self
+    }
+
+    pub(super) fn bytes(mut self, bytes: Vec<u8>) -> Self {
+        self.arguments.push(Argument::Bytes(bytes));
+        self
+    }
+
+    pub(super) fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Makes it. Arguments that are not given are 0.
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let mut words = [0; 6];
+        for (word, argument) in words.iter_mut().zip(&self.arguments) {
+            *word = match argument {
+                Argument::Number(number) => *number as c_long,
+                Argument::Bytes(bytes) => bytes.as_ptr() as c_long,
+            };
+        }
+        let [a, b, c, d, e, f] = words;
+        // SAFETY: calls made here read at most the structures that they are given, which are as long as
+        // the kernel takes them to be and outlive the call, and write to none.
+        let result = unsafe { libc::syscall(self.number, a, b, c, d, e, f) };
+        match Errno::result(result) {
+            Err(_) if self.optional => Ok(()),
+            result => result.map(drop).doing(self.step),
+        }
+    }
+}

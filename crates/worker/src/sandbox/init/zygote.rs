@@ -1,0 +1,162 @@
+//! Zygotes: started runtimes of which instances are copies.
+//!
+//! A zygote has the root of its runtime and nothing else, sees no function's code, and keeps the rights
+//! that making an instance takes. It is reached through one socket, whose other end only the worker and
+//! first processes have. A first process that has built its sandbox orders a copy of the zygote into it
+//! ([`fork`]): the zygote forks twice, so that the copy, whose parent ends at once, becomes a child of
+//! the first process, as a runtime is that was executed.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::MsgFlags;
+use nix::unistd::{Pid, execve};
+use serde::{Deserialize, Serialize};
+
+use super::calls::Call;
+use super::seccomp::SystemCallFilter;
+use super::{Doing, Failure, mounts, null, privileges, receive, runtime};
+use crate::sandbox::rootfs::TASK;
+use crate::sandbox::wire::{self, InitConfig, ZygoteConfig};
+
+/// How long, in ms, a copy may take before a first process executes the program instead.
+const PATIENCE_MS: u16 = 5_000;
+
+/// To a zygote, at first: what its copies do before each runs.
+#[derive(Serialize)]
+pub(in crate::sandbox) struct Rules {
+    /// What the zygote does to itself.
+    own: Vec<Call>,
+    /// A program for `seccomp(2)`; none where the kernel has no filters.
+    filter: Option<Vec<u8>>,
+    /// Its number, its operation, and its flags in the order in which they are tried.
+    seccomp: (libc::c_long, libc::c_uint, Vec<libc::c_ulong>),
+    setns: libc::c_long,
+    pidfd_open: libc::c_long,
+    process_namespace: libc::c_int,
+    /// All others that a first process has of its own.
+    namespaces: libc::c_int,
+    folder: &'static str,
+    out_of_memory: (&'static str, &'static str),
+}
+
+impl Rules {
+    pub(in crate::sandbox) fn new(filter: bool) -> Self {
+        let filter = filter.then(|| SystemCallFilter::for_functions().to_bytes());
+        let parent_death = Call::new("die with the worker", libc::SYS_prctl)
+            .number(libc::PR_SET_PDEATHSIG)
+            .number(libc::SIGKILL);
+        let dumpable =
+            Call::new("become undumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(0);
+        Self {
+            own: vec![parent_death, dumpable],
+            filter,
+            seccomp: (
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                vec![libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW, 0],
+            ),
+            setns: libc::SYS_setns,
+            pidfd_open: libc::SYS_pidfd_open,
+            process_namespace: libc::CLONE_NEWPID,
+            namespaces: libc::CLONE_NEWNS
+                | libc::CLONE_NEWNET
+                | libc::CLONE_NEWIPC
+                | libc::CLONE_NEWUTS,
+            folder: TASK,
+            out_of_memory: privileges::OUT_OF_MEMORY,
+        }
+    }
+}
+
+/// First process to zygote: make a copy. Beside it: the first process's descriptor, the copy's end of
+/// the [`Order`]'s socket, its standard input and output, and the control files through which it joins
+/// its cgroups. Nothing of the function is in it: what a zygote has read may be in the memory of every
+/// copy that comes after.
+const COPY: u8 = 0;
+
+/// First process to copy, over a socket of theirs: what to become.
+#[derive(Serialize)]
+struct Order<'a> {
+    environment: &'a [(String, String)],
+    calls: Vec<Call>,
+}
+
+/// Copy to first process, over the same.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Report {
+    /// It is about to load the handler, and has this number.
+    Runs(i32),
+    Failed(String),
+}
+
+/// Becomes a zygote. Returns only what kept it from that.
+pub(super) fn become_one() -> Result<(), Failure> {
+    privileges::detach()?;
+    let Some((config, _)) = receive::<ZygoteConfig>()? else { return Ok(()) };
+    mounts::build_bare(&config.root)?;
+    privileges::keep_for_zygote()?;
+    let text = |value: &[u8]| {
+        CString::new(value).map_err(|_| Failure::Step("pass a zero byte on", Errno::EINVAL))
+    };
+    let program = text(config.program.as_os_str().as_bytes())?;
+    let list = |values: &[String]| {
+        values.iter().map(|value| text(value.as_bytes())).collect::<Result<Vec<_>, _>>()
+    };
+    let (arguments, environment) = (list(&config.arguments)?, list(&config.environment)?);
+    runtime::close_rest().doing("close descriptors")?;
+    let Err(error) = execve(&program, &arguments, &environment);
+    Err(Failure::Program(config.program.display().to_string(), error.to_string()))
+}
+
+/// Has the zygote make the runtime of this sandbox, and returns once that runs; the error says why it
+/// does not, and that it never will.
+pub(super) fn fork(config: &InitConfig, join: &[File], zygote: &OwnedFd) -> Result<Pid, Failure> {
+    let (socket, theirs) = wire::blocking_pair().doing("make a pair of sockets")?;
+    let null = null()?;
+    // SAFETY: pidfd_open reads no memory, and gives a descriptor that nothing else knows.
+    let own = unsafe {
+        let number = libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0);
+        OwnedFd::from_raw_fd(Errno::result(number).doing("open its own number")? as i32)
+    };
+    let mut calls = privileges::prepare_runtime();
+    calls.extend(privileges::become_user(config));
+    // As after an exec; a change of the user has taken it away.
+    calls.push(Call::new("be dumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(1));
+    let order = Order { environment: &config.environment, calls };
+    wire::send(socket.as_raw_fd(), &order, &[]).doing("tell the copy its order")?;
+    let output = 1;
+    let mut beside = vec![own.as_raw_fd(), theirs.as_raw_fd(), null.as_raw_fd(), output];
+    beside.extend(join.iter().map(AsRawFd::as_raw_fd));
+    match wire::send(zygote.as_raw_fd(), &COPY, &beside) {
+        // It has not taken others' orders for as long as that.
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            return Err(Failure::Silent);
+        }
+        sent => sent.doing("reach the zygote")?,
+    }
+    drop(theirs);
+
+    // Once this end is closed, a copy that comes too late cannot report, and ends.
+    let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {
+        Ok(0) => return Err(Failure::Silent),
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(Failure::Step("wait for the copy", error)),
+    }
+    match wire::receive(socket.as_raw_fd(), MsgFlags::empty()) {
+        Ok(Some((Report::Runs(number), _))) => Ok(Pid::from_raw(number)),
+        Ok(Some((Report::Failed(message), _))) => Err(Failure::NotForked(message)),
+        Ok(None) | Err(_) => Err(Failure::NotForked("it has ended".to_owned())),
+    }
+}
+
+/// Tells a zygote its rules, before any order.
+pub(in crate::sandbox) fn instruct(socket: &OwnedFd, filter: bool) -> std::io::Result<()> {
+    wire::send(socket.as_raw_fd(), &Rules::new(filter), &[])
+}

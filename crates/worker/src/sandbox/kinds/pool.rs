@@ -1,0 +1,351 @@
+//! Runtimes that were started before there is an instance for them.
+//!
+//! Each is in a sandbox and control groups of its own, has the privileges of any instance, and has seen
+//! nothing of any function. It becomes one instance, once: of whichever function comes first that its
+//! limits fit. What it has used until then is in nobody's initialization and in nobody's invocation.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::socket::MsgFlags;
+use tokio::io::Interest;
+
+use super::fresh::Fresh;
+use super::{Begun, Origin, Prepared, StartKind, Waiting};
+use crate::ids;
+use crate::instance::{InstanceSpec, Network, Runtime, StartError, StartFrom};
+use crate::sandbox::cgroup::{CgroupError, Group};
+use crate::sandbox::descriptor::readable;
+use crate::sandbox::host::Host;
+use crate::sandbox::rootfs::Root;
+use crate::sandbox::start::{limits, own_api, sandbox};
+use crate::sandbox::wire::{self, InitConfig, Report};
+
+/// The label of those that have no instance.
+const NO_INSTANCE: &str = "pool";
+
+/// How long one may take until it waits, on however busy a machine: it goes last.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Until it waits, it has one part in so many of what a function gets: others go first, and yet it gets
+/// ready on a busy machine.
+const CPU_PARTS: u64 = 4;
+
+/// Kinds that are kept; those asked for longest ago make room for others.
+const MAX_KINDS: usize = 8;
+
+/// About what a started runtime takes.
+const RUNTIME_BYTES: u64 = 48 * 1024 * 1024;
+
+/// Of the memory that is available, they may take one part in so many.
+const MEMORY_PARTS: u64 = 4;
+
+/// A started runtime that waits for what it is an instance of.
+struct StartedRuntime {
+    first: Prepared,
+    waiting: Waiting,
+}
+
+impl StartedRuntime {
+    /// Blocks until nothing of it is left.
+    fn end(self) {
+        self.first.child.end();
+        // Its group goes after its processes.
+        drop(self.waiting);
+    }
+}
+
+/// What a function must ask for to be given one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Kind {
+    runtime: Runtime,
+    /// A runtime may size its heap by it, once and for all.
+    memory_bytes: u64,
+    pids_max: u64,
+}
+
+impl Kind {
+    /// What fits an instance; None if a started runtime cannot become it.
+    fn of(spec: &InstanceSpec) -> Option<Self> {
+        let definition = spec.runtime.definition();
+        let fits = spec.start_from == StartFrom::Pool
+            && definition.can_wait()
+            && spec.network != Network::Host
+            && !spec.environment.keys().any(|name| definition.reads_at_start(name));
+        fits.then_some(Self {
+            runtime: spec.runtime,
+            memory_bytes: spec.memory_bytes,
+            pids_max: spec.pids_max,
+        })
+    }
+}
+
+/// What is kept.
+pub(in crate::sandbox) struct RuntimePool {
+    /// Of each kind.
+    most: usize,
+    /// The kind that was asked for last is the last.
+    kinds: Mutex<Vec<(Kind, VecDeque<StartedRuntime>)>>,
+    /// Held by who makes more: one at a time.
+    making: tokio::sync::Mutex<()>,
+    /// Whether the lack of memory has been reported.
+    warned: AtomicBool,
+}
+
+impl RuntimePool {
+    pub(in crate::sandbox) fn new(most: usize) -> Self {
+        Self {
+            most,
+            kinds: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// One for an instance, if there is one that fits.
+    fn take(&self, spec: &InstanceSpec) -> Option<StartedRuntime> {
+        let kind = Kind::of(spec)?;
+        let mut kinds = self.kinds();
+        let waiting = of(&mut kinds, &kind);
+        // One may have been killed, by the kernel or by hand; it is cleared when others are made.
+        let index = waiting.iter().position(|it| !it.first.has_ended())?;
+        waiting.remove(index)
+    }
+
+    /// Ends all, once the host is closed. Blocks until they have ended.
+    pub(in crate::sandbox) fn clear(&self) {
+        // Whoever is making one keeps it first.
+        let _making = self.making.blocking_lock();
+        let kinds = std::mem::take(&mut *self.kinds());
+        kinds.into_iter().flat_map(|(_, waiting)| waiting).for_each(StartedRuntime::end);
+    }
+
+    /// Whether one more of this kind is to be made, with so many bytes of memory available; and what is
+    /// no longer kept, to be ended where that may block.
+    fn wants(&self, kind: &Kind, available: Option<u64>) -> (bool, Vec<StartedRuntime>) {
+        let mut kinds = self.kinds();
+        let mut ended = Vec::new();
+        for (_, waiting) in kinds.iter_mut() {
+            let (gone, left) =
+                waiting.drain(..).partition(|it: &StartedRuntime| it.first.has_ended());
+            ended.extend::<VecDeque<_>>(gone);
+            *waiting = left;
+        }
+        let enough = of(&mut kinds, kind).len() >= self.most;
+        if kinds.len() > MAX_KINDS {
+            ended.extend(kinds.remove(0).1);
+        }
+        if enough {
+            return (false, ended);
+        }
+        let fit = available.map_or(u64::MAX, |bytes| bytes / MEMORY_PARTS / RUNTIME_BYTES);
+        let kept = kinds.iter().map(|(_, waiting)| waiting.len()).sum::<usize>();
+        if u64::try_from(kept).unwrap_or(u64::MAX) < fit {
+            return (true, ended);
+        }
+        // Others' room, before none.
+        if let Some((_, waiting)) = kinds.iter_mut().find(|(it, has)| it != kind && !has.is_empty())
+        {
+            ended.extend(waiting.pop_front());
+            return (true, ended);
+        }
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the pool of {} started runtimes is larger than memory allows: {kept} are kept, and \
+                 other starts are fresh",
+                self.most
+            );
+        }
+        (false, ended)
+    }
+
+    fn kinds(&self) -> MutexGuard<'_, Vec<(Kind, VecDeque<StartedRuntime>)>> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Those of a kind, which is the last from now on.
+fn of<'a>(
+    kinds: &'a mut Vec<(Kind, VecDeque<StartedRuntime>)>,
+    kind: &Kind,
+) -> &'a mut VecDeque<StartedRuntime> {
+    let index = kinds.iter().position(|(it, _)| it == kind);
+    let entry = index.map_or_else(|| (kind.clone(), VecDeque::new()), |index| kinds.remove(index));
+    kinds.push(entry);
+    let last = kinds.len() - 1;
+    &mut kinds[last].1
+}
+
+/// Memory in bytes that programs could have, as the kernel estimates.
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+pub(super) struct FromPool;
+
+impl StartKind for FromPool {
+    fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
+        (!runtime.definition().can_wait()).then_some("only Node.js can wait for a function")
+    }
+
+    fn take(&self, host: &Host, spec: &InstanceSpec) -> Option<Origin> {
+        let StartedRuntime { first, waiting } = host.started.take(spec)?;
+        Some(Origin { first, zygote: None, waiting: Some(waiting), made_ahead: true })
+    }
+
+    fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
+        Fresh.begin(host, spec)
+    }
+
+    fn replenish(&self, host: &Arc<Host>, spec: &InstanceSpec) {
+        let Some(kind) = Kind::of(spec) else { return };
+        let (host, spec) = (host.clone(), spec.clone());
+        tokio::spawn(async move {
+            let _making = host.started.making.lock().await;
+            while !host.closed.load(Ordering::SeqCst) {
+                let (wanted, ended) = host.started.wants(&kind, available_memory());
+                if !ended.is_empty() {
+                    // What does not end here ends with the worker.
+                    let clear = || ended.into_iter().for_each(StartedRuntime::end);
+                    let _ = tokio::task::spawn_blocking(clear).await;
+                }
+                if !wanted {
+                    return;
+                }
+                match host.start_waiting(&spec).await {
+                    Ok(started) => of(&mut host.started.kinds(), &kind).push_back(started),
+                    Err(_) if host.closed.load(Ordering::SeqCst) => return,
+                    // Starts are fresh then.
+                    Err(error) => {
+                        return tracing::warn!("no runtime can be started ahead: {error}");
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl Host {
+    /// Starts a runtime for any function whose instances have this one's limits.
+    async fn start_waiting(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+    ) -> Result<StartedRuntime, StartError> {
+        let spec = InstanceSpec {
+            id: NO_INSTANCE.into(),
+            function: String::new(),
+            handler: String::new(),
+            environment: BTreeMap::new(),
+            mounts: Vec::new(),
+            network: Network::Platform,
+            ..spec.clone()
+        };
+        let root = self.roots.get(&spec.runtime);
+        let root = root.ok_or_else(|| StartError::Sandbox("its runtime is gone".into()))?;
+        let group = self.group_that_waits(&spec).await?;
+        let first = self.first_process(spec.network, NO_INSTANCE).await?;
+        let user = self.users.next();
+        if self.capabilities.root {
+            first.give_output(user).map_err(sandbox)?;
+        }
+        let config = self.config_that_waits(&spec, root, group.as_deref(), user);
+        wire::send(first.control.as_raw_fd(), &config, &[]).map_err(sandbox)?;
+        let waiting = Waiting { group, user, listeners: Vec::new() };
+        let mut started = StartedRuntime { first, waiting };
+        let waits = async {
+            let control = started.first.control.try_clone().map_err(sandbox)?;
+            let control = readable(control).map_err(sandbox)?;
+            loop {
+                let report = control
+                    .async_io(Interest::READABLE, |socket| {
+                        wire::receive::<Report>(socket.as_raw_fd(), MsgFlags::empty())
+                    })
+                    .await;
+                match report.map_err(sandbox)? {
+                    Some((Report::Listening, listeners)) => started.waiting.listeners = listeners,
+                    Some((Report::Waiting, _)) => return Ok(()),
+                    Some((Report::Failed(message) | Report::NotRunnable(message), _)) => {
+                        return Err(StartError::Sandbox(message));
+                    }
+                    Some((Report::Running { .. } | Report::Exited(_), _)) | None => {
+                        return Err(StartError::Sandbox("it has ended".into()));
+                    }
+                }
+            }
+        };
+        let result = tokio::time::timeout(START_TIMEOUT, waits).await;
+        let result =
+            result.unwrap_or_else(|_| Err(StartError::Sandbox("it takes too long".into())));
+        match result {
+            Ok(()) => Ok(started),
+            Err(error) => {
+                // What ends is waited for.
+                let _ = tokio::task::spawn_blocking(move || started.end()).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Its control groups: it lets all others go first.
+    async fn group_that_waits(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+    ) -> Result<Option<Arc<Group>>, StartError> {
+        let (host, limits) = (self.clone(), limits(spec));
+        let made = tokio::task::spawn_blocking(move || {
+            let Some(layout) = &host.layout else { return Ok(None) };
+            let group = Group::create(layout, &ids::instance(), &limits)?;
+            group.set_cpu_part(CPU_PARTS)?;
+            Ok::<_, CgroupError>(Some(Arc::new(group)))
+        });
+        made.await.map_err(sandbox)?.map_err(sandbox)
+    }
+
+    fn config_that_waits(
+        &self,
+        spec: &InstanceSpec,
+        root: &Root,
+        group: Option<&Group>,
+        user: u32,
+    ) -> InitConfig {
+        InitConfig { waits: true, ..self.config(spec, root, group, &own_api(), user) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(memory_bytes: u64) -> Kind {
+        Kind { runtime: Runtime::named("node").unwrap(), memory_bytes, pids_max: 64 }
+    }
+
+    #[test]
+    fn a_pool_is_no_larger_than_asked_for_and_than_memory_allows() {
+        let pool = RuntimePool::new(1000);
+        let wants = |available| pool.wants(&kind(1), available).0;
+        assert!(wants(None) && wants(Some(MEMORY_PARTS * RUNTIME_BYTES)));
+        assert!(!pool.warned.load(Ordering::Relaxed));
+        assert!(!wants(Some(MEMORY_PARTS * RUNTIME_BYTES - 1)));
+        assert!(pool.warned.load(Ordering::Relaxed));
+        assert!(!RuntimePool::new(0).wants(&kind(1), None).0);
+        assert!(available_memory().is_some());
+    }
+
+    #[test]
+    fn only_so_many_kinds_are_kept() {
+        let pool = RuntimePool::new(1);
+        for size in 1..100 {
+            pool.wants(&kind(size), None);
+            assert!(pool.kinds().len() <= MAX_KINDS);
+        }
+        let kinds: Vec<_> = pool.kinds().iter().map(|(kind, _)| kind.memory_bytes).collect();
+        assert_eq!(kinds.last(), Some(&99));
+    }
+}

@@ -1,0 +1,206 @@
+//! From a zygote: the runtime's process is a copy of one that has started (see `init/zygote.rs`).
+//!
+//! There is one zygote for a runtime, from the first start on that wants it; that one waits for it, and
+//! so is of the same kind as all later ones. If a zygote ends it is started again. A start that cannot
+//! have a copy executes its program instead, and is cold.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt::SendTimeout};
+use nix::sys::time::TimeVal;
+use nix::unistd::pipe2;
+
+use super::prepared::FromPrepared;
+use super::{Begun, StartKind};
+use crate::instance::{InstanceSpec, Runtime, StartError};
+use crate::sandbox::environment;
+use crate::sandbox::host::Host;
+use crate::sandbox::init::zygote;
+use crate::sandbox::rootfs::Root;
+use crate::sandbox::spawn::{self, Child, Launch, Purpose};
+use crate::sandbox::sweep;
+use crate::sandbox::wire::{self, ZygoteConfig};
+
+/// The variable by which a later worker finds what is left of this one's zygotes.
+const LABEL: &str = "UNCIA_ZYGOTE";
+
+/// After a zygote that made no copy before it ended, how long starts do without one.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// How long an order may wait for a zygote to take it: as long as a first process waits for a copy.
+const ORDER_TIMEOUT: TimeVal = TimeVal::new(5, 0);
+
+/// Longest complaint of a zygote that is passed on, in bytes.
+const MAX_COMPLAINT: usize = 1024;
+
+pub(super) struct FromZygote;
+
+impl StartKind for FromZygote {
+    fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
+        runtime.definition().zygote().is_none().then_some("only Python has zygotes")
+    }
+
+    fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
+        Box::pin(async move {
+            let zygote = host.zygotes.of(host, spec).await;
+            Ok(super::Origin { zygote, ..FromPrepared.begin(host, spec).await? })
+        })
+    }
+
+    fn replenish(&self, host: &Arc<Host>, spec: &InstanceSpec) {
+        FromPrepared.replenish(host, spec);
+    }
+}
+
+/// A started runtime. Dropping it ends it.
+pub(in crate::sandbox) struct Zygote {
+    child: Child,
+    /// Where orders are sent.
+    socket: OwnedFd,
+    /// What it prints: nothing, unless it cannot start.
+    output: OwnedFd,
+    /// Whether it has made a copy.
+    works: AtomicBool,
+}
+
+impl Zygote {
+    pub(in crate::sandbox) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// It has made a copy.
+    pub(in crate::sandbox) fn confirm(&self) {
+        self.works.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends it: it does not answer.
+    pub(in crate::sandbox) fn kill(&self) {
+        // It may have ended meanwhile.
+        let _ = spawn::kill(self.child.pidfd());
+    }
+
+    fn has_ended(&self) -> bool {
+        is_ready(self.child.pidfd())
+    }
+
+    /// The last that it printed.
+    fn complaint(&self) -> String {
+        let mut bytes = [0; MAX_COMPLAINT];
+        // Nothing there to be read: it printed nothing.
+        let count = if is_ready(&self.output) {
+            nix::unistd::read(&self.output, &mut bytes).unwrap_or_default()
+        } else {
+            0
+        };
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        text.trim().lines().next_back().unwrap_or("it printed nothing").to_owned()
+    }
+}
+
+fn is_ready(descriptor: &OwnedFd) -> bool {
+    let mut ready = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+    !matches!(poll(&mut ready, PollTimeout::ZERO), Ok(0))
+}
+
+/// The zygotes of a host.
+#[derive(Default)]
+pub(in crate::sandbox) struct Zygotes(tokio::sync::Mutex<HashMap<Runtime, State>>);
+
+enum State {
+    Started(Arc<Zygote>),
+    /// It ended before it had made a copy, at this time.
+    Unusable(Instant),
+}
+
+impl Zygotes {
+    /// The one for an instance; none if it cannot be a copy.
+    async fn of(&self, host: &Host, spec: &InstanceSpec) -> Option<Arc<Zygote>> {
+        let definition = spec.runtime.definition().zygote()?;
+        let obeyed = |name: &String| {
+            definition.obeyed_at_start.iter().any(|beginning| name.starts_with(beginning))
+        };
+        let root = host.roots.get(&spec.runtime)?;
+        // Entering a sandbox takes rights that only root has over all of them.
+        if !host.capabilities.root || spec.environment.keys().any(obeyed) {
+            return None;
+        }
+        let mut zygotes = self.0.lock().await;
+        match zygotes.get(&spec.runtime) {
+            Some(State::Started(zygote)) if !zygote.has_ended() => return Some(zygote.clone()),
+            Some(State::Started(zygote)) => {
+                let complaint = zygote.complaint();
+                tracing::warn!("the zygote of {:?} has ended: {complaint}", spec.runtime);
+                if !zygote.works.load(Ordering::Relaxed) {
+                    zygotes.insert(spec.runtime, State::Unusable(Instant::now()));
+                    return None;
+                }
+            }
+            Some(State::Unusable(since)) if since.elapsed() < RETRY => return None,
+            Some(State::Unusable(_)) | None => {}
+        }
+        match start(host, spec.runtime, root).await {
+            Ok(zygote) => {
+                let zygote = Arc::new(zygote);
+                zygotes.insert(spec.runtime, State::Started(zygote.clone()));
+                Some(zygote)
+            }
+            Err(error) => {
+                tracing::warn!("there is no zygote of {:?}: {error}", spec.runtime);
+                None
+            }
+        }
+    }
+
+    /// Ends all, once the host is closed. Blocks until they have ended.
+    pub(in crate::sandbox) fn clear(&self) {
+        for (_, zygote) in self.0.blocking_lock().drain() {
+            // Nothing is started any more that could have another reference.
+            if let State::Started(zygote) = zygote
+                && let Some(zygote) = Arc::into_inner(zygote)
+            {
+                zygote.child.end();
+            }
+        }
+    }
+}
+
+async fn start(host: &Host, runtime: Runtime, root: &Root) -> Result<Zygote, StartError> {
+    let failed = |error: io::Error| StartError::Sandbox(error.to_string());
+    let (socket, theirs) = wire::blocking_pair().map_err(failed)?;
+    setsockopt(&socket, SendTimeout, &ORDER_TIMEOUT).map_err(|error| failed(error.into()))?;
+    let (output, write) = pipe2(OFlag::O_CLOEXEC).map_err(|error| failed(error.into()))?;
+    let label = sweep::label(&host.name, runtime.name());
+    let variables = environment::COMMON.iter().map(|(name, value)| format!("{name}={value}"));
+    let config = ZygoteConfig {
+        root: root.path.clone(),
+        program: root.command[0].clone().into(),
+        arguments: root.command.clone(),
+        environment: variables.chain([format!("{LABEL}={label}")]).collect(),
+    };
+    // Both wait in the socket, the second one for the program.
+    wire::send(std::os::fd::AsRawFd::as_raw_fd(&socket), &config, &[]).map_err(failed)?;
+    zygote::instruct(&socket, host.capabilities.seccomp).map_err(failed)?;
+    let launch = Launch {
+        label,
+        control: theirs,
+        output: write,
+        own_network: true,
+        user_namespace: false,
+        purpose: Purpose::Zygote,
+    };
+    let child = host.spawner.start(launch).await.map_err(failed)?;
+    Ok(Zygote { child, socket, output, works: AtomicBool::new(false) })
+}
+
+/// Whether a process with this environment, as /proc shows it, is a zygote of the worker named `name`.
+pub(in crate::sandbox) fn is_zygote_of(name: &str, environment: &[u8]) -> bool {
+    let label = format!("{LABEL}={name}/");
+    environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(label.as_bytes()))
+}

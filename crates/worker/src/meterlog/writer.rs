@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use uncia_process::thread;
 
 use super::entry::{Ack, Entry, Record, Row};
 use super::journal::{self, Journal, Noted};
@@ -59,8 +58,6 @@ pub(super) struct Writer {
     written: usize,
     /// Whether that look found more than it removed.
     surplus: bool,
-    /// Whether the thread may go after all others for a while.
-    may_be_idle: bool,
 }
 
 impl Writer {
@@ -85,13 +82,11 @@ impl Writer {
             written: 0,
             // A first look comes soon.
             surplus: true,
-            may_be_idle: false,
         }
     }
 
     /// Writes what comes until the queue is closed and empty.
     pub(super) fn run(mut self, queue: &Queue) {
-        self.may_be_idle = thread::may_be_idle_for_a_while();
         let mut batch = Vec::new();
         loop {
             let pause = if self.rows.is_empty() {
@@ -107,7 +102,7 @@ impl Writer {
                 Taken::Closed => break,
             }
             if self.refused.is_none_or(|refused| refused.elapsed() >= RETRY_PAUSE) {
-                self.write_rows(queue);
+                self.write_rows();
             }
             self.answer_barriers();
             if self.refused.is_none() {
@@ -119,7 +114,7 @@ impl Writer {
         }
         // What the database does not take now, the next start brings there from the journal.
         while !self.rows.is_empty() && self.refused.is_none() {
-            self.write_rows(queue);
+            self.write_rows();
         }
         self.answer_barriers();
         let note = self.journal().last_note();
@@ -162,10 +157,8 @@ impl Writer {
         }
     }
 
-    /// Brings the oldest rows into the database, one transaction's worth. As long as nobody waits for
-    /// it, whoever answers requests goes first; only then, so that nobody waits for a lock of the
-    /// queue's or the journal's which this thread holds while it waits for a CPU.
-    fn write_rows(&mut self, queue: &Queue) {
+    /// Brings the oldest rows into the database, one transaction's worth.
+    fn write_rows(&mut self) {
         let count = self.rows.len().min(BATCH_ROWS);
         if count == 0 {
             return;
@@ -173,10 +166,6 @@ impl Writer {
         let behind = self.rows.len() > BATCH_ROWS || !self.barriers.is_empty();
         self.attempts += 1;
         let noted = self.journal().to_note();
-        let gives_way = self.may_be_idle && !behind && !queue.is_urgent();
-        if gives_way {
-            let _ = thread::set_idle();
-        }
         let written = self.transaction(|connection| {
             let (mut written, mut applied) = (0, None);
             for (index, row) in self.rows.iter().take(count).enumerate() {
@@ -184,9 +173,6 @@ impl Writer {
                 applied = row.number.or(applied);
                 if !behind && index % YIELD_ROWS == YIELD_ROWS - 1 {
                     std::thread::yield_now();
-                    if gives_way && queue.is_urgent() {
-                        let _ = thread::set_ordinary();
-                    }
                 }
             }
             if let Some(number) = applied {
@@ -195,10 +181,6 @@ impl Writer {
             }
             Ok((written, applied))
         });
-        if gives_way {
-            // It was tried: it may.
-            let _ = thread::set_ordinary();
-        }
         let Ok((written, applied)) = written else {
             self.refused = Some(Instant::now());
             return;

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use uncia_record::Instance;
 
 use super::entry::{AcceptedEvent, Ack, Entry, Record, Recorded, Room, Row, WaitingEvent};
-use super::journal::{self, Journal};
+use super::journal::{self, Journal, Noted};
 use super::queue::Queue;
 use super::reader::Reader;
 use super::retention::Retention;
@@ -64,8 +64,14 @@ impl MeterLog {
             journal::expect_none(&folder)?;
         }
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
+        if (schema::FIRST_WITH_JOURNAL..schema::FORMAT.version).contains(&version) {
+            // Whatever its journal is refused for, the version that wrote it still reads both.
+            let (log, applied) = tables::applied(&connection).map_err(refused)?;
+            journal::read(&folder, &log, applied, &Noted::default())?;
+        }
         schema::migrate(&mut connection, version).map_err(refused)?;
-        let (log, applied, noted) = tables::journal(&connection).map_err(refused)?;
+        let (log, applied) = tables::applied(&connection).map_err(refused)?;
+        let noted = tables::noted(&connection).map_err(refused)?;
         let mut left = journal::read(&folder, &log, applied, &noted)?;
         tables::insert_left(&mut connection, &left).map_err(refused)?;
         tables::end_left_instances(&connection).map_err(refused)?;

@@ -20,16 +20,20 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
-/// Which log this is, the number of the last record of its journal that is in it, and what is known of
-/// the journal's files.
-pub(super) fn journal(connection: &Connection) -> rusqlite::Result<(LogId, u64, Noted)> {
-    let sql = "SELECT log, applied, file, written, spare FROM journal";
-    connection.query_row(sql, [], |row| {
-        let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+/// Which log this is, and the number of the last record of its journal that is in it.
+pub(super) fn applied(connection: &Connection) -> rusqlite::Result<(LogId, u64)> {
+    connection.query_row("SELECT log, applied FROM journal", [], |row| {
+        Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
+    })
+}
+
+/// What is known of the journal's files.
+pub(super) fn noted(connection: &Connection) -> rusqlite::Result<Noted> {
+    connection.query_row("SELECT file, written, spare FROM journal", [], |row| {
         let name =
             |index| row.get::<_, Option<i64>>(index).map(|name| name.map(i64::cast_unsigned));
-        let noted = Noted { file: name(2)?, written: number(3)?, spare: name(4)? };
-        Ok((row.get(0)?, number(1)?, noted))
+        let written = row.get::<_, i64>(1)?.cast_unsigned();
+        Ok(Noted { file: name(0)?, written, spare: name(2)? })
     })
 }
 

@@ -52,6 +52,17 @@ const CACHE: &str = "__pycache__";
 /// A source: its path in the package, and its size.
 type Source = (PathBuf, u64);
 
+/// What came of compiling a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compiled {
+    /// There is byte code.
+    Some,
+    /// None of its sources can be compiled.
+    Nothing,
+    /// There is no byte code, and another time there may be: not every source had an answer.
+    Unknown,
+}
+
 impl Host {
     /// The name under which a runtime's byte code is kept: of this runtime in this version. `None` if
     /// its packages are not compiled.
@@ -61,31 +72,29 @@ impl Host {
     }
 
     /// Compiles the package `code` into the new folder `into`: for each source that can be compiled a
-    /// file of its path and name with a `c` at the end. Says whether it holds anything; if not, there
-    /// is no such folder.
+    /// file of its path and name with a `c` at the end, and none if there is no such file.
     pub(crate) async fn compile(
         self: &Arc<Self>,
         runtime: Runtime,
         code: &Path,
         into: &Path,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Compiled> {
         let (Some(byte_code), Some(root)) =
             (runtime.definition().byte_code(), self.roots.get(&runtime))
         else {
-            return Ok(false);
+            return Ok(Compiled::Nothing);
         };
         let folder = code.to_owned();
         let found = tokio::task::spawn_blocking(move || sources(&folder, byte_code.suffix)).await;
         let sources = found.map_err(io::Error::other)??;
         if sources.is_empty() {
-            return Ok(false);
+            return Ok(Compiled::Nothing);
         }
         // As many at a time as there are processors.
         let _turn = self.compilers.acquire().await.map_err(io::Error::other)?;
         let deadline = Instant::now() + PACKAGE_TIMEOUT;
         let compiler = Compiler { host: self, spec: spec(runtime, root, &byte_code, code), into };
-        let compiled = compiler.compile(sources, deadline).await?;
-        Ok(compiled > 0)
+        compiler.compile(sources, deadline).await
     }
 }
 
@@ -97,9 +106,9 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// Returns how many of the sources it has compiled.
-    async fn compile(&self, sources: Vec<Source>, deadline: Instant) -> io::Result<usize> {
+    async fn compile(&self, sources: Vec<Source>, deadline: Instant) -> io::Result<Compiled> {
         let (mut rest, mut compiled, mut bytes) = (sources.as_slice(), 0, 0);
+        let mut unanswered = false;
         let mut instance = None;
         // After a batch that ended its instance, its sources are compiled one by one.
         let mut alone: usize = 0;
@@ -134,6 +143,7 @@ impl Compiler<'_> {
                 None => {
                     running.stop(Duration::ZERO).await;
                     if count == 1 {
+                        unanswered = true;
                         rest = &rest[1..];
                         alone = alone.saturating_sub(1);
                     } else {
@@ -154,7 +164,11 @@ impl Compiler<'_> {
                 PACKAGE_TIMEOUT.as_secs()
             );
         }
-        Ok(compiled)
+        Ok(match compiled {
+            0 if unanswered || !rest.is_empty() => Compiled::Unknown,
+            0 => Compiled::Nothing,
+            _ => Compiled::Some,
+        })
     }
 
     async fn start(&self) -> Result<Instance, StartError> {

@@ -56,6 +56,8 @@ mod threads;
 mod users;
 mod wire;
 
+pub(crate) use compiler::Compiled;
+
 pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
 };

@@ -10,6 +10,7 @@ use super::folders;
 use super::packages::Code;
 use crate::ids;
 use crate::instance::{Host, Runtime};
+use crate::sandbox::Compiled;
 
 impl Code {
     /// What an instance of this runtime is shown of its byte code: the folder on the host, and where
@@ -40,9 +41,11 @@ impl Code {
         }
         let staged = self.staging().join(ids::staging());
         let kept = match host.compile(runtime, &self.folder(), &staged).await {
+            Ok(Compiled::Unknown) => Ok(()),
             Ok(compiled) => {
                 let (code, staged) = (self.clone(), staged.clone());
-                let keep = move || code.keep_byte_code(compiled.then_some(&staged), &name);
+                let made = compiled == Compiled::Some;
+                let keep = move || code.keep_byte_code(made.then_some(&staged), &name);
                 let kept = tokio::task::spawn_blocking(keep).await;
                 kept.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
@@ -75,16 +78,13 @@ impl Code {
         };
         // A file that a loss of power cuts off would keep the function from starting.
         nix::unistd::syncfs(fs::File::open(staged)?)?;
-        match fs::rename(staged, folder.join(name)) {
+        let place = folder.join(name);
+        if place.is_file() {
+            fs::remove_file(&place)?;
+        }
+        match fs::rename(staged, place) {
             // Somebody else has compiled the same package meanwhile.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                Ok(())
-            }
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             other => other,
         }
     }

@@ -162,15 +162,17 @@ pub(super) fn read(
         let bytes = fs::read(path).map_err(|error| JournalError::unreadable(path, &error))?;
         let segment = segment::decode(path, log, &bytes)?;
         if segment.torn > 0 {
-            left.warnings.push(format!(
+            tracing::warn!(
                 "{} ends with {} bytes of a record that was being written when the platform was \
                  killed; nobody was answered for it",
                 path.display(),
                 segment.torn
-            ));
+            );
         }
         let Some(first) = segment.first else {
-            empty = Some(path);
+            // One that the database does not know was made when that could not be noted.
+            let known = noted.file.is_none_or(|file| name_of(path) <= Some(file));
+            empty = empty.or(known.then_some(path));
             continue;
         };
         if let Some(empty) = empty {

@@ -381,3 +381,30 @@ fn files_that_the_database_has_are_removed() {
     assert!(files(folder.path()).is_empty());
     assert_eq!(names(folder.path()).len(), 200);
 }
+
+#[test]
+fn a_journal_of_version_5_is_read_or_stays_as_it_is() {
+    for is_damaged in [false, true] {
+        let state = killed(3);
+        let database = state.path().join("meter.sqlite");
+        let connection = rusqlite::Connection::open(&database).unwrap();
+        for column in ["file", "written", "spare"] {
+            let sql = format!("ALTER TABLE journal DROP COLUMN {column}");
+            connection.execute_batch(&sql).unwrap();
+        }
+        connection.pragma_update(None, "user_version", 5).unwrap();
+        if !is_damaged {
+            let log = open(state.path());
+            assert_eq!(log.warnings(), &[] as &[String]);
+            assert_eq!(names(state.path()), ["x0", "x1", "x2"]);
+            continue;
+        }
+        let file = &files(state.path())[0];
+        let whole = fs::read(file).unwrap();
+        fs::write(file, [&whole[..], b"appended by hand"].concat()).unwrap();
+        assert!(refusal(state.path()).contains("damaged"), "{}", refusal(state.path()));
+        let version: i64 =
+            connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(version, 5);
+    }
+}

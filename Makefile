@@ -10,13 +10,15 @@ BIN := $(VENV)/bin
 CARGO := cargo
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of tests start a process of their own, which else would compile all of Uncia again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
-# each other; the others look at what is on the whole machine.
+# each other and beside those; the others look at what is on the whole machine.
 COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test soak test-v2 lint lint-rust lint-python install install-dev java lock settings clean
+.PHONY: demo test test-computing test-waiting soak test-v2 lint lint-rust lint-python install install-dev java lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -25,9 +27,14 @@ demo: install
 test: install-dev
 	@$(MAKE) --no-print-directory --jobs 3 java lint-rust lint-python
 	$(CARGO) test --workspace --release --locked --quiet
-	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
-	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(WAITING)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync test-computing test-waiting
 	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
+
+test-computing: install-dev
+	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
+
+test-waiting: install-dev
+	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(WAITING)
 
 # FUZZ_SECONDS: for each target.
 FUZZ_SECONDS ?= 120

@@ -1,5 +1,6 @@
 """What end-to-end tests share: the engine, a state folder, the command as a process."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -15,6 +16,9 @@ from uncia import cli, engine
 # How long an example takes says nothing here: machines are noisy.
 hypothesis.settings.register_profile("uncia", deadline=None)
 hypothesis.settings.load_profile("uncia")
+
+# As the command line does.
+gc.set_threshold(50_000)
 
 # A shell tells its background processes to ignore it, and what a test starts inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

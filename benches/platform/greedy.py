@@ -135,7 +135,9 @@ def package(source: str) -> bytes:
     return buffer.getvalue()
 
 
-def create(client: Any, name: str, source: str, memory: int, **tags: str) -> None:
+def create(
+    client: Any, name: str, source: str, memory: int, *, timeout_s: int = LIMIT_S, **tags: str
+) -> None:
     client.create_function(
         FunctionName=name,
         Runtime="python3.11",
@@ -143,7 +145,7 @@ def create(client: Any, name: str, source: str, memory: int, **tags: str) -> Non
         Role="arn:aws:iam::000000000000:role/any",
         Code={"ZipFile": package(source)},
         MemorySize=memory,
-        Timeout=LIMIT_S,
+        Timeout=timeout_s,
         Tags={f"uncia:{key}": value for key, value in tags.items()},
     )
 
@@ -197,8 +199,8 @@ def watch(pid: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def latencies(address: str, seconds: int) -> np.ndarray:
-    """Of the calm function, in ms."""
+def latencies(address: str, seconds: int, connections: int | None = None) -> np.ndarray:
+    """Of the calm function, in ms; over at most so many connections."""
     process = {"kind": "constant", "rate": f"{RATE_PER_S}/s", "duration": f"{seconds}s"}
     url = f"http://{address}{FUNCTIONS}/calm/invocations"
     arrivals = constant.Process.model_validate(process)
@@ -213,6 +215,7 @@ def latencies(address: str, seconds: int) -> np.ndarray:
                 streams=[stream],
                 seed=1,
                 out=out,
+                max_connections=connections,
             )
         )
         rows = record.read(Path(work), "invocations")

@@ -19,23 +19,18 @@ not exist. Without it only uncia is measured.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
+from peers import free_port, functions_framework, server
 
 from uncia import record
 from uncia.functions import package
@@ -45,9 +40,7 @@ from uncia.workload.arrivals import constant
 from uncia.workload.client import Load, Stream, drive
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("functions-framework",)
 RATE_PER_S, DURATION_S = 100, 20
-READY_TIMEOUT_S = 30.0
 QUANTILES = {"p50": Fraction(1, 2), "p99": Fraction(99, 100)}
 # Adapts the Lambda handler to functions-framework's signature, which is given a Flask request.
 ADAPTER = """
@@ -132,37 +125,6 @@ def measure_url(work: Path, url: str, body: bytes) -> Figures:
     return quantiles("warm_overhead", overhead(work))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextlib.contextmanager
-def server(command: list[str], port: int, cwd: Path) -> Iterator[None]:
-    """Runs ``command`` until the block ends; ready when ``port`` accepts a connection."""
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"{command[0]} did not come up")
-            time.sleep(0.05)
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 def unpack_hello(folder: Path) -> None:
     with zipfile.ZipFile(package("hello", "python").path) as archive:
         archive.extractall(folder)
@@ -177,13 +139,6 @@ def measure_functions_framework(work: Path, peers: Path) -> Figures:
         return measure_url(work, f"http://127.0.0.1:{port}/", b"{}")
 
 
-def install(peers: Path) -> None:
-    if not (peers / "bin/python").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(peers)], check=True)
-    pip = [str(peers / "bin/python"), "-m", "pip", "install", "--quiet", *PEERS]
-    subprocess.run(pip, check=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--repeat", type=int, default=3)
@@ -193,7 +148,7 @@ def main() -> None:
     contenders = {"uncia": measure_uncia}
     if options.peers is not None:
         peers = options.peers.resolve()
-        install(peers)
+        functions_framework.install(peers)
         contenders["functions-framework"] = lambda work: measure_functions_framework(work, peers)
     found: dict[str, list[Figures]] = {name: [] for name in contenders}
     for repetition in range(options.repeat):

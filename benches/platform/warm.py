@@ -1,16 +1,19 @@
-"""Where a warm request's time goes on the embedded platform, request by request.
+"""What a warm request takes on the embedded platform, segment by segment and beside peers.
 
-A Python function that only reads its clock is called
+On the embedded platform a Python function that only reads its clock is called one request at a time
+by a bare socket (five segments on one clock). Then, on it and on each of its peers (``peers/``), a
+``hello`` that answers the same JSON everywhere is called over one connection
 
-* one request at a time by a bare socket (``segments``: five times on one clock);
-* one request at a time by the load generator (``closed``) and by Python's ``http.client``
-  (``stdlib``);
-* 100 times a second by the load generator (``open``).
+* one request at a time by the load generator (``one at a time``) and by Python's ``http.client``;
+* 100 times a second by the load generator (``100/s``).
 
-Printed are medians over the repetitions of each figure's p50 and p99, in microseconds. With several
-engines they are measured in turn, in every repetition.
+Each repetition starts every contender anew, in an order that rotates. Printed are medians over the
+repetitions of each figure's p50 and p99, in microseconds, and the ratio to the first engine.
 
-    .venv/bin/python benches/platform/warm.py [--repeat 5] [--engine NAME=PATH ...] [--json FILE]
+    .venv/bin/python benches/platform/warm.py [--repeat 5] [--requests 3000] [--seconds 10]
+        [--engine NAME=PATH ...] [--peer NAME ... | --no-peers] [--cache DIR] [--json FILE]
+
+Peers are installed into DIR (the user's cache folder) the first time.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import contextlib
 import http.client
 import io
 import json
-import shutil
+import os
 import socket
 import statistics
 import subprocess
@@ -29,14 +32,17 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
+from peers import HELLO, Peer, check_hello, functions_framework, workerd
+from peers import runtime_interface_emulator as emulator
 
-from uncia import record
+from uncia import engine, record
 from uncia.stats.quantiles import quantile
 from uncia.workload.arrivals import constant
 from uncia.workload.client import ClosedLoop, Load, Stream, drive
@@ -47,25 +53,32 @@ import time
 def handler(event, context):
     return [time.time_ns(), time.time_ns()]
 """
+HELLO_SOURCE = f"""
+def handler(event, context):
+    return {HELLO}
+"""
+PEERS: tuple[Peer, ...] = (emulator, functions_framework, workerd)
 SEGMENTS = ("to submit", "to socket", "to handler", "to answer read", "to client")
 QUANTILES = {"p50": Fraction(1, 2), "p99": Fraction(99, 100)}
-FUNCTION = "/2015-03-31/functions/f"
-WARM_UP, REQUESTS = 500, 3_000
-RATE_PER_S, DURATION_S = 100, 10
+FUNCTIONS = "/2015-03-31/functions"
+CLIENTS = ("one at a time", "http.client", "100/s")
+WARM_UP = 500
+RATE_PER_S = 100
+HEADERS = {"Content-Type": "application/json"}
 
 Figures = dict[str, float]
 
 
-def code() -> str:
+def code(source: str) -> str:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("handler.py", SOURCE)
+        archive.writestr("handler.py", source)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
 @contextlib.contextmanager
 def platform(binary: str) -> Iterator[str]:
-    """The address of a platform with the function ``f``, whose one instance is warm."""
+    """The address of a platform with the functions ``clock`` and ``hello``."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
         config = Path(work) / "config.json"
         config.write_text(json.dumps({"keep_alive_ms": 600_000}))
@@ -75,18 +88,8 @@ def platform(binary: str) -> Iterator[str]:
         assert process.stdout is not None
         try:
             address = str(json.loads(process.stdout.readline())["address"])
-            connection = http.client.HTTPConnection(address)
-            body = {
-                "FunctionName": "f",
-                "Runtime": "python3.11",
-                "Role": "arn:aws:iam::000000000000:role/r",
-                "Handler": "handler.handler",
-                "MemorySize": 1769,
-                "Code": {"ZipFile": code()},
-            }
-            connection.request("POST", "/2015-03-31/functions", json.dumps(body))
-            assert connection.getresponse().read() is not None
-            connection.close()
+            for name, source in (("clock", SOURCE), ("hello", HELLO_SOURCE)):
+                create(address, name, source)
             yield address
         finally:
             process.terminate()
@@ -94,11 +97,31 @@ def platform(binary: str) -> Iterator[str]:
             process.stdout.close()
 
 
+def create(address: str, name: str, source: str, **tags: str) -> None:
+    body = {
+        "FunctionName": name,
+        "Runtime": "python3.11",
+        "Role": "arn:aws:iam::000000000000:role/r",
+        "Handler": "handler.handler",
+        "MemorySize": 1769,
+        "Code": {"ZipFile": code(source)},
+        "Tags": {f"uncia:{key}": value for key, value in tags.items()},
+    }
+    connection = http.client.HTTPConnection(address)
+    connection.request("POST", FUNCTIONS, json.dumps(body))
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    if answer.status != 201:
+        raise SystemExit(f"{name} was not created: {text.decode()}")
+
+
 def segments(address: str, count: int) -> np.ndarray:
     """Five times of each request (rows), in ns."""
     host, _, port = address.rpartition(":")
     request = (
-        f"POST {FUNCTION}/invocations HTTP/1.1\r\nHost: {address}\r\nContent-Length: 2\r\n\r\n{{}}"
+        f"POST {FUNCTIONS}/clock/invocations HTTP/1.1\r\nHost: {address}\r\n"
+        "Content-Length: 2\r\n\r\n{}"
     ).encode()
     found = []
     with socket.create_connection((host, int(port))) as connection:
@@ -120,24 +143,27 @@ def segments(address: str, count: int) -> np.ndarray:
     return np.array(found)
 
 
-def stdlib(address: str, count: int) -> np.ndarray:
+def stdlib(address: str, path: str, count: int) -> np.ndarray:
     connection = http.client.HTTPConnection(address)
     found = []
     for _ in range(count):
         began = time.perf_counter_ns()
-        connection.request("POST", f"{FUNCTION}/invocations", b"{}")
-        connection.getresponse().read()
+        connection.request("POST", path, b"{}", HEADERS)
+        answer = connection.getresponse()
+        answer.read()
         found.append(time.perf_counter_ns() - began)
+        assert answer.status == 200
     connection.close()
     return np.array(found)
 
 
-def generated(address: str, stream: Stream) -> np.ndarray:
+def generated(stream: Stream) -> np.ndarray:
     """Latencies of the load generator's requests, from their scheduled times."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
         out = Path(work)
         rows_file = out / "invocations.arrows"
-        drive(Load("warm", None, "embedded", [stream], seed=1, out=rows_file))
+        # One connection: what waits for it waits at the client, as the emulator needs.
+        drive(Load("warm", None, "any", [stream], seed=1, out=rows_file, max_connections=1))
         rows = record.read(out, "invocations")
         assert pc.unique(rows["outcome"].cast("string")).to_pylist() == ["ok"]
         since = "sent" if stream.closed else "scheduled"
@@ -150,45 +176,111 @@ def quantiles(name: str, values: np.ndarray) -> Figures:
     return {f"{name} {key}": value / 1e3 for key, value in found.items() if value is not None}
 
 
-def measure(binary: str) -> Figures:
-    """One platform, all clients."""
+def by_client(address: str, path: str, options: argparse.Namespace) -> Figures:
+    """What each client sees of ``hello``."""
+    check_hello(address, path)
+    stdlib(address, path, WARM_UP)
+    target = [("hello", f"http://{address}{path}")]
+    one = ClosedLoop(1, requests=options.requests)
+    arrivals = constant.Process.model_validate(
+        {"kind": "constant", "rate": f"{RATE_PER_S}/s", "duration": f"{options.seconds}s"}
+    )
+    measures: tuple[Callable[[], np.ndarray], ...] = (
+        lambda: generated(Stream("hello", target, closed=one, headers=HEADERS, body=b"{}")),
+        lambda: stdlib(address, path, options.requests),
+        lambda: generated(Stream("hello", target, arrivals, headers=HEADERS, body=b"{}")),
+    )
+    figures: Figures = {}
+    for name, measure in zip(CLIENTS, measures, strict=True):
+        figures |= quantiles(name, measure())
+    return figures
+
+
+def measure_engine(binary: str, options: argparse.Namespace) -> Figures:
     figures: Figures = {}
     with platform(binary) as address:
-        target = [("f", f"http://{address}{FUNCTION}/invocations")]
         segments(address, WARM_UP)
-        parts = segments(address, REQUESTS)
+        parts = segments(address, options.requests)
         for name, values in zip(SEGMENTS, parts.T, strict=True):
             figures |= quantiles(name, values)
-        figures |= quantiles("sum", parts.sum(axis=1))
-        closed = Stream("f", target, closed=ClosedLoop(1, requests=REQUESTS), body=b"{}")
-        figures |= quantiles("closed", generated(address, closed))
-        figures |= quantiles("stdlib", stdlib(address, REQUESTS))
-        arrivals = constant.Process.model_validate(
-            {"kind": "constant", "rate": f"{RATE_PER_S}/s", "duration": f"{DURATION_S}s"}
+        figures |= quantiles("their sum", parts.sum(axis=1))
+        return figures | by_client(address, f"{FUNCTIONS}/hello/invocations", options)
+
+
+def measure_peer(peer: Peer, installed: Path, options: argparse.Namespace) -> Figures:
+    with (
+        tempfile.TemporaryDirectory(prefix="uncia-bench-") as work,
+        peer.serve(installed, Path(work)) as (address, path),
+    ):
+        return by_client(address, path, options)
+
+
+def contenders(options: argparse.Namespace) -> dict[str, Callable[[], Figures]]:
+    """What is measured, engines first; peers that are missing are installed."""
+    named = options.engine or [f"uncia={engine.binary()}"]
+    found: dict[str, Callable[[], Figures]] = {}
+    for name, _, binary in (text.partition("=") for text in named):
+        found[name] = partial(measure_engine, binary, options)
+    for peer in PEERS:
+        if not options.no_peers and (not options.peer or peer.NAME in options.peer):
+            folder = options.cache / peer.__name__.rpartition(".")[2]
+            peer.install(folder)
+            found[peer.NAME] = partial(measure_peer, peer, folder, options)
+    return found
+
+
+def print_segments(medians: dict[str, Figures]) -> None:
+    engines = {name: it for name, it in medians.items() if f"{SEGMENTS[0]} p50" in it}
+    print("\n| segment, us |" + "".join(f" {name} p50 | p99 |" for name in engines))
+    print("|---|" + "---|---|" * len(engines))
+    for segment in (*SEGMENTS, "their sum"):
+        cells = (
+            f" {it[f'{segment} p50']:.0f} | {it[f'{segment} p99']:.0f} |" for it in engines.values()
         )
-        figures |= quantiles("open", generated(address, Stream("f", target, arrivals, body=b"{}")))
-    return figures
+        print(f"| {segment} |" + "".join(cells))
+
+
+def print_clients(medians: dict[str, Figures]) -> None:
+    print("\n| `hello`, us |" + "".join(f" {client} p50 | p99 |" for client in CLIENTS))
+    print("|---|" + "---|---|" * len(CLIENTS))
+    first = next(iter(medians.values()))
+    for name, figures in medians.items():
+        keys = [f"{client} {quantile}" for client in CLIENTS for quantile in QUANTILES]
+        ratios = [
+            "" if figures is first else f" ({figures[key] / first[key]:.1f} x)" for key in keys
+        ]
+        cells = (f" {figures[key]:.0f}{ratio} |" for key, ratio in zip(keys, ratios, strict=True))
+        print(f"| {name} |" + "".join(cells))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=3_000, help="one at a time, each client")
+    parser.add_argument("--seconds", type=int, default=10, help=f"at {RATE_PER_S}/s")
     parser.add_argument("--engine", action="append", metavar="NAME=PATH")
+    parser.add_argument("--peer", action="append", choices=[peer.NAME for peer in PEERS])
+    parser.add_argument("--no-peers", action="store_true")
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    parser.add_argument("--cache", type=Path, default=Path(cache) / "uncia-bench")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    installed = shutil.which("uncia-engine", path=str(Path(sys.executable).parent))
-    named = options.engine or [f"uncia={installed}"]
-    engines = dict(name.split("=", 1) for name in named)
-    found: dict[str, list[Figures]] = {name: [] for name in engines}
+    options.cache = options.cache.resolve()
+    measures = contenders(options)
+    found: dict[str, list[Figures]] = {name: [] for name in measures}
+    names = list(measures)
     for repetition in range(options.repeat):
-        for name, binary in engines.items():
-            found[name].append(measure(binary))
+        turn = repetition % len(names)
+        for name in names[turn:] + names[:turn]:
+            found[name].append(measures[name]())
             print(f"{repetition + 1}/{options.repeat} {name}", file=sys.stderr)
-    print("| figure, us |" + "".join(f" {name} |" for name in engines))
-    print("|---|" + "---|" * len(engines))
-    for key in next(iter(found.values()))[0]:
-        medians = (statistics.median(run[key] for run in runs) for runs in found.values())
-        print(f"| {key} |" + "".join(f" {value:.0f} |" for value in medians))
+    medians = {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for name, runs in found.items()
+    }
+    print_segments(medians)
+    print_clients(medians)
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}", file=sys.stderr)
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 

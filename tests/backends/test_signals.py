@@ -46,7 +46,7 @@ def command():
     finally:
         print("closed")
 
-uncia.cli.build = lambda: command
+uncia.cli.build = lambda name: command
 uncia.cli.main()
 """
 

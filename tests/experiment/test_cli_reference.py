@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -24,7 +25,20 @@ def test_the_page_of_the_command_line_is_up_to_date() -> None:
     assert page == markdown(), "python -m uncia.cli.markdown > docs/reference/cli.md"
 
 
-def helps(command: TyperGroup | TyperCommand, name: str) -> Iterator[tuple[str, str]]:
+def test_a_command_alone_is_what_it_is_among_all() -> None:
+    root = get_command(build())
+    assert isinstance(root, TyperGroup)
+    assert len(root.commands) >= 15
+    for name, command in root.commands.items():
+        alone = get_command(build(name))
+        assert isinstance(alone, TyperGroup)
+        assert list(alone.commands) == [name]
+        assert list(helps(alone.commands[name], name)) == list(helps(command, name))
+    for name in ("nothing", "pages", "--help"):
+        assert list(get_command(build(name)).commands) == list(root.commands)
+
+
+def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
     yield name, command.help or ""
     for parameter in command.params:
         yield f"{name} {parameter.name}", getattr(parameter, "help", None) or ""

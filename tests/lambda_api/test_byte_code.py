@@ -86,6 +86,19 @@ def test_packages_are_compiled_when_they_are_stored(serve: Serve) -> None:
     assert compiled(platform.state) == {}
 
 
+def test_a_package_in_which_nothing_compiles_is_compiled_once(serve: Serve) -> None:
+    first = serve()
+    first.create("f", "def\n")
+    (marker,) = (first.state / "bytecode").glob("*/*")
+    assert marker.read_bytes() == b""
+    inode = marker.stat().st_ino
+    answer, payload = first.invoke("f")
+    assert answer["FunctionError"] == "Unhandled", payload
+    assert first.stop() == 0
+    serve().create("g", "def\n")
+    assert marker.stat().st_ino == inode
+
+
 def test_byte_code_is_used_and_only_that_of_the_source_as_it_is(serve: Serve) -> None:
     platform = serve()
     platform.create("f", VALUE.format(value="source"))

@@ -155,12 +155,12 @@ def test_start_times_are_exact_and_have_a_zone() -> None:
     ],
 )
 def test_wrong_options_of_the_command_end_with_2(
-    uncia: Uncia, arguments: list[str], told: str
+    command: Callable[..., tuple[int, str, str]], arguments: list[str], told: str
 ) -> None:
-    ended = finish(uncia("load", NOWHERE, "--rate", "1/s", "--duration", "1s", *arguments))
-    assert ended.code == 2
-    assert told in ended.err
-    assert "Traceback" not in ended.err
+    code, _, err = command("load", NOWHERE, "--rate", "1/s", "--duration", "1s", *arguments)
+    assert code == 2
+    assert told in err
+    assert "Traceback" not in err
 
 
 def test_headers_and_a_body_from_a_file_arrive(uncia: Uncia, tmp_path: Path) -> None:

@@ -198,15 +198,17 @@ def test_a_mix_with_bodies_from_files(uncia: Uncia, tmp_path: Path) -> None:
     assert set(rows.column("run").to_pylist()) == {"mix"}
 
 
-def test_options_of_a_url_do_not_go_with_a_file(uncia: Uncia, tmp_path: Path) -> None:
+def test_options_of_a_url_do_not_go_with_a_file(
+    command: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(FULL)
-    ended = finish(uncia("load", file, "--rate", "1/s", "--method", "GET"))
-    assert ended.code == 2
-    assert "rate, method: of a workload file this is a key, not an option" in ended.err
-    missing = finish(uncia("load", tmp_path / "none.yaml"))
-    assert missing.code == 2
-    assert "there is no such file" in missing.err
+    code, _, err = command("load", file, "--rate", "1/s", "--method", "GET")
+    assert code == 2
+    assert "rate, method: of a workload file this is a key, not an option" in err
+    code, _, err = command("load", tmp_path / "none.yaml")
+    assert code == 2
+    assert "there is no such file" in err
 
 
 def test_a_body_file_that_is_missing(tmp_path: Path) -> None:

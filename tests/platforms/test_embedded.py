@@ -285,7 +285,21 @@ def test_serve_on_what_is_no_folder_is_a_sentence(uncia: Uncia, tmp_path: Path) 
     process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "file" / "s")
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert f"the state folder {tmp_path / 'file' / 's'} cannot be made" in err
+    assert err.startswith(f"error: the state folder {tmp_path / 'file' / 's'} cannot be made")
+
+
+def test_serve_on_what_is_damaged_is_a_sentence(uncia: Uncia, tmp_path: Path) -> None:
+    journal = tmp_path / "s" / "journal"
+    journal.mkdir(parents=True)
+    for file, text in [
+        (journal / "00000000000000000001.records", "of another log"),
+        (tmp_path / "s" / "meter.sqlite", "not a database " * 100),
+    ]:
+        file.write_text(text)
+        process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s")
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (1, "")
+        assert err.startswith(f"error: the log cannot be opened: {file} is not")
 
 
 def test_serve_refuses_a_wrong_unit(uncia: Uncia) -> None:

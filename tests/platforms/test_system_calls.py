@@ -45,6 +45,10 @@ def test_the_doctor_says_that_system_calls_are_not_filtered(unfiltered: Path) ->
     (check,) = (it for it in capability_checks(Host(), probe) if it.id == "sandbox")
     assert check.status == "warn"
     assert WARNING in check.finding
+    (check,) = (it for it in capability_checks(Host(), probe) if it.id == "features")
+    assert "through a journal of format 1; packages for python are compiled" in check.finding
+    assert "from fresh or prepared" in check.finding
+    assert check.finding.endswith("system calls of functions are not filtered.")
 
 
 def test_a_run_without_filters_says_so(unfiltered: Path, state_home: Path, tmp_path: Path) -> None:
@@ -55,3 +59,6 @@ def test_a_run_without_filters_says_so(unfiltered: Path, state_home: Path, tmp_p
     assert done.returncode == 0, done.stderr
     run = yaml.safe_load((folder / "run.yaml").read_text())
     assert any(it.startswith(WARNING) for it in run["warnings"]), run
+    features = run["machine"]["platform_features"]
+    assert features["system_call_filter"] is False
+    assert "prepared" in features["start_from"]

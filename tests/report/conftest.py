@@ -2,6 +2,9 @@ from pathlib import Path
 
 import pytest
 import synthetic_run
+from chart_check import charts_are_valid
+
+__all__ = ["charts_are_valid"]
 
 
 @pytest.fixture(scope="session")

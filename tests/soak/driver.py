@@ -123,7 +123,9 @@ class Soak:
     def _tear(self) -> None:
         """Cut the end off a journal: whatever was promised before may be lost."""
         names = ["meter.sqlite-wal", "registry.sqlite-wal"]
-        names += [str(file) for file in sorted((self.state / "journal").glob("*"))[-1:]] * 2
+        # The last may be one that is made ready for later.
+        files = [file for file in sorted((self.state / "journal").glob("*")) if file.stat().st_size]
+        names += [str(file) for file in files[-1:]] * 2
         path = self.state / self.random.choice(names)
         if not path.exists() or not path.stat().st_size:
             return

@@ -47,7 +47,7 @@ impl Throttling {
         Some(Self {
             periods: keyed(text, "nr_periods")?,
             count: keyed(text, "nr_throttled")?,
-            ns: time(text, "throttled")?,
+            ns: time(text, "throttled_time", "throttled_usec")?,
         })
     }
 
@@ -73,14 +73,13 @@ pub struct Bursts {
 
 impl Bursts {
     fn parse(text: &str) -> Option<Self> {
-        Some(Self { count: keyed(text, "nr_bursts")?, ns: time(text, "burst")? })
+        Some(Self { count: keyed(text, "nr_bursts")?, ns: time(text, "burst_time", "burst_usec")? })
     }
 }
 
-/// A time of `cpu.stat` in ns.
-fn time(text: &str, key: &str) -> Option<i64> {
-    keyed(text, &format!("{key}_time"))
-        .or_else(|| keyed::<i64>(text, &format!("{key}_usec"))?.checked_mul(1_000))
+/// A time of `cpu.stat` in ns: version 1 counts ns, version 2 us.
+fn time(text: &str, ns_key: &str, us_key: &str) -> Option<i64> {
+    keyed(text, ns_key).or_else(|| keyed::<i64>(text, us_key)?.checked_mul(1_000))
 }
 
 /// Everything that the kernel counts of a group; what it does not is `None`.

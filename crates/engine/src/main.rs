@@ -19,6 +19,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::output::Messages;
+
 #[derive(Parser)]
 #[command(name = "uncia-engine", version, about = "Uncia's engine")]
 struct Arguments {
@@ -48,6 +50,17 @@ enum Command {
     /// Print what this machine offers to the embedded platform as JSON.
     #[cfg(target_os = "linux")]
     Probe,
+}
+
+impl Command {
+    /// How it writes errors and warnings to stderr.
+    fn messages(&self) -> Messages {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Serve(arguments) => arguments.messages,
+            _ => Messages::Json,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -86,8 +99,9 @@ fn main() -> ExitCode {
     if let Some(code) = uncia_worker::instance::enter_if_asked() {
         return code;
     }
-    let _printer = warnings::print();
-    match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    let _printer = warnings::print(command.messages());
+    match command {
         #[cfg(target_os = "linux")]
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load { config } => load::run(&config),

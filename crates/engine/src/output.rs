@@ -16,6 +16,27 @@ pub(crate) fn event(value: &Value) {
     let _ = writeln!(std::io::stderr().lock(), "{value}");
 }
 
+/// How errors and warnings are written to standard error.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Messages {
+    /// As JSON lines, for programs.
+    Json,
+    /// As sentences, for people.
+    Text,
+}
+
+impl Messages {
+    /// Reports an error, and gives the exit code.
+    pub(crate) fn fail(self, message: &str, code: u8) -> ExitCode {
+        if self == Self::Json {
+            return fail(message, code);
+        }
+        // As in `event`.
+        let _ = writeln!(std::io::stderr().lock(), "error: {message}");
+        ExitCode::from(code)
+    }
+}
+
 /// Reports an error as an event, and gives the exit code.
 pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
     event(&json!({"event": "error", "message": message}));

@@ -9,7 +9,7 @@ use serde_json::json;
 use uncia_worker::config::Config;
 use uncia_worker::serve::{ServeError, Worker};
 
-use crate::output::{self, BAD_INPUT, FAILED};
+use crate::output::{BAD_INPUT, FAILED, Messages};
 use crate::signals::Signals;
 
 #[derive(clap::Args)]
@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     /// The configuration as JSON; every key has a default.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// How errors and warnings are written to stderr.
+    #[arg(long, value_enum, default_value_t = Messages::Json)]
+    pub(crate) messages: Messages,
 }
 
 /// Reads an address and port; `localhost` is the loopback address of IPv4.
@@ -38,11 +41,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let config = match read(arguments) {
         Ok(config) => config,
-        Err(message) => return output::fail(&message, BAD_INPUT),
+        Err(message) => return arguments.messages.fail(&message, BAD_INPUT),
     };
     match uncia_worker::runtime::runtime() {
         Ok(runtime) => runtime.block_on(serve(arguments, config)),
-        Err(error) => output::fail(&format!("cannot start threads: {error}"), FAILED),
+        Err(error) => arguments.messages.fail(&format!("cannot start threads: {error}"), FAILED),
     }
 }
 
@@ -57,13 +60,15 @@ async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
     // From now on, so that a signal during the start ends in a clean stop too.
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
-        Err(error) => return output::fail(&format!("cannot listen for signals: {error}"), FAILED),
+        Err(error) => {
+            return arguments.messages.fail(&format!("cannot listen for signals: {error}"), FAILED);
+        }
     };
     let worker = match Worker::start(arguments.listen, &arguments.state, config).await {
         Ok(worker) => worker,
         Err(error) => {
             let code = if matches!(error, ServeError::NotLoopback(_)) { BAD_INPUT } else { FAILED };
-            return output::fail(&error.to_string(), code);
+            return arguments.messages.fail(&error.to_string(), code);
         }
     };
     let ready = json!({
@@ -79,5 +84,5 @@ async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
         message = worker.failed() => Some(message),
     };
     worker.stop().await;
-    failure.map_or(ExitCode::SUCCESS, |message| output::fail(&message, FAILED))
+    failure.map_or(ExitCode::SUCCESS, |message| arguments.messages.fail(&message, FAILED))
 }

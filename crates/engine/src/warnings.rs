@@ -1,4 +1,4 @@
-//! What the parts of the engine warn of, as JSON lines on stderr.
+//! What the parts of the engine warn of, as lines on stderr.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -10,6 +10,8 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+
+use crate::output::Messages;
 
 /// Lines that wait to be written; more are dropped.
 const MOST_WAITING: usize = 1_024;
@@ -28,7 +30,7 @@ pub(crate) struct Printer(SyncSender<Line>);
 
 /// Writes warnings and errors to stderr from now on; each carries the fields of the spans around it.
 /// A thread of their own writes them: if nobody reads what it writes, nobody else waits for it.
-pub(crate) fn print() -> Printer {
+pub(crate) fn print(messages: Messages) -> Printer {
     let (lines, written) = sync_channel(MOST_WAITING);
     // Without room for a thread, warnings are lost.
     let _ = std::thread::Builder::new().name("warnings".to_owned()).spawn(move || {
@@ -40,7 +42,7 @@ pub(crate) fn print() -> Printer {
             }
         }
     });
-    let subscriber = tracing_subscriber::registry().with(JsonLines(lines.clone()));
+    let subscriber = tracing_subscriber::registry().with(Lines(lines.clone(), messages));
     // Nothing else sets one.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Printer(lines)
@@ -55,7 +57,7 @@ impl Drop for Printer {
     }
 }
 
-struct JsonLines(SyncSender<Line>);
+struct Lines(SyncSender<Line>, Messages);
 
 /// The fields of a span or event.
 #[derive(Default)]
@@ -82,7 +84,7 @@ impl Visit for Fields {
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLines {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     fn enabled(&self, metadata: &tracing::Metadata<'_>, _: Context<'_, S>) -> bool {
         *metadata.level() <= Level::WARN && metadata.target().starts_with("uncia")
     }
@@ -102,7 +104,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLines {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut line = Map::new();
-        line.insert("event".to_owned(), json!("warning"));
         for span in context
             .event_scope(event)
             .into_iter()
@@ -116,6 +117,39 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLines {
         event.record(&mut fields);
         line.extend(fields.0);
         // Where nobody reads, the newest are lost.
-        let _ = self.0.try_send(Line::Text(Value::Object(line).to_string()));
+        let _ = self.0.try_send(Line::Text(format(self.1, line)));
+    }
+}
+
+/// A warning as a line; the field `message` is its sentence.
+fn format(messages: Messages, mut fields: Map<String, Value>) -> String {
+    if messages == Messages::Json {
+        fields.insert("event".to_owned(), json!("warning"));
+        return Value::Object(fields).to_string();
+    }
+    let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let message = fields.remove("message").map(text).unwrap_or_default();
+    let details: Vec<_> =
+        fields.into_iter().map(|(name, value)| format!("{name} {}", text(value))).collect();
+    let details =
+        if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
+    format!("warning: {message}{details}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_a_sentence_for_people_and_an_event_for_programs() {
+        let fields = || {
+            let fields = json!({"message": "it is late", "instance": "i-1", "tries": 2});
+            let Value::Object(fields) = fields else { unreachable!() };
+            fields
+        };
+        let text = format(Messages::Text, fields());
+        assert_eq!(text, "warning: it is late (instance i-1, tries 2)");
+        let line: Value = serde_json::from_str(&format(Messages::Json, fields())).unwrap();
+        assert_eq!((&line["event"], &line["message"]), (&json!("warning"), &json!("it is late")));
     }
 }

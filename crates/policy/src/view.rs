@@ -50,14 +50,13 @@ impl<'a> View<'a> {
     /// A worker that has joined.
     pub fn worker(&self, id: WorkerId) -> Option<WorkerView<'a>> {
         let state = self.state;
-        state.worker(id).map(|slot| WorkerView { state, worker: &state.workers[slot] })
+        state.worker(id).map(|slot| WorkerView::new(state, slot))
     }
 
     /// All workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
         let state = self.state;
-        let slots = state.workers_by_id.iter();
-        slots.map(move |(_, slot)| WorkerView { state, worker: &state.workers[*slot] })
+        state.workers().map(move |slot| WorkerView::new(state, slot))
     }
 
     /// An instance that is not reported gone.
@@ -84,7 +83,7 @@ pub struct FunctionView<'a> {
 impl<'a> FunctionView<'a> {
     /// Its name.
     pub fn id(&self) -> FunctionId {
-        self.function.id
+        self.function.extra.id
     }
 
     /// What its owner asks for.
@@ -109,7 +108,7 @@ impl<'a> FunctionView<'a> {
 
     /// Requests that wait to be admitted.
     pub fn backlog(&self) -> usize {
-        self.function.backlog.len()
+        self.function.extra.backlog.len()
     }
 
     /// Starting instances. Like the next two, without those that retire.
@@ -177,13 +176,13 @@ impl<'a> FunctionView<'a> {
 
     /// Mean time that the start of an instance took; None if none was ready yet.
     pub fn mean_initialization(&self) -> Option<Nanos> {
-        self.function.initialization.get()
+        self.function.extra.initialization.get()
     }
 
     /// The instances that can take a request now, the least recently used first.
     pub fn available(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.function.available.iter(&state.function_links);
+        let slots = self.function.available.iter(&state.instances);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 }
@@ -192,10 +191,15 @@ impl<'a> FunctionView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerView<'a> {
     state: &'a State,
+    slot: usize,
     worker: &'a Worker,
 }
 
 impl<'a> WorkerView<'a> {
+    fn new(state: &'a State, slot: usize) -> Self {
+        Self { state, slot, worker: &state.workers[slot] }
+    }
+
     /// Its name.
     pub fn id(&self) -> WorkerId {
         self.worker.id
@@ -213,7 +217,7 @@ impl<'a> WorkerView<'a> {
 
     /// Requests that its instances serve or are being started for.
     pub fn in_flight(&self) -> u32 {
-        self.worker.in_flight
+        self.state.worker_loads[self.slot]
     }
 
     /// Allocations of its instances, without those that are being stopped.
@@ -265,14 +269,14 @@ impl<'a> WorkerView<'a> {
     /// The idle instances that may be evicted, the longest idle first.
     pub fn idle(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.idle.iter(&state.worker_links);
+        let slots = self.worker.idle.iter(&state.instances);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 
     /// The active instances that may be preempted; those that began to serve last come last.
     pub fn active(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.active.iter(&state.worker_links);
+        let slots = self.worker.active.iter(&state.instances);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 }
@@ -302,7 +306,7 @@ impl<'a> InstanceView<'a> {
 
     /// Where it is.
     pub fn worker(&self) -> WorkerView<'a> {
-        WorkerView { state: self.state, worker: &self.state.workers[self.instance.worker()] }
+        WorkerView::new(self.state, self.instance.worker())
     }
 
     /// What it does.
@@ -337,12 +341,12 @@ impl<'a> InstanceView<'a> {
 
     /// CPU and memory allocated to it.
     pub fn allocation(&self) -> Resources {
-        self.instance.allocation
+        self.state.size(self.slot).allocation
     }
 
     /// What it has of them for itself while it serves.
     pub fn reservation(&self) -> Resources {
-        self.instance.reservation()
+        self.state.size(self.slot).reservation
     }
 
     /// Whether it may be stopped while it serves.

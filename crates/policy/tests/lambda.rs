@@ -389,3 +389,19 @@ fn kept_instances_leave_room_for_others() {
     ready_all(&mut driver);
     assert_eq!(driver.attempts.get(&request), Some(&1));
 }
+
+#[test]
+fn an_event_about_an_instance_that_never_was_is_none() {
+    let mut driver = Driver::new(&PolicyNames::default(), 0);
+    driver.join(0, Resources::UNBOUNDED, 6);
+    driver.configure(0, SETTINGS);
+    driver.arrive(0, false);
+    let first = driver.starts[0];
+    driver.fail(first);
+    for instance in [InstanceId(0), InstanceId(1), InstanceId(u64::MAX), first] {
+        driver.send(Event::InstanceReady { instance, initialization: 1 });
+        driver.send(Event::Sampled { instance, cpu: 1, memory: 1 });
+        driver.send(Event::InstanceGone { instance });
+    }
+    driver.finish();
+}

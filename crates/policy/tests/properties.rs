@@ -145,7 +145,8 @@ fn run(driver: &mut Driver, step: &Step) {
         Step::Pass(time) => driver.pass(time),
         Step::Update(function) => driver.update(function),
         Step::Configure(function, max_in_flight, min_instances) => {
-            let settings = settings(function);
+            let mut settings = settings(function);
+            settings.allocation.memory += u64::from(max_in_flight % 2);
             driver
                 .configure(function, FunctionSettings { max_in_flight, min_instances, ..settings });
         }

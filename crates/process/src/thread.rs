@@ -31,16 +31,33 @@ pub fn set_realtime(priority: i32) -> io::Result<()> {
     set_scheduler(Class::RealTime(priority))
 }
 
+/// Makes the calling thread go after every ordinary one (`SCHED_IDLE`): it runs where no other wants to,
+/// or has less than a hundredth of a CPU.
+///
+/// # Errors
+/// This is not Linux.
+pub fn set_idle() -> io::Result<()> {
+    set_scheduler(Class::Idle)
+}
+
+/// Whether threads of this process that go after all others ([`set_idle`]) may become ordinary again,
+/// found by trying.
+pub fn may_be_idle_for_a_while() -> bool {
+    let attempt = || set_idle().is_ok() && set_ordinary().is_ok();
+    std::thread::Builder::new().spawn(attempt).is_ok_and(|it| it.join().unwrap_or(false))
+}
+
 /// Makes the calling thread an ordinary one again.
 ///
 /// # Errors
-/// Never on Linux, where going down is always allowed.
+/// The thread is idle ([`set_idle`]), and going up from there takes root, `CAP_SYS_NICE` or a nice limit.
 pub fn set_ordinary() -> io::Result<()> {
     set_scheduler(Class::Ordinary)
 }
 
 /// The scheduler's classes.
 enum Class {
+    Idle,
     Ordinary,
     RealTime(i32),
 }
@@ -48,6 +65,7 @@ enum Class {
 #[cfg(target_os = "linux")]
 fn set_scheduler(class: Class) -> io::Result<()> {
     let (policy, priority) = match class {
+        Class::Idle => (libc::SCHED_IDLE, 0),
         Class::Ordinary => (libc::SCHED_OTHER, 0),
         Class::RealTime(priority) => (libc::SCHED_FIFO, priority),
     };
@@ -65,7 +83,7 @@ fn set_scheduler(class: Class) -> io::Result<()> {
 fn set_scheduler(class: Class) -> io::Result<()> {
     match class {
         Class::Ordinary => Ok(()),
-        Class::RealTime(_) => Err(io::ErrorKind::Unsupported.into()),
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -93,6 +111,20 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(class(), before);
+    }
+
+    #[test]
+    fn an_idle_thread_is_an_ordinary_one_again_where_that_was_found() {
+        let before = class();
+        let returns = may_be_idle_for_a_while();
+        assert_eq!(class(), before);
+        std::thread::spawn(move || {
+            set_idle().unwrap();
+            assert_eq!(class(), libc::SCHED_IDLE);
+            assert_eq!(set_ordinary().is_ok(), returns);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod api;
 mod clock;
 pub mod config;
 mod dispatch;
+pub mod features;
 mod function;
 mod ids;
 pub mod instance;

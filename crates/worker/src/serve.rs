@@ -108,9 +108,9 @@ impl Worker {
         self.api.address
     }
 
-    /// What does not hold on this machine, a sentence each.
-    pub fn warnings(&self) -> &[String] {
-        &self.api.capabilities().warnings
+    /// What does not hold on this machine, and what the log has lost, a sentence each.
+    pub fn warnings(&self) -> Vec<&str> {
+        self.api.warnings()
     }
 
     /// Resolves with a sentence when the platform cannot go on.

@@ -1,9 +1,11 @@
 """The command ``uncia``: one module per command, found by its place in this package.
 
-Every module here that defines ``register(app)`` adds its command or commands to the
-application. Heavy imports belong inside the functions, so that ``uncia --help`` stays quick.
+Every module here that defines ``register(app)`` adds the command or group of commands of its own
+name to the application. Heavy imports belong inside the functions, so that ``uncia --help`` stays
+quick.
 """
 
+import gc
 import importlib
 import pkgutil
 import signal
@@ -20,6 +22,10 @@ from uncia.errors import UnciaError
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _EXIT_TERMINATED = 143  # 128 + SIGTERM
 
+_OBJECTS_PER_COLLECTION = 50_000
+"""New objects after which Python looks for cycles; at its own 700 that is a tenth of the time of a
+command, whose expressions and queries are large trees without any."""
+
 
 def _version(value: bool) -> None:
     if value:
@@ -27,8 +33,13 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-def build() -> typer.Typer:
-    """The application with every command of this package registered, in order of name."""
+def build(command: str | None = None) -> typer.Typer:
+    """The application with every command of this package registered, in order of name.
+
+    Args:
+        command: the name of the one to be run, if that is known: then only it is registered, as
+            Typer reads the signatures of all that are, at every start.
+    """
     app = typer.Typer(
         name="uncia",
         help="Weighs serverless functions: what they cost in time, in money and in machine.",
@@ -45,12 +56,19 @@ def build() -> typer.Typer:
     ) -> None:
         del version
 
-    for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{__name__}.{module_info.name}")
-        register = getattr(module, "register", None)
-        if register is not None:
-            register(app)
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
+    if command not in names or not _register(app, command):
+        for name in names:
+            _register(app, name)
     return app
+
+
+def _register(app: typer.Typer, name: str) -> bool:
+    """Add the commands of a module of this package; False if it has none."""
+    register = getattr(importlib.import_module(f"{__name__}.{name}"), "register", None)
+    if register is not None:
+        register(app)
+    return register is not None
 
 
 def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
@@ -62,8 +80,9 @@ def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
 def main() -> NoReturn:
     """Run the command line; a mistake ends in a sentence on stderr and its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
     try:
-        build()()
+        build(next(iter(sys.argv[1:]), None))()
     except UnciaError as error:
         console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         console.print("[bold red]error:[/]", end=" ")

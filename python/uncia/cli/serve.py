@@ -59,7 +59,9 @@ def register(app: typer.Typer) -> None:
         os.lseek(config, 0, os.SEEK_SET)
         binary = str(engine.binary())
         arguments = ["serve", "--listen", listen, "--state", str(folder)]
-        os.execv(binary, [binary, *arguments, "--config", f"/dev/fd/{config}"])
+        # It takes this process's place: what it says goes to the person as it is.
+        arguments += ["--config", f"/dev/fd/{config}", "--messages", "text"]
+        os.execv(binary, [binary, *arguments])
 
     # Typer reads the options off the signature, which has one for each of the platform's settings.
     parameters = [_parameter(setting) for setting in PLATFORM_SETTINGS.values()]

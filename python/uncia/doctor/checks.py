@@ -47,7 +47,7 @@ def capability_checks(host: Host, probe: Probe) -> list[Check]:
     checks = [_system(host), _engine(probe), *_runtimes()]
     if host.linux():
         checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
-        checks += [*_sandbox(probe), *_perf()]
+        checks += [*_sandbox(probe), *_features(probe), *_perf()]
     checks += [_cpus(host), _clock(host), _tick(host)]
     checks += [
         check for check in (_frequency(host), _swap(host), _open_files()) if check is not None
@@ -106,6 +106,25 @@ def _sandbox(probe: Probe) -> list[Check]:
             " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences),
             "Measurements on the embedded platform hold with these restrictions.",
             "Run as root, on a machine with cgroups that can be written.",
+        )
+    ]
+
+
+def _features(probe: Probe) -> list[Check]:
+    """What makes the embedded platform fast, or holds functions back; nothing if it did not say."""
+    features = (probe.found or {}).get("features")
+    if not isinstance(features, dict):
+        return []
+    compiled = " and ".join(features.get("byte_code", [])) or "no runtime"
+    starts = " or ".join(features.get("start_from", []))
+    filtered = "are" if features.get("system_call_filter") else "are not"
+    return [
+        Check(
+            "features",
+            "ok",
+            f"Rows go through a journal of format {features.get('journal_format')}; packages for "
+            f"{compiled} are compiled when they are stored; instances start from {starts}; "
+            f"system calls of functions {filtered} filtered.",
         )
     ]
 

@@ -8,6 +8,7 @@ compressed with gzip.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -236,7 +237,9 @@ def _header(path: Path, file: Bytes) -> tuple[tuple[str, ...], bytes]:
         text = first.decode("latin-1")
         raise UnciaError(f"{path} is not a CSV file of ASCII text: its first line is {shown(text)}")
     names = tuple(_unquoted(name) for name in first.decode("ascii").split(","))
-    if twice := sorted({name for name in names if names.count(name) > 1}, key=names.index):
+    if len(set(names)) < len(names):
+        counts = Counter(names)
+        twice = [name for name in counts if counts[name] > 1]
         named = ", ".join(map(repr, twice[:_MAX_HEADER_NAMES]))
         raise UnciaError(f"{path}, line 1: the header names {named} more than once")
     return names, rest

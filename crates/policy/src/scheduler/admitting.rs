@@ -83,7 +83,7 @@ impl Scheduler {
     /// the first of its backlog.
     pub(super) fn enqueue(&mut self, slot: usize, key: Key, request: Candidate, what: WaitFor) {
         let function = &self.state.functions[slot];
-        if function.backlog.first_key_value().is_some_and(|(first, _)| *first < key) {
+        if function.extra.backlog.first_key_value().is_some_and(|(first, _)| *first < key) {
             self.state.push_backlog(slot, key, request);
             return;
         }
@@ -111,7 +111,7 @@ impl Scheduler {
             while let Some((_, slot)) = self.state.first_in_queue(queue) {
                 let function = &self.state.functions[slot];
                 let was = function.waits_for;
-                let Some((&key, &first)) = function.backlog.first_key_value() else { break };
+                let Some((&key, &first)) = function.extra.backlog.first_key_value() else { break };
                 match self.rule(slot, &first) {
                     Ruling::Admit => {
                         self.pop_first(slot, was);

@@ -14,7 +14,7 @@ impl Scheduler {
         let function = instance.function();
         instance.since = self.state.now;
         let known = &mut self.state.functions[function];
-        known.initialization.add(initialization);
+        known.extra.initialization.add(initialization);
         if self.state.extras[slot].bound.is_empty() {
             self.free(slot, out);
         } else {
@@ -44,6 +44,7 @@ impl Scheduler {
         usage: &Usage,
         out: &mut Vec<Decision>,
     ) {
+        self.state.read_ahead(id);
         let Some((slot, index)) = self.position(request, id) else { return };
         let instance = &self.state.instances[slot];
         let function = instance.function();
@@ -129,14 +130,15 @@ impl Scheduler {
         out: &mut Vec<Decision>,
     ) {
         let Some(slot) = self.state.instance(id) else { return };
+        let size = self.state.size(slot);
         let instance = &self.state.instances[slot];
         let worker = &mut self.state.workers[instance.worker()];
         let used = Resources { cpu, memory };
         let before = std::mem::replace(&mut self.state.extras[slot].used, used);
         worker.used -= before;
         worker.used += used;
-        worker.freeing = worker.freeing.saturating_sub(instance.freeing(before));
-        worker.freeing = worker.freeing.saturating_add(instance.freeing(used));
+        worker.freeing = worker.freeing.saturating_sub(instance.freeing(&size, before));
+        worker.freeing = worker.freeing.saturating_add(instance.freeing(&size, used));
         self.assign_cpus(slot, CpuEvent::Sampled, out);
     }
 
@@ -164,7 +166,7 @@ impl Scheduler {
     /// Nothing is left of an instance, which is not linked; it stays known until the ends of all its
     /// requests are reported.
     fn lose(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        self.timers.clear(slot);
+        self.timers.clear(&mut self.state.instances, slot);
         let instance = &mut self.state.instances[slot];
         let is_last = instance.serving.is_empty();
         instance.phase = Phase::Stopping;
@@ -192,7 +194,7 @@ impl Scheduler {
     /// Forgets an instance that is linked and has no requests.
     fn remove(&mut self, slot: usize, out: &mut Vec<Decision>) {
         self.assign_cpus(slot, CpuEvent::Gone, out);
-        self.timers.clear(slot);
+        self.timers.forget(&mut self.state.instances, slot);
         let instance = self.state.remove_instance(slot);
         self.policies.eviction.on_gone(instance.id);
         if instance.kept {

@@ -109,7 +109,8 @@ impl Scheduler {
             self.start_parked(out);
             self.admit_waiting(out);
         }
-        if let Some(at) = self.timers.arm(self.state.now, self.next_tick) {
+        if let Some(at) = self.timers.arm(&mut self.state.instances, self.state.now, self.next_tick)
+        {
             out.push(Decision::WakeAt(at));
         }
     }
@@ -145,11 +146,11 @@ impl Scheduler {
             None => self.state.add_function(Function::new(id, settings)),
         };
         self.state.leave_queue(slot);
+        self.state.set_settings(slot, settings);
         let function = &mut self.state.functions[slot];
-        function.settings = settings;
         function.deleted = false;
         function.is_broken = false;
-        for member in function.members.clone() {
+        for member in function.extra.members.clone() {
             self.reconsider_idle(member as usize);
         }
         self.run_timers(out);
@@ -159,7 +160,7 @@ impl Scheduler {
     }
 
     fn run_timers(&mut self, out: &mut Vec<Decision>) {
-        while let Some(slot) = self.timers.next_due(self.state.now) {
+        while let Some(slot) = self.timers.next_due(&mut self.state.instances, self.state.now) {
             self.idle_timer(slot, out);
         }
         let Some(every) = self.tick_every else { return };

@@ -17,8 +17,8 @@ impl Scheduler {
             let function = view.function_at(slot);
             let is_late = self.policies.binding.is_late(view, &mut self.random, &function);
             let function = &self.state.functions[slot];
-            let unbound = function.unbound.first_key_value().map(|(key, _)| *key);
-            let bound = if is_late { function.bound.first_key_value() } else { None };
+            let unbound = function.extra.unbound.first_key_value().map(|(key, _)| *key);
+            let bound = if is_late { function.extra.bound.first_key_value() } else { None };
             let next = unbound.into_iter().chain(bound.map(|(key, _)| *key)).min();
             let Some(key) = next else { break };
             let Some(instance) = self.choose(slot) else { break };
@@ -36,7 +36,8 @@ impl Scheduler {
 
     /// Takes a request from the starting instance that it waits for.
     fn release(&mut self, slot: usize, key: crate::state::Key) -> Option<Request> {
-        let starting = self.state.functions[slot].bound.get(&key).map(|(_, starting)| *starting)?;
+        let starting =
+            self.state.functions[slot].extra.bound.get(&key).map(|(_, starting)| *starting)?;
         self.state.unlink(starting);
         self.state.extras[starting].bound.retain(|bound| *bound != key);
         self.state.link(starting);
@@ -74,7 +75,7 @@ impl Scheduler {
     fn assign(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
         let begun = self.state.begin(slot, request);
         if begun.was_idle {
-            self.timers.clear(slot);
+            self.timers.clear(&mut self.state.instances, slot);
             self.assign_cpus(slot, CpuEvent::Active, out);
         }
         let instance = &mut self.state.instances[slot];
@@ -125,7 +126,8 @@ impl Scheduler {
             return self.requeue(slot, request, out);
         }
         let Request { id, key: admitted, arrived } = request;
-        let candidate = Candidate { request: id, function: function.id, arrived, can_wait: true };
+        let candidate =
+            Candidate { request: id, function: function.extra.id, arrived, can_wait: true };
         let key = match function.settings.qos {
             Qos::Batch => admitted.requeued(),
             Qos::Interactive => self.key(slot, &Candidate { arrived: self.state.now, ..candidate }),

@@ -8,7 +8,7 @@ impl Scheduler {
     /// missing.
     pub(super) fn scale(&mut self, slot: usize, out: &mut Vec<Decision>) {
         while self.state.functions[slot].unbound_count > 0 {
-            let Some((_, &spare)) = self.state.functions[slot].spare.first_key_value() else {
+            let Some((_, &spare)) = self.state.functions[slot].extra.spare.first_key_value() else {
                 break;
             };
             self.state.bind(spare);
@@ -76,8 +76,9 @@ impl Scheduler {
     /// Whether any worker, if it were empty, could hold an instance; without workers one may join.
     fn could_ever_start(&self, slot: usize) -> bool {
         let allocation = self.state.functions[slot].settings.allocation;
-        let mut workers = self.state.workers.iter();
-        self.state.workers.is_empty() || workers.any(|(_, worker)| worker.could_hold(allocation))
+        let mut workers = self.state.workers().peekable();
+        workers.peek().is_none()
+            || workers.any(|slot| self.state.workers[slot].could_hold(allocation))
     }
 
     fn reject_unbound(&mut self, slot: usize, out: &mut Vec<Decision>) {
@@ -91,7 +92,7 @@ impl Scheduler {
     fn start(&mut self, function: usize, worker: usize, out: &mut Vec<Decision>) {
         let known = &self.state.functions[function];
         let settings = known.settings;
-        let name = known.id;
+        let name = known.extra.id;
         let retiring = if self.state.shutting_down {
             Some(StopReason::Shutdown)
         } else {

@@ -51,7 +51,7 @@ impl Scheduler {
         let pause = schedule.pause.filter(|(at, _)| !paused && (kept || *at < schedule.stop_at));
         instance.pause = pause.map(|(_, how)| how);
         match pause {
-            Some((at, _)) => self.timers.set(slot, at),
+            Some((at, _)) => self.timers.set(&mut self.state.instances, slot, at),
             None => self.set_stop_timer(slot),
         }
     }
@@ -59,10 +59,11 @@ impl Scheduler {
     /// Has an idle instance be removed when its time comes, if it may be.
     fn set_stop_timer(&mut self, slot: usize) {
         let instance = &self.state.instances[slot];
+        let at = instance.stop_at;
         if instance.kept {
-            self.timers.clear(slot);
+            self.timers.clear(&mut self.state.instances, slot);
         } else {
-            self.timers.set(slot, instance.stop_at);
+            self.timers.set(&mut self.state.instances, slot, at);
         }
     }
 
@@ -102,8 +103,7 @@ impl Scheduler {
 
     /// An instance that was kept ready is gone: an idle one takes its place, if there is one.
     pub(super) fn keep_another(&mut self, function: usize) {
-        let mut available =
-            self.state.functions[function].available.iter(&self.state.function_links);
+        let mut available = self.state.functions[function].available.iter(&self.state.instances);
         let other = available.find(|slot| self.state.instances[*slot].is_evictable());
         if let Some(slot) = other {
             self.reconsider_idle(slot);
@@ -113,8 +113,8 @@ impl Scheduler {
     /// Marks all instances of a function to be stopped, and stops those that are idle.
     pub(super) fn retire(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
         let function = &self.state.functions[slot];
-        let idle: Vec<usize> = function.available.iter(&self.state.function_links).collect();
-        for member in function.members.clone() {
+        let idle: Vec<usize> = function.available.iter(&self.state.instances).collect();
+        for member in function.extra.members.clone() {
             let member = member as usize;
             if self.state.instances[member].phase == Phase::Idle {
                 continue;
@@ -133,7 +133,7 @@ impl Scheduler {
 
     /// Stops an instance that serves nothing and is linked.
     pub(super) fn stop(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
-        self.timers.clear(slot);
+        self.timers.clear(&mut self.state.instances, slot);
         self.state.unlink(slot);
         let instance = &mut self.state.instances[slot];
         instance.phase = Phase::Stopping;
@@ -157,7 +157,8 @@ impl Scheduler {
     pub(super) fn shut_down(&mut self, out: &mut Vec<Decision>) {
         self.state.shutting_down = true;
         let functions = self.state.functions.iter();
-        let mut functions: Vec<_> = functions.map(|(slot, function)| (function.id, slot)).collect();
+        let mut functions: Vec<_> =
+            functions.map(|(slot, function)| (function.extra.id, slot)).collect();
         functions.sort_unstable();
         for (_, slot) in functions {
             self.reject_backlog(slot, Rejection::ShuttingDown, out);

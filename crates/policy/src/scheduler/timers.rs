@@ -10,12 +10,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::Nanos;
+use crate::state::timer::{NEVER, TimerOf};
 
 /// More outdated entries than this, and than valid ones, are removed at once.
 const MAX_OUTDATED: usize = 64;
-
-/// No time.
-const NEVER: Nanos = Nanos::MAX;
 
 /// A bucket of the finest level is 2^20 ns wide.
 const WIDTH_BITS: u32 = 20;
@@ -27,19 +25,10 @@ const BUCKETS: usize = 1 << LEVEL_BITS;
 /// So many levels reach the end of time.
 const LEVELS: usize = (Nanos::BITS - WIDTH_BITS).div_ceil(LEVEL_BITS) as usize;
 
-/// The timer of a slot.
-#[derive(Debug, Clone, Copy)]
-struct Timer {
-    /// When it is due, or never.
-    due: Nanos,
-    /// The time of its entry, which is not later, or never if it has none.
-    entry: Nanos,
-}
-
 /// A time and the slot whose timer was set to it; outdated unless it is the timer's entry.
 type Entry = (Nanos, u32);
 
-/// At most one timer for each slot.
+/// At most one timer for each slot, which lies elsewhere: who calls passes them all.
 #[derive(Debug)]
 pub(crate) struct Timers {
     /// Entries of the bucket that was opened last, and of those before it.
@@ -50,7 +39,6 @@ pub(crate) struct Timers {
     levels: Vec<[Vec<Entry>; BUCKETS]>,
     /// A bit for each bucket with entries.
     occupied: [u64; LEVELS],
-    by_slot: Vec<Timer>,
     /// Timers that are set.
     set: usize,
     /// Timers with an entry, and entries, outdated ones included.
@@ -67,7 +55,6 @@ impl Default for Timers {
             opened: 0,
             levels: (0..LEVELS).map(|_| [const { Vec::new() }; BUCKETS]).collect(),
             occupied: [0; LEVELS],
-            by_slot: Vec::new(),
             set: 0,
             valid: 0,
             entries: 0,
@@ -78,57 +65,66 @@ impl Default for Timers {
 
 impl Timers {
     /// Sets the timer of this slot; the end of time is as late as a moment before it.
-    pub(crate) fn set(&mut self, slot: usize, at: Nanos) {
+    pub(crate) fn set(&mut self, timers: &mut impl TimerOf, slot: usize, at: Nanos) {
         let at = at.min(NEVER - 1);
-        if self.by_slot.len() <= slot {
-            self.by_slot.resize(slot + 1, Timer { due: NEVER, entry: NEVER });
-        }
-        let timer = &mut self.by_slot[slot];
+        let timer = timers.timer(slot);
         self.set += usize::from(timer.due == NEVER);
         timer.due = at;
         if at < timer.entry {
             self.valid += usize::from(timer.entry == NEVER);
             timer.entry = at;
             self.add((at, slot as u32));
-            self.remove_outdated();
+            self.remove_outdated(timers);
         }
     }
 
-    pub(crate) fn clear(&mut self, slot: usize) {
-        if let Some(timer) = self.by_slot.get_mut(slot) {
-            self.set -= usize::from(timer.due != NEVER);
-            timer.due = NEVER;
-        }
+    pub(crate) fn clear(&mut self, timers: &mut impl TimerOf, slot: usize) {
+        let timer = timers.timer(slot);
+        self.set -= usize::from(timer.due != NEVER);
+        timer.due = NEVER;
+    }
+
+    /// Clears the timer of a slot that becomes free.
+    pub(crate) fn forget(&mut self, timers: &mut impl TimerOf, slot: usize) {
+        self.clear(timers, slot);
+        let timer = timers.timer(slot);
+        self.valid -= usize::from(timer.entry != NEVER);
+        timer.entry = NEVER;
     }
 
     /// Takes the next timer that is due: in order of time, then of slot.
-    pub(crate) fn next_due(&mut self, now: Nanos) -> Option<usize> {
+    pub(crate) fn next_due(&mut self, timers: &mut impl TimerOf, now: Nanos) -> Option<usize> {
         // Most often nothing is due; what is outdated may stay until something seems to be.
         if self.lower_bound().is_none_or(|at| at > now) {
             return None;
         }
-        let (at, slot) = self.first()?;
+        let (at, slot) = self.first(timers)?;
         if at > now {
             return None;
         }
         self.near.pop();
         self.entries -= 1;
         self.valid -= 1;
-        self.by_slot[slot].entry = NEVER;
-        self.clear(slot);
+        timers.timer(slot).entry = NEVER;
+        self.clear(timers, slot);
         Some(slot)
     }
 
     /// The wake-up to ask for, `other` being a further time of interest. None if the one that is on
     /// its way comes early enough: asking anew each time would cost more than being woken once in
     /// vain.
-    pub(crate) fn arm(&mut self, now: Nanos, other: Option<Nanos>) -> Option<Nanos> {
+    pub(crate) fn arm(
+        &mut self,
+        timers: &mut impl TimerOf,
+        now: Nanos,
+        other: Option<Nanos>,
+    ) -> Option<Nanos> {
         self.armed = self.armed.filter(|&at| at > now);
         let earliest = self.lower_bound().into_iter().chain(other).min()?;
         if self.armed.is_some_and(|armed| armed <= earliest) {
             return None;
         }
-        let first = self.first().map(|(at, _)| at);
+        let first = self.first(timers).map(|(at, _)| at);
         let next = first.into_iter().chain(other).min()?;
         if self.armed.is_some_and(|armed| armed <= next) {
             return None;
@@ -163,22 +159,22 @@ impl Timers {
 
     /// The timer that is due first, which is the first of `near` then, once outdated entries before
     /// it are gone or moved.
-    fn first(&mut self) -> Option<(Nanos, usize)> {
+    fn first(&mut self, timers: &mut impl TimerOf) -> Option<(Nanos, usize)> {
         loop {
             while let Some(&Reverse((at, slot))) = self.near.peek() {
-                if self.by_slot[slot as usize].entry == at && self.by_slot[slot as usize].due == at
-                {
+                let timer = timers.timer(slot as usize);
+                if timer.entry == at && timer.due == at {
                     return Some((at, slot as usize));
                 }
                 self.near.pop();
-                self.renew((at, slot));
+                self.renew(timers, (at, slot));
             }
             let (level, index, number) = self.next_bucket()?;
             self.opened = number;
             self.occupied[level] &= !(1 << index);
             let mut bucket = std::mem::take(&mut self.levels[level][index]);
             for entry in bucket.drain(..) {
-                self.renew(entry);
+                self.renew(timers, entry);
             }
             // Nothing was put into it meanwhile; its memory is used again.
             self.levels[level][index] = bucket;
@@ -186,9 +182,9 @@ impl Timers {
     }
 
     /// Puts an entry that was taken out where its timer is due by now, or drops it.
-    fn renew(&mut self, (at, slot): Entry) {
+    fn renew(&mut self, timers: &mut impl TimerOf, (at, slot): Entry) {
         self.entries -= 1;
-        let timer = &mut self.by_slot[slot as usize];
+        let timer = timers.timer(slot as usize);
         if timer.entry == at {
             timer.entry = timer.due;
             if timer.due == NEVER {
@@ -213,12 +209,11 @@ impl Timers {
         self.levels[level as usize][index].push(entry);
     }
 
-    fn remove_outdated(&mut self) {
+    fn remove_outdated(&mut self, timers: &mut impl TimerOf) {
         if self.entries <= 2 * self.valid + MAX_OUTDATED {
             return;
         }
-        let by_slot = &self.by_slot;
-        let is_valid = |&(at, slot): &Entry| by_slot[slot as usize].entry == at;
+        let mut is_valid = |&(at, slot): &Entry| timers.timer(slot as usize).entry == at;
         // The same time may have been set more than once.
         let mut near: Vec<_> = std::mem::take(&mut self.near).into_vec();
         near.retain(|Reverse(entry)| is_valid(entry));
@@ -228,7 +223,7 @@ impl Timers {
         self.entries = self.near.len();
         for (level, occupied) in self.levels.iter_mut().zip(&mut self.occupied) {
             for (index, bucket) in level.iter_mut().enumerate() {
-                bucket.retain(is_valid);
+                bucket.retain(&mut is_valid);
                 bucket.sort_unstable();
                 bucket.dedup();
                 self.entries += bucket.len();
@@ -245,43 +240,60 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::state::timer::Timer;
+
+    impl TimerOf for Vec<Timer> {
+        fn timer(&mut self, slot: usize) -> &mut Timer {
+            &mut self[slot]
+        }
+    }
+
+    fn none(slots: usize) -> (Timers, Vec<Timer>) {
+        (Timers::default(), vec![Timer::default(); slots])
+    }
 
     #[test]
     fn one_timer_an_instance_and_one_wake_up() {
-        let mut timers = Timers::default();
-        timers.set(0, 10);
-        assert_eq!(timers.arm(0, None), Some(10));
-        timers.set(0, 20);
-        timers.set(1, 15);
-        assert_eq!(timers.arm(1, None), None, "the wake-up at 10 is early enough");
+        let (mut timers, mut slots) = none(2);
+        timers.set(&mut slots, 0, 10);
+        assert_eq!(timers.arm(&mut slots, 0, None), Some(10));
+        timers.set(&mut slots, 0, 20);
+        timers.set(&mut slots, 1, 15);
+        assert_eq!(timers.arm(&mut slots, 1, None), None, "the wake-up at 10 is early enough");
         assert_eq!(timers.len(), 2);
-        assert_eq!(timers.next_due(10), None);
-        assert_eq!(timers.arm(10, None), Some(15));
-        assert_eq!(timers.arm(10, Some(12)), Some(12));
-        assert_eq!(timers.next_due(30), Some(1));
-        assert_eq!(timers.next_due(30), Some(0));
-        assert_eq!((timers.next_due(30), timers.arm(30, None), timers.len()), (None, None, 0));
+        assert_eq!(timers.next_due(&mut slots, 10), None);
+        assert_eq!(timers.arm(&mut slots, 10, None), Some(15));
+        assert_eq!(timers.arm(&mut slots, 10, Some(12)), Some(12));
+        assert_eq!(timers.next_due(&mut slots, 30), Some(1));
+        assert_eq!(timers.next_due(&mut slots, 30), Some(0));
+        assert_eq!(
+            (timers.next_due(&mut slots, 30), timers.arm(&mut slots, 30, None), timers.len()),
+            (None, None, 0)
+        );
     }
 
     #[test]
     fn an_earlier_time_and_another_use_of_the_slot_replace_what_was_set() {
-        let mut timers = Timers::default();
-        timers.set(0, 20);
-        timers.set(0, 5);
-        assert_eq!(timers.next_due(6), Some(0));
-        timers.set(0, 20);
-        timers.clear(0);
-        timers.set(0, 30);
-        assert_eq!((timers.next_due(29), timers.next_due(30)), (None, Some(0)));
-        assert_eq!((timers.next_due(99), timers.len()), (None, 0));
+        let (mut timers, mut slots) = none(2);
+        timers.set(&mut slots, 0, 20);
+        timers.set(&mut slots, 0, 5);
+        assert_eq!(timers.next_due(&mut slots, 6), Some(0));
+        timers.set(&mut slots, 0, 20);
+        timers.clear(&mut slots, 0);
+        timers.set(&mut slots, 0, 30);
+        assert_eq!(
+            (timers.next_due(&mut slots, 29), timers.next_due(&mut slots, 30)),
+            (None, Some(0))
+        );
+        assert_eq!((timers.next_due(&mut slots, 99), timers.len()), (None, 0));
     }
 
     #[test]
     fn what_is_outdated_does_not_pile_up() {
-        let mut timers = Timers::default();
+        let (mut timers, mut slots) = none(2);
         for n in 0..10_000 {
-            timers.set(0, 20_000 - n);
-            timers.clear(0);
+            timers.set(&mut slots, 0, 20_000 - n);
+            timers.clear(&mut slots, 0);
         }
         assert!(timers.entries <= MAX_OUTDATED + 2, "{}", timers.entries);
     }
@@ -290,27 +302,28 @@ mod tests {
         /// Whatever is set and cleared, the timers come up as from a sorted list.
         #[test]
         fn timers_come_up_in_order_of_time_and_slot(
-            steps in prop::collection::vec((0..20_usize, 0..64_u32, 0..1_u64 << 40, any::<bool>()), 1..300),
+            steps in prop::collection::vec((0..20_usize, 0..64_u32, 0..1_u64 << 40, 0..4), 1..300),
         ) {
-            let (mut timers, mut sorted, mut now) = (Timers::default(), [NEVER; 20], 0);
-            for (slot, bits, pass, set) in steps {
+            let (mut timers, mut slots) = none(20);
+            let (mut sorted, mut now) = ([NEVER; 20], 0);
+            for (slot, bits, pass, step) in steps {
                 // From nanoseconds to centuries.
                 let delay = pass >> (bits % 40) << (bits % 24);
-                if set {
-                    timers.set(slot, now + delay);
-                    sorted[slot] = now + delay;
-                } else {
-                    timers.clear(slot);
-                    sorted[slot] = NEVER;
+                sorted[slot] = if step < 2 { now + delay } else { NEVER };
+                match step {
+                    0 | 1 => timers.set(&mut slots, slot, now + delay),
+                    2 => timers.clear(&mut slots, slot),
+                    _ => timers.forget(&mut slots, slot),
                 }
                 let first = || sorted.iter().copied().filter(|at| *at != NEVER).min();
-                if let Some(at) = timers.arm(now, None) {
+                if let Some(at) = timers.arm(&mut slots, now, None) {
                     prop_assert_eq!(Some(at), first());
                 }
                 prop_assert!(timers.armed.is_none_or(|at| first().is_none_or(|first| at <= first)));
+                prop_assert_eq!(timers.valid, slots.iter().filter(|timer| timer.entry != NEVER).count());
                 prop_assert_eq!(timers.len(), sorted.iter().filter(|at| **at != NEVER).count());
                 now += delay / 3;
-                while let Some(slot) = timers.next_due(now) {
+                while let Some(slot) = timers.next_due(&mut slots, now) {
                     let next = (0..20).min_by_key(|slot| (sorted[*slot], *slot)).unwrap();
                     prop_assert_eq!(slot, next);
                     prop_assert!(sorted[slot] <= now);

@@ -1,6 +1,5 @@
 //! Workers that join and leave.
 
-use crate::state::Worker;
 use crate::{Capacity, Decision, Scheduler, WorkerId};
 
 impl Scheduler {
@@ -12,19 +11,14 @@ impl Scheduler {
                 worker.capacity = capacity;
                 self.shrink(slot, out);
             }
-            None => {
-                let slot = self.state.workers.insert(Worker::new(id, capacity));
-                self.state.workers_by_id.push((id, slot));
-                self.state.workers_by_id.sort_unstable();
-            }
+            None => self.state.add_worker(id, capacity),
         }
         self.state.limit += u64::from(capacity.max_instances);
         self.is_room_new = true;
     }
 
     pub(super) fn lose_worker(&mut self, id: WorkerId, out: &mut Vec<Decision>) {
-        let Some(slot) = self.state.worker(id) else { return };
-        self.state.workers_by_id.retain(|(known, _)| *known != id);
+        let Some(slot) = self.state.hide_worker(id) else { return };
         let worker = &self.state.workers[slot];
         self.state.limit -= u64::from(worker.capacity.max_instances);
         let instances = worker.members.iter();
@@ -35,10 +29,10 @@ impl Scheduler {
         let mut functions = Vec::with_capacity(instances.len());
         for (_, instance) in instances {
             let function = self.state.instances[instance].function();
-            functions.push((self.state.functions[function].id, function));
+            functions.push((self.state.functions[function].extra.id, function));
             self.drop_instance(instance, out);
         }
-        self.state.workers.remove(slot);
+        self.state.free_worker(slot);
         functions.sort_unstable();
         functions.dedup();
         for (_, function) in functions {

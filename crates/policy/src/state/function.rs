@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::admission::{Candidate, WaitFor};
-use crate::state::list::List;
+use crate::state::list::{List, OfFunction};
 use crate::state::nine_tenths;
 use crate::state::statistics::{Mean, Statistics};
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
@@ -50,13 +50,14 @@ pub(crate) struct Request {
 
 /// A function and all that is counted by function.
 ///
-/// What every request needs comes first, in three cache lines: counters, settings, statistics.
+/// Every request needs all of it, in three cache lines: counters, settings, statistics. What only some
+/// need is in [`FunctionExtra`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Function {
-    pub(crate) id: FunctionId,
+    pub(crate) extra: Box<FunctionExtra>,
     /// Instances that can take a request now, the least recently used first.
-    pub(crate) available: List,
+    pub(crate) available: List<OfFunction>,
     /// Admitted requests that have not ended.
     pub(crate) in_flight: u32,
     /// Instances that do not retire, by what they do.
@@ -83,6 +84,14 @@ pub(crate) struct Function {
     pub(crate) is_parked: bool,
     pub(crate) settings: FunctionSettings,
     pub(crate) statistics: Statistics,
+}
+
+const _: () = assert!(size_of::<Function>() == 3 * 64);
+
+/// What is known of a function, too, and seldom asked.
+#[derive(Debug)]
+pub(crate) struct FunctionExtra {
+    pub(crate) id: FunctionId,
     /// Requests that wait to be admitted.
     pub(crate) backlog: BTreeMap<Key, Candidate>,
     /// Admitted requests for which no instance is being started.
@@ -98,12 +107,20 @@ pub(crate) struct Function {
     pub(crate) members: Vec<u32>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Function, backlog) == 3 * 64);
-
 impl Function {
     pub(crate) fn new(id: FunctionId, settings: FunctionSettings) -> Self {
-        Self {
+        let extra = FunctionExtra {
             id,
+            backlog: BTreeMap::new(),
+            unbound: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            spare: BTreeMap::new(),
+            parked_at: Key::LAST,
+            initialization: Mean::default(),
+            members: Vec::new(),
+        };
+        Self {
+            extra: Box::new(extra),
             available: List::default(),
             in_flight: 0,
             starting: 0,
@@ -121,13 +138,6 @@ impl Function {
             is_parked: false,
             settings,
             statistics: Statistics::default(),
-            backlog: BTreeMap::new(),
-            unbound: BTreeMap::new(),
-            bound: BTreeMap::new(),
-            spare: BTreeMap::new(),
-            parked_at: Key::LAST,
-            initialization: Mean::default(),
-            members: Vec::new(),
         }
     }
 
@@ -143,7 +153,7 @@ impl Function {
 
     /// The position of the first of the backlog.
     pub(crate) fn first_key(&self) -> Option<Key> {
-        self.backlog.first_key_value().map(|(key, _)| *key)
+        self.extra.backlog.first_key_value().map(|(key, _)| *key)
     }
 
     /// Whether one more of its instances is to be kept ready, where so many of all functions' are.
@@ -153,7 +163,7 @@ impl Function {
 
     /// Where a start for it queues.
     pub(crate) fn start_key(&self) -> Key {
-        self.unbound.first_key_value().map_or(Key::LAST, |(key, _)| *key)
+        self.extra.unbound.first_key_value().map_or(Key::LAST, |(key, _)| *key)
     }
 }
 

@@ -3,6 +3,8 @@
 use smallvec::SmallVec;
 
 use crate::state::function::{Key, Request};
+use crate::state::list::Links;
+use crate::state::timer::Timer;
 use crate::{FunctionSettings, InstanceId, Nanos, Pause, Resources, StopReason};
 
 /// What an instance does.
@@ -23,18 +25,25 @@ pub enum Phase {
 /// An instance, from the decision to start it until it is reported gone.
 ///
 /// Each event is about another instance than the last, mostly, so that its size counts: it is two
-/// cache lines. What is needed only when it starts and ends is in [`Extra`].
+/// cache lines, with all that a request needs. What is needed only when it starts and ends is in
+/// [`Extra`], and its [`Size`] with its function.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
     /// Since when it is in its phase; an active one keeps the time of its first request.
     pub(crate) since: Nanos,
+    pub(crate) timer: Timer,
     /// When an idle one is removed.
     pub(crate) stop_at: Nanos,
+    /// Among the available instances of its function.
+    pub(crate) function_links: Links,
+    /// Among the evictable or the active preemptible instances of its worker.
+    pub(crate) worker_links: Links,
     /// The slots of its function and its worker.
     pub(crate) function: u32,
     pub(crate) worker: u32,
+    pub(crate) serving: SmallVec<[Request; 1]>,
     /// Requests that it was given so far.
     pub(crate) served: u32,
     pub(crate) concurrency: u32,
@@ -47,10 +56,8 @@ pub(crate) struct Instance {
     pub(crate) paused: Option<Pause>,
     /// How an idle one is paused when its time comes, if it is.
     pub(crate) pause: Option<Pause>,
-    pub(crate) serving: SmallVec<[Request; 1]>,
-    /// As its function's settings were when it was started.
-    pub(crate) allocation: Resources,
-    pub(crate) reserved_cpu: u64,
+    /// Its function's settings have changed since it was started: its size is in its [`Extra`].
+    pub(crate) has_own_size: bool,
 }
 
 const _: () = assert!(size_of::<Instance>() == 128);
@@ -65,6 +72,30 @@ pub(crate) struct Extra {
     /// Positions in the lists of members of its function and worker.
     pub(crate) function_index: u32,
     pub(crate) worker_index: u32,
+    /// Its size, if its function's instances have another by now.
+    pub(crate) size: Option<Box<Size>>,
+}
+
+/// What an instance takes up, by its function's settings when it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) allocation: Resources,
+    /// What it has of them for itself while it serves.
+    pub(crate) reservation: Resources,
+}
+
+impl Size {
+    /// That of instances which are started with these settings.
+    pub(crate) fn new(settings: &FunctionSettings) -> Self {
+        Self { allocation: settings.allocation, reservation: settings.reservation() }
+    }
+}
+
+impl Default for Instance {
+    /// None: what is in a free slot.
+    fn default() -> Self {
+        Self::new(0, 0, &FunctionSettings::default(), None, 0)
+    }
 }
 
 impl Instance {
@@ -79,9 +110,13 @@ impl Instance {
         Self {
             id: InstanceId(0),
             since: now,
+            timer: Timer::default(),
             stop_at: Nanos::MAX,
+            function_links: Links::NONE,
+            worker_links: Links::NONE,
             function: function as u32,
             worker: worker as u32,
+            serving: SmallVec::new(),
             served: 0,
             concurrency: settings.concurrency.max(1),
             phase: Phase::Starting,
@@ -90,9 +125,7 @@ impl Instance {
             preemptible: settings.preemptible,
             paused: None,
             pause: None,
-            serving: SmallVec::new(),
-            allocation: settings.allocation,
-            reserved_cpu: settings.reservation().cpu,
+            has_own_size: false,
         }
     }
 
@@ -104,12 +137,6 @@ impl Instance {
     /// The slot of its worker.
     pub(crate) fn worker(&self) -> usize {
         self.worker as usize
-    }
-
-    /// What it has for itself while it serves.
-    pub(crate) fn reservation(&self) -> Resources {
-        let memory = if self.preemptible { 0 } else { self.allocation.memory };
-        Resources { cpu: self.reserved_cpu, memory }
     }
 
     /// Whether it serves as many requests as it can.
@@ -139,12 +166,12 @@ impl Instance {
     }
 
     /// The memory that its end will free, if it is on its way.
-    pub(crate) fn freeing(&self, used: Resources) -> u64 {
+    pub(crate) fn freeing(&self, size: &Size, used: Resources) -> u64 {
         match self.phase {
             // Gone already.
             Phase::Stopping if !self.serving.is_empty() => 0,
             Phase::Stopping | Phase::Preempting if used.memory > 0 => used.memory,
-            Phase::Stopping | Phase::Preempting => self.allocation.memory,
+            Phase::Stopping | Phase::Preempting => size.allocation.memory,
             Phase::Starting | Phase::Idle | Phase::Active => 0,
         }
     }

@@ -1,28 +1,32 @@
 //! The state of functions, instances and workers, with counters that every change keeps exact.
 //!
-//! Everything is in slabs, found by slot; the maps from names to slots serve for look-ups alone, so
+//! Everything is in slots; the maps from names to slots serve for look-ups alone, so
 //! that no order depends on them. An instance's name holds its slot.
 
 pub(crate) mod function;
+mod index;
 pub(crate) mod instance;
 pub(crate) mod list;
+pub(crate) mod slots;
 pub(crate) mod statistics;
+pub(crate) mod timer;
 mod transitions;
 mod waiting;
 pub(crate) mod worker;
 
 use std::collections::BTreeSet;
+use std::hint::black_box;
 
-use rustc_hash::FxHashMap;
 use slab::Slab;
 
 pub(crate) use function::{Function, Key, Request};
+use index::Index;
 pub use instance::Phase;
-pub(crate) use instance::{Extra, Instance};
-use list::Links;
+pub(crate) use instance::{Extra, Instance, Size};
+use slots::Slots;
 pub(crate) use worker::Worker;
 
-use crate::{FunctionId, InstanceId, Nanos, WorkerId};
+use crate::{Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, WorkerId};
 
 /// How many instances do what, and how many requests wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,22 +53,28 @@ pub struct Counts {
 /// names are unique and in the order of starts.
 const SLOT_BITS: u32 = 24;
 
+/// The slot in an instance's name, whether it is known or not.
+fn slot_of(id: InstanceId) -> usize {
+    (id.0 & ((1 << SLOT_BITS) - 1)) as usize
+}
+
 /// All that the scheduler knows.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) now: Nanos,
     pub(crate) functions: Slab<Function>,
-    pub(crate) instances: Slab<Instance>,
+    pub(crate) instances: Slots<Instance>,
     /// By the instances' slots.
     pub(crate) extras: Vec<Extra>,
-    /// Among the available instances of a function.
-    pub(crate) function_links: Vec<Links>,
-    /// Among the evictable or the active preemptible instances of a worker.
-    pub(crate) worker_links: Vec<Links>,
-    pub(crate) workers: Slab<Worker>,
-    functions_by_id: FxHashMap<FunctionId, usize>,
-    /// By id.
-    pub(crate) workers_by_id: Vec<(WorkerId, usize)>,
+    /// The slots of their functions, likewise; see [`Self::read_ahead`].
+    functions_of: Vec<u32>,
+    pub(crate) workers: Slots<Worker>,
+    /// Requests that the workers' instances serve or are being started for, by slot: placements compare
+    /// all workers by them.
+    pub(crate) worker_loads: Vec<u32>,
+    functions_by_id: Index,
+    /// The workers' slots, by id.
+    workers_by_id: Vec<(WorkerId, usize)>,
     /// Functions whose backlog waits for others, by the key of its first request.
     queues: [BTreeSet<(Key, usize)>; waiting::QUEUES],
     /// Functions that wait for room to start an instance, likewise.
@@ -89,12 +99,25 @@ pub(crate) fn nine_tenths(limit: u64) -> u64 {
 
 impl State {
     pub(crate) fn function(&self, id: FunctionId) -> Option<usize> {
-        self.functions_by_id.get(&id).copied()
+        self.functions_by_id.get(id)
     }
 
     pub(crate) fn instance(&self, id: InstanceId) -> Option<usize> {
-        let slot = (id.0 & ((1 << SLOT_BITS) - 1)) as usize;
-        self.instances.get(slot).is_some_and(|instance| instance.id == id).then_some(slot)
+        let slot = slot_of(id);
+        let is_known = self.instances.get(slot).is_some_and(|instance| instance.id == id);
+        // Starts are numbered from 1, and what is in free slots has no number.
+        (is_known && id.0 >> SLOT_BITS > 0).then_some(slot)
+    }
+
+    /// Has the memory of the instance's function be read while that of the instance is, which says what
+    /// its function is, too, but later.
+    pub(crate) fn read_ahead(&self, id: InstanceId) {
+        let slot = slot_of(id);
+        let function = self.functions_of.get(slot);
+        if let Some(function) = function.and_then(|slot| self.functions.get(*slot as usize)) {
+            black_box(function.settings.qos);
+            black_box(function.statistics.arrivals);
+        }
     }
 
     pub(crate) fn worker(&self, id: WorkerId) -> Option<usize> {
@@ -102,12 +125,36 @@ impl State {
         Some(self.workers_by_id[index].1)
     }
 
+    /// All workers' slots, by id.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = usize> {
+        self.workers_by_id.iter().map(|(_, slot)| *slot)
+    }
+
+    pub(crate) fn add_worker(&mut self, id: WorkerId, capacity: Capacity) {
+        let slot = self.workers.insert(Worker::new(id, capacity));
+        self.worker_loads.resize(self.worker_loads.len().max(slot + 1), 0);
+        self.workers_by_id.push((id, slot));
+        self.workers_by_id.sort_unstable();
+    }
+
+    /// Hides a worker, so that it takes no further instances, until its slot is free for another.
+    pub(crate) fn hide_worker(&mut self, id: WorkerId) -> Option<usize> {
+        let slot = self.worker(id)?;
+        self.workers_by_id.retain(|(known, _)| *known != id);
+        Some(slot)
+    }
+
+    /// Frees the slot of a hidden worker that has no instances left.
+    pub(crate) fn free_worker(&mut self, slot: usize) {
+        self.workers.remove(slot);
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
     pub(crate) fn add_function(&mut self, function: Function) -> usize {
-        let id = function.id;
+        let id = function.extra.id;
         let slot = self.functions.insert(function);
         self.functions_by_id.insert(id, slot);
         slot
@@ -117,13 +164,13 @@ impl State {
     pub(crate) fn forget(&mut self, slot: usize) {
         let Some(function) = self.functions.get(slot) else { return };
         if function.deleted
-            && function.members.is_empty()
+            && function.extra.members.is_empty()
             && function.in_flight == 0
-            && function.backlog.is_empty()
+            && function.extra.backlog.is_empty()
         {
             self.unpark(slot);
             let function = self.functions.remove(slot);
-            self.functions_by_id.remove(&function.id);
+            self.functions_by_id.remove(function.extra.id);
         }
     }
 
@@ -151,6 +198,31 @@ impl State {
         instance.kept = kept;
     }
 
+    /// Gives the function other settings; its instances keep their sizes.
+    pub(crate) fn set_settings(&mut self, slot: usize, settings: FunctionSettings) {
+        let function = &mut self.functions[slot];
+        let size = Size::new(&function.settings);
+        if size != Size::new(&settings) {
+            for member in &function.extra.members {
+                let member = *member as usize;
+                self.instances[member].has_own_size = true;
+                self.extras[member].size.get_or_insert_with(|| Box::new(size));
+            }
+        }
+        function.settings = settings;
+    }
+
+    /// The size of an instance.
+    pub(crate) fn size(&self, slot: usize) -> Size {
+        let instance = &self.instances[slot];
+        if instance.has_own_size
+            && let Some(size) = &self.extras[slot].size
+        {
+            return **size;
+        }
+        Size::new(&self.functions[instance.function()].settings)
+    }
+
     /// Numbers the arrivals.
     pub(crate) fn next_arrival(&mut self) -> u64 {
         self.last_arrival += 1;
@@ -159,16 +231,16 @@ impl State {
 
     /// Adds an instance under the next name.
     pub(crate) fn add_instance(&mut self, mut instance: Instance) -> usize {
-        let slot = self.instances.vacant_key();
+        let slot = self.instances.next_slot();
         assert!(slot < 1 << SLOT_BITS, "more instances at once than names can tell apart");
         self.last_start += 1;
         instance.id = InstanceId(self.last_start << SLOT_BITS | slot as u64);
         if self.extras.len() <= slot {
             self.extras.resize_with(slot + 1, Extra::default);
-            self.function_links.resize(slot + 1, Links::NONE);
-            self.worker_links.resize(slot + 1, Links::NONE);
+            self.functions_of.resize(slot + 1, 0);
         }
-        let members = &mut self.functions[instance.function()].members;
+        self.functions_of[slot] = instance.function;
+        let members = &mut self.functions[instance.function()].extra.members;
         self.extras[slot].function_index = members.len() as u32;
         members.push(slot as u32);
         let members = &mut self.workers[instance.worker()].members;
@@ -187,8 +259,8 @@ impl State {
         let function = &mut self.functions[instance.function()];
         function.kept -= u32::from(instance.kept);
         self.kept -= u32::from(instance.kept);
-        function.members.swap_remove(extra.function_index as usize);
-        if let Some(&moved) = function.members.get(extra.function_index as usize) {
+        function.extra.members.swap_remove(extra.function_index as usize);
+        if let Some(&moved) = function.extra.members.get(extra.function_index as usize) {
             self.extras[moved as usize].function_index = extra.function_index;
         }
         let worker = &mut self.workers[instance.worker()];

@@ -19,13 +19,14 @@ pub(crate) struct Begun {
 impl State {
     /// Has an available instance serve a request.
     pub(crate) fn begin(&mut self, slot: usize, request: Request) -> Begun {
+        let size = self.size(slot);
         let instance = &mut self.instances[slot];
         let function = &mut self.functions[instance.function()];
         let worker = &mut self.workers[instance.worker()];
         instance.serving.push(request);
         function.is_broken = false;
         function.serving += 1;
-        worker.in_flight += 1;
+        self.worker_loads[instance.worker()] += 1;
         let was_idle = instance.phase == Phase::Idle;
         let resume = instance.paused.take();
         let (is_full, kept, preemptible) =
@@ -33,7 +34,6 @@ impl State {
         if was_idle {
             instance.phase = Phase::Active;
             instance.since = self.now;
-            let (allocation, reservation) = (instance.allocation, instance.reservation());
             function.idle -= 1;
             function.active += 1;
             self.counts.idle -= 1;
@@ -41,23 +41,23 @@ impl State {
             if let Some(how) = resume {
                 *self.counts.paused(how) -= 1;
             }
-            worker.reserved += reservation;
+            worker.reserved += size.reservation;
             if !kept {
                 worker.evictable -= 1;
-                worker.evictable_resources -= allocation;
-                worker.idle.remove(slot, &mut self.worker_links);
+                worker.evictable_resources -= size.allocation;
+                worker.idle.remove(slot, &mut self.instances);
             }
             if preemptible {
-                worker.preemptible += allocation;
-                worker.active.push(slot, &mut self.worker_links);
+                worker.preemptible += size.allocation;
+                worker.active.push(slot, &mut self.instances);
             }
         } else if preemptible {
-            worker.active.move_to_end(slot, &mut self.worker_links);
+            worker.active.move_to_end(slot, &mut self.instances);
         }
         if is_full {
-            function.available.remove(slot, &mut self.function_links);
+            function.available.remove(slot, &mut self.instances);
         } else {
-            function.available.move_to_end(slot, &mut self.function_links);
+            function.available.move_to_end(slot, &mut self.instances);
         }
         Begun { was_idle, resume }
     }
@@ -65,13 +65,14 @@ impl State {
     /// Ends the request at `index` of an active instance that does not retire; whether it is idle
     /// then.
     pub(crate) fn end(&mut self, slot: usize, index: usize) -> bool {
+        let size = self.size(slot);
         let instance = &mut self.instances[slot];
         let function = &mut self.functions[instance.function()];
         let worker = &mut self.workers[instance.worker()];
         let was_full = instance.is_full();
         instance.serving.remove(index);
         function.serving -= 1;
-        worker.in_flight -= 1;
+        self.worker_loads[instance.worker()] -= 1;
         let is_idle = instance.serving.is_empty();
         let preemptible = instance.preemptible;
         if is_idle {
@@ -82,28 +83,28 @@ impl State {
                 self.kept += 1;
                 instance.kept = true;
             }
-            let (allocation, kept) = (instance.allocation, instance.kept);
+            let kept = instance.kept;
             function.active -= 1;
             function.idle += 1;
             self.counts.busy -= 1;
             self.counts.idle += 1;
-            worker.reserved -= instance.reservation();
+            worker.reserved -= size.reservation;
             if preemptible {
-                worker.preemptible -= allocation;
-                worker.active.remove(slot, &mut self.worker_links);
+                worker.preemptible -= size.allocation;
+                worker.active.remove(slot, &mut self.instances);
             }
             if !kept {
                 worker.evictable += 1;
-                worker.evictable_resources += allocation;
-                worker.idle.push(slot, &mut self.worker_links);
+                worker.evictable_resources += size.allocation;
+                worker.idle.push(slot, &mut self.instances);
             }
         } else if preemptible {
-            worker.active.move_to_end(slot, &mut self.worker_links);
+            worker.active.move_to_end(slot, &mut self.instances);
         }
         if was_full {
-            function.available.push(slot, &mut self.function_links);
+            function.available.push(slot, &mut self.instances);
         } else {
-            function.available.move_to_end(slot, &mut self.function_links);
+            function.available.move_to_end(slot, &mut self.instances);
         }
         is_idle
     }
@@ -118,9 +119,9 @@ impl State {
         count_phase(&mut self.counts, instance, 1);
         count_function(function, instance, bound, 1);
         if is_available {
-            function.available.push(slot, &mut self.function_links);
+            function.available.push(slot, &mut self.instances);
         } else if is_spare {
-            function.spare.insert(id, slot);
+            function.extra.spare.insert(id, slot);
         }
         self.link_worker(slot);
     }
@@ -135,66 +136,68 @@ impl State {
         count_phase(&mut self.counts, instance, -1);
         count_function(function, instance, bound, -1);
         if is_available {
-            function.available.remove(slot, &mut self.function_links);
+            function.available.remove(slot, &mut self.instances);
         } else if is_spare {
-            function.spare.remove(&id);
+            function.extra.spare.remove(&id);
         }
         self.unlink_worker(slot);
     }
 
     /// The worker's part of [`Self::link`].
     pub(crate) fn link_worker(&mut self, slot: usize) {
+        let size = self.size(slot);
         let instance = &self.instances[slot];
         let extra = &self.extras[slot];
         let worker = &mut self.workers[instance.worker()];
-        worker.in_flight += (instance.serving.len() + extra.bound.len()) as u32;
-        worker.freeing = worker.freeing.saturating_add(instance.freeing(extra.used));
+        self.worker_loads[instance.worker()] += (instance.serving.len() + extra.bound.len()) as u32;
+        worker.freeing = worker.freeing.saturating_add(instance.freeing(&size, extra.used));
         if !instance.takes_room() {
             return;
         }
         worker.instances += 1;
-        worker.allocated += instance.allocation;
+        worker.allocated += size.allocation;
         if instance.phase != Phase::Idle {
-            worker.reserved += instance.reservation();
+            worker.reserved += size.reservation;
         }
         if instance.is_evictable() {
             worker.evictable += 1;
-            worker.evictable_resources += instance.allocation;
-            worker.idle.push(slot, &mut self.worker_links);
+            worker.evictable_resources += size.allocation;
+            worker.idle.push(slot, &mut self.instances);
         } else if instance.is_preemptible() {
-            worker.preemptible += instance.allocation;
-            worker.active.push(slot, &mut self.worker_links);
+            worker.preemptible += size.allocation;
+            worker.active.push(slot, &mut self.instances);
         } else if instance.phase == Phase::Preempting {
             worker.preempting += 1;
-            worker.preempting_resources += instance.allocation;
+            worker.preempting_resources += size.allocation;
         }
     }
 
     /// The worker's part of [`Self::unlink`].
     pub(crate) fn unlink_worker(&mut self, slot: usize) {
+        let size = self.size(slot);
         let instance = &self.instances[slot];
         let extra = &self.extras[slot];
         let worker = &mut self.workers[instance.worker()];
-        worker.in_flight -= (instance.serving.len() + extra.bound.len()) as u32;
-        worker.freeing = worker.freeing.saturating_sub(instance.freeing(extra.used));
+        self.worker_loads[instance.worker()] -= (instance.serving.len() + extra.bound.len()) as u32;
+        worker.freeing = worker.freeing.saturating_sub(instance.freeing(&size, extra.used));
         if !instance.takes_room() {
             return;
         }
         worker.instances -= 1;
-        worker.allocated -= instance.allocation;
+        worker.allocated -= size.allocation;
         if instance.phase != Phase::Idle {
-            worker.reserved -= instance.reservation();
+            worker.reserved -= size.reservation;
         }
         if instance.is_evictable() {
             worker.evictable -= 1;
-            worker.evictable_resources -= instance.allocation;
-            worker.idle.remove(slot, &mut self.worker_links);
+            worker.evictable_resources -= size.allocation;
+            worker.idle.remove(slot, &mut self.instances);
         } else if instance.is_preemptible() {
-            worker.preemptible -= instance.allocation;
-            worker.active.remove(slot, &mut self.worker_links);
+            worker.preemptible -= size.allocation;
+            worker.active.remove(slot, &mut self.instances);
         } else if instance.phase == Phase::Preempting {
             worker.preempting -= 1;
-            worker.preempting_resources -= instance.allocation;
+            worker.preempting_resources -= size.allocation;
         }
     }
 

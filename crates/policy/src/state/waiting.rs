@@ -11,12 +11,12 @@ impl State {
     /// Puts a request of the function among those that wait to be admitted.
     pub(crate) fn push_backlog(&mut self, slot: usize, key: Key, request: Candidate) {
         self.counts.backlog += 1;
-        self.functions[slot].backlog.insert(key, request);
+        self.functions[slot].extra.backlog.insert(key, request);
     }
 
     /// Takes the first request of the function's backlog.
     pub(crate) fn pop_backlog(&mut self, slot: usize) -> Option<Candidate> {
-        let (_, request) = self.functions[slot].backlog.pop_first()?;
+        let (_, request) = self.functions[slot].extra.backlog.pop_first()?;
         self.counts.backlog -= 1;
         Some(request)
     }
@@ -25,12 +25,12 @@ impl State {
         self.counts.waiting += 1;
         let function = &mut self.functions[slot];
         function.unbound_count += 1;
-        function.unbound.insert(request.key, request);
+        function.extra.unbound.insert(request.key, request);
     }
 
     pub(crate) fn pop_unbound(&mut self, slot: usize) -> Option<Request> {
         let function = &mut self.functions[slot];
-        let (_, request) = function.unbound.pop_first()?;
+        let (_, request) = function.extra.unbound.pop_first()?;
         function.unbound_count -= 1;
         self.counts.waiting -= 1;
         Some(request)
@@ -39,7 +39,7 @@ impl State {
     /// Takes a request that waits for a starting instance, whose list of them the caller changes.
     pub(crate) fn take_bound(&mut self, slot: usize, key: Key) -> Option<(Request, usize)> {
         let function = &mut self.functions[slot];
-        let bound = function.bound.remove(&key)?;
+        let bound = function.extra.bound.remove(&key)?;
         function.bound_count -= 1;
         self.counts.waiting -= 1;
         Some(bound)
@@ -52,11 +52,11 @@ impl State {
         let keys = &mut self.extras[instance].bound;
         let function = &mut self.functions[starting.function()];
         while keys.len() < starting.concurrency as usize {
-            let Some((key, request)) = function.unbound.pop_first() else { break };
+            let Some((key, request)) = function.extra.unbound.pop_first() else { break };
             function.unbound_count -= 1;
             function.bound_count += 1;
             keys.push(key);
-            function.bound.insert(key, (request, instance));
+            function.extra.bound.insert(key, (request, instance));
         }
         self.link(instance);
     }
@@ -65,7 +65,7 @@ impl State {
     pub(crate) fn wait_for(&mut self, slot: usize, what: Option<WaitFor>) {
         self.leave_queue(slot);
         let function = &mut self.functions[slot];
-        let Some((key, _)) = function.backlog.first_key_value() else { return };
+        let Some((key, _)) = function.extra.backlog.first_key_value() else { return };
         function.waits_for = what;
         if let Some(queue) = what.and_then(|what| queue_of(what, function.settings.qos)) {
             self.queues[queue].insert((*key, slot));
@@ -77,7 +77,7 @@ impl State {
         let function = &mut self.functions[slot];
         let queue =
             function.waits_for.take().and_then(|what| queue_of(what, function.settings.qos));
-        if let (Some(queue), Some((key, _))) = (queue, function.backlog.first_key_value()) {
+        if let (Some(queue), Some((key, _))) = (queue, function.extra.backlog.first_key_value()) {
             self.queues[queue].remove(&(*key, slot));
         }
     }
@@ -114,8 +114,8 @@ impl State {
         self.unpark(slot);
         let function = &mut self.functions[slot];
         function.is_parked = true;
-        function.parked_at = function.start_key();
-        self.parked.insert((function.parked_at, slot));
+        function.extra.parked_at = function.start_key();
+        self.parked.insert((function.extra.parked_at, slot));
     }
 
     /// Takes the function out of those that wait for room; whether it was one of them.
@@ -123,7 +123,7 @@ impl State {
         let function = &mut self.functions[slot];
         let was_parked = std::mem::take(&mut function.is_parked);
         if was_parked {
-            self.parked.remove(&(function.parked_at, slot));
+            self.parked.remove(&(function.extra.parked_at, slot));
         }
         was_parked
     }

@@ -1,6 +1,6 @@
 //! What is known of a worker.
 
-use crate::state::list::List;
+use crate::state::list::{List, OfWorker};
 use crate::{Capacity, Resources, WorkerId};
 
 /// A worker and all that is counted by worker. What placements compare comes first, so that they
@@ -8,8 +8,6 @@ use crate::{Capacity, Resources, WorkerId};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Worker {
-    /// Requests that its instances serve or are being started for.
-    pub(crate) in_flight: u32,
     /// Instances that take up room, and their allocations.
     pub(crate) instances: u32,
     pub(crate) allocated: Resources,
@@ -25,9 +23,9 @@ pub(crate) struct Worker {
     /// Allocations of active instances that may be preempted.
     pub(crate) preemptible: Resources,
     /// Evictable instances, the longest idle first.
-    pub(crate) idle: List,
+    pub(crate) idle: List<OfWorker>,
     /// Active preemptible instances; the one whose requests changed last comes last.
-    pub(crate) active: List,
+    pub(crate) active: List<OfWorker>,
     /// Memory that instances which are being stopped or preempted will free.
     pub(crate) freeing: u64,
     /// What instances use, by their last samples.
@@ -35,6 +33,13 @@ pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     /// All its instances, in no order.
     pub(crate) members: Vec<u32>,
+}
+
+impl Default for Worker {
+    /// None: what is in a free slot.
+    fn default() -> Self {
+        Self::new(WorkerId(0), Capacity { resources: Resources::ZERO, max_instances: 0 })
+    }
 }
 
 impl Worker {
@@ -52,7 +57,6 @@ impl Worker {
             preempting_resources: Resources::ZERO,
             freeing: 0,
             used: Resources::ZERO,
-            in_flight: 0,
             idle: List::default(),
             active: List::default(),
             members: Vec::new(),

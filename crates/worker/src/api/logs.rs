@@ -11,6 +11,7 @@ use uncia_record::{Epoch, Instance, Table};
 use super::error::{Answer, ApiError, json_answer};
 use super::route::query_values;
 use super::{Api, body, bytes_answer};
+use crate::features::Features;
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
 use crate::reception::OWN_ANSWERS;
 
@@ -131,7 +132,8 @@ async fn health(api: &Api) -> Answer {
             "realtime": enforcer.realtime,
         },
         "capabilities": api.capabilities(),
-        "warnings": api.capabilities().warnings,
+        "features": Features::of(api.capabilities()),
+        "warnings": api.warnings(),
     });
     json_answer(StatusCode::OK, &body)
 }

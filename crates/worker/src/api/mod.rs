@@ -178,6 +178,12 @@ impl Api {
     pub(crate) fn capabilities(&self) -> &Capabilities {
         self.host.capabilities()
     }
+
+    /// What does not hold on this machine, and what the log has lost, a sentence each.
+    pub(crate) fn warnings(&self) -> Vec<&str> {
+        let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
+        warnings.map(String::as_str).collect()
+    }
 }
 
 /// An answer with bytes.

@@ -40,6 +40,7 @@ pub(crate) struct MeterLog {
     payloads: Mutex<Reader>,
     /// Why the thread ended unasked, if it did.
     failure: watch::Receiver<Option<String>>,
+    warnings: Vec<String>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -64,11 +65,18 @@ impl MeterLog {
         }
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
         schema::migrate(&mut connection, version).map_err(refused)?;
-        let (log, applied) = tables::journal(&connection).map_err(refused)?;
-        let left = journal::read(&folder, &log, applied)?;
+        let (log, applied, noted) = tables::journal(&connection).map_err(refused)?;
+        let mut left = journal::read(&folder, &log, applied, &noted)?;
         tables::insert_left(&mut connection, &left).map_err(refused)?;
         tables::end_left_instances(&connection).map_err(refused)?;
-        let journal = Arc::new(Mutex::new(Journal::begin(&folder, log, left)?));
+        let warnings = std::mem::take(&mut left.warnings);
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        let journal = Journal::begin(&folder, log, left)?;
+        // Before anything is written to it.
+        tables::set_noted(&connection, &journal.to_note()).map_err(refused)?;
+        let journal = Arc::new(Mutex::new(journal));
         let payloads = Mutex::new(Reader::open(&path)?);
         let queue = Arc::<Queue>::default();
         let event_room = Arc::new(Semaphore::new(EVENT_ROOM_KIB));
@@ -98,6 +106,7 @@ impl MeterLog {
             state_room: Arc::new(Semaphore::new(STATE_ROOM)),
             payloads,
             failure,
+            warnings,
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -105,6 +114,11 @@ impl MeterLog {
     /// The database, for readers.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What was found when it was opened and may have cost rows, a sentence each.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Writes an invocation: when this returns, it survives the end of the process, or will never be
@@ -199,7 +213,7 @@ impl MeterLog {
         if let Some(thread) = thread {
             // Its panics are caught.
             let _ = thread.join();
-            self.journal.lock().unwrap_or_else(PoisonError::into_inner).remove_if_done();
+            self.journal.lock().unwrap_or_else(PoisonError::into_inner).remove_if_finished();
         }
     }
 

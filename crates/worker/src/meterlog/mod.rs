@@ -19,6 +19,7 @@ mod tests;
 mod writer;
 
 pub(crate) use entry::{AcceptedEvent, EventUpdate, IdleInterval, Recorded, WaitingEvent};
+pub(crate) use journal::FORMAT as JOURNAL_FORMAT;
 pub(crate) use log::MeterLog;
 pub(crate) use reader::{MAX_PAGE_ROWS, Page, Query, Reader};
 pub(crate) use retention::Retention;

@@ -14,7 +14,7 @@ const BATCH_EVENTS: usize = 256;
 
 /// Rows, which nobody waits for, are collected for so long: one transaction costs as much as a few
 /// of them.
-const COLLECT: Duration = Duration::from_millis(20);
+const COLLECT: Duration = Duration::from_millis(100);
 /// The thread looks for rows this long after the last before it has to be woken for them, so that
 /// what a request costs is not a thread's wake-up.
 const LINGER: Duration = Duration::from_secs(1);
@@ -116,6 +116,11 @@ impl Queue {
         }
         waiting.urgent = !waiting.events.is_empty();
         if batch.is_empty() { Taken::Nothing } else { Taken::Entries }
+    }
+
+    /// Whether somebody waits for what is there, or it is enough for a commit.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.lock().urgent
     }
 
     /// Whether what is pushed is dropped.

@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 5, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 6, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -75,7 +75,14 @@ const SETTINGS: &str = "
 const JOURNAL: &str = "
     CREATE TABLE journal (log BLOB NOT NULL, applied INTEGER NOT NULL) STRICT;
     INSERT INTO journal VALUES (randomblob(16), 0);
-    PRAGMA user_version = 5;
+";
+
+/// Which files the journal has; version 5 does not know.
+const JOURNAL_FILES: &str = "
+    ALTER TABLE journal ADD COLUMN file INTEGER;
+    ALTER TABLE journal ADD COLUMN written INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE journal ADD COLUMN spare INTEGER;
+    PRAGMA user_version = 6;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -105,7 +112,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
         transaction.execute_batch(SETTINGS)?;
         merge_long_lists(&transaction)?;
     }
-    transaction.execute_batch(JOURNAL)?;
+    if version < FIRST_WITH_JOURNAL {
+        transaction.execute_batch(JOURNAL)?;
+    }
+    transaction.execute_batch(JOURNAL_FILES)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span};
 
 use super::entry::{AcceptedEvent, EventUpdate, Record, WaitingEvent};
-use super::journal::{Left, LogId};
+use super::journal::{Left, LogId, Noted};
 use super::schema::insert_idle_interval;
 
 /// What the column `platform` of every row says.
@@ -20,10 +20,16 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
-/// Which log this is, and the number of the last record of its journal that is in it.
-pub(super) fn journal(connection: &Connection) -> rusqlite::Result<(LogId, u64)> {
-    connection.query_row("SELECT log, applied FROM journal", [], |row| {
-        Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
+/// Which log this is, the number of the last record of its journal that is in it, and what is known of
+/// the journal's files.
+pub(super) fn journal(connection: &Connection) -> rusqlite::Result<(LogId, u64, Noted)> {
+    let sql = "SELECT log, applied, file, written, spare FROM journal";
+    connection.query_row(sql, [], |row| {
+        let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+        let name =
+            |index| row.get::<_, Option<i64>>(index).map(|name| name.map(i64::cast_unsigned));
+        let noted = Noted { file: name(2)?, written: number(3)?, spare: name(4)? };
+        Ok((row.get(0)?, number(1)?, noted))
     })
 }
 
@@ -34,13 +40,24 @@ pub(super) fn set_applied(connection: &Connection, number: u64) -> rusqlite::Res
     Ok(())
 }
 
-/// Stores what a worker that was killed has left in the journal: all of it, or nothing.
+/// Notes which files the journal has.
+pub(super) fn set_noted(connection: &Connection, noted: &Noted) -> rusqlite::Result<()> {
+    let sql = "UPDATE journal SET file = ?1, written = ?2, spare = ?3";
+    let name = |name: Option<u64>| name.map(u64::cast_signed);
+    let values = params![name(noted.file), noted.written.cast_signed(), name(noted.spare)];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+/// Stores what a worker that was killed has left in the journal: all of it, or nothing. Its files are
+/// not needed any more.
 pub(super) fn insert_left(connection: &mut Connection, left: &Left) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     for (_, record) in &left.records {
         insert(&transaction, record)?;
     }
     set_applied(&transaction, left.next - 1)?;
+    set_noted(&transaction, &Noted::default())?;
     transaction.commit()
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use uncia_process::thread;
 
 use super::entry::{Ack, Entry, Record, Row};
-use super::journal::Journal;
+use super::journal::{self, Journal, Noted};
 use super::queue::{Queue, Taken};
 use super::retention::{Counts, Retention};
 use super::{LogError, tables};
@@ -58,6 +59,8 @@ pub(super) struct Writer {
     written: usize,
     /// Whether that look found more than it removed.
     surplus: bool,
+    /// Whether the thread may go after all others for a while.
+    may_be_idle: bool,
 }
 
 impl Writer {
@@ -82,11 +85,13 @@ impl Writer {
             written: 0,
             // A first look comes soon.
             surplus: true,
+            may_be_idle: false,
         }
     }
 
     /// Writes what comes until the queue is closed and empty.
     pub(super) fn run(mut self, queue: &Queue) {
+        self.may_be_idle = thread::may_be_idle_for_a_while();
         let mut batch = Vec::new();
         loop {
             let pause = if self.rows.is_empty() {
@@ -102,18 +107,25 @@ impl Writer {
                 Taken::Closed => break,
             }
             if self.refused.is_none_or(|refused| refused.elapsed() >= RETRY_PAUSE) {
-                self.write_rows();
+                self.write_rows(queue);
             }
             self.answer_barriers();
+            if self.refused.is_none() {
+                self.make_next_file();
+            }
             if self.written >= RETENTION_ROWS {
                 self.remove_surplus();
             }
         }
         // What the database does not take now, the next start brings there from the journal.
         while !self.rows.is_empty() && self.refused.is_none() {
-            self.write_rows();
+            self.write_rows(queue);
         }
         self.answer_barriers();
+        let note = self.journal().last_note();
+        if tables::set_noted(&self.connection, &note).is_ok() {
+            self.journal().finish();
+        }
         // So that the file is whole without its journal. The next start does it otherwise.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
@@ -150,14 +162,21 @@ impl Writer {
         }
     }
 
-    /// Brings the oldest rows into the database, one transaction's worth.
-    fn write_rows(&mut self) {
+    /// Brings the oldest rows into the database, one transaction's worth. As long as nobody waits for
+    /// it, whoever answers requests goes first; only then, so that nobody waits for a lock of the
+    /// queue's or the journal's which this thread holds while it waits for a CPU.
+    fn write_rows(&mut self, queue: &Queue) {
         let count = self.rows.len().min(BATCH_ROWS);
         if count == 0 {
             return;
         }
         let behind = self.rows.len() > BATCH_ROWS || !self.barriers.is_empty();
         self.attempts += 1;
+        let noted = self.journal().to_note();
+        let gives_way = self.may_be_idle && !behind && !queue.is_urgent();
+        if gives_way {
+            let _ = thread::set_idle();
+        }
         let written = self.transaction(|connection| {
             let (mut written, mut applied) = (0, None);
             for (index, row) in self.rows.iter().take(count).enumerate() {
@@ -165,13 +184,21 @@ impl Writer {
                 applied = row.number.or(applied);
                 if !behind && index % YIELD_ROWS == YIELD_ROWS - 1 {
                     std::thread::yield_now();
+                    if gives_way && queue.is_urgent() {
+                        let _ = thread::set_ordinary();
+                    }
                 }
             }
             if let Some(number) = applied {
                 tables::set_applied(connection, number)?;
+                tables::set_noted(connection, &noted)?;
             }
             Ok((written, applied))
         });
+        if gives_way {
+            // It was tried: it may.
+            let _ = thread::set_ordinary();
+        }
         let Ok((written, applied)) = written else {
             self.refused = Some(Instant::now());
             return;
@@ -197,11 +224,31 @@ impl Writer {
 
     /// Removes the files of the journal that nobody needs any more.
     fn remove_files(&self, applied: u64) {
-        let done = self.journal.lock().unwrap_or_else(PoisonError::into_inner).applied(applied);
+        let done = self.journal().applied(applied);
         for path in done {
             // What cannot be removed is read after a crash, and found to be done.
             let _ = std::fs::remove_file(path);
         }
+    }
+
+    /// Makes the journal's next file if it is time to, so that no request has to.
+    fn make_next_file(&self) {
+        let wanted = self.journal().wants_next_file();
+        let Some((folder, name)) = wanted else { return };
+        // Without another file the present one goes on; after the next rows it is tried again.
+        let Ok(next) = journal::create(&folder, name) else { return };
+        let noted = Noted { spare: Some(name), ..self.journal().to_note() };
+        // The database knows it before it holds anything, so that it is missed if it is gone.
+        if tables::set_noted(&self.connection, &noted).is_ok() {
+            self.journal().set_next_file(next);
+        } else {
+            let _ = std::fs::remove_file(next.path);
+        }
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        // It is whole after every statement, so a panic elsewhere does not spoil it.
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_events(&self, mut events: Vec<Entry>) {

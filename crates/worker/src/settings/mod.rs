@@ -169,15 +169,16 @@ impl Overrides {
         for (tag, value) in tags {
             let Some(key) = tag.strip_prefix(TAG_PREFIX) else { continue };
             let key = key.replace('-', "_");
-            let known = function::ALL.iter().position(|setting| setting.key() == key);
-            let parsed = match known {
-                Some(index) => function::ALL[index].kind.parse(value).map(|value| (index, value)),
-                None => {
-                    let tags: Vec<_> = function::ALL.iter().map(|it| it.tag()).collect();
-                    Err(format!("one of {}", tags.join(", ")))
-                }
-            };
-            let (index, value) =
+            let index =
+                function::ALL.iter().position(|setting| setting.key() == key).ok_or_else(|| {
+                    let known: Vec<_> = function::ALL.iter().map(|it| it.tag()).collect();
+                    format!(
+                        "No setting has the tag {tag}; those that have one: {}.",
+                        known.join(", ")
+                    )
+                })?;
+            let parsed = function::ALL[index].kind.parse(value);
+            let value =
                 parsed.map_err(|rule| format!("The tag {tag} must be {rule}, not \"{value}\"."))?;
             overrides.0[index] = Some(value);
         }
@@ -226,6 +227,15 @@ impl Overrides {
             .iter()
             .zip(values)
             .all(|(setting, (mine, theirs))| mine == theirs || !setting.replaces_instances())
+    }
+}
+
+/// What an instance can be started from.
+pub(crate) fn start_choices() -> Vec<&'static str> {
+    let setting = function::ALL.iter().find(|setting| setting.name == "start_from");
+    match setting.map(|setting| &setting.kind) {
+        Some(Kind::Choice(choices)) => choices.iter().map(|(word, _)| *word).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -73,6 +73,10 @@ fn wrong_settings_are_sentences() {
         let message = parse(tag, value).unwrap_err();
         assert!(message.contains(word) && message.contains(tag), "{message}");
     }
+    let message = parse("uncia:nonsense", "blue").unwrap_err();
+    let known = "No setting has the tag uncia:nonsense; those that have one: ";
+    assert!(message.starts_with(known) && message.contains(" uncia:qos,"), "{message}");
+    assert!(!message.contains("blue"), "{message}");
 }
 
 #[test]

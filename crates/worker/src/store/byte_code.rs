@@ -1,8 +1,9 @@
-//! The byte code of packages: below `bytecode`, for each package and each version of a runtime.
+//! The byte code of packages: below `bytecode`, for each package and each version of a runtime: a folder,
+//! or an empty file where there is nothing to compile.
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::folders;
@@ -34,18 +35,17 @@ impl Code {
     pub(crate) async fn compile(self: &Arc<Self>, host: &Arc<Host>, runtime: Runtime) {
         self.find_byte_code(host, runtime);
         let Some(name) = host.byte_code_name(runtime) else { return };
-        if self.byte_code.get().is_some() {
+        if self.byte_code_folder().join(&name).exists() {
             return;
         }
         let staged = self.staging().join(ids::staging());
         let kept = match host.compile(runtime, &self.folder(), &staged).await {
-            Ok(true) => {
+            Ok(compiled) => {
                 let (code, staged) = (self.clone(), staged.clone());
-                let keep = move || code.keep_byte_code(&staged, &name);
+                let keep = move || code.keep_byte_code(compiled.then_some(&staged), &name);
                 let kept = tokio::task::spawn_blocking(keep).await;
                 kept.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
-            Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = kept {
@@ -57,8 +57,8 @@ impl Code {
         let _ = tokio::task::spawn_blocking(left).await;
     }
 
-    /// Moves byte code to its place; that of other versions goes.
-    fn keep_byte_code(&self, staged: &Path, name: &str) -> io::Result<()> {
+    /// Moves byte code to its place, or notes there that there is none; that of other versions goes.
+    fn keep_byte_code(&self, staged: Option<&PathBuf>, name: &str) -> io::Result<()> {
         let folder = self.byte_code_folder();
         folders::ensure(&folder, folders::READABLE)?;
         for entry in fs::read_dir(&folder)? {
@@ -67,11 +67,24 @@ impl Code {
                 fs::rename(entry.path(), self.staging().join(ids::staging()))?;
             }
         }
+        let Some(staged) = staged else {
+            return match fs::File::create_new(folder.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            };
+        };
         // A file that a loss of power cuts off would keep the function from starting.
         nix::unistd::syncfs(fs::File::open(staged)?)?;
         match fs::rename(staged, folder.join(name)) {
             // Somebody else has compiled the same package meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(())
+            }
             other => other,
         }
     }

@@ -132,7 +132,7 @@ async fn keep_the_limits() {
     let code = "
 exports.handler = async (event) => {
   if (event === 'memory') { const all = []; for (;;) all.push(Buffer.alloc(1 << 20, 1)); }
-  if (event === 'cpu') { const end = process.hrtime.bigint() + 400000000n; while (process.hrtime.bigint() < end); }
+  if (event === 'cpu') { const begun = process.cpuUsage(); while (process.cpuUsage(begun).user < 400000); }
   return process.memoryUsage().rss;
 };
 ";
@@ -156,13 +156,11 @@ exports.handler = async (event) => {
         assert!((peak - expected).abs() < 16 << 20, "{peak} and {expected} bytes at most");
     }
     let reply = instance.invoke(request("\"cpu\"")).await;
-    if let (Some(user), Some(throttled)) = (reply.usage.cpu_user_ns, reply.usage.throttled_count) {
-        assert!(throttled > 0);
-        let cpu = user + reply.usage.cpu_system_ns.unwrap();
-        let wall = reply.ended.since(reply.started);
-        // A quarter; the kernel hands it out in slices.
-        assert!(cpu < wall / 2, "{cpu} ns of CPU in {wall} ns");
-        assert!(cpu > 0);
+    if Needs::Cpu.is_met() {
+        let used = reply.usage.cpu_user_ns.unwrap() + reply.usage.cpu_system_ns.unwrap();
+        let passed = reply.ended.since(reply.started);
+        // A quarter, however busy the machine is.
+        assert!((400_000_000..passed / 2).contains(&used), "{used} ns of CPU in {passed} ns");
     }
     if Needs::Memory.is_met() {
         assert_eq!(instance.invoke(request("\"memory\"")).await.outcome, Outcome::OutOfMemory);
@@ -245,14 +243,16 @@ async fn are_replaced_when_they_are_killed() {
     let function = function(Network::None, "");
     restored(&function).await.stop(Duration::ZERO).await;
     for runtimes in [false, true] {
-        let all = waiting(4).await;
-        for pid in &all {
+        // Some may be about to become a runtime.
+        let mut killed = waiting(4).await;
+        killed.retain(|pid| {
             let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            if !text.is_empty() && text.starts_with(b"/var/lang/bin/node") == runtimes {
-                kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
-            }
+            !text.is_empty() && text.starts_with(b"/var/lang/bin/node") == runtimes
+        });
+        for pid in &killed {
+            kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
         }
-        while all.iter().any(|pid| is_running(*pid)) {
+        while killed.iter().any(|pid| is_running(*pid)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let instance = restored(&function).await;

@@ -71,9 +71,8 @@ def _cost_and_time(own: pd.DataFrame, bound_ms: float | None) -> dict[str, Any]:
         if row["p95_ms"] and row["cost_usd_per_million"]
     ]
     tariffs = list(dict.fromkeys(row["tariff"] for row in rows))
-    make: Any = alt.Data
     points = (
-        alt.Chart(make(values=rows))
+        alt.Chart(charts.inline(rows))
         .mark_point(filled=True, size=80, opacity=0.9)
         .encode(
             x=alt.X("p95:Q", title="p95, ms", scale=alt.Scale(type="log", nice=False, padding=10)),
@@ -99,7 +98,7 @@ def _cost_and_time(own: pd.DataFrame, bound_ms: float | None) -> dict[str, Any]:
     )
     chart: Any = points
     if bound_ms is not None:
-        line = alt.Chart(make(values=[{"bound": bound_ms}])).mark_rule(
+        line = alt.Chart(charts.inline([{"bound": bound_ms}])).mark_rule(
             color=theme.ALERT, strokeDash=[4, 3]
         )
         chart = points + line.encode(x="bound:Q")
@@ -108,7 +107,7 @@ def _cost_and_time(own: pd.DataFrame, bound_ms: float | None) -> dict[str, Any]:
         height=260,
         autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
     )
-    spec: dict[str, Any] = chart.to_dict()
+    spec = charts.specification(chart)
     longest = max((len(name) for name in tariffs), default=0)
     spec["usermeta"] = {"legend": longest, "labels": len("1,000")}
     return spec

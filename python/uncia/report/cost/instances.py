@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import altair as alt
 
 from uncia.report import charts, theme
-from uncia.report.cost.marks import finish, inline
+from uncia.report.charts import inline
+from uncia.report.cost.marks import finish
 from uncia.report.page import Chart, Section, Table
 
 if TYPE_CHECKING:

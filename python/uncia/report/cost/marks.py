@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from uncia.report import charts, theme
-from uncia.report.charts import MAX_POINTS, Spec
+from uncia.report.charts import MAX_POINTS, Spec, inline
 
 _SEEN: Final = 0.001  # a logarithmic axis begins where so many are reached
 _ROOM: Final = 1.2  # beyond the smallest and the largest bar, on a logarithmic axis
@@ -231,21 +231,17 @@ def bars(
     )
 
 
-def inline(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Rows as data that stands in the specification itself."""
-    make: Any = alt.Data
-    return make(values=[dict(row) for row in rows])
-
-
 def finish(
     chart: Any, height: int, legend: Sequence[str] = (), labels: Sequence[str] = ("100%",)
 ) -> Spec:
     """A chart as wide as its place, as `uncia.report.charts` makes them."""
-    spec: Spec = chart.properties(
-        width="container",
-        height=height,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-    ).to_dict()
+    spec = charts.specification(
+        chart.properties(
+            width="container",
+            height=height,
+            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        )
+    )
     spec["usermeta"] = {
         "legend": max((len(name) for name in legend), default=0),
         "labels": max((len(name) for name in labels), default=0),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import altair as alt
 
 from uncia.report import numbers, theme
+from uncia.report.charts import inline
 from uncia.report.cost import marks
 from uncia.report.page import Block, Cell, Chart, Note, Page, Row, Section, Table, Tile
 from uncia.units import MIB, NS_PER_S
@@ -69,7 +70,7 @@ def _shares(result: Result) -> Chart:
         low, high = one.interval or (float(one.vcpu), float(one.vcpu))
         rows.append({"name": one.name, "vcpu": float(one.vcpu), "low": low, "high": high})
     names = [one.name for one in result.behaviours]
-    base = alt.Chart(marks.inline(rows))
+    base = alt.Chart(inline(rows))
     y = alt.Y("name:N", sort=names, title=None)
     tooltip = [
         alt.Tooltip("name:N", title=" "),
@@ -81,9 +82,7 @@ def _shares(result: Result) -> Chart:
         x=alt.X("vcpu:Q", title="vCPU, unbilled"), y=y, tooltip=tooltip
     )
     spread = base.mark_rule(strokeWidth=1.5).encode(x="low:Q", x2="high:Q", y=y)
-    paid = (
-        alt.Chart(marks.inline([{"at": result.vcpu}])).mark_rule(strokeDash=[4, 3]).encode(x="at:Q")
-    )
+    paid = alt.Chart(inline([{"at": result.vcpu}])).mark_rule(strokeDash=[4, 3]).encode(x="at:Q")
     return Chart(
         "shares",
         marks.finish(alt.layer(bars, spread, paid), 60 * max(2, len(names)), labels=names),
@@ -103,7 +102,7 @@ def _costs(result: Result) -> Chart:
     ]
     names = [one.name for one in result.behaviours]
     chart = (
-        alt.Chart(marks.inline(rows))
+        alt.Chart(inline(rows))
         .mark_bar()
         .encode(
             y=alt.Y("name:N", sort=names, title=None),

@@ -20,8 +20,8 @@ from uncia.bandwidth.closed_form import (
 from uncia.bandwidth.cpu_time import CpuTime
 from uncia.bandwidth.sizes import vcpu_text
 from uncia.report import charts, numbers, theme
-from uncia.report.charts import MAX_POINTS, Spec
-from uncia.report.cost.marks import finish, inline
+from uncia.report.charts import MAX_POINTS, Spec, inline
+from uncia.report.cost.marks import finish
 from uncia.report.page import Block, Chart, Section, Table
 from uncia.units import NS_PER_MS, format_duration
 

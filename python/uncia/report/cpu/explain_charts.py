@@ -16,8 +16,8 @@ from uncia.bandwidth import closed_form
 from uncia.bandwidth.closed_form import Control, control_of_memory, control_of_share
 from uncia.bandwidth.cpu_time import constant
 from uncia.report import charts, theme
-from uncia.report.charts import Spec
-from uncia.report.cost.marks import finish, inline
+from uncia.report.charts import Spec, inline
+from uncia.report.cost.marks import finish
 from uncia.report.cpu.explain_bills import BURST_TARIFFS, fees_that_pay, memory_bill
 from uncia.report.cpu.explain_ticks import durations
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS

@@ -12,8 +12,8 @@ import numpy as np
 
 from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
 from uncia.report import theme
-from uncia.report.charts import Spec, ecdf
-from uncia.report.cost.marks import finish, inline
+from uncia.report.charts import Spec, ecdf, inline
+from uncia.report.cost.marks import finish
 from uncia.report.page import Chart
 from uncia.units import NS_PER_MS, NS_PER_S
 

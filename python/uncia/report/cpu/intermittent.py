@@ -11,7 +11,7 @@ import altair as alt
 
 from uncia.bandwidth.intermittent import BURSTS, LONG, Comparison
 from uncia.report import numbers, theme
-from uncia.report.charts import MAX_POINTS
+from uncia.report.charts import MAX_POINTS, inline
 from uncia.report.cost import marks
 from uncia.report.page import Block, Cell, Chart, Note, Page, Row, Section, Table, Tile
 
@@ -82,7 +82,7 @@ def _timeline(result: Result) -> Chart:
             rows.append({**span, "way": _WAYS[task.way], "request": number + 1})
     names = list(_WAYS.values())
     chart = (
-        alt.Chart(marks.inline(rows))
+        alt.Chart(inline(rows))
         .mark_bar(height={"band": 0.7})
         .encode(
             x=alt.X("start:Q", title="seconds after the task's first event arrived"),
@@ -124,7 +124,7 @@ def _fees(one: Comparison) -> Chart:
     ]
     names = list(_WAYS.values())
     lines = (
-        alt.Chart(marks.inline(rows))
+        alt.Chart(inline(rows))
         .mark_line(strokeWidth=2)
         .encode(
             x=alt.X("fee:Q", title="fee of an invocation, nUSD", scale=alt.Scale(nice=False)),
@@ -135,7 +135,7 @@ def _fees(one: Comparison) -> Chart:
     places = [{"at": float(one.fee_usd) * _NANO, "what": f"{one.tariff}'s fee"}]
     if one.pays_below_usd > 0:
         places.append({"at": float(one.pays_below_usd) * _NANO, "what": "break-even"})
-    points = alt.Chart(marks.inline(places))
+    points = alt.Chart(inline(places))
     rule = points.mark_rule(strokeDash=[4, 3]).encode(
         x="at:Q", tooltip=[alt.Tooltip("what:N", title=" "), alt.Tooltip("at:Q", format=",.4~g")]
     )
@@ -159,7 +159,7 @@ def _bills(result: Result) -> Chart:
     ]
     names = list(_WAYS.values())
     chart = (
-        alt.Chart(marks.inline(rows))
+        alt.Chart(inline(rows))
         .mark_bar()
         .encode(
             y=alt.Y("tariff:N", title=None, sort=[one.tariff for one in result.comparisons]),

@@ -118,7 +118,7 @@ def _figure(result: Result, enforcement: str) -> Chart:
         axis=alt.Axis(values=charts.log_ticks(lowest, highest), format=",~g"),
     )
     drawn = (
-        alt.Chart(marks.inline(lines))
+        alt.Chart(charts.inline(lines))
         .mark_line(strokeWidth=1.8)
         .encode(
             x=x,
@@ -137,7 +137,7 @@ def _figure(result: Result, enforcement: str) -> Chart:
             ],
         )
     )
-    base = alt.Chart(marks.inline(points))
+    base = alt.Chart(charts.inline(points))
     spread = base.mark_rule(strokeWidth=1.2, opacity=0.55).encode(
         x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour
     )
@@ -168,7 +168,7 @@ def _shares(result: Result, enforcement: str) -> Chart:
         if size.overallocation is not None
     ]
     line = (
-        alt.Chart(marks.inline(rows))
+        alt.Chart(charts.inline(rows))
         .mark_line(strokeWidth=1.6, point=True)
         .encode(
             x=_memory_axis(),
@@ -180,7 +180,7 @@ def _shares(result: Result, enforcement: str) -> Chart:
         )
     )
     paid = (
-        alt.Chart(marks.inline([{"share": 1.0}])).mark_rule(strokeDash=[4, 3]).encode(y="share:Q")
+        alt.Chart(charts.inline([{"share": 1.0}])).mark_rule(strokeDash=[4, 3]).encode(y="share:Q")
     )
     return Chart(
         f"share-{enforcement}",
@@ -204,7 +204,7 @@ def _off(result: Result, enforcement: str) -> Chart:
     ]
     colours = theme.colours(4)
     chart = (
-        alt.Chart(marks.inline(rows))
+        alt.Chart(charts.inline(rows))
         .mark_line(strokeWidth=1.6, point={"size": 18})
         .encode(
             x=_memory_axis(),
@@ -283,7 +283,7 @@ def _compared(result: Result) -> Section:
     ):
         scale = alt.Scale(type="log") if field == "ms" else alt.Scale(zero=False)
         chart = (
-            alt.Chart(marks.inline(rows))
+            alt.Chart(charts.inline(rows))
             .mark_line(strokeWidth=1.8, point={"size": 20})
             .encode(
                 x=_memory_axis(),

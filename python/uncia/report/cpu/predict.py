@@ -9,8 +9,8 @@ import altair as alt
 
 from uncia.bandwidth.predict.cpu import size_words
 from uncia.report import charts, numbers, theme
-from uncia.report.charts import MAX_POINTS, Spec
-from uncia.report.cost.marks import finish, inline
+from uncia.report.charts import MAX_POINTS, Spec, inline
+from uncia.report.cost.marks import finish
 from uncia.report.page import Block, Cell, Chart, Section, Table
 
 if TYPE_CHECKING:

@@ -11,15 +11,18 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+pub(crate) use segment::FORMAT;
 pub(super) use segment::LogId;
 
 use super::entry::Record;
 use crate::store::DatabaseError;
 
-/// A file is followed by another once it is as long as this.
+/// A file is followed by another once it is as long as this, and another is ready.
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
-/// Between two attempts to make another file.
+/// Between two attempts to begin the next file.
 const ROLL_RETRY_BYTES: u64 = 64 * 1024;
+/// Another file is made ready once this one is as long as this.
+const SPARE_AT_BYTES: u64 = SEGMENT_BYTES / 2;
 /// A buffer that a larger record has used is given back.
 const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 const SUFFIX: &str = "records";
@@ -41,10 +44,16 @@ pub enum JournalError {
     )]
     Format { path: PathBuf, found: u16, known: u16 },
     #[error(
-        "{path} is damaged at byte {at}, more than a crash does: restore it from a copy, or move it away, \
-         which loses the rows in it that are not in the database"
+        "{path} is damaged at byte {at}, more than a crash does: restore it from a copy, or cut it off \
+         there (truncate --size {at} FILE), which loses the rows from there on that are not in the \
+         database"
     )]
     Damaged { path: PathBuf, at: usize },
+    #[error(
+        "{0} is empty, and files after it are not: restore it from a copy, or move it and the files \
+         after it away, which loses the rows in them that are not in the database"
+    )]
+    Emptied(PathBuf),
     #[error(
         "{path} has a record (number {number}) that this version of uncia cannot read ({error}): \
          start the version that wrote it, or move the file away, which loses the rows in it that are \
@@ -71,8 +80,9 @@ pub(super) struct Journal {
     file: File,
     /// Where the next record goes; what stands there is no record.
     end: u64,
-    /// Where another file is begun.
+    /// Where the next file is begun, if it is ready.
     roll_at: u64,
+    spare: Option<NextFile>,
     /// The number of the next record.
     next: u64,
     /// The number of the last record that is in the database.
@@ -80,6 +90,24 @@ pub(super) struct Journal {
     /// Files that are not written to any more, with the number of the last record of each.
     full: VecDeque<(u64, PathBuf)>,
     buffer: Vec<u8>,
+    is_finished: bool,
+}
+
+/// An empty file that is made before it is needed, so that no request waits for it.
+pub(super) struct NextFile {
+    pub path: PathBuf,
+    file: File,
+}
+
+/// What the database knows of the files: it notices if one of them is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// The name of the file that is written to, as a number.
+    pub file: Option<u64>,
+    /// The number of the last record that was written.
+    pub written: u64,
+    /// The name of the file that comes next, as a number.
+    pub spare: Option<u64>,
 }
 
 /// What a worker that was killed has left.
@@ -89,11 +117,13 @@ pub(super) struct Left {
     pub records: Vec<(u64, Record)>,
     /// The number of the next record.
     pub next: u64,
+    /// What a crash does not do, a sentence each.
+    pub warnings: Vec<String>,
     files: Vec<PathBuf>,
 }
 
-/// The files in `folder`, in order: their names are the numbers of their first records, with leading
-/// zeros.
+/// The files in `folder`, in order: the name of each is a number, with leading zeros, that its first
+/// record has or comes after, and that is greater than those of all records before.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let unreadable = |error: io::Error| JournalError::unreadable(folder, &error);
     let entries = match fs::read_dir(folder) {
@@ -118,45 +148,93 @@ pub(super) fn expect_none(folder: &Path) -> Result<(), JournalError> {
 
 /// Reads what is left in `folder` beyond the record with the number `applied`, which the database has,
 /// with all before it.
-pub(super) fn read(folder: &Path, log: &LogId, applied: u64) -> Result<Left, JournalError> {
+pub(super) fn read(
+    folder: &Path,
+    log: &LogId,
+    applied: u64,
+    noted: &Noted,
+) -> Result<Left, JournalError> {
     let mut left = Left { next: applied + 1, files: files(folder)?, ..Left::default() };
     let mut expected = None;
+    let mut empty: Option<&PathBuf> = None;
+    let mut newest = None;
     for path in &left.files {
         let bytes = fs::read(path).map_err(|error| JournalError::unreadable(path, &error))?;
         let segment = segment::decode(path, log, &bytes)?;
         if segment.torn > 0 {
-            tracing::warn!(
+            left.warnings.push(format!(
                 "{} ends with {} bytes of a record that was being written when the platform was \
                  killed; nobody was answered for it",
                 path.display(),
                 segment.torn
-            );
+            ));
         }
         let Some(first) = segment.first else {
-            if Some(path) == left.files.last() {
-                continue;
-            }
-            // Files that follow it have been written, so its head was.
-            return Err(JournalError::Damaged { path: path.to_owned(), at: 0 });
+            empty = Some(path);
+            continue;
         };
+        if let Some(empty) = empty {
+            return Err(JournalError::Emptied(empty.clone()));
+        }
         match expected {
             Some(expected) if expected != first => {
                 return Err(JournalError::Gap { path: path.to_owned(), expected, found: first });
             }
-            None if first > left.next => tracing::warn!(
+            None if first > left.next => left.warnings.push(format!(
                 "{}: the records {} to {} are missing; the database is older than its journal",
                 folder.display(),
                 left.next,
                 first - 1
-            ),
+            )),
             _ => {}
         }
         let end = segment.records.last().map_or(first, |(number, _)| number + 1);
         expected = Some(end);
+        newest = name_of(path);
         left.records.extend(segment.records.into_iter().filter(|(number, _)| *number > applied));
         left.next = left.next.max(end);
     }
+    let last = left.files.last().and_then(|path| name_of(path));
+    left.warnings.extend(noted.missing(folder, newest, last, left.next));
+    left.next = left.next.max(noted.written + 1);
     Ok(left)
+}
+
+impl Noted {
+    /// What is missing: `newest` is the last file that has a head, `last` the last file, and `next` is
+    /// the number that comes after all records that there are.
+    fn missing(
+        &self,
+        folder: &Path,
+        newest: Option<u64>,
+        last: Option<u64>,
+        next: u64,
+    ) -> Option<String> {
+        let gone = |name: Option<u64>, upto| name.filter(|name| upto < Some(*name));
+        let gone = gone(self.file, newest).or(gone(self.spare, last));
+        let what = match gone {
+            Some(name) => format!("{} is missing, or was emptied", path_of(folder, name).display()),
+            None if next <= self.written => format!("{} was cut off", folder.display()),
+            None => return None,
+        };
+        Some(if next <= self.written {
+            format!(
+                "{what}, since the platform wrote to it: the rows of records {next} to {} are lost, \
+                 and maybe later ones",
+                self.written
+            )
+        } else {
+            format!("{what}, since the platform wrote to it: the last rows may be lost")
+        })
+    }
+}
+
+fn path_of(folder: &Path, name: u64) -> PathBuf {
+    folder.join(format!("{name:020}.{SUFFIX}"))
+}
+
+fn name_of(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.parse().ok()
 }
 
 impl JournalError {
@@ -173,7 +251,8 @@ impl Journal {
             fs::remove_file(file).map_err(refused)?;
         }
         DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(folder).map_err(refused)?;
-        let (path, file, end) = create(folder, &log, left.next).map_err(refused)?;
+        let NextFile { path, file } = create(folder, left.next).map_err(refused)?;
+        let end = write_head(&file, &log, left.next).map_err(refused)?;
         Ok(Self {
             folder: folder.to_owned(),
             log,
@@ -181,10 +260,12 @@ impl Journal {
             file,
             end,
             roll_at: SEGMENT_BYTES,
+            spare: None,
             next: left.next,
             applied: left.next - 1,
             full: VecDeque::new(),
             buffer: Vec::new(),
+            is_finished: false,
         })
     }
 
@@ -196,7 +277,7 @@ impl Journal {
             self.roll_at = self.end + ROLL_RETRY_BYTES;
         }
         segment::encode(record, self.next, &mut self.buffer)
-            .map_err(|error| refused(&self.path, error.into()))?;
+            .map_err(|error| refused(&self.path, error))?;
         let written = self.file.write_all_at(&self.buffer, self.end);
         let length = self.buffer.len() as u64;
         if self.buffer.capacity() > KEPT_BUFFER_BYTES {
@@ -212,11 +293,35 @@ impl Journal {
         Ok(self.next - 1)
     }
 
+    /// Goes on in the next file, if it is ready.
     fn roll(&mut self) -> io::Result<()> {
-        let (path, file, end) = create(&self.folder, &self.log, self.next)?;
-        self.full.push_back((self.next - 1, std::mem::replace(&mut self.path, path)));
-        (self.file, self.end, self.roll_at) = (file, end, SEGMENT_BYTES);
+        let Some(spare) = &self.spare else { return Ok(()) };
+        self.end = write_head(&spare.file, &self.log, self.next)?;
+        if let Some(NextFile { path, file }) = self.spare.take() {
+            self.full.push_back((self.next - 1, std::mem::replace(&mut self.path, path)));
+            (self.file, self.roll_at) = (file, SEGMENT_BYTES);
+        }
         Ok(())
+    }
+
+    /// Where the next file is to be made, and under which name, if it is time to.
+    pub(super) fn wants_next_file(&self) -> Option<(PathBuf, u64)> {
+        let wanted = self.spare.is_none() && self.end >= SPARE_AT_BYTES;
+        wanted.then(|| (self.folder.clone(), self.next))
+    }
+
+    /// Goes on in this file, which the database knows, when the present one is full.
+    pub(super) fn set_next_file(&mut self, file: NextFile) {
+        self.spare = Some(file);
+    }
+
+    /// What the database is to know of the files as they are now.
+    pub(super) fn to_note(&self) -> Noted {
+        Noted {
+            file: name_of(&self.path),
+            written: self.next - 1,
+            spare: self.spare.as_ref().and_then(|spare| name_of(&spare.path)),
+        }
     }
 
     /// Notes that the database has the records up to the one with this number; returns the files that
@@ -227,24 +332,47 @@ impl Journal {
         self.full.drain(..done).map(|(_, path)| path).collect()
     }
 
-    /// Removes the last file if the database has all of its records. Nothing may be written any more.
-    pub(super) fn remove_if_done(&mut self) {
-        if self.applied + 1 == self.next {
-            // If it cannot be removed it is read again, and found to be done.
+    /// What the database is to know of the files once nothing is written any more.
+    pub(super) fn last_note(&self) -> Noted {
+        if self.is_done() { Noted::default() } else { Noted { spare: None, ..self.to_note() } }
+    }
+
+    /// The database knows ([`Self::last_note`]).
+    pub(super) fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    /// Removes the files that nobody needs any more. Nothing may be written any more.
+    pub(super) fn remove_if_finished(&mut self) {
+        if !self.is_finished {
+            return;
+        }
+        // If one cannot be removed it is read again, and found to be done.
+        if self.is_done() {
             let _ = fs::remove_file(&self.path);
         }
+        if let Some(spare) = self.spare.take() {
+            let _ = fs::remove_file(spare.path);
+        }
+    }
+
+    /// Whether all that was written is in the database.
+    fn is_done(&self) -> bool {
+        self.applied + 1 == self.next
     }
 }
 
-/// Makes the file whose first record has the number `first`; returns where that goes.
-fn create(folder: &Path, log: &LogId, first: u64) -> io::Result<(PathBuf, File, u64)> {
-    let path = folder.join(format!("{first:020}.{SUFFIX}"));
+/// Makes an empty file for records with the number `name` and greater ones.
+pub(super) fn create(folder: &Path, name: u64) -> io::Result<NextFile> {
+    let path = path_of(folder, name);
     let file =
         File::options().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(&path)?;
+    Ok(NextFile { path, file })
+}
+
+/// Begins a file whose first record has the number `first`; returns where that goes.
+fn write_head(file: &File, log: &LogId, first: u64) -> io::Result<u64> {
     let head = segment::head(log, first);
-    if let Err(error) = file.write_all_at(&head, 0) {
-        let _ = fs::remove_file(&path);
-        return Err(error);
-    }
-    Ok((path, file, head.len() as u64))
+    file.write_all_at(&head, 0)?;
+    Ok(head.len() as u64)
 }

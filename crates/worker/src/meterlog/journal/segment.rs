@@ -7,6 +7,7 @@
 //!
 //! Numbers are little-endian; checksums are CRC-32.
 
+use std::io;
 use std::path::Path;
 
 use super::JournalError;
@@ -14,10 +15,12 @@ use crate::meterlog::entry::Record;
 
 const MAGIC: &[u8; 14] = b"uncia journal\n";
 /// The version of this layout, and of what the columns of the records mean.
-const FORMAT: u16 = 1;
+pub(crate) const FORMAT: u16 = 1;
 
 const HEAD_BYTES: usize = MAGIC.len() + 2 + 16 + 8 + 4;
 const RECORD_HEAD_BYTES: usize = 4 + 4 + 8;
+/// The longest text of a record: of four characters of any other text, read as a length, none is as short.
+const MAX_TEXT_BYTES: usize = 128 * 1024 * 1024;
 
 /// Which log a journal belongs to.
 pub(in crate::meterlog) type LogId = [u8; 16];
@@ -35,11 +38,15 @@ pub(super) fn head(log: &LogId, first: u64) -> Vec<u8> {
 }
 
 /// Writes a record to `buffer`, in place of what was there.
-pub(super) fn encode(record: &Record, number: u64, buffer: &mut Vec<u8>) -> serde_json::Result<()> {
+pub(super) fn encode(record: &Record, number: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
     buffer.clear();
     buffer.resize(RECORD_HEAD_BYTES, 0);
     serde_json::to_writer(&mut *buffer, record)?;
-    let length = (buffer.len() - RECORD_HEAD_BYTES) as u32;
+    let length = buffer.len() - RECORD_HEAD_BYTES;
+    if length > MAX_TEXT_BYTES {
+        return Err(io::Error::other(format!("a record of {length} bytes is too long")));
+    }
+    let length = length as u32;
     buffer[8..16].copy_from_slice(&number.to_le_bytes());
     let sum = crc32fast::hash(&buffer[8..]);
     buffer[..4].copy_from_slice(&length.to_le_bytes());
@@ -59,10 +66,11 @@ pub(super) struct Segment {
 
 /// Reads a file.
 pub(super) fn decode(path: &Path, log: &LogId, bytes: &[u8]) -> Result<Segment, JournalError> {
+    let begun = MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())]);
+    if bytes.len() < HEAD_BYTES && begun || is_blank(bytes) {
+        return Ok(Segment { torn: bytes.len(), ..Segment::default() });
+    }
     let Some((head, mut rest)) = bytes.split_at_checked(HEAD_BYTES) else {
-        if MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())]) {
-            return Ok(Segment { torn: bytes.len(), ..Segment::default() });
-        }
         return Err(JournalError::Foreign(path.to_owned()));
     };
     let first = read_head(path, log, head)?;
@@ -78,7 +86,7 @@ pub(super) fn decode(path: &Path, log: &LogId, bytes: &[u8]) -> Result<Segment, 
                 rest = after;
                 next += 1;
             }
-            _ if !is_torn(rest) || is_followed_by_another(rest, next) => {
+            _ if !is_torn(rest, next) || is_followed_by_another(rest, next) => {
                 let at = bytes.len() - rest.len();
                 return Err(JournalError::Damaged { path: path.to_owned(), at });
             }
@@ -122,12 +130,26 @@ fn read_record(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     Some((u64::from_le_bytes(*number), text, &rest[summed.len()..]))
 }
 
-/// Whether `bytes`, which begin with no valid record, are what a process was writing when it was killed:
-/// the beginning of one. After a loss of power they may also be zeros.
-fn is_torn(bytes: &[u8]) -> bool {
-    let length = bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
-    length.is_none_or(|length| bytes.len() < RECORD_HEAD_BYTES + length)
-        || bytes.iter().all(|byte| *byte == 0)
+/// Whether `bytes`, which begin with no whole record, are what a process was writing when it was killed:
+/// the beginning of the record with the number `next`. After a loss of power they may also be blank.
+fn is_torn(bytes: &[u8], next: u64) -> bool {
+    if is_blank(bytes) {
+        return true;
+    }
+    let Some(length) = bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize)
+    else {
+        return true;
+    };
+    let number = bytes.get(8..).unwrap_or_default();
+    let (number, text) = number.split_at(number.len().min(8));
+    length <= MAX_TEXT_BYTES
+        && text.len() < length
+        && next.to_le_bytes().starts_with(number)
+        && serde_json::from_slice::<Record>(text).is_err_and(|error| error.is_eof())
+}
+
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Whether a whole record with a greater number than `next` follows: then it is not the end.
@@ -137,4 +159,76 @@ fn is_followed_by_another(bytes: &[u8], next: u64) -> bool {
         let number = bytes[at + 8..].first_chunk().map(|number| u64::from_le_bytes(*number));
         number.is_some_and(|number| sought.contains(&number)) && read_record(&bytes[at..]).is_some()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meterlog::tests::{event, idle, instance, invocation, span};
+    use crate::meterlog::{EventUpdate, Recorded};
+
+    const LOG: LogId = [7; 16];
+
+    /// A file with a record of each kind, and where each of them begins.
+    fn file() -> (Vec<u8>, Vec<usize>) {
+        let mut recorded = Recorded {
+            spans: vec![span("a")],
+            idle: Some(idle("i", 10)),
+            event: Some(EventUpdate::Failed { id: 3, attempt: 2, failures: 1 }),
+            ..invocation("x")
+        };
+        recorded.row.error = Some("\u{e4} \" \\ \n \u{0} \u{1f600}".to_owned());
+        recorded.row.preemptible = Some(false);
+        recorded.row.cpu_user = Some(-17);
+        let records = [
+            Record::DropEvents(vec![event("e").id, 12]),
+            Record::Instance(Box::new(instance("i"))),
+            Record::Invocation(recorded.into()),
+        ];
+        let (mut bytes, mut starts, mut buffer) = (head(&LOG, 5), Vec::new(), Vec::new());
+        for (number, record) in (5..).zip(&records) {
+            encode(record, number, &mut buffer).unwrap();
+            starts.push(bytes.len());
+            bytes.extend_from_slice(&buffer);
+        }
+        (bytes, starts)
+    }
+
+    fn read(bytes: &[u8]) -> Result<Segment, JournalError> {
+        decode(Path::new("x.records"), &LOG, bytes)
+    }
+
+    #[test]
+    fn wherever_a_kill_cuts_it_off_what_is_whole_is_read() {
+        let (bytes, starts) = file();
+        for length in 0..=bytes.len() {
+            let segment = read(&bytes[..length]).unwrap();
+            let ends = starts[1..].iter().copied().chain([bytes.len()]);
+            let whole = ends.filter(|end| *end <= length).count();
+            assert_eq!(segment.records.len(), whole, "{length}");
+            assert_eq!(segment.first, (length >= HEAD_BYTES).then_some(5));
+        }
+    }
+
+    #[test]
+    fn what_no_kill_leaves_is_damage() {
+        let (bytes, starts) = file();
+        let last = starts[2];
+        let colon = bytes.iter().rposition(|byte| *byte == b':').unwrap();
+        let no_json = [&bytes[..=colon], b"?"].concat();
+        let text = b"appended by hand, and long enough for the head of a record\n";
+        let another_number = [&bytes[last..last + 8], &6_u64.to_le_bytes(), b"{"].concat();
+        for (end, at) in [
+            (text.to_vec(), bytes.len()),
+            (b"oops\n".to_vec(), bytes.len()),
+            (another_number, bytes.len()),
+            (vec![0, 0, 0, 1, 0, 0, 0, 0, 0], bytes.len()),
+        ] {
+            let damaged = [&bytes[..], &end].concat();
+            let Err(error) = read(&damaged) else { panic!("{end:?} is taken for a record") };
+            assert_eq!(error, JournalError::Damaged { path: "x.records".into(), at });
+        }
+        let error = read(&no_json).unwrap_err();
+        assert_eq!(error, JournalError::Damaged { path: "x.records".into(), at: last });
+    }
 }

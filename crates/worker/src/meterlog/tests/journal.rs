@@ -158,24 +158,125 @@ fn a_gap_between_files_is_refused_and_zeros_at_the_end_are_not() {
     drop(open(state.path()));
     assert_eq!(names(state.path()).len(), 3);
 
+    let killed = killed_with_two_files();
+    let (all, path) = (files(killed.path()), killed.path());
+    let first = fs::read(&all[0]).unwrap();
+    for (damage, wanted) in
+        [(&first[..first.len() / 2], "begins with record"), (b"", "is empty, and files after it")]
+    {
+        fs::write(&all[0], damage).unwrap();
+        let message = refusal(path);
+        assert!(message.contains(wanted), "{message}");
+        assert_eq!(names(path).len(), 30);
+    }
+}
+
+/// Writes rows that take so many times 100 KB.
+fn record_large(log: &MeterLog, rows: usize) {
+    for _ in 0..rows {
+        let mut large = invocation("x");
+        large.row.error = Some("e".repeat(100_000));
+        record(log, large).unwrap();
+    }
+}
+
+/// What a kill leaves of 60 rows, of which the database has 30, while a second file is written to.
+fn killed_with_two_files() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    record_large(&log, 30);
+    until_next_file(&log, folder.path());
+    let held = hold(folder.path());
+    record_large(&log, 30);
+    let copy = copy(folder.path());
+    assert_eq!(files(copy.path()).len(), 2);
+    drop(held);
+    copy
+}
+
+/// Waits until all rows are in the database, and another file is ready.
+fn until_next_file(log: &MeterLog, state: &Path) {
+    barrier(log);
+    while files(state).len() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    // It is in use from the end of the transaction on that this waits for.
+    barrier(log);
+}
+
+#[test]
+fn the_next_file_is_made_before_a_request_needs_it() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     let held = hold(folder.path());
-    for _ in 0..100 {
-        let mut large = invocation("x");
-        large.row.error = Some("e".repeat(100_000));
-        record(&log, large).unwrap();
-    }
+    // Whoever writes a row makes no file, however many bytes there are.
+    record_large(&log, 100);
+    assert!(files(folder.path())[0].metadata().unwrap().len() > 10_000_000);
+    drop(held);
+    until_next_file(&log, folder.path());
+    let held = hold(folder.path());
+    let before = files(folder.path());
+    assert_eq!(before[1].metadata().unwrap().len(), 0);
+    record_large(&log, 1);
+    assert_eq!(files(folder.path()), before);
+    assert!(before[1].metadata().unwrap().len() > 100_000);
     let killed = copy(folder.path());
     drop(held);
-    let (all, path) = (files(killed.path()), killed.path());
-    let first = fs::read(&all[0]).unwrap();
-    for damage in [&first[..first.len() / 2], b""] {
-        fs::write(&all[0], damage).unwrap();
-        let message = refusal(path);
-        assert!(message.contains("begins with record") || damage.is_empty(), "{message}");
-        assert!(names(path).is_empty());
+    let log = open(killed.path());
+    assert_eq!(log.warnings(), &[] as &[String]);
+    assert_eq!(names(killed.path()).len(), 101);
+}
+
+#[test]
+fn a_file_that_is_gone_is_missed() {
+    let missing =
+        "00000000000000000001.records is missing, or was emptied, since the platform wrote";
+    // It is as much a loss of power as somebody's hand, so what is left is served.
+    for emptied in [true, false] {
+        let state = killed(10);
+        let [file] = &files(state.path())[..] else { panic!("one file is enough") };
+        if emptied {
+            fs::write(file, "").unwrap();
+        } else {
+            fs::remove_file(file).unwrap();
+        }
+        let log = open(state.path());
+        let [warning] = log.warnings() else { panic!("{:?}", log.warnings()) };
+        assert!(warning.contains(missing), "{warning}");
+        assert!(warning.ends_with("the last rows may be lost"), "{warning}");
+        assert!(names(state.path()).is_empty());
+        record(&log, invocation("next")).unwrap();
+        log.close();
+        assert_eq!(names(state.path()), ["next"]);
+        // It is told once, and what the platform itself removes is not missed.
+        let log = open(state.path());
+        assert_eq!(log.warnings(), &[] as &[String]);
+        log.close();
     }
+
+    let state = killed_with_two_files();
+    let all = files(state.path());
+    fs::remove_file(&all[1]).unwrap();
+    let log = open(state.path());
+    let [warning] = log.warnings() else { panic!("{:?}", log.warnings()) };
+    let name = all[1].file_name().unwrap().to_str().unwrap();
+    assert!(warning.contains(&format!("{name} is missing")), "{warning}");
+}
+
+#[test]
+fn records_that_were_there_are_missed() {
+    let state = killed(10);
+    let database = rusqlite::Connection::open(state.path().join("meter.sqlite")).unwrap();
+    database.execute_batch("UPDATE journal SET written = 15").unwrap();
+    drop(database);
+    let log = open(state.path());
+    let [warning] = log.warnings() else { panic!("{:?}", log.warnings()) };
+    let lost = "was cut off, since the platform wrote to it: the rows of records 12 to 15 are lost";
+    assert!(warning.contains(lost), "{warning}");
+    assert_eq!(names(state.path()).len(), 10);
+    // Their numbers are not used again.
+    let [file] = &files(state.path())[..] else { panic!("one file is enough") };
+    assert_eq!(file.file_name().unwrap(), "00000000000000000016.records");
 }
 
 #[test]
@@ -257,16 +358,39 @@ fn a_database_that_is_older_than_its_journal_is_served() {
 }
 
 #[test]
+fn whoever_fills_the_database_gives_way() {
+    if !uncia_process::thread::may_be_idle_for_a_while() {
+        eprintln!("skipped: threads of this user cannot be ordinary again");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    // It waits within a transaction: the database is locked.
+    let held = hold(folder.path());
+    let is_idle = || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+        // Of this log or another test's; the class is the 41st field, and the name has no spaces.
+        tasks
+            .filter_map(|task| fs::read_to_string(task.join("stat")).ok())
+            .any(|stat| stat.contains("(meter-log)") && stat.split(' ').nth(40) == Some("5"))
+    };
+    while !is_idle() {
+        record(&log, invocation("x")).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    drop(held);
+    barrier(&log);
+}
+
+#[test]
 fn files_that_the_database_has_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
+    record_large(&log, 30);
+    until_next_file(&log, folder.path());
     let held = hold(folder.path());
-    for _ in 0..200 {
-        let mut large = invocation("x");
-        large.row.error = Some("e".repeat(100_000));
-        record(&log, large).unwrap();
-    }
-    assert!(files(folder.path()).len() >= 4);
+    record_large(&log, 170);
+    assert!(files(folder.path()).len() >= 2);
     let folder_mode = folder.path().join("journal").metadata().unwrap().permissions().mode();
     assert_eq!(folder_mode & 0o777, 0o700);
     let modes = files(folder.path()).into_iter().map(|it| it.metadata().unwrap().permissions());
@@ -275,8 +399,9 @@ fn files_that_the_database_has_are_removed() {
     drop(open(killed.path()));
     assert_eq!(names(killed.path()).len(), 200);
     drop(held);
+    let first = files(folder.path()).remove(0);
     barrier(&log);
-    assert_eq!(files(folder.path()).len(), 1);
+    assert!(!first.exists());
     log.close();
     assert!(files(folder.path()).is_empty());
     assert_eq!(names(folder.path()).len(), 200);

@@ -4,7 +4,7 @@
 //! nothing of any function. It becomes one instance, once: of whichever function comes first that its
 //! limits fit. What it has used until then is in nobody's initialization and in nobody's invocation.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,9 +124,9 @@ impl RuntimePool {
         kinds.into_iter().flat_map(|(_, waiting)| waiting).for_each(StartedRuntime::end);
     }
 
-    /// Whether one more of this kind is to be made; with what is no longer kept, to be dropped where
-    /// that may block.
-    fn wants(&self, kind: &Kind) -> (bool, Vec<StartedRuntime>) {
+    /// Whether one more of this kind is to be made, with so many bytes of memory available; and what is
+    /// no longer kept, to be ended where that may block.
+    fn wants(&self, kind: &Kind, available: Option<u64>) -> (bool, Vec<StartedRuntime>) {
         let mut kinds = self.kinds();
         let mut ended = Vec::new();
         for (_, waiting) in kinds.iter_mut() {
@@ -135,13 +135,14 @@ impl RuntimePool {
             ended.extend::<VecDeque<_>>(gone);
             *waiting = left;
         }
+        let enough = of(&mut kinds, kind).len() >= self.most;
         if kinds.len() > MAX_KINDS {
             ended.extend(kinds.remove(0).1);
         }
-        if of(&mut kinds, kind).len() >= self.most {
+        if enough {
             return (false, ended);
         }
-        let fit = available_memory().map_or(u64::MAX, |bytes| bytes / MEMORY_PARTS / RUNTIME_BYTES);
+        let fit = available.map_or(u64::MAX, |bytes| bytes / MEMORY_PARTS / RUNTIME_BYTES);
         let kept = kinds.iter().map(|(_, waiting)| waiting.len()).sum::<usize>();
         if u64::try_from(kept).unwrap_or(u64::MAX) < fit {
             return (true, ended);
@@ -208,7 +209,7 @@ impl StartKind for FromPool {
         tokio::spawn(async move {
             let _making = host.started.making.lock().await;
             while !host.closed.load(Ordering::SeqCst) {
-                let (wanted, ended) = host.started.wants(&kind);
+                let (wanted, ended) = host.started.wants(&kind, available_memory());
                 if !ended.is_empty() {
                     // What does not end here ends with the worker.
                     let clear = || ended.into_iter().for_each(StartedRuntime::end);
@@ -240,7 +241,7 @@ impl Host {
             id: NO_INSTANCE.into(),
             function: String::new(),
             handler: String::new(),
-            environment: Default::default(),
+            environment: BTreeMap::new(),
             mounts: Vec::new(),
             network: Network::Platform,
             ..spec.clone()
@@ -314,5 +315,37 @@ impl Host {
         user: u32,
     ) -> InitConfig {
         InitConfig { waits: true, ..self.config(spec, root, group, &own_api(), user) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(memory_bytes: u64) -> Kind {
+        Kind { runtime: Runtime::named("node").unwrap(), memory_bytes, pids_max: 64 }
+    }
+
+    #[test]
+    fn a_pool_is_no_larger_than_asked_for_and_than_memory_allows() {
+        let pool = RuntimePool::new(1000);
+        let wants = |available| pool.wants(&kind(1), available).0;
+        assert!(wants(None) && wants(Some(MEMORY_PARTS * RUNTIME_BYTES)));
+        assert!(!pool.warned.load(Ordering::Relaxed));
+        assert!(!wants(Some(MEMORY_PARTS * RUNTIME_BYTES - 1)));
+        assert!(pool.warned.load(Ordering::Relaxed));
+        assert!(!RuntimePool::new(0).wants(&kind(1), None).0);
+        assert!(available_memory().is_some());
+    }
+
+    #[test]
+    fn only_so_many_kinds_are_kept() {
+        let pool = RuntimePool::new(1);
+        for size in 1..100 {
+            pool.wants(&kind(size), None);
+            assert!(pool.kinds().len() <= MAX_KINDS);
+        }
+        let kinds: Vec<_> = pool.kinds().iter().map(|(kind, _)| kind.memory_bytes).collect();
+        assert_eq!(kinds.last(), Some(&99));
     }
 }

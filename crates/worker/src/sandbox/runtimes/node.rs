@@ -17,8 +17,8 @@ const WAIT: &str = include_str!("../../../runtime/wait.js");
 
 /// Beginnings of the names of variables that Node, or a library in it, reads when it starts. Of those
 /// with the first, all but `NODE_ENV`, which is between a function and its packages.
-const READ_AT_START: [&str; 8] =
-    ["NODE_", "UV_", "LD_", "LC_", "LANG", "ICU_", "OPENSSL_", "GLIBC_TUNABLES"];
+const READ_AT_START: [&str; 9] =
+    ["NODE_", "UV_", "LD_", "LC_", "LANG", "ICU_", "OPENSSL_", "MALLOC_", "GLIBC_"];
 
 /// Distributions may keep some of Node's own modules as files, whose places are in its configuration.
 const QUESTION: &str = "\

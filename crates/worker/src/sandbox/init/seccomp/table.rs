@@ -263,7 +263,8 @@ pub(super) const FUNCTION: &[Group] = &[
         reason: "`AF_VSOCK` knows no network namespace, `AF_PACKET` reads others' traffic, and \
                  `AF_ALG`, other families and other protocols (SCTP, L2TP) are large and little \
                  tested. C libraries list network \
-                 interfaces by netlink.",
+                 interfaces by netlink. Raw sockets, those of ICMP among them, pass the filter, and the \
+                 kernel answers `EPERM`: they take `CAP_NET_RAW`, which no function has.",
     },
     Group {
         calls: calls![SYS_socketpair],

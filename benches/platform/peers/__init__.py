@@ -1,0 +1,109 @@
+"""Peers of the embedded platform: each file here installs one and serves ``hello`` with it.
+
+All answer a POST with the same JSON. They are installed by name, with the ordinary clients of their
+registries, into a folder that later runs find again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+HELLO: Final = {"message": "hello"}
+_READY_TIMEOUT_S: Final = 30.0
+
+
+class Peer(Protocol):
+    """A module of this package."""
+
+    NAME: str
+    __name__: str
+
+    def install(self, folder: Path) -> None:
+        """Install the peer into ``folder``, if it is not there yet."""
+
+    def serve(
+        self, installed: Path, work: Path
+    ) -> contextlib.AbstractContextManager[tuple[str, str]]:
+        """Serve ``hello``, its files in ``work``; gives the address and the path to POST to."""
+
+
+def need(tool: str, peer: str) -> str:
+    """The path of a program that a peer's installation needs; without it the run ends."""
+    path = shutil.which(tool)
+    if path is None:
+        raise SystemExit(f"{peer} needs {tool}, which is not installed; leave it out by --peer")
+    return path
+
+
+def python_packages(folder: Path, *packages: str) -> Path:
+    """A virtual environment with these packages; the path of its interpreter."""
+    python = folder / "bin" / "python"
+    complete = folder / "complete"
+    if not complete.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
+        complete.touch()
+    return python
+
+
+def free_port() -> int:
+    """A port of the loopback interface on which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server(
+    command: Sequence[str], port: int, cwd: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Runs ``command`` until the block ends; ready when ``port`` accepts a connection."""
+    with (cwd / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = (cwd / "server.log").read_text(errors="replace")[-2_000:]
+                raise SystemExit(f"{command[0]} did not come up: {said}")
+            time.sleep(0.05)
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def check_hello(address: str, path: str) -> None:
+    """Calls ``hello`` once; another answer ends the run."""
+    connection = http.client.HTTPConnection(address, timeout=_READY_TIMEOUT_S)
+    connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    if answer.status != 200 or json.loads(body) != HELLO:
+        url = urllib.parse.urljoin(f"http://{address}", path)
+        raise SystemExit(f"{url} answered {answer.status}: {body[:200].decode(errors='replace')}")

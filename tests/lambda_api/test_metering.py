@@ -1,0 +1,257 @@
+"""An invocation's CPU time and memory in its row, beside what the function measures of itself.
+
+CPU time of the row is at least the function's: the kernel counts both on the same clock. It is more
+by what the runtime uses around the handler to read the event and to write the answer, some 0.1 to
+0.5 ms. Work that takes 100 ms and more therefore agrees within 1 % and 10 us.
+
+Memory of the row is that of the instance: anonymous memory and ``/tmp`` of all its processes, and a
+remainder that does not depend on what the function allocates: the kernel's own for the instance,
+and files that it was the first to read.
+"""
+
+import json
+import shutil
+import urllib.request
+from typing import Any, Final
+
+import pytest
+
+from .conftest import Platform, Serve
+from .test_serving import log, wait_for
+
+MIB: Final = 2**20
+# The kernel charges batches of 64 pages a processor, and its own pages come and go.
+SLACK_BYTES: Final = 2 * MIB
+LONG_MS: Final = (100, 300)
+SHORT_MS: Final = (0.2, 1, 5)
+
+PYTHON = """
+import hashlib, os, resource, threading, time
+
+def used_s():
+    of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(it.ru_utime + it.ru_stime for it in map(resource.getrusage, of))
+
+def user(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        hashlib.sha256(bytes(20_000)).digest()
+
+def system(seconds):
+    end = time.thread_time() + seconds
+    with open("/dev/zero", "rb", 0) as zeros:
+        while time.thread_time() < end:
+            zeros.read(65536)
+
+def threads(seconds):
+    threads = [threading.Thread(target=user, args=(seconds / 3,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+def children(seconds):
+    pids = []
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            user(seconds / 2)
+            os._exit(0)
+        pids.append(pid)
+    for pid in pids:
+        os.waitpid(pid, 0)
+
+def orphan(seconds):
+    # A process that nobody of this one waits for: it says itself what it used.
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if os.fork() == 0:
+            before = time.process_time()
+            user(seconds)
+            os.write(writer, str(time.process_time() - before).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(writer)
+    with open(reader) as answer:
+        return float(answer.read())
+
+def rest(seconds):
+    time.sleep(seconds)
+
+def cpu(event, context):
+    before = used_s()
+    elsewhere = globals()[event["kind"]](event["ms"] / 1000) or 0
+    return (used_s() - before + elsewhere) * 1e9
+
+def allocated():
+    lines = open("/proc/self/status").read().splitlines()
+    return sum(int(it.split()[1]) * 1024 for it in lines if it[:8] in ("RssAnon:", "RssShmem"))
+
+def memory(event, context):
+    size = event["mib"] * 2**20
+    if event["kind"] == "held":
+        text = b"x" * size
+        return allocated()
+    if event["kind"] == "file":
+        with open("/tmp/file", "wb") as file:
+            for _ in range(event["mib"]):
+                file.write(b"x" * 2**20)
+        os.remove("/tmp/file")
+        return allocated() + size
+    # A child beside it; each has half of it at the same time.
+    text = b"x" * (size // 2)
+    pid = os.fork()
+    if pid == 0:
+        more = b"x" * (size // 2)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return allocated() + size // 2
+"""
+
+NODE = """
+const fs = require("node:fs");
+const { Worker } = require("node:worker_threads");
+const used_us = () => { const it = process.cpuUsage(); return it.user + it.system; };
+const spin = (us) => {
+  const start = used_us();
+  let value = 1;
+  while (used_us() - start < us) for (let i = 0; i < 2000; i++) value = Math.sin(value + i);
+};
+const kinds = {
+  user: async (us) => spin(us),
+  system: async (us) => {
+    const start = used_us(), zeros = fs.openSync("/dev/zero"), buffer = Buffer.alloc(65536);
+    while (used_us() - start < us) fs.readSync(zeros, buffer);
+    fs.closeSync(zeros);
+  },
+  // The clock is the process's, so that all of them together use the time.
+  threads: async (us) => {
+    const source = `const { parentPort } = require("node:worker_threads");
+      const used_us = () => { const it = process.cpuUsage(); return it.user + it.system; };
+      const start = used_us(); let value = 1;
+      while (used_us() - start < ${us}) for (let i = 0; i < 2000; i++) value = Math.sin(value + i);
+      parentPort.postMessage(value);`;
+    await Promise.all([1, 2].map(() => new Promise((resolve) =>
+      new Worker(source, { eval: true }).on("exit", resolve))));
+  },
+  rest: (us) => new Promise((resolve) => setTimeout(resolve, us / 1000)),
+};
+exports.cpu = async (event) => {
+  const before = used_us();
+  await kinds[event.kind](event.ms * 1000);
+  return (used_us() - before) * 1000;
+};
+const allocated = () => {
+  const lines = fs.readFileSync("/proc/self/status", "utf8").split("\\n");
+  const rows = lines.filter((line) => /^Rss(Anon|Shmem):/.test(line));
+  return rows.reduce((sum, line) => sum + parseInt(line.split(/\\s+/)[1]) * 1024, 0);
+};
+// Kept, because when the collector gives something back is its own affair.
+const kept = [];
+exports.memory = async (event) => {
+  kept.push(Buffer.alloc(event.mib * 2 ** 20, 1));
+  return allocated();
+};
+"""
+
+SOURCES: Final = {"python": {"handler.py": PYTHON}, "node": {"handler.js": NODE}}
+NAMES: Final = {"python": "python3.11", "node": "nodejs20.x"}
+KINDS: Final = {
+    "python": ("user", "system", "threads", "children", "orphan", "rest"),
+    "node": ("user", "system", "threads", "rest"),
+}
+
+both_runtimes = pytest.mark.parametrize("runtime", ["python", "node"])
+
+
+def create(platform: Platform, runtime: str, handler: str) -> None:
+    if runtime == "node" and shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    platform.create(
+        "f",
+        SOURCES[runtime],
+        Runtime=NAMES[runtime],
+        Handler=f"handler.{handler}",
+        # 2 vCPU: nothing of this is throttled.
+        MemorySize=3538,
+        Timeout=60,
+    )
+
+
+def measure(
+    platform: Platform, events: list[dict[str, Any]]
+) -> list[tuple[dict[str, Any], dict[str, Any], int]]:
+    """Each event, its row, and what the function said."""
+    said = []
+    for event in events:
+        _, answer = platform.invoke("f", event)
+        assert isinstance(answer, int | float), answer
+        said.append(round(answer))
+    return list(zip(events, log(platform)[-len(events) :], said, strict=True))
+
+
+def check_cpu(event: dict[str, Any], row: dict[str, Any], inside: int) -> None:
+    """Within 1 % and 10 us, as far as the handler's work is long beside the runtime's."""
+    used = row["cpu_user"] + row["cpu_system"]
+    # Of short work too nothing is missing. What `getrusage` says is rounded to microseconds.
+    assert used >= inside * 0.99 - 10_000, (event, used, inside)
+    # An orphan cannot say what its own end takes, and a rest is no work.
+    if event["ms"] in LONG_MS and event["kind"] not in ("orphan", "rest"):
+        assert used <= inside * 1.01 + 10_000, (event, used, inside)
+
+
+@both_runtimes
+def test_cpu_time_agrees_with_getrusage(serve: Serve, runtime: str) -> None:
+    platform = serve({"pause_after_ms": 60_000})
+    create(platform, runtime, "cpu")
+    for kind in KINDS[runtime]:
+        measure(platform, [{"kind": kind, "ms": 20}])
+        for event, row, inside in measure(
+            platform,
+            [{"kind": kind, "ms": ms} for ms in LONG_MS]
+            + [{"kind": kind, "ms": ms} for ms in SHORT_MS for _ in range(5)],
+        ):
+            assert row["start"] == "warm"
+            check_cpu(event, row, inside)
+
+
+@both_runtimes
+def test_of_a_thawed_instance_too(serve: Serve, runtime: str) -> None:
+    platform = serve({"pause_after_ms": 0})
+    create(platform, runtime, "cpu")
+    kinds = [kind for kind in KINDS[runtime] if kind != "rest"]
+    platform.invoke("f", {"kind": "user", "ms": 20})
+    for kind in kinds:
+        for ms in (100, 1):
+            wait_for(lambda: is_frozen(platform))
+            ((event, row, inside),) = measure(platform, [{"kind": kind, "ms": ms}])
+            assert row["start"] == "thawed"
+            check_cpu(event, row, inside)
+
+
+def is_frozen(platform: Platform) -> bool:
+    with urllib.request.urlopen(f"http://{platform.address}/uncia/v1/health") as answer:
+        found: int = json.load(answer)["instances"]["frozen"]
+    return found == 1
+
+
+@both_runtimes
+def test_peak_memory_grows_by_what_the_function_allocates(serve: Serve, runtime: str) -> None:
+    platform = serve({"pause_after_ms": 60_000})
+    create(platform, runtime, "memory")
+    kinds = ("held", "file", "child") if runtime == "python" else ("held",)
+    # The first ones load what every other one needs as well.
+    measure(platform, [{"kind": kind, "mib": 1} for kind in kinds])
+    for kind in kinds:
+        sizes = (0, 16, 128, 64, 0)
+        found = measure(platform, [{"kind": kind, "mib": size} for size in sizes])
+        remainders = []
+        for event, row, allocated in found:
+            assert row["memory_peak"] >= allocated, (event, row, allocated)
+            assert row["memory_avg"] <= row["memory_peak"]
+            remainders.append(row["memory_peak"] - allocated)
+        # What is given back counts no more in the next invocation: the last is as the first.
+        for (event, _, allocated), remainder in zip(found, remainders, strict=True):
+            difference = abs(remainder - remainders[0])
+            assert difference <= allocated * 0.01 + SLACK_BYTES, (event, remainders)

@@ -1,11 +1,11 @@
 """Makes instances of a started interpreter: the zygote of a Python runtime.
 
 `bootstrap.py` calls `serve` in a process whose standard input is a socket. It waits there for
-orders, each for one copy of the process in the sandbox of an instance. `serve` returns in the copies
-only, each of which is then what a freshly started interpreter would be: in its sandbox, without
-rights, and with its own environment. What a copy does, and with which numbers, comes from the
-program that does the same for runtimes that it executes: with the first packet, and over a socket
-that only the copy reads.
+orders, each for one copy of the process in the sandbox of an instance. `serve` returns in the
+copies only, each of which is then what a freshly started interpreter would be: in its sandbox,
+without rights, and with its own environment. What a copy does, and with which numbers, comes from
+the program that does the same for runtimes that it executes: with the first packet, and over a
+socket that only the copy reads.
 
 No function's code ever runs in the zygote, and nothing of a function is read by it: what was in its
 memory once, every later copy could find.

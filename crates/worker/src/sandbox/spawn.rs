@@ -229,7 +229,7 @@ impl From<LaunchError> for io::Error {
 
 /// Whether nothing was started because a spawner was killed, which may be tried again.
 pub(super) fn lost_its_spawner(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|error| error.is::<LaunchError>())
+    matches!(error.get_ref(), Some(inner) if inner.is::<LaunchError>())
 }
 
 /// A spawner, seen from the worker. Dropping it ends it.

@@ -516,7 +516,7 @@ impl Host {
                         phases.push(Phase { name: "handler", start: began, end: at });
                     }
                     None if forked => {
-                        phases.push(Phase { name: "handler", start: executed, end: at })
+                        phases.push(Phase { name: "handler", start: executed, end: at });
                     }
                     Some(began) => {
                         // On a busy machine the runtime may run before it is known that it does.

@@ -55,10 +55,11 @@ impl Call {
                 Argument::Bytes(bytes) => bytes.as_ptr() as c_long,
             };
         }
-        let [a, b, c, d, e, f] = words;
         // SAFETY: calls made here read at most the structures that they are given, which are as long as
         // the kernel takes them to be and outlive the call, and write to none.
-        let result = unsafe { libc::syscall(self.number, a, b, c, d, e, f) };
+        let result = unsafe {
+            libc::syscall(self.number, words[0], words[1], words[2], words[3], words[4], words[5])
+        };
         match Errno::result(result) {
             Err(_) if self.optional => Ok(()),
             result => result.map(drop).doing(self.step),

@@ -15,6 +15,7 @@ import ctypes
 import gc
 import json
 import os
+import select
 import sys
 import time
 import traceback
@@ -57,15 +58,28 @@ def _carry_out(calls):
 
 
 def _receive(connection):
-    """Returns one packet, read as JSON, and its descriptors; ends the process at the last."""
+    """Returns one packet, read as JSON, and its descriptors, none of them if some are missing.
+
+    Ends the process once nobody can send any more.
+    """
     space = _socket.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
-    data, beside, _, _ = connection.recvmsg(_MAX_PACKET, space, _socket.MSG_CMSG_CLOEXEC)
+    data, beside, flags, _ = connection.recvmsg(_MAX_PACKET, space, _socket.MSG_CMSG_CLOEXEC)
     if not data:
         os._exit(0)
     descriptors = []
     for _, _, numbers in beside:
-        descriptors += memoryview(numbers).cast("i").tolist()
+        whole = len(numbers) - len(numbers) % 4
+        descriptors += memoryview(numbers)[:whole].cast("i").tolist()
+    if flags & _socket.MSG_CTRUNC:
+        # A copy would not join all of its control groups.
+        _close(descriptors)
+        descriptors = []
     return json.loads(data), descriptors
+
+
+def _close(descriptors):
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 class _Filter(ctypes.Structure):
@@ -116,6 +130,7 @@ def serve():
     while True:
         _, descriptors = _receive(connection)
         if len(descriptors) < 4:
+            _close(descriptors)
             continue
         try:
             _call(setns, descriptors[0], process_namespace)
@@ -123,12 +138,15 @@ def serve():
             if child < 0:
                 raise OSError("cannot start a process: %s" % os.strerror(ctypes.get_errno()))
         except OSError as error:
-            _report(descriptors[1], failed=str(error))
+            try:
+                _report(descriptors[1], failed=str(error))
+            except OSError:
+                # The first process is gone, and so is its namespace.
+                pass
             child = -1
         if child == 0:
             break
-        for descriptor in descriptors:
-            os.close(descriptor)
+        _close(descriptors)
         # An instance's namespace ends with it.
         _call(setns, own, process_namespace)
     try:
@@ -150,8 +168,20 @@ def _report(descriptor, **what):
     os.write(descriptor, json.dumps(what).encode())
 
 
+def _end_if_abandoned(socket):
+    """Ends the process if its first process does not wait for it any more.
+
+    The function may run already, executed in this sandbox: it must not meet a process with rights.
+    """
+    poll = select.poll()
+    poll.register(socket, 0)
+    if poll.poll(0):
+        os._exit(127)
+
+
 def _become_runtime(rules, prepared_filter, descriptors, initial):
     namespaces, socket, null, output, *groups = descriptors
+    _end_if_abandoned(socket)
     _call(rules["setns"], namespaces, rules["namespaces"])
     for group in groups:
         # Whoever writes it: no process number to translate between namespaces.
@@ -172,6 +202,7 @@ def _become_runtime(rules, prepared_filter, descriptors, initial):
         descriptors[1] = _SOCKET
     os.closerange(_SOCKET + 1, _OPEN_FILES)
     order = json.loads(os.read(_SOCKET, _MAX_PACKET))
+    _end_if_abandoned(_SOCKET)
     _carry_out(order["calls"])
     zone = os.environ.get("TZ")
     _libc.clearenv()
@@ -183,6 +214,7 @@ def _become_runtime(rules, prepared_filter, descriptors, initial):
     ctypes.memset(address, 0, size)
     if prepared_filter is not None:
         _filter(prepared_filter, *rules["seccomp"])
+    _carry_out(order["last"])
     # What the zygote alone has use for.
     del sys.modules[__name__]
     _report(_SOCKET, runs=os.getpid())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uncia.bandwidth.intermittent import TARIFFS
 from uncia.errors import UnciaError
+from uncia.record import INSTANCE_STARTS
 from uncia.units import MIB, NS_PER_S
 
 if TYPE_CHECKING:
@@ -215,8 +216,8 @@ def _problem(start: Mapping[str, Any], collect: Mapping[str, Any] | None) -> str
             return f"{start['invocation']}: nothing collected what it began"
         if row["outcome"] != "ok":
             return f"{row['invocation']}: {row['outcome']} ({row['error']})"
-        if row["start"] == "cold":
-            return f"{row['invocation']}: a cold start"
+        if row["start"] in INSTANCE_STARTS:
+            return f"{row['invocation']}: a start ({row['start']})"
     return None
 
 

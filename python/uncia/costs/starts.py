@@ -13,6 +13,7 @@ import ibis
 from ibis.expr import types as ir
 
 from uncia.errors import UnciaError
+from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.cells import MAX_CPU, MAX_MEMORY, MAX_TIME
 from uncia.tariffs.exact import integer, product
 
@@ -33,7 +34,6 @@ DEPLOYMENT: Final = ("code", "dependencies")
 
 _KEYS: Final = ("run", "platform", "instance")
 _FIRST_WITHOUT_REQUESTS: Final = 4
-_COLD: Final = ("cold", "restored")
 
 
 def from_instances(table: ir.Table, by_run: bool = True) -> ir.Table:
@@ -63,7 +63,7 @@ def from_requests(table: ir.Table, by_run: bool = True) -> ir.Table:
     """
     _require(table, ("instance", "started", "start", "initialization"), "invocations")
     cold = table.filter(
-        table["start"].cast("string").isin(_COLD).fill_null(False)
+        table["start"].cast("string").isin(INSTANCE_STARTS).fill_null(False)
         | table["initialization"].cast("int64").notnull()
     )
     initialization = cold["initialization"].cast("int64")

@@ -8,6 +8,7 @@ nanoseconds since the run's epoch, which the schema's metadata carries.
 from uncia.record.files import merge, read, recover_folder, write
 from uncia.record.schema import (
     EPOCH_KEY,
+    INSTANCE_STARTS,
     SCHEMA_VERSION,
     TABLES,
     Column,
@@ -20,6 +21,7 @@ from uncia.record.schema import (
 
 __all__ = [
     "EPOCH_KEY",
+    "INSTANCE_STARTS",
     "SCHEMA_VERSION",
     "TABLES",
     "Column",

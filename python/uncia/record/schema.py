@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -12,6 +13,9 @@ from uncia.errors import UnciaError
 TABLE_KEY = "uncia.table"
 VERSION_KEY = "uncia.schema_version"
 EPOCH_KEY = "uncia.epoch_unix_ns"
+
+INSTANCE_STARTS: Final = ("cold", "restored")
+"""The values of ``start`` of requests for which an instance was started."""
 
 _TYPES: dict[str, pa.DataType] = {
     "dictionary<int32, utf8>": pa.dictionary(pa.int32(), pa.utf8()),

@@ -14,6 +14,7 @@ import ibis
 from ibis.expr import types as ir
 
 from uncia.errors import UnciaError
+from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
 from uncia.tariffs.facts import UNKNOWN, Facts
@@ -381,10 +382,10 @@ def believed(
         columns[f"v_{name}"] = ibis.ifelse(absurd, ibis.null("int64"), value)
     start = table["start"].cast("string") if "start" in schema else ibis.null("string")
     told = known.get("start", UNKNOWN)
-    if told.low == told.high and told.low in ("cold", "restored"):
+    if told.low == told.high and told.low in INSTANCE_STARTS:
         cold = start.notnull()
     else:
-        cold = start.isin(["cold", "restored"]).fill_null(False)
+        cold = start.isin(INSTANCE_STARTS).fill_null(False)
     columns["preemptible"] = (
         table["preemptible"].cast("boolean") if "preemptible" in schema else ibis.null("boolean")
     )

@@ -205,6 +205,8 @@ pub(super) fn update_configuration(
             let configuration = &function.configuration;
             let (identifier, handler) = (&configuration.runtime, &configuration.handler);
             check_handler(&function.code.folder(), runtime, identifier, handler)?;
+            // Not every runtime can be started in every way.
+            forms::settings(&function.tags, runtime)?;
         }
         Ok(())
     })?;

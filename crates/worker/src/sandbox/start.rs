@@ -110,9 +110,6 @@ impl Host {
         phases: &mut Vec<Phase>,
         log_tail: &mut Bytes,
     ) -> Result<Instance, StartError> {
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(StartError::Sandbox("the worker is closing".into()));
-        }
         let root = self.roots.get(&spec.runtime).ok_or_else(|| {
             StartError::Sandbox(format!("this machine has no runtime {:?}", spec.runtime))
         })?;
@@ -123,6 +120,9 @@ impl Host {
         let limits = limits(spec);
         let mut kind = kinds::of(spec.start_from);
         loop {
+            if self.closed.load(Ordering::SeqCst) {
+                return Err(StartError::Sandbox("the worker is closing".into()));
+            }
             let attempt = self.attempt(spec, root, limits, kind, began, phases, log_tail).await;
             kind.replenish(self, spec);
             match attempt {

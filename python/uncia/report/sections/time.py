@@ -5,6 +5,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from uncia.record import INSTANCE_STARTS
 from uncia.report import charts, numbers, theme
 from uncia.report.data import RunData
 from uncia.report.page import Block, Cell, Chart, Note, Row, Section, Table
@@ -202,8 +203,8 @@ def _phases(run: RunData, spans: pa.Table) -> dict[str, list[dict[str, Any]]]:
     joined = plain.join(_first_of(started, "invocation"), "invocation").join(
         _first_of(hosts, "instance"), "instance"
     )
-    cold = pc.fill_null(pc.equal(joined.column("kind"), "cold"), False)
-    joined = joined.filter(pc.or_(cold, pc.is_null(joined.column("invocation"))))
+    began = pc.is_in(joined.column("kind"), pa.array(INSTANCE_STARTS))
+    joined = joined.filter(pc.or_(began, pc.is_null(joined.column("invocation"))))
     # What begins once the function was called, or the instance was ready, is no part of a start.
     over = pc.coalesce(joined.column("called"), joined.column("ready"))
     begun = pc.fill_null(pc.less(joined.column("start"), over), True)

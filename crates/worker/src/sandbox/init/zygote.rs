@@ -84,6 +84,8 @@ const COPY: u8 = 0;
 struct Order<'a> {
     environment: &'a [(String, String)],
     calls: Vec<Call>,
+    /// After its system calls are filtered.
+    last: Vec<Call>,
 }
 
 /// Copy to first process, over the same.
@@ -126,9 +128,11 @@ pub(super) fn fork(config: &InitConfig, join: &[File], zygote: &OwnedFd) -> Resu
     };
     let mut calls = privileges::prepare_runtime();
     calls.extend(privileges::become_user(config));
-    // As after an exec; a change of the user has taken it away.
-    calls.push(Call::new("be dumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(1));
-    let order = Order { environment: &config.environment, calls };
+    // As after an exec; a change of the user has taken it away. Until it is filtered, none of the
+    // function's processes may reach into it.
+    let dumpable =
+        Call::new("be dumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(1);
+    let order = Order { environment: &config.environment, calls, last: vec![dumpable] };
     wire::send(socket.as_raw_fd(), &order, &[]).doing("tell the copy its order")?;
     let output = 1;
     let mut beside = vec![own.as_raw_fd(), theirs.as_raw_fd(), null.as_raw_fd(), output];
@@ -149,9 +153,10 @@ pub(super) fn fork(config: &InitConfig, join: &[File], zygote: &OwnedFd) -> Resu
         Ok(_) | Err(Errno::EINTR) => {}
         Err(error) => return Err(Failure::Step("wait for the copy", error)),
     }
-    match wire::receive(socket.as_raw_fd(), MsgFlags::empty()) {
+    match wire::receive(socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT) {
         Ok(Some((Report::Runs(number), _))) => Ok(Pid::from_raw(number)),
         Ok(Some((Report::Failed(message), _))) => Err(Failure::NotForked(message)),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(Failure::Silent),
         Ok(None) | Err(_) => Err(Failure::NotForked("it has ended".to_owned())),
     }
 }

@@ -151,7 +151,8 @@ impl RuntimePool {
         if let Some((_, waiting)) = kinds.iter_mut().find(|(it, has)| it != kind && !has.is_empty())
         {
             ended.extend(waiting.pop_front());
-            return (true, ended);
+            let has_room = u64::try_from(kept).is_ok_and(|kept| kept <= fit);
+            return (has_room, ended);
         }
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(

@@ -24,6 +24,7 @@ use crate::sandbox::environment;
 use crate::sandbox::host::Host;
 use crate::sandbox::init::zygote;
 use crate::sandbox::rootfs::Root;
+use crate::sandbox::runtimes::is_read_at_start;
 use crate::sandbox::spawn::{self, Child, Launch, Purpose};
 use crate::sandbox::sweep;
 use crate::sandbox::wire::{self, ZygoteConfig};
@@ -123,9 +124,7 @@ impl Zygotes {
     /// The one for an instance; none if it cannot be a copy.
     async fn of(&self, host: &Host, spec: &InstanceSpec) -> Option<Arc<Zygote>> {
         let definition = spec.runtime.definition().zygote()?;
-        let obeyed = |name: &String| {
-            definition.obeyed_at_start.iter().any(|beginning| name.starts_with(beginning))
-        };
+        let obeyed = |name: &String| is_read_at_start(name, definition.obeyed_at_start);
         let root = host.roots.get(&spec.runtime)?;
         // Entering a sandbox takes rights that only root has over all of them.
         if !host.capabilities.root || spec.environment.keys().any(obeyed) {

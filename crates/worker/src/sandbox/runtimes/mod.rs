@@ -15,6 +15,15 @@ use crate::instance::InstanceSpec;
 
 include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
 
+/// Whether a program reads this variable only when it starts: its C library does, or its name begins
+/// with one of these.
+pub(in crate::sandbox) fn is_read_at_start(name: &str, beginnings: &[&str]) -> bool {
+    const LIBRARY: [&str; 4] = ["LD_", "LC_", "MALLOC_", "GLIBC_"];
+    name == "LANG"
+        || name == "LANGUAGE"
+        || LIBRARY.iter().chain(beginnings).any(|beginning| name.starts_with(beginning))
+}
+
 /// How packages are compiled for a runtime.
 pub(crate) struct ByteCode {
     /// The end of the names of sources.
@@ -32,8 +41,8 @@ pub(crate) struct ByteCode {
 /// Its program is told by what it has for standard input: a socket, on which it gets the packets of
 /// `init/zygote.rs`, and whose end is its own.
 pub(crate) struct Zygote {
-    /// The beginnings of the names of variables that only the start of the program obeys, so that a
-    /// function that sets one is started fresh.
+    /// The beginnings of the names of variables that only the start of the program obeys, besides those
+    /// of its C library ([`is_read_at_start`]), so that a function that sets one is started fresh.
     pub obeyed_at_start: &'static [&'static str],
 }
 

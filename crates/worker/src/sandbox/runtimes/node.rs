@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{RuntimeDefinition, any_of, ask_for, digits, major_minor, module};
+use super::{RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module};
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{RootError, RootSpec};
@@ -17,8 +17,7 @@ const WAIT: &str = include_str!("../../../runtime/wait.js");
 
 /// Beginnings of the names of variables that Node, or a library in it, reads when it starts. Of those
 /// with the first, all but `NODE_ENV`, which is between a function and its packages.
-const READ_AT_START: [&str; 9] =
-    ["NODE_", "UV_", "LD_", "LC_", "LANG", "ICU_", "OPENSSL_", "MALLOC_", "GLIBC_"];
+const READ_AT_START: [&str; 4] = ["NODE_", "UV_", "ICU_", "OPENSSL_"];
 
 /// Distributions may keep some of Node's own modules as files, whose places are in its configuration.
 const QUESTION: &str = "\
@@ -109,7 +108,7 @@ impl RuntimeDefinition for Definition {
     }
 
     fn reads_at_start(&self, variable: &str) -> bool {
-        variable != "NODE_ENV" && READ_AT_START.iter().any(|it| variable.starts_with(it))
+        variable != "NODE_ENV" && is_read_at_start(variable, &READ_AT_START)
     }
 
     fn execution_environment(&self, version: &str) -> String {

@@ -125,7 +125,7 @@ impl RuntimeDefinition for Definition {
     }
 
     fn zygote(&self) -> Option<Zygote> {
-        Some(Zygote { obeyed_at_start: &["PYTHON", "LD_", "LANG", "LC_", "GLIBC_", "MALLOC_"] })
+        Some(Zygote { obeyed_at_start: &["PYTHON"] })
     }
 
     fn execution_environment(&self, version: &str) -> String {

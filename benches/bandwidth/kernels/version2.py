@@ -22,7 +22,7 @@ from guest import Guest, GuestError
 ROOT = Path(__file__).resolve().parents[3]
 KERNELS = ROOT / "target" / "kernels"
 PACKAGE = "linux-image-amd64"
-# Of the sandbox's tests, by parts of their names: counters, limits, freezing, quotas, ends.
+# Of the sandbox's tests, by parts of their names: counters, limits, freezing, quotas, ends, starts.
 SANDBOX = (
     "cpu_time",
     "memory",
@@ -37,6 +37,10 @@ SANDBOX = (
     "swept",
     "version_2",
     "shar",
+    "zygote",
+    "prepared",
+    "started_runtimes",
+    "spawner",
 )
 
 
@@ -89,14 +93,16 @@ def test_programs() -> dict[str, Path]:
     }
 
 
-def script(programs: dict[str, Path]) -> str:
-    """What the guest does: every step, whatever came of those before."""
+def script(programs: dict[str, Path], parts: list[str] | None) -> str:
+    """What the guest does: every step, whatever came of those before; with `parts` those alone."""
     pytest = [ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]
     steps = [
         [programs["uncia_cgroup"]],
-        *([programs["sandbox"], "--test-threads=1", part] for part in SANDBOX),
+        *([programs["sandbox"], "--test-threads=1", part] for part in parts or SANDBOX),
         [*pytest, "--timeout=1800", ROOT / "tests/platforms/test_cpu_groups_v2.py"],
     ]
+    if parts is not None:
+        steps = steps[1:-1]
     lines = ["failed=0", "export HOME=/root TMPDIR=/tmp", f"cd {shlex.quote(str(ROOT))}"]
     for step in steps:
         command = shlex.join(str(word) for word in step)
@@ -109,6 +115,9 @@ def main() -> int:
     parser.add_argument("--kernel", type=Path, help="a vmlinuz; without it Debian's is fetched")
     parser.add_argument("--modules", type=Path, help="lib/modules/RELEASE of the kernel")
     parser.add_argument("--cpus", type=int, default=2)
+    parser.add_argument(
+        "--part", action="append", help="only the sandbox's tests with this in their names"
+    )
     parser.add_argument("--timeout", type=float, default=5400, help="s")
     arguments = parser.parse_args()
     if (arguments.kernel is None) != (arguments.modules is None):
@@ -120,7 +129,7 @@ def main() -> int:
         guest.check()
         programs = test_programs()
         with tempfile.TemporaryDirectory(prefix="uncia-guest-out-") as out:
-            (Path(out) / "steps").write_text(script(programs))
+            (Path(out) / "steps").write_text(script(programs, arguments.part))
             return guest.run(["sh", "/out/steps"], Path(out), arguments.timeout)
     except GuestError as error:
         print(f"error: {error}", file=sys.stderr)

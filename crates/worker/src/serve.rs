@@ -56,6 +56,8 @@ impl Worker {
         if !listen.ip().is_loopback() {
             return Err(ServeError::NotLoopback(listen));
         }
+        // An instance's first process has another working folder.
+        let state = &std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
         // Before anything is made in the state folder.
         let listener = TcpListener::bind(listen)
             .await

@@ -155,10 +155,10 @@ def startup(run: RunData) -> Section | None:
             for function in shown
             for row in phases[function]
         ],
-        "Rows of spans with clock platform whose invocation has start cold, or that belong to an"
-        " instance and to no invocation, and that began before the function was called. From and"
-        " to: mean time since the first of these spans of the same start; p50 and p99 are of end −"
-        " start.",
+        "Rows of spans with clock platform whose invocation has start cold or restored, or that"
+        " belong to an instance and to no invocation, and that began before the function was"
+        " called. From and to: mean time since the first of these spans of the same start; p50 and"
+        " p99 are of end − start.",
         "Phases",
     )
     blocks: list[Block] = [Row(panels)]

@@ -164,7 +164,7 @@ pub(super) fn read(
         if segment.torn > 0 {
             tracing::warn!(
                 "{} ends with {} bytes of a record that was being written when the platform was \
-                 killed; nobody was answered for it",
+                 killed; unless the file was cut off since, nobody was answered for it",
                 path.display(),
                 segment.torn
             );

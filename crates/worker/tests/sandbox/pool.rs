@@ -239,6 +239,11 @@ async fn waiting(least: usize) -> Vec<i32> {
     }
 }
 
+fn parent(pid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 async fn are_replaced_when_they_are_killed() {
     let function = function(Network::None, "");
     restored(&function).await.stop(Duration::ZERO).await;
@@ -249,10 +254,14 @@ async fn are_replaced_when_they_are_killed() {
             let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             !text.is_empty() && text.starts_with(b"/var/lang/bin/node") == runtimes
         });
+        // A first process ends with its runtime. One that is chosen between the two ends is a function's
+        // that was killed.
+        let parents: Vec<_> = killed.iter().filter_map(|pid| parent(*pid)).collect();
         for pid in &killed {
             kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
         }
-        while killed.iter().any(|pid| is_running(*pid)) {
+        let ended = if runtimes { &parents } else { &killed };
+        while ended.iter().any(|pid| is_running(*pid)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let instance = restored(&function).await;

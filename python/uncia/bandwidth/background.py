@@ -217,7 +217,7 @@ def _problem(start: Mapping[str, Any], collect: Mapping[str, Any] | None) -> str
         if row["outcome"] != "ok":
             return f"{row['invocation']}: {row['outcome']} ({row['error']})"
         if row["start"] in INSTANCE_STARTS:
-            return f"{row['invocation']}: a start ({row['start']})"
+            return f"{row['invocation']}: a {row['start']} start"
     return None
 
 

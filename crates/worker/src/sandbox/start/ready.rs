@@ -1,0 +1,185 @@
+//! Waiting until a started instance is ready: its program runs, and it asks for its first request.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::{Failure, Reports, sandbox};
+use crate::clock::Moment;
+use crate::instance::{InstanceSpec, Phase, Runtime, StartError};
+use crate::sandbox::host::Host;
+use crate::sandbox::kinds::Zygote;
+use crate::sandbox::live::Inner;
+use crate::sandbox::runtime_api::Initialized;
+use crate::sandbox::wire::Report;
+
+/// How long building a sandbox may take before its first process is given up.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Host {
+    /// Waits until the runtime's program runs; returns since when.
+    pub(super) async fn built(
+        &self,
+        spec: &InstanceSpec,
+        inner: &Arc<Inner>,
+        reports: &mut Reports,
+        (zygote, waited): (Option<&Zygote>, bool),
+        spawned: Moment,
+        phases: &mut Vec<Phase>,
+    ) -> Result<Moment, Failure> {
+        let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
+        loop {
+            let report = tokio::time::timeout_at(deadline, reports.recv())
+                .await
+                .map_err(|_| StartError::Sandbox("building it took too long".into()))?;
+            match report {
+                Some((Report::Listening, fds)) => {
+                    self.serve(inner, fds)?;
+                }
+                Some((Report::Running { phases: mut inside, not_forked }, _)) => {
+                    // What a prepared one has done before is no part of this start.
+                    inside.retain(|(_, start, _)| *start >= spawned.monotonic());
+                    let mut start =
+                        inside.first().map_or(spawned, |(_, start, _)| spawned.at(*start));
+                    let name = if waited { "assign" } else { "spawn" };
+                    phases.push(Phase { name, start: spawned, end: start });
+                    for (name, _, end) in inside {
+                        let name = match name.as_str() {
+                            "network" => "network",
+                            "mounts" => "mounts",
+                            "fork" => "fork",
+                            _ => "exec",
+                        };
+                        // What it waited for between two belongs to the later one.
+                        let end = spawned.at(end);
+                        phases.push(Phase { name, start, end });
+                        start = end;
+                    }
+                    match (zygote, not_forked) {
+                        (Some(zygote), None) => zygote.confirm(),
+                        (Some(zygote), Some(not_forked)) => {
+                            tracing::warn!("its runtime was started fresh: {}", not_forked.reason);
+                            if not_forked.silent {
+                                zygote.kill();
+                            }
+                        }
+                        (None, _) => {}
+                    }
+                    if let Some(pid) = runtime_process(inner) {
+                        inner.meter.set_runtime(pid);
+                    }
+                    return Ok(phases.last().map_or(spawned, |phase| phase.end));
+                }
+                // The runtime that waited has ended, and has seen nothing.
+                Some((Report::Failed(message), _)) if waited => {
+                    return Err(Failure::Vanished(message));
+                }
+                Some((Report::Failed(message), _)) => return Err(sandbox(message).into()),
+                Some((Report::NotRunnable(message), _)) => {
+                    return Err(not_runnable(spec.runtime, message).into());
+                }
+                Some((Report::Waiting | Report::Exited(_), _)) => {}
+                None => {
+                    let end = inner.gone().await;
+                    return Err(Failure::Vanished(end.description));
+                }
+            }
+        }
+    }
+
+    /// Waits until the runtime asks for its first request.
+    pub(super) async fn initialized(
+        &self,
+        spec: &InstanceSpec,
+        inner: &Arc<Inner>,
+        outcome: oneshot::Receiver<Initialized>,
+        executed: Moment,
+        phases: &mut Vec<Phase>,
+    ) -> Result<(), StartError> {
+        let outcome = tokio::select! {
+            biased;
+            outcome = outcome => outcome,
+            end = inner.gone() => {
+                return Err(if end.killed && inner.meter.out_of_memory() {
+                    StartError::OutOfMemory
+                } else {
+                    StartError::Exited(end.description)
+                });
+            }
+            () = tokio::time::sleep(spec.init_timeout) => {
+                return Err(StartError::Timeout(spec.init_timeout));
+            }
+        };
+        match outcome {
+            Ok(Initialized::Ready { at, began }) => {
+                let at = executed.at(at.monotonic());
+                // On a busy machine the runtime may ask before it is known that it runs.
+                let executed = if at.since(executed) < 0 { at } else { executed };
+                if let Some(exec) = phases.last_mut() {
+                    exec.end = executed;
+                }
+                // What a function says about itself is believed only within reason.
+                let exec = phases.last().map_or(executed, |phase| phase.start);
+                let possible = exec.monotonic()..=at.monotonic();
+                let forked = phases.last().is_some_and(|phase| phase.name == "fork");
+                match began.filter(|began| possible.contains(began)) {
+                    // A copy goes on with the handler at once.
+                    Some(began) if forked => {
+                        let began = executed.at(began);
+                        if let Some(fork) = phases.last_mut() {
+                            fork.end = began;
+                        }
+                        phases.push(Phase { name: "handler", start: began, end: at });
+                    }
+                    None if forked => {
+                        phases.push(Phase { name: "handler", start: executed, end: at });
+                    }
+                    Some(began) => {
+                        // On a busy machine the runtime may run before it is known that it does.
+                        let began = executed.at(began.max(executed.monotonic()));
+                        phases.push(Phase { name: "runtime", start: executed, end: began });
+                        phases.push(Phase { name: "handler", start: began, end: at });
+                    }
+                    None => phases.push(Phase { name: "runtime", start: executed, end: at }),
+                }
+                Ok(())
+            }
+            Ok(Initialized::Failed { error_type, payload }) => Err(init_error(error_type, payload)),
+            Err(_) => Err(StartError::Sandbox("the Runtime API is gone".into())),
+        }
+    }
+}
+
+/// The runtime's process in the worker's numbering: the only one of the group, or the only child of
+/// the first process.
+fn runtime_process(inner: &Inner) -> Option<i32> {
+    inner.group.as_ref().and_then(|group| group.leader()).or_else(|| {
+        let pid = inner.pid;
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    })
+}
+
+/// A program of ours that does not run is our fault, and the function's own is its.
+fn not_runnable(runtime: Runtime, message: String) -> StartError {
+    if !runtime.definition().starts_functions_program() {
+        return StartError::Sandbox(message);
+    }
+    let error_type = "Runtime.InvalidEntrypoint";
+    let payload = serde_json::json!({ "errorType": error_type, "errorMessage": message });
+    StartError::Init { error_type: error_type.into(), message, payload: payload.to_string().into() }
+}
+
+/// Takes an error object apart.
+fn init_error(header: Option<String>, payload: Bytes) -> StartError {
+    let object: serde_json::Value = serde_json::from_slice(&payload).unwrap_or_default();
+    let text = |key: &str| object.get(key).and_then(|it| it.as_str()).map(str::to_owned);
+    StartError::Init {
+        error_type: text("errorType").or(header).unwrap_or_else(|| "Runtime.Unknown".into()),
+        message: text("errorMessage").unwrap_or_default(),
+        payload,
+    }
+}

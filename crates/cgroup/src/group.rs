@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::bandwidth::NS_PER_US;
-use crate::files::write;
+use crate::files::{write, write_if_present};
 use crate::interface::Interface;
 use crate::tree::{kill_all, processes, remove};
 use crate::{
@@ -20,9 +20,6 @@ const FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Looks at the state that follow each other at once; freezing takes about 0.1 ms.
 const FREEZE_SPINS: u32 = 20;
-
-/// The least weight that both versions take.
-const MIN_WEIGHT: u64 = 2;
 
 const FREEZE_POLL: Duration = Duration::from_millis(1);
 
@@ -140,16 +137,17 @@ impl Group {
         if burst > 0 { write(&burst_file, &burst.to_string()) } else { Ok(()) }
     }
 
-    /// Leaves it one of `parts` equal parts of what a group gets when there is not enough CPU time for
-    /// all; 1 is a whole group's. Without the controller, nothing is divided.
+    /// Gives it one of `parts` equal parts of what a [`CpuShare`] gets when there is not enough CPU time
+    /// for all. A share has the greatest weight that there is, so that it has thousands of parts.
+    /// Without the controller, nothing is divided.
     ///
     /// # Errors
-    /// The group is gone.
+    /// The kernel refuses it.
     pub fn set_cpu_part(&self, parts: u64) -> Result<(), Error> {
         let Some(folder) = self.folder(Controller::Cpu) else { return Ok(()) };
-        let (file, whole) = self.interface().weight();
-        let weight = (whole / parts.max(1)).max(MIN_WEIGHT);
-        write(&folder.join(file), &weight.to_string())
+        let (file, weights) = self.interface().weights();
+        let weight = (weights.end() / parts.max(1)).max(*weights.start());
+        write_if_present(&folder.join(file), &weight.to_string())
     }
 
     /// Checks that no group above has less. Version 1 would refuse such a quota, with the EINVAL of
@@ -466,13 +464,14 @@ mod tests {
 
     #[test]
     fn a_group_may_have_a_part_of_what_others_have() {
-        for (version, file, whole, fifth) in [
-            (Version::V1, "cpu/a/cpu.shares", "1024", "204"),
-            (Version::V2, "a/cpu.weight", "100", "20"),
+        for (version, file, [whole, thousandth, least]) in [
+            (Version::V1, "cpu/a/cpu.shares", ["262144", "262", "2"]),
+            (Version::V2, "a/cpu.weight", ["10000", "10", "1"]),
         ] {
             let top = tempfile::tempdir().unwrap();
             let group = group(version, top.path());
-            for (parts, weight) in [(5, fifth), (1, whole), (0, whole), (u64::MAX, "2")] {
+            let weights = [(1000, thousandth), (1, whole), (0, whole), (u64::MAX, least)];
+            for (parts, weight) in weights {
                 group.set_cpu_part(parts).unwrap();
                 assert_eq!(fs::read_to_string(top.path().join(file)).unwrap(), weight);
             }

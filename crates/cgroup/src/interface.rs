@@ -1,5 +1,6 @@
 //! What the two versions do differently, behind one trait.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::v1::V1;
@@ -36,8 +37,8 @@ pub(crate) trait Interface: std::fmt::Debug + Send + Sync {
     fn write_quota(&self, folder: &Path, quota_us: u64, period_us: u64) -> Result<(), Error>;
     /// The quota and period of a group in us; `None` if it has no quota.
     fn quota(&self, folder: &Path) -> Option<(u64, u64)>;
-    /// The file of a group's weight among others, and what every new group has in it.
-    fn weight(&self) -> (&'static str, u64);
+    /// The file of a group's weight among others, and the weights that it takes.
+    fn weights(&self) -> (&'static str, RangeInclusive<u64>);
     /// Lets groups below this one have these controllers.
     fn pass_on(&self, folder: &Path, controllers: &[Controller]) -> Result<(), Error>;
     /// Limits all memory of a group, that of the kernel and of its sockets included, without

@@ -15,7 +15,7 @@
 //! | [`share`] | several groups that have one group's share of the CPU |
 //! | [`counters`], [`threads`] | what the kernel counts of a group, and which threads run |
 //! | [`tree`] | clearing whole trees of groups |
-//! | [`owner`] | groups whose names say which process made them |
+//! | [`owner`] | groups of which it can be told whether their maker lives |
 
 pub mod bandwidth;
 pub mod counters;
@@ -42,7 +42,7 @@ pub use group::Group;
 pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
 pub use mounts::Mounts;
-pub use owner::{Leftover, leftovers, own_name};
+pub use owner::{Leftover, hold, leftovers, own_name, worker_name};
 pub use share::CpuShare;
 pub use threads::{Running, Thread, Threads};
 pub use tree::{clear_tree, thaw_tree};

@@ -1,19 +1,23 @@
-//! Groups whose names tell which process made them, so that those of the dead can be removed.
+//! Groups of which it can be told whether the process that made them lives, so that those of the dead can
+//! be removed: probes' by their names, workers' by a lock.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::mounts::Tree;
-use crate::tree::{children, clear_tree};
+use crate::tree::{children, clear_tree, thaw_tree};
 use crate::{Error, Mounts};
 
 /// What the names begin with; then the process that made the group, when that started (in ticks
@@ -45,6 +49,46 @@ pub(crate) fn is_left(folder: &Path) -> bool {
     }
 }
 
+/// What the names of workers' groups begin with; then [`WORKER_DIGITS`] that their state folder gives.
+const WORKER_PREFIX: &str = "uncia-";
+const WORKER_DIGITS: usize = 16;
+
+/// How long a worker may take to hold a group that it has made.
+const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The name of the groups of the worker whose state folder gives these hexadecimal digits.
+///
+/// # Panics
+/// There are fewer than 16.
+#[must_use]
+pub fn worker_name(digits: &str) -> String {
+    format!("{WORKER_PREFIX}{}", &digits[..WORKER_DIGITS])
+}
+
+/// Shows others that this process lives and has this group, until what is returned is dropped.
+///
+/// # Errors
+/// `EWOULDBLOCK`: another living process has it.
+pub fn hold(folder: &Path) -> Result<Flock<File>, Errno> {
+    let file = File::open(folder)
+        .map_err(|error| error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)
+}
+
+/// Whether a folder is a group of [`worker_name`].
+fn is_workers(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.strip_prefix(WORKER_PREFIX).is_some_and(|digits| {
+        digits.len() == WORKER_DIGITS
+            && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// Whether no living process holds a group.
+fn is_free(folder: &Path) -> bool {
+    hold(folder).is_ok()
+}
+
 /// A group whose maker is gone.
 #[derive(Debug)]
 pub struct Leftover {
@@ -59,12 +103,25 @@ pub struct Leftover {
 /// # Errors
 /// `/proc` cannot be read.
 pub fn leftovers(remove: bool) -> Result<Vec<Leftover>, Error> {
+    let mut left = left(&Mounts::read()?.trees);
+    let mut locks = Vec::new();
+    if left.iter().any(|folder| is_workers(folder)) {
+        thread::sleep(HOLD_TIMEOUT);
+        left.retain(|folder| !is_workers(folder) || hold(folder).map(|it| locks.push(it)).is_ok());
+    }
+    if !remove {
+        // A worker that begins meanwhile waits until what it finds is removed; here nothing is.
+        locks.clear();
+    }
+    if remove {
+        // On version 1 the freezer is a tree of its own, and what it holds frozen dies in no tree.
+        left.iter().try_for_each(|folder| thaw_tree(folder))?;
+    }
     let cleared = |folder: &Path| remove.then(|| clear_tree(folder));
-    let left = left(&Mounts::read()?.trees);
     Ok(left.into_iter().map(|folder| Leftover { cleared: cleared(&folder), folder }).collect())
 }
 
-/// The groups in the mounted trees that [`is_left`] is true of, each once.
+/// The groups in the mounted trees whose maker is gone, each once.
 ///
 /// Folders that cannot be listed are passed over: what is below them is not this user's.
 fn left(trees: &[Tree]) -> Vec<PathBuf> {
@@ -72,7 +129,8 @@ fn left(trees: &[Tree]) -> Vec<PathBuf> {
     let mut waiting: Vec<_> = trees.iter().map(|tree| tree.mount.clone()).collect();
     while let Some(folder) = waiting.pop() {
         for child in children(&folder).unwrap_or_default() {
-            if !is_left(&child) {
+            let has_no_maker = is_left(&child) || is_workers(&child) && is_free(&child);
+            if !has_no_maker {
                 waiting.push(child);
                 continue;
             }
@@ -168,11 +226,18 @@ mod tests {
         let dead = top.path().join("user.slice/x").join(name(4_194_305, 1, within));
         fs::create_dir_all(dead.join("below")).unwrap();
         fs::create_dir(top.path().join("user.slice").join(own_name())).unwrap();
+        let [held, free, other] =
+            ["0123456789abcdef", "fedcba9876543210", "fedcba9876543210-worker"]
+                .map(|digits| top.path().join(format!("{WORKER_PREFIX}{digits}")));
+        for folder in [&held, &free, &other] {
+            fs::create_dir(folder).unwrap();
+        }
+        let _held = hold(&held).unwrap();
         let mounted: String = ["", "user.slice", "absent"]
             .map(|at| {
                 format!("1 0 0:1 / {} rw - cgroup2 cgroup rw\n", top.path().join(at).display())
             })
             .concat();
-        assert_eq!(left(&Mounts::parse(&mounted, "", true).trees), [dead]);
+        assert_eq!(left(&Mounts::parse(&mounted, "", true).trees), [free, dead]);
     }
 }

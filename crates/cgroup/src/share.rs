@@ -49,6 +49,7 @@ impl CpuShare {
         for folder in group.unique() {
             layout.version.interface().pass_on(folder, &controllers)?;
         }
+        group.set_cpu_part(1)?;
         Ok(Some(Self { members, group }))
     }
 
@@ -138,6 +139,12 @@ mod tests {
         let folder = layout.parents[&Controller::Cpu].join("f");
         let [first, second] = ["a", "b"].map(|name| share.member(name, &LIMITS).unwrap());
         drop(share);
+        let part = Group::unlimited(&layout, "part").unwrap();
+        part.set_cpu_part(1).unwrap();
+        let (file, _) = layout.version.interface().weights();
+        let weight = |folder: &Path| fs::read_to_string(folder.join(file)).unwrap();
+        assert_eq!(weight(&folder), weight(part.folder(Controller::Cpu).unwrap()));
+        drop(part);
         first.set_quota(&LIMITS).unwrap();
         first.remove().unwrap();
         assert!(folder.join("b").exists() && !folder.join("a").exists());

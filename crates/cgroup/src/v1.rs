@@ -1,5 +1,6 @@
 //! Version 1: a tree for each controller.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::files::{number, read, write, write_if_present};
@@ -49,8 +50,8 @@ impl Interface for V1 {
         Some((read(self.quota_file())?, read("cpu.cfs_period_us")?))
     }
 
-    fn weight(&self) -> (&'static str, u64) {
-        ("cpu.shares", 1024)
+    fn weights(&self) -> (&'static str, RangeInclusive<u64>) {
+        ("cpu.shares", 2..=262_144)
     }
 
     /// Each tree has its controller everywhere.

@@ -1,5 +1,6 @@
 //! Version 2: one tree for all controllers.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::files::{keyed, read, write, write_if_present};
@@ -42,8 +43,8 @@ impl Interface for V2 {
         Some((quota.parse().ok()?, period.parse().ok()?))
     }
 
-    fn weight(&self) -> (&'static str, u64) {
-        ("cpu.weight", 100)
+    fn weights(&self) -> (&'static str, RangeInclusive<u64>) {
+        ("cpu.weight", 1..=10_000)
     }
 
     fn pass_on(&self, folder: &Path, controllers: &[Controller]) -> Result<(), Error> {

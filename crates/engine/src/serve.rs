@@ -83,6 +83,10 @@ async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
         _ = signals.next() => None,
         message = worker.failed() => Some(message),
     };
-    worker.stop().await;
+    // A second signal waits for nobody.
+    let hurry = async {
+        signals.next().await;
+    };
+    worker.stop(hurry).await;
     failure.map_or(ExitCode::SUCCESS, |message| arguments.messages.fail(&message, FAILED))
 }

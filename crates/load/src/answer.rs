@@ -1,6 +1,6 @@
 //! What is kept of an answer's body, whatever protocol carried it.
 
-use crate::picker::Picker;
+use crate::picker::{MAX_REPORT_BYTES, Picker};
 
 /// Longer JSON is kept in part: the members that may have to be understood.
 pub(crate) const MAX_WHOLE_BYTES: usize = 64 << 10;
@@ -10,6 +10,18 @@ pub(crate) const TOO_LONG: &[u8] = b"{too long";
 const MAX_ERROR_TEXT_BYTES: usize = 2 << 10;
 /// From this status on the body is an explanation.
 const FIRST_ERROR_STATUS: u16 = 300;
+
+/// The longest answer of which a later request of a chain can be made: more than any answer of AWS
+/// Lambda or the embedded platform has (6 MiB).
+pub(crate) const MAX_ANSWER_BYTES: usize = MAX_REPORT_BYTES;
+
+/// An answer that a later request is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whole {
+    Kept(Vec<u8>),
+    /// It has more than [`MAX_ANSWER_BYTES`].
+    TooLong,
+}
 
 /// Which part of a body is kept for interpretation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +41,30 @@ pub(crate) struct Body {
     keep: Keep,
     kept: Vec<u8>,
     picker: Box<Picker>,
+    /// All of it, if somebody asked for that.
+    whole: Option<Whole>,
     bytes: u64,
 }
 
 impl Body {
     pub(crate) fn new() -> Self {
-        Self { keep: Keep::Undecided, kept: Vec::new(), picker: Box::default(), bytes: 0 }
+        Self {
+            keep: Keep::Undecided,
+            kept: Vec::new(),
+            picker: Box::default(),
+            whole: None,
+            bytes: 0,
+        }
+    }
+
+    /// Keeps all of this body, besides what it keeps of every one.
+    pub(crate) fn keep_whole(&mut self) {
+        self.whole = Some(Whole::Kept(Vec::new()));
+    }
+
+    /// All of the body, if it was to be kept.
+    pub(crate) fn take_whole(&mut self) -> Option<Whole> {
+        self.whole.take()
     }
 
     /// Begins a new body.
@@ -44,12 +74,20 @@ impl Body {
         }
         self.keep = Keep::Undecided;
         self.kept.clear();
+        self.whole = None;
         self.bytes = 0;
     }
 
     /// Takes the next piece of the body of an answer with this status.
     pub(crate) fn take(&mut self, status: u16, data: &[u8]) {
         self.bytes += data.len() as u64;
+        if let Some(Whole::Kept(whole)) = &mut self.whole {
+            if whole.len() + data.len() > MAX_ANSWER_BYTES {
+                self.whole = Some(Whole::TooLong);
+            } else {
+                whole.extend_from_slice(data);
+            }
+        }
         if self.keep == Keep::Undecided {
             let Some(first) = data.iter().find(|byte| !byte.is_ascii_whitespace()) else {
                 return;
@@ -149,6 +187,26 @@ mod tests {
         assert_eq!(body.kept(), b"{}");
         let spans = format!("{{\"uncia\": {{\"spans\": [{}0]}}}}", data.repeat(5));
         assert_eq!(kept(200, &[&spans]), ("{too long".to_owned(), spans.len() as u64));
+    }
+
+    #[test]
+    fn the_whole_is_kept_on_request_and_up_to_a_limit() {
+        let mut body = Body::new();
+        body.take(200, b"hello");
+        assert_eq!(body.take_whole(), None);
+        body.clear();
+        body.keep_whole();
+        body.take(200, b"not ");
+        body.take(200, b"JSON");
+        assert_eq!(body.kept(), b"");
+        assert_eq!(body.take_whole(), Some(Whole::Kept(b"not JSON".to_vec())));
+        body.clear();
+        body.keep_whole();
+        body.take(200, &vec![b'x'; MAX_ANSWER_BYTES]);
+        body.take(200, b"x");
+        body.take(200, b"x");
+        assert_eq!(body.take_whole(), Some(Whole::TooLong));
+        assert_eq!(body.bytes(), MAX_ANSWER_BYTES as u64 + 2);
     }
 
     #[test]

@@ -179,12 +179,18 @@ pub struct Stream {
     /// The header that carries the invocation id; none: it is not sent.
     #[serde(default)]
     pub invocation_header: Option<String>,
-    /// When requests are sent: open loop. Either this or `closed`.
+    /// Its name in the rows, as a stage of a chain.
+    #[serde(default)]
+    pub stage: Option<String>,
+    /// When requests are sent: open loop. Either this, `closed` or `after`.
     #[serde(default)]
     pub arrivals: Option<Process>,
     /// Clients that wait for their answers: closed loop.
     #[serde(default)]
     pub closed: Option<Closed>,
+    /// Earlier streams, whose answers let requests of this one be sent: a later stage of a chain.
+    #[serde(default)]
+    pub after: Option<After>,
     /// When the stream's arrivals, or its clients, start, after the start of the schedule.
     #[serde(default)]
     pub start_ns: i64,
@@ -199,11 +205,36 @@ pub struct Closed {
     /// From an answer to the client's next request.
     #[serde(default)]
     pub think_ns: i64,
+    /// It is drawn at random from `think_ns` to this; default: it is `think_ns`.
+    #[serde(default)]
+    pub think_max_ns: Option<i64>,
     /// After this no client sends.
     pub duration_ns: i64,
     /// The most requests of all clients together.
     #[serde(default)]
     pub requests: Option<u64>,
+    /// Whether the clients wait for one another: bursts back to back, each sent when all answers of
+    /// the one before are there, and have been thought about.
+    #[serde(default)]
+    pub together: bool,
+}
+
+/// What a request of a later stage waits for: the answers to the requests of the same number in
+/// other streams.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct After {
+    /// Indices of earlier streams, at least one; all of them must be `ok`.
+    pub streams: Vec<usize>,
+    /// Whether it is sent as well after those that failed.
+    #[serde(default)]
+    pub after_failures: bool,
+    /// From the last of the answers to the request.
+    #[serde(default)]
+    pub think_ns: i64,
+    /// It is drawn at random from `think_ns` to this; default: it is `think_ns`.
+    #[serde(default)]
+    pub think_max_ns: Option<i64>,
 }
 
 /// A replica of a function.

@@ -47,8 +47,10 @@ pub enum LoadError {
     OutExists { path: PathBuf },
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("stream {stream:?}: give either arrivals or closed, and not both")]
+    #[error("stream {stream:?}: give exactly one of arrivals, closed and after")]
     OneLoop { stream: String },
+    #[error("stream {stream:?} can't be a stage of a chain: {reason}")]
+    Chain { stream: String, reason: String },
     #[error(
         "share is {index} of {of}: the index counts from 0 and is below the number of processes"
     )]

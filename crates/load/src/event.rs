@@ -53,7 +53,7 @@ pub struct Rtt {
 /// The run is about to start.
 #[derive(Debug, Clone, Serialize)]
 pub struct Start {
-    /// Requests in the schedule; none when a closed loop decides that as it goes.
+    /// Requests in the schedule; none when answers decide that (closed loops, chains).
     pub scheduled: Option<u64>,
     /// The Unix time from which the rows count, in nanoseconds.
     pub epoch_unix_ns: i64,
@@ -68,7 +68,7 @@ pub struct Start {
 pub struct Progress {
     /// Seconds since everything was ready, shortly before the schedule starts.
     pub elapsed_s: f64,
-    /// Requests in the whole schedule; none when a closed loop decides that as it goes.
+    /// Requests in the whole schedule; none when answers decide that (closed loops, chains).
     pub scheduled: Option<u64>,
     /// Requests sent so far.
     pub sent: u64,
@@ -97,7 +97,8 @@ pub struct Progress {
 pub struct Done {
     /// Rows in the table.
     pub rows: u64,
-    /// Requests in the schedule; in a closed loop, those sent.
+    /// Requests in the schedule, and those of later stages that were sent; in a closed loop, those
+    /// sent.
     pub scheduled: u64,
     /// Requests sent.
     pub sent: u64,
@@ -117,7 +118,7 @@ pub struct Done {
     pub offered_rate: Option<f64>,
     /// The same, as sent.
     pub achieved_rate: Option<f64>,
-    /// From the scheduled time to the end of the answer, of those that were answered.
+    /// From the scheduled time to the end of the answer, of those that were answered and had one.
     pub latency_ms: Option<Quantiles>,
     /// How late requests were sent, in microseconds; none if there are no rows.
     pub lag_us: Option<Quantiles>,

@@ -118,7 +118,7 @@ impl Times {
 
 fn write_schedule(config: &Config, plan: &Plan) -> Result<Done, LoadError> {
     let began = Instant::now();
-    if plan.total().is_none() {
+    if plan.has_clients() {
         return Err(LoadError::NoSchedule);
     }
     let times = Times::of(config)?;
@@ -194,12 +194,13 @@ fn send(
     recorded?;
     let Closed { statistics, stopped } = recorder.close().map_err(LoadError::Record)?;
     // Only now: whatever went wrong with the sockets, the rows are kept.
-    let Finished { sent } = sent?;
+    let Finished { sent, later } = sent?;
     let elapsed_s = began.elapsed().as_secs_f64();
     if stop.first_signal().is_none() {
         rtt.extend(rtt::measure(plan, When::After, on_event));
     }
-    let scheduled = plan.total().unwrap_or(sent);
+    // Whether a later stage is to be sent is known when it is.
+    let scheduled = if plan.has_clients() { sent } else { plan.extent.total + later };
     Ok(Done {
         rows: statistics.rows,
         scheduled,

@@ -146,6 +146,11 @@ pub struct Capacity {
     pub max_instances: u32,
 }
 
+impl Capacity {
+    /// That of a worker that takes no instances.
+    pub(crate) const NONE: Self = Self { resources: Resources::ZERO, max_instances: 0 };
+}
+
 /// What an invocation used; None where it was not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {

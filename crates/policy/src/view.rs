@@ -1,5 +1,6 @@
 //! What policies see of the state: read only, by function, worker and instance.
 
+use crate::state::rooms::{Room, Rooms};
 use crate::state::{Function, Instance, Phase, State, Worker};
 use crate::{
     Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Pause, Resources, WorkerId,
@@ -44,7 +45,7 @@ impl<'a> View<'a> {
     /// All functions, in no order that means anything, but the same in every run.
     pub fn functions(&self) -> impl Iterator<Item = FunctionView<'a>> + use<'a> {
         let state = self.state;
-        state.functions.iter().map(move |(_, function)| FunctionView { state, function })
+        state.functions().map(move |slot| View::new(state).function_at(slot))
     }
 
     /// A worker that has joined.
@@ -57,6 +58,56 @@ impl<'a> View<'a> {
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
         let state = self.state;
         state.workers().map(move |slot| WorkerView::new(state, slot))
+    }
+
+    /// Of the workers that take instances, those with the fewest requests in flight of all: quicker than
+    /// to compare all.
+    pub fn least_loaded(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
+        let state = self.state;
+        let loads = &state.worker_loads;
+        let least = loads.iter().copied().min();
+        let mut from = 0;
+        let slots = std::iter::from_fn(move || {
+            let slot = from + loads[from..].iter().position(|load| Some(*load) == least)?;
+            from = slot + 1;
+            Some(slot)
+        });
+        let workers = slots.map(move |slot| WorkerView::new(state, slot));
+        workers.filter(|worker| worker.capacity().max_instances > 0)
+    }
+
+    /// The workers on which an instance of this size fits once idle ones are evicted, in no order that
+    /// means anything, but the same in every run: quicker than to ask each.
+    pub fn with_room_after_eviction(
+        &self,
+        allocation: Resources,
+    ) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
+        self.with_room(&self.state.after_eviction, allocation, Worker::room_after_eviction)
+    }
+
+    /// The same once, too, those that are being preempted are gone.
+    pub fn with_room_after_preemption(
+        &self,
+        allocation: Resources,
+    ) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
+        self.with_room(&self.state.after_preemption, allocation, Worker::room_after_preemption)
+    }
+
+    fn with_room(
+        self,
+        rooms: &'a Rooms,
+        allocation: Resources,
+        room: impl Fn(&Worker) -> Room,
+    ) -> impl Iterator<Item = WorkerView<'a>> {
+        let state = self.state;
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let slots = state.worker_loads.len();
+            let room = |slot| room(&state.workers[slot]);
+            let slot = rooms.find(allocation, from, slots, room)?;
+            from = slot + 1;
+            Some(WorkerView::new(state, slot))
+        })
     }
 
     /// An instance that is not reported gone.
@@ -179,6 +230,11 @@ impl<'a> FunctionView<'a> {
         self.function.extra.initialization.get()
     }
 
+    /// The one of [`Self::available`] that was used last.
+    pub fn last_available(&self) -> Option<InstanceView<'a>> {
+        self.function.available.last().map(|slot| InstanceView::new(self.state, slot))
+    }
+
     /// The instances that can take a request now, the least recently used first.
     pub fn available(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
@@ -192,27 +248,31 @@ impl<'a> FunctionView<'a> {
 pub struct WorkerView<'a> {
     state: &'a State,
     slot: usize,
-    worker: &'a Worker,
 }
 
 impl<'a> WorkerView<'a> {
     fn new(state: &'a State, slot: usize) -> Self {
-        Self { state, slot, worker: &state.workers[slot] }
+        Self { state, slot }
+    }
+
+    /// Read only when asked for: placements rule most workers out by their loads alone.
+    fn worker(&self) -> &'a Worker {
+        &self.state.workers[self.slot]
     }
 
     /// Its name.
     pub fn id(&self) -> WorkerId {
-        self.worker.id
+        self.worker().id
     }
 
     /// What it has room for.
     pub fn capacity(&self) -> Capacity {
-        self.worker.capacity
+        self.worker().capacity
     }
 
     /// Instances on it, without those that are being stopped.
     pub fn instances(&self) -> u32 {
-        self.worker.instances
+        self.worker().instances
     }
 
     /// Requests that its instances serve or are being started for.
@@ -222,61 +282,61 @@ impl<'a> WorkerView<'a> {
 
     /// Allocations of its instances, without those that are being stopped.
     pub fn allocated(&self) -> Resources {
-        self.worker.allocated
+        self.worker().allocated
     }
 
     /// The part of it that idle instances hold which may be evicted.
     pub fn evictable(&self) -> Resources {
-        self.worker.evictable_resources
+        self.worker().evictable_resources
     }
 
     /// The part of it that active instances hold which may be preempted.
     pub fn preemptible(&self) -> Resources {
-        self.worker.preemptible
+        self.worker().preemptible
     }
 
     /// The part of it that instances hold which are being preempted.
     pub fn preempting(&self) -> Resources {
-        self.worker.preempting_resources
+        self.worker().preempting_resources
     }
 
     /// What starting and active instances have for themselves.
     pub fn reserved(&self) -> Resources {
-        self.worker.reserved
+        self.worker().reserved
     }
 
     /// What its instances use, by their last samples.
     pub fn used(&self) -> Resources {
-        self.worker.used
+        self.worker().used
     }
 
     /// Whether an instance of this size fits beside all others.
     pub fn has_room(&self, allocation: Resources) -> bool {
-        self.worker.has_room(allocation)
+        self.worker().room().fits(allocation)
     }
 
     /// Whether an instance of this size fits once idle ones are evicted.
     pub fn has_room_after_eviction(&self, allocation: Resources) -> bool {
-        self.worker.has_room_after_eviction(allocation)
+        self.worker().room_after_eviction().fits(allocation)
     }
 
     /// Whether an instance of this size fits once idle ones are evicted and those that are being
     /// preempted are gone.
     pub fn has_room_after_preemption(&self, allocation: Resources) -> bool {
-        self.worker.has_room_after_preemption(allocation)
+        self.worker().room_after_preemption().fits(allocation)
     }
 
     /// The idle instances that may be evicted, the longest idle first.
     pub fn idle(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.idle.iter(&state.instances);
+        let slots = self.worker().idle.iter(&state.instances);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 
     /// The active instances that may be preempted; those that began to serve last come last.
     pub fn active(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
-        let slots = self.worker.active.iter(&state.instances);
+        let slots = self.worker().active.iter(&state.instances);
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 }

@@ -2,10 +2,14 @@
 
 mod driver;
 
+use std::sync::mpsc;
+
 use driver::{Driver, Instance};
+use uncia_policy::cpu::{Cpu, CpuEvent};
 use uncia_policy::{
-    Capacity, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, Pause, Policies,
-    PolicyNames, Qos, Rejection, RequestId, Resources, Scheduler, StopReason, Usage, WorkerId,
+    Capacity, CpuAssignment, Decision, End, Event, FunctionId, FunctionSettings, InstanceId,
+    InstanceView, Pause, Policies, PolicyNames, Qos, Random, Rejection, RequestId, Resources,
+    Scheduler, StopReason, Usage, View, WorkerId,
 };
 
 const SETTINGS: FunctionSettings = FunctionSettings {
@@ -404,4 +408,46 @@ fn an_event_about_an_instance_that_never_was_is_none() {
         driver.send(Event::InstanceGone { instance });
     }
     driver.finish();
+}
+
+/// Records what it is asked.
+struct Recorder(mpsc::Sender<(InstanceId, CpuEvent)>);
+
+impl Cpu for Recorder {
+    fn assign(
+        &mut self,
+        _: View<'_>,
+        _: &mut Random,
+        instance: &InstanceView<'_>,
+        event: CpuEvent,
+        _: &mut Vec<(InstanceId, CpuAssignment)>,
+    ) {
+        self.0.send((instance.id(), event)).expect("somebody receives it");
+    }
+}
+
+#[test]
+fn the_end_of_an_instance_is_reported_once_to_the_policy_for_cpus() {
+    let (sender, receiver) = mpsc::channel();
+    let mut driver = Driver::new(&PolicyNames::default(), 0);
+    let policies = Policies { cpu: Box::new(Recorder(sender)), ..Policies::default() };
+    driver.scheduler = Scheduler::new(policies, 0);
+    driver.join(0, Resources::UNBOUNDED, 6);
+    driver.configure(0, SETTINGS);
+    for _ in 0..4 {
+        driver.arrive(0, true);
+    }
+    let instances = driver.nths(|_| true);
+    driver.fail(instances[0]);
+    instances[1..].iter().for_each(|id| driver.ready(*id));
+    driver.end(instances[1], 0, End::Gone);
+    driver.end(instances[2], 0, End::Survives);
+    driver.gone(instances[3]);
+    // Stopped for having idled, and gone after that.
+    driver.finish();
+    let mut gone: Vec<_> =
+        receiver.try_iter().filter(|(_, event)| *event == CpuEvent::Gone).collect();
+    gone.sort_unstable_by_key(|(id, _)| *id);
+    let started = driver.starts.iter().map(|id| (*id, CpuEvent::Gone));
+    assert_eq!(gone, started.collect::<Vec<_>>());
 }

@@ -17,11 +17,11 @@ import json
 import os
 import select
 import sys
-import time
 import traceback
 
 import _signal
 import _socket
+from __main__ import _set_environment, _warm
 
 # What copies find loaded, as the client of the Runtime API may need it.
 _LOADED = (json, traceback)
@@ -31,6 +31,11 @@ _MAX_DESCRIPTORS = 64
 # A copy's socket to its first process; above it, a copy has nothing open.
 _SOCKET = 3
 _OPEN_FILES = 1024
+
+_PAGE = 4096
+# Pages without an object that is known, between two with one.
+_MAX_GAP = 8
+_MADV_POPULATE_WRITE = 23
 
 # With the interpreter's lock kept: there is no other thread.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -71,7 +76,6 @@ def _receive(connection):
         whole = len(numbers) - len(numbers) % 4
         descriptors += memoryview(numbers)[:whole].cast("i").tolist()
     if flags & _socket.MSG_CTRUNC:
-        # A copy would not join all of its control groups.
         _close(descriptors)
         descriptors = []
     return json.loads(data), descriptors
@@ -126,10 +130,11 @@ def serve():
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     # What never changes stays shared between all copies.
     gc.collect()
+    used = _used_memory()
     gc.freeze()
     while True:
         _, descriptors = _receive(connection)
-        if len(descriptors) < 4:
+        if len(descriptors) != 3:
             _close(descriptors)
             continue
         try:
@@ -156,7 +161,7 @@ def serve():
             _libc._exit(0)
         # The connection's number is 0, which is another file from here on.
         connection.detach()
-        _become_runtime(rules, prepared_filter, descriptors, initial)
+        _become_runtime(rules, prepared_filter, descriptors, initial, used)
     except BaseException as error:
         try:
             _report(descriptors[1], failed=str(error))
@@ -179,16 +184,47 @@ def _end_if_abandoned(socket):
         os._exit(127)
 
 
-def _become_runtime(rules, prepared_filter, descriptors, initial):
-    namespaces, socket, null, output, *groups = descriptors
-    _end_if_abandoned(socket)
+def _used_memory():
+    """Returns address and size of where the interpreter's objects are."""
+    used = []
+    for page in sorted({id(it) // _PAGE for it in gc.get_objects()}):
+        if used and page <= used[-1][1] + _MAX_GAP:
+            used[-1][1] = page
+        else:
+            used.append([page, page])
+    return [(first * _PAGE, (last - first + 1) * _PAGE) for first, last in used]
+
+
+def _become_runtime(rules, prepared_filter, descriptors, initial, used):
+    namespaces, socket, output = descriptors
+    os.setsid()
+    # The first one until there is a sandbox: no other file may get its number.
+    for number in range(3):
+        os.dup2(output, number)
+    if socket != _SOCKET:
+        os.dup2(socket, _SOCKET, False)
+        descriptors[1] = _SOCKET
+    # First, as it has these strings: else children of the function would inherit emptied ones.
+    _libc.clearenv()
+    address, size = initial
+    ctypes.memset(address, 0, size)
+    if not select.select([_SOCKET], [], [], 0)[0]:
+        # There is time to make memory that loading a handler writes to this process's own.
+        for address, size in used:
+            # Old kernels cannot.
+            _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_POPULATE_WRITE)
+        _warm()
+    connection = _socket.socket(fileno=_SOCKET)
+    _report(_SOCKET, waits=None)
+    order, groups = _receive(connection)
+    _end_if_abandoned(_SOCKET)
+    if len(groups) != order["groups"]:
+        raise OSError("cannot join all control groups: a descriptor is missing")
     _call(rules["setns"], namespaces, rules["namespaces"])
+    os.dup2(os.open("/dev/null", os.O_RDWR), 0)
     for group in groups:
         # Whoever writes it: no process number to translate between namespaces.
         os.write(group, b"0")
-    os.setsid()
-    for descriptor, number in ((null, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, number)
     file, adjustment = rules["out_of_memory"]
     try:
         descriptor = os.open(file, os.O_WRONLY)
@@ -197,25 +233,14 @@ def _become_runtime(rules, prepared_filter, descriptors, initial):
         # It keeps no function from running.
         pass
     os.chdir(rules["folder"])
-    if socket != _SOCKET:
-        os.dup2(socket, _SOCKET, False)
-        descriptors[1] = _SOCKET
     os.closerange(_SOCKET + 1, _OPEN_FILES)
-    order = json.loads(os.read(_SOCKET, _MAX_PACKET))
     _end_if_abandoned(_SOCKET)
     _carry_out(order["calls"])
-    zone = os.environ.get("TZ")
-    _libc.clearenv()
-    os.environ._data.clear()
-    os.environ.update(order["environment"])
-    if os.environ.get("TZ") != zone:
-        time.tzset()
-    address, size = initial
-    ctypes.memset(address, 0, size)
+    _set_environment(order["environment"])
     if prepared_filter is not None:
         _filter(prepared_filter, *rules["seccomp"])
     _carry_out(order["last"])
     # What the zygote alone has use for.
     del sys.modules[__name__]
     _report(_SOCKET, runs=os.getpid())
-    os.close(_SOCKET)
+    connection.close()

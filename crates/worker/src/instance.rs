@@ -20,7 +20,7 @@ pub use crate::sandbox::{
 };
 
 /// What an instance can reach besides its Runtime API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Network {
     /// Nothing.
     #[default]

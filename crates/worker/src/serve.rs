@@ -127,10 +127,14 @@ impl Worker {
         }
     }
 
-    /// Lets requests in flight end, stops all instances, and writes what is left to the log.
-    pub async fn stop(self) {
+    /// Lets requests in flight end, stops all instances, and writes what is left to the log. Once `hurry`
+    /// resolves, what still runs is ended.
+    pub async fn stop(self, hurry: impl Future<Output = ()>) {
         let grace = self.api.config.shutdown_grace();
-        self.api.dispatcher.shut_down(grace).await;
+        tokio::select! {
+            () = self.api.dispatcher.shut_down(grace) => {}
+            () = hurry => {}
+        }
         self.api.dispatcher.close();
         self.api.host.close().await;
         self.api.dispatcher.finish().await;

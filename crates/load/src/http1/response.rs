@@ -4,7 +4,7 @@ use uncia_http1::chunked::Decoder;
 
 use super::ResponseError;
 use super::head::{self, Framing, Head};
-use crate::answer::Body;
+use crate::answer::{Body, Whole};
 
 #[derive(Debug, Clone)]
 enum State {
@@ -58,6 +58,16 @@ impl ResponseReader {
         self.head_bytes.clear();
         self.body.clear();
         self.any_input = false;
+    }
+
+    /// Keeps all of the body of the response that it expects.
+    pub(crate) fn keep_whole(&mut self) {
+        self.body.keep_whole();
+    }
+
+    /// All of the body so far, if it was to be kept.
+    pub(crate) fn take_whole(&mut self) -> Option<Whole> {
+        self.body.take_whole()
     }
 
     /// Takes the next piece of the response.

@@ -85,6 +85,11 @@ impl Exchange {
         exchange
     }
 
+    /// Keeps all of the answer's body.
+    pub(super) fn keep_whole(&mut self) {
+        self.body.keep_whole();
+    }
+
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -167,11 +172,12 @@ impl Exchange {
     }
 
     /// The answer as far as it has come; none before its head has.
-    pub(super) fn into_answer(self) -> Option<Answer> {
+    pub(super) fn into_answer(mut self) -> Option<Answer> {
         matches!(self.incoming, Incoming::Body(_)).then(|| Answer {
             status: self.status,
             body_bytes: self.body.bytes(),
             head: self.head,
+            whole: self.body.take_whole(),
             body: self.body.into_kept(),
         })
     }

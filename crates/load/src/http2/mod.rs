@@ -15,6 +15,7 @@ mod session;
 mod tests;
 mod wake;
 
+use crate::answer::Whole;
 pub(crate) use error::SessionError;
 pub(crate) use session::{Limits, Session};
 
@@ -42,4 +43,6 @@ pub(crate) struct Answer {
     /// What was kept of the body: JSON, of a long one the members that matter, or the beginning of
     /// an error's text.
     pub body: Vec<u8>,
+    /// All of the body, if [`Session::keep_whole`] asked for it.
+    pub whole: Option<Whole>,
 }

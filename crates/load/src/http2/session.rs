@@ -182,6 +182,14 @@ impl Session {
         Ok(())
     }
 
+    /// Keeps all of the answer to a request that was just started.
+    pub(crate) fn keep_whole(&mut self, key: u32) {
+        let slot = self.slot_of.get(&key).and_then(|slot| self.slots.get_mut(*slot as usize));
+        if let Some(exchange) = slot.and_then(|slot| slot.exchange.as_mut()) {
+            exchange.keep_whole();
+        }
+    }
+
     /// Gives a request up; there will be no event for it. Returns what has come of an answer.
     pub(crate) fn cancel(&mut self, key: u32) -> Option<Answer> {
         let slot = *self.slot_of.get(&key)?;

@@ -5,9 +5,10 @@
 //! that answers are read at once meanwhile and no wake-up of the kernel's lies between the
 //! scheduled time and the write. Whatever is not sockets (rows, files, figures) is another thread's.
 //!
-//! Closed loops ([`clients`]) run in it too: their send times come from answers, and everything
-//! else is alike.
+//! Closed loops ([`clients`]) and the later stages of [`chains`] run in it too: their send times come
+//! from answers, and everything else is alike.
 
+mod chains;
 mod clients;
 mod connections;
 mod deadlines;
@@ -32,10 +33,11 @@ use crate::request::Rendered;
 use crate::rows::{Completion, Counters, Failure, Outbox};
 use crate::stop::{Stop, Urgency};
 use crate::thread;
+use chains::{Chains, Ended};
 use clients::Clients;
 use connections::{Connections, Phase, Protocol};
 use deadlines::Deadlines;
-use exchanges::{Exchange, Exchanges, key_of};
+use exchanges::{Exchange, Exchanges, Order, key_of};
 
 /// The poller's token for the wake-up of [`Stop`]; no slot has it.
 const STOP_TOKEN: u64 = u64::MAX;
@@ -54,6 +56,8 @@ const NEVER_NS: i64 = i64::MAX / 4;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finished {
     pub sent: u64,
+    /// Of them, those of later stages of chains.
+    pub later: u64,
 }
 
 /// What is known of an endpoint's connections.
@@ -88,6 +92,7 @@ pub(crate) struct OpenLoop<'a> {
     /// The next request of the schedule, with its time on the clock.
     next: Option<(i64, Entry)>,
     clients: Clients,
+    chains: Chains,
     connections: Connections,
     exchanges: Exchanges,
     stations: Vec<Station>,
@@ -97,6 +102,8 @@ pub(crate) struct OpenLoop<'a> {
     first_byte_deadlines: Option<Deadlines>,
     total_deadlines: Deadlines,
     sent: u64,
+    /// Of them, those of later stages of chains.
+    later: u64,
     /// When waiting for answers ends, once the run is being stopped.
     drain_until: Option<i64>,
     /// Why a connection that no request asked for could not be opened.
@@ -123,6 +130,7 @@ impl<'a> OpenLoop<'a> {
             schedule: plan.schedule(),
             next: None,
             clients: Clients::new(&[], 0, plan.share),
+            chains: Chains::default(),
             connections: Connections::default(),
             exchanges: Exchanges::default(),
             stations: plan.endpoints.iter().map(|_| Station::default()).collect(),
@@ -130,6 +138,7 @@ impl<'a> OpenLoop<'a> {
             first_byte_deadlines: plan.first_byte_timeout_ns.map(Deadlines::new),
             total_deadlines: Deadlines::new(plan.total_timeout_ns),
             sent: 0,
+            later: 0,
             drain_until: None,
             pool_failure: None,
             unread: Vec::new(),
@@ -173,7 +182,7 @@ impl<'a> OpenLoop<'a> {
             self.wait(&mut events)?;
         }
         self.output().outbox.hand_over();
-        Ok(Finished { sent: self.sent })
+        Ok(Finished { sent: self.sent, later: self.later })
     }
 
     fn output(&mut self) -> &mut Output<'a> {
@@ -220,17 +229,41 @@ impl<'a> OpenLoop<'a> {
         first.saturating_sub(self.now).clamp(0, LONGEST_WAIT_NS)
     }
 
-    /// When the next request is due, of the schedule or of a client.
+    /// When the next request is due, of the schedule, of a chain or of a client.
     fn next_at(&self) -> Option<i64> {
         let scheduled = self.next.map(|(at, _)| at);
-        [scheduled, self.clients.next_at()].into_iter().flatten().min()
+        let times = [scheduled, self.chains.next_at(), self.clients.next_at()];
+        times.into_iter().flatten().min()
     }
 
-    /// The next request and when it is due; of those due at the same time, the schedule's is first.
-    fn peek(&self) -> Option<(i64, Entry)> {
-        let client = || self.clients.peek().map(|entry| (entry.at, entry));
-        let client_at = self.clients.next_at().unwrap_or(i64::MAX);
-        self.next.filter(|(at, _)| *at <= client_at).or_else(client)
+    /// The next request; of those due at the same time, the schedule's is first, then a chain's.
+    fn peek(&self) -> Option<Entry> {
+        let at = self.next_at()?;
+        if let Some((_, entry)) = self.next.filter(|(next, _)| *next == at) {
+            return Some(entry);
+        }
+        let later = self.chains.peek().filter(|later| later.entry.at == at);
+        later.map(|later| later.entry).or_else(|| self.clients.peek())
+    }
+
+    /// Takes the next request, as [`OpenLoop::peek`] shows it.
+    fn take(&mut self) -> Option<Order> {
+        let at = self.next_at()?;
+        if let Some((_, entry)) = self.next.filter(|(next, _)| *next == at) {
+            self.next = self.schedule.next().map(|next| (self.start + next.at, next));
+            return Some(Order { entry, scheduled: Some(at), client: None, later: None });
+        }
+        if self.chains.next_at() == Some(at) {
+            let later = self.chains.take()?;
+            return Some(Order {
+                entry: later.entry,
+                scheduled: None,
+                client: None,
+                later: Some(later),
+            });
+        }
+        let (at, client, entry) = self.clients.take()?;
+        Some(Order { entry, scheduled: Some(at), client: Some(client), later: None })
     }
 
     /// Sends what is due, up to `limit` requests.
@@ -239,17 +272,8 @@ impl<'a> OpenLoop<'a> {
             if self.next_at().is_none_or(|at| at > self.now) || !self.may_send() {
                 return;
             }
-            let client_at = self.clients.next_at().unwrap_or(i64::MAX);
-            match self.next {
-                Some((at, entry)) if at <= client_at => {
-                    self.next = self.schedule.next().map(|next| (self.start + next.at, next));
-                    self.send(at, entry, None);
-                }
-                _ => {
-                    if let Some((at, client, entry)) = self.clients.take() {
-                        self.send(at, entry, Some(client));
-                    }
-                }
+            if let Some(order) = self.take() {
+                self.send(order);
             }
         }
     }
@@ -291,6 +315,7 @@ impl<'a> OpenLoop<'a> {
         }
         self.next = None;
         self.clients.stop();
+        self.chains.stop();
         if urgency == Urgency::Now {
             return self.end_now();
         }
@@ -340,7 +365,7 @@ impl<'a> OpenLoop<'a> {
         if let Protocol::Http2(session) = &mut connection.protocol {
             connection.waiting.retain(|waiting| *waiting != key);
             let answer = session.cancel(key);
-            self.finish(key, Some(failure), answer.as_ref());
+            self.finish(key, Some(failure), answer);
             return self.write_session(slot);
         }
         // Of an answer that nobody awaits any more the connection can't be cleared.
@@ -371,37 +396,33 @@ impl<'a> OpenLoop<'a> {
         let mut exchange = self.take_exchange(key);
         let now = self.now;
         let connection = self.connections.get(slot);
-        let Protocol::Http1(http) = &connection.protocol else {
+        let Protocol::Http1(http) = &mut connection.protocol else {
             unreachable!("the caller has looked");
         };
+        let answer = http.reader.take_whole();
         let reader = &http.reader;
         let completion = &mut exchange.completion;
         completion.failure = failure.map(Box::new);
         completion.status = reader.status();
         completion.response_bytes = reader.status().map(|_| reader.body_bytes());
+        let ended = exchange.stage(reader.head_bytes(), reader.body(), answer);
         let output = self.output.as_mut().expect("requests are sent by `run` alone");
         output.outbox.push(exchange.completion, reader.head_bytes(), reader.body(), now);
-        self.ended(exchange.client);
+        self.ended(exchange.client, ended);
     }
 
     /// Ends a request, with the answer if there is one.
-    fn finish(
-        &mut self,
-        key: u32,
-        failure: Option<Failure>,
-        answer: Option<&crate::http2::Answer>,
-    ) {
+    fn finish(&mut self, key: u32, failure: Option<Failure>, answer: Option<crate::http2::Answer>) {
         let mut exchange = self.take_exchange(key);
         let now = self.now;
         exchange.completion.failure = failure.map(Box::new);
-        let (mut head, mut body) = (&[][..], &[][..]);
-        if let Some(answer) = answer {
-            exchange.completion.status = Some(answer.status);
-            exchange.completion.response_bytes = Some(answer.body_bytes);
-            (head, body) = (&answer.head, &answer.body);
-        }
+        exchange.completion.status = answer.as_ref().map(|answer| answer.status);
+        exchange.completion.response_bytes = answer.as_ref().map(|answer| answer.body_bytes);
+        let answer = answer.unwrap_or_default();
+        let (head, body) = (answer.head.as_slice(), answer.body.as_slice());
+        let ended = exchange.stage(head, body, answer.whole);
         self.output().outbox.push(exchange.completion, head, body, now);
-        self.ended(exchange.client);
+        self.ended(exchange.client, ended);
     }
 
     fn take_exchange(&mut self, key: u32) -> Exchange {
@@ -412,9 +433,14 @@ impl<'a> OpenLoop<'a> {
         self.exchanges.remove(key as usize)
     }
 
-    fn ended(&mut self, client: Option<u32>) {
+    /// A request ended: whoever waits for it goes on.
+    fn ended(&mut self, client: Option<u32>, stage: Option<Ended>) {
         let ended = self.sent - self.exchanges.len() as u64;
         self.output().counters.ended.store(ended, Ordering::Relaxed);
+        let client = match stage {
+            Some(stage) => self.chains.ended(self.plan, stage, self.now),
+            None => client,
+        };
         if let Some(client) = client {
             self.clients.answered(client, self.now);
         }
@@ -442,14 +468,18 @@ impl<'a> OpenLoop<'a> {
     }
 
     /// A request that is due, as it begins.
-    fn begin(&mut self, scheduled: i64, entry: Entry, client: Option<u32>) -> u32 {
+    fn begin(&mut self, order: &Order) -> u32 {
+        let &Order { entry, scheduled, client, later } = order;
+        let task = match later {
+            Some(later) => Some(later.task),
+            None => self.chains.begin(self.plan, &entry, client),
+        };
         let sent = self.clock.now();
         self.now = sent;
-        let exchange = Exchange {
-            completion: Completion::new(entry, scheduled, sent),
-            connection: None,
-            client,
-        };
+        let mut completion = Completion::new(entry, scheduled, sent);
+        completion.parent = later.map(|later| later.parent);
+        let exchange = Exchange { completion, connection: None, client, task };
+        self.later += u64::from(later.is_some());
         let key = key_of(self.exchanges.insert(exchange));
         self.sent += 1;
         if let Some(deadlines) = &mut self.first_byte_deadlines {

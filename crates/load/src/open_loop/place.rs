@@ -2,8 +2,9 @@
 
 use super::OpenLoop;
 use super::connections::{Phase, Protocol};
+use super::exchanges::Order;
 use crate::config::HttpVersion;
-use crate::plan::Entry;
+use crate::rows::Failure;
 
 /// Requests that may wait for one HTTP/2 connection to stand: what servers usually take at once,
 /// and say only when it stands.
@@ -19,7 +20,7 @@ impl OpenLoop<'_> {
         if self.connections.open() < limit {
             return true;
         }
-        let Some((_, entry)) = self.peek() else {
+        let Some(entry) = self.peek() else {
             return true;
         };
         let endpoint = self.plan.target(&entry).endpoint;
@@ -29,10 +30,17 @@ impl OpenLoop<'_> {
         takes_another || self.dispensable().is_some()
     }
 
-    /// Sends the request that is due since `scheduled`.
-    pub(super) fn send(&mut self, scheduled: i64, entry: Entry, client: Option<u32>) {
-        let endpoint = self.plan.target(&entry).endpoint;
-        let key = self.begin(scheduled, entry, client);
+    /// Sends a request that is due.
+    pub(super) fn send(&mut self, order: Order) {
+        let endpoint = self.plan.target(&order.entry).endpoint;
+        let filled = match &order.later {
+            Some(later) => self.chains.fill(self.plan, later),
+            None => Ok(()),
+        };
+        let key = self.begin(&order);
+        if let Err(reason) = filled {
+            return self.finish(key, Some(Failure::Unmade { reason }), None);
+        }
         if self.keeps_connections() {
             if self.place_on_session(endpoint, key) {
                 return;

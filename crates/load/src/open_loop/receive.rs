@@ -124,10 +124,10 @@ impl OpenLoop<'_> {
                 }
                 SessionEvent::Done { key, answer } => {
                     self.exchanges[key as usize].completion.received = Some(self.now);
-                    self.finish(key, None, Some(&answer));
+                    self.finish(key, None, Some(answer));
                 }
                 SessionEvent::Failed { key, error, answer, .. } => {
-                    self.finish(key, Some(Failure::Session(error)), answer.as_ref());
+                    self.finish(key, Some(Failure::Session(error)), answer);
                 }
             }
         }

@@ -47,7 +47,8 @@ impl OpenLoop<'_> {
         let exchange = &mut self.exchanges[key as usize];
         let entry = exchange.completion.entry;
         let request = &self.plan.target(&entry).request;
-        let moment = self.plan.moment(&entry, self.clock.unix(self.now));
+        let answers = self.chains.values(self.plan, exchange.task, entry.stream);
+        let moment = self.plan.moment(&entry, self.clock.unix(self.now), answers);
         request.render_http1(&mut self.rendered, &moment);
         exchange.connection = Some(slot);
         let connection = self.connections.get(slot);
@@ -59,6 +60,9 @@ impl OpenLoop<'_> {
         http.wrote = false;
         http.unsent.clear();
         http.reader.start(request.is_head());
+        if self.plan.stage(entry.stream).is_some_and(|stage| stage.keeps_answer) {
+            http.reader.keep_whole();
+        }
         let transport = &mut connection.transport;
         let mut written = 0;
         let result = write_request(transport, &self.rendered, &mut written);
@@ -130,11 +134,17 @@ impl OpenLoop<'_> {
             let Protocol::Http2(session) = &mut connection.protocol else {
                 unreachable!("the caller has looked");
             };
-            let moment = self.plan.moment(&entry, unix_ns);
+            let answers = self.chains.values(self.plan, exchange.task, entry.stream);
+            let moment = self.plan.moment(&entry, unix_ns, answers);
             let (request, body) = request.render_http2(&moment);
             exchange.completion.request_bytes = Some(body.len() as i64);
             match session.send(key, request, body) {
-                Ok(()) => connection.used = true,
+                Ok(()) => {
+                    connection.used = true;
+                    if self.plan.stage(entry.stream).is_some_and(|stage| stage.keeps_answer) {
+                        session.keep_whole(key);
+                    }
+                }
                 Err(error) => refused.push((key, error)),
             }
         }

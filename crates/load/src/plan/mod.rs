@@ -1,13 +1,14 @@
 //! A configuration, checked and made ready: hosts resolved, requests rendered, schedule known.
 
+mod chain;
+mod check;
 mod descriptors;
 mod endpoint;
 mod schedule;
-
-use std::path::Path;
+mod think;
 
 use sha2::{Digest, Sha256};
-use uncia_arrivals::{MAX_SPAN_NS, Process};
+use uncia_arrivals::Process;
 use uncia_record::Text;
 
 use crate::config::{Closed, Config, ConnectionPolicy, Share, StopRules, Stream, Target};
@@ -16,8 +17,10 @@ use crate::request::{self, Moment, RequestTemplate};
 use crate::thread;
 use endpoint::Endpoints;
 
+pub(crate) use chain::Stage;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use schedule::{Entry, Extent, Schedule};
+pub(crate) use think::Think;
 
 /// Covers the error of a sleep with a timer slack of 1 ns on a busy virtual machine; see
 /// `benches/load`.
@@ -63,7 +66,13 @@ pub(crate) struct PlannedStream {
     pub label: String,
     pub pacing: Pacing,
     pub start_ns: i64,
+    /// From an answer to the request that follows, in closed loops and later stages.
+    pub think: Think,
     pub targets: Vec<PlannedTarget>,
+    /// What its rows name as stage.
+    pub stage_name: Option<Text>,
+    /// Its part in a chain of several stages.
+    pub stage: Option<Stage>,
 }
 
 /// What decides when the requests of a stream are sent.
@@ -73,6 +82,8 @@ pub(crate) enum Pacing {
     Open(Process),
     /// Answers. Of the clients and requests, those of this process's share.
     Closed(Closed),
+    /// The answers to a chain's earlier requests.
+    After,
 }
 
 /// A replica: where its requests go, and what they say.
@@ -87,24 +98,20 @@ pub(crate) struct PlannedTarget {
 impl Plan {
     /// Checks the configuration and resolves its hosts. Nothing is sent.
     pub(crate) fn new(config: &Config) -> Result<Self, LoadError> {
-        check_times(config)?;
-        check_share_and_rules(config)?;
-        check_output(&config.out)?;
+        check::times(config)?;
+        check::share_and_rules(config)?;
+        check::output(&config.out)?;
         if let Some(spans) = &config.spans_out {
-            check_output(spans)?;
+            check::output(spans)?;
         }
         if config.streams.is_empty() {
             return Err(LoadError::NoStreams);
         }
         let mut endpoints = Endpoints::new(&config.tls, config.dry_run);
-        let streams = config
-            .streams
-            .iter()
-            .map(|stream| plan_stream(stream, &mut endpoints, config))
-            .collect::<Result<Vec<_>, _>>()?;
+        let streams = plan_streams(&mut endpoints, config)?;
         let endpoints = endpoints.into_vec();
-        check_pool(config, endpoints.len())?;
-        let has_clients = streams.iter().any(|stream| matches!(stream.pacing, Pacing::Closed(_)));
+        check::pool(config, endpoints.len())?;
+        let has_clients = streams.iter().any(|one| matches!(one.pacing, Pacing::Closed(_)));
         let extent = Extent::measure(config.seed, &streams, config.share, config.total_timeout_ns);
         if extent.total == 0 && !has_clients && config.share.of == 1 {
             return Err(LoadError::NothingScheduled);
@@ -155,7 +162,17 @@ impl Plan {
         matches!(self.streams[stream].pacing, Pacing::Open(_))
     }
 
-    /// How many requests there will be; none when a closed loop decides that as it goes.
+    /// A stream's part in a chain of several stages.
+    pub(crate) fn stage(&self, stream: usize) -> Option<&Stage> {
+        self.streams[stream].stage.as_ref()
+    }
+
+    /// Whether any stream is a closed loop, whose send times come from answers alone.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.streams.iter().any(|stream| matches!(stream.pacing, Pacing::Closed(_)))
+    }
+
+    /// How many requests there will be; none when answers decide that as it goes.
     pub(crate) fn total(&self) -> Option<u64> {
         (0..self.streams.len()).all(|stream| self.is_open(stream)).then_some(self.extent.total)
     }
@@ -170,9 +187,21 @@ impl Plan {
         format!("{}-{}-{}", self.prefix, entry.stream, entry.number)
     }
 
-    /// What a request needs to know about itself when it is sent at this time.
-    pub(crate) fn moment(&self, entry: &Entry, unix_ns: i64) -> Moment<'_> {
-        Moment { prefix: &self.prefix, stream: entry.stream, number: entry.number, unix_ns }
+    /// What a request needs to know about itself when it is sent at this time; `answers` has what
+    /// the references of its stream stand for.
+    pub(crate) fn moment<'a>(
+        &'a self,
+        entry: &Entry,
+        unix_ns: i64,
+        answers: &'a [Vec<u8>],
+    ) -> Moment<'a> {
+        Moment {
+            prefix: &self.prefix,
+            stream: entry.stream,
+            number: entry.number,
+            unix_ns,
+            answers,
+        }
     }
 
     pub(crate) fn target(&self, entry: &Entry) -> &PlannedTarget {
@@ -181,103 +210,31 @@ impl Plan {
     }
 }
 
-fn check_pool(config: &Config, endpoints: usize) -> Result<(), LoadError> {
-    let (ConnectionPolicy::Pool(wanted), Some(limit)) =
-        (config.connections, config.max_connections)
-    else {
-        return Ok(());
-    };
-    let wanted = wanted as u64 * endpoints as u64;
-    if wanted > limit as u64 {
-        return Err(LoadError::PoolAboveLimit { wanted, limit });
+fn plan_streams(
+    endpoints: &mut Endpoints<'_>,
+    config: &Config,
+) -> Result<Vec<PlannedStream>, LoadError> {
+    let stages = chain::stages(&config.streams)?;
+    let mut streams = Vec::with_capacity(stages.len());
+    for (stream, stage) in config.streams.iter().zip(stages) {
+        streams.push(plan_stream(stream, stage, endpoints, config)?);
     }
-    Ok(())
-}
-
-fn check_times(config: &Config) -> Result<(), LoadError> {
-    let positive = |key, value: i64| match value {
-        ..=0 => Err(LoadError::OutOfRange { key, value, rule: "above zero" }),
-        _ if value > MAX_SPAN_NS => {
-            Err(LoadError::OutOfRange { key, value, rule: "at most 100 years" })
-        }
-        _ => Ok(()),
+    let references = |stream: &PlannedStream| {
+        let references = stream.stage.as_ref().map(|stage| stage.references.iter());
+        references.into_iter().flatten().map(|reference| reference.stream).collect::<Vec<_>>()
     };
-    let not_negative = |key, value: i64| match value {
-        0 => Ok(()),
-        _ if value < 0 => Err(LoadError::OutOfRange { key, value, rule: "zero or more" }),
-        _ => positive(key, value),
-    };
-    positive("connect_timeout_ns", config.connect_timeout_ns)?;
-    positive("total_timeout_ns", config.total_timeout_ns)?;
-    not_negative("drain_timeout_ns", config.drain_timeout_ns.unwrap_or(0))?;
-    not_negative("spin_ns", config.spin_ns.unwrap_or(0))?;
-    for (key, value) in
-        [("epoch_unix_ns", config.epoch_unix_ns), ("start_unix_ns", config.start_unix_ns)]
-    {
-        if let Some(value @ ..0) = value {
-            return Err(LoadError::OutOfRange { key, value, rule: "zero or more" });
+    let used: Vec<usize> = streams.iter().flat_map(references).collect();
+    for index in used {
+        if let Some(stage) = &mut streams[index].stage {
+            stage.keeps_answer = true;
         }
     }
-    if config.max_connections == Some(0) {
-        return Err(LoadError::OutOfRange {
-            key: "max_connections",
-            value: 0,
-            rule: "at least 1, or left out",
-        });
-    }
-    if let Some(timeout_ns) = config.first_byte_timeout_ns {
-        positive("first_byte_timeout_ns", timeout_ns)?;
-    }
-    for stream in &config.streams {
-        not_negative("start_ns", stream.start_ns)?;
-        if let Some(closed) = &stream.closed {
-            positive("closed.clients", closed.clients.into())?;
-            not_negative("closed.think_ns", closed.think_ns)?;
-            positive("closed.duration_ns", closed.duration_ns)?;
-            if closed.requests == Some(0) {
-                return Err(LoadError::OutOfRange {
-                    key: "closed.requests",
-                    value: 0,
-                    rule: "at least 1, or left out",
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-fn check_share_and_rules(config: &Config) -> Result<(), LoadError> {
-    let Share { index, of } = config.share;
-    if index >= of {
-        return Err(LoadError::Share { index, of });
-    }
-    let StopRules { error_budget, lag_p99_ns, slowdown } = config.stop_rules;
-    if let Some(value) = error_budget.filter(|budget| !(0.0..=1.0).contains(budget)) {
-        let rule = "between 0 and 1, a share of all requests";
-        return Err(LoadError::StopRule { key: "error_budget", value, rule });
-    }
-    if let Some(value) = slowdown.filter(|factor| !(factor.is_finite() && *factor > 1.0)) {
-        return Err(LoadError::StopRule { key: "slowdown", value, rule: "a number above 1" });
-    }
-    if let Some(value @ ..=0) = lag_p99_ns {
-        let key = "stop_rules.lag_p99_ns";
-        return Err(LoadError::OutOfRange { key, value, rule: "above zero" });
-    }
-    Ok(())
-}
-
-fn check_output(path: &Path) -> Result<(), LoadError> {
-    if path.extension().is_none_or(|extension| extension != "arrows") {
-        return Err(LoadError::OutName { path: path.to_owned() });
-    }
-    if path.exists() {
-        return Err(LoadError::OutExists { path: path.to_owned() });
-    }
-    Ok(())
+    Ok(streams)
 }
 
 fn plan_stream(
     stream: &Stream,
+    mut stage: Option<Stage>,
     endpoints: &mut Endpoints<'_>,
     config: &Config,
 ) -> Result<PlannedStream, LoadError> {
@@ -289,33 +246,51 @@ fn plan_stream(
     let addresses = stream.targets.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let places: Vec<_> = addresses.iter().map(endpoint::Address::place).collect();
     let closes = config.connections == ConnectionPolicy::Fresh;
-    let requests = request::plan(stream, config.seed, closes, &places)?;
+    let ancestors = chain::ancestors(&config.streams, stage.as_ref());
+    let (requests, references) = request::plan(stream, config.seed, closes, &places, &ancestors)?;
+    if let Some(stage) = &mut stage {
+        stage.references = references;
+    }
     let targets = stream.targets.iter().zip(&addresses).zip(requests);
     let targets = targets.map(|((target, address), request)| {
         let endpoint = endpoints.add(&stream.function, target, address, stream.http_version)?;
         Ok(PlannedTarget { function: target.function.as_str().into(), endpoint, request })
     });
+    let label = stream.label.as_ref().unwrap_or(&stream.function).clone();
+    let think = match (&stream.closed, &stream.after) {
+        (Some(closed), _) => (closed.think_ns, closed.think_max_ns),
+        (None, Some(after)) => (after.think_ns, after.think_max_ns),
+        (None, None) => (0, None),
+    };
     Ok(PlannedStream {
         function: stream.function.as_str().into(),
-        label: stream.label.as_ref().unwrap_or(&stream.function).clone(),
+        think: Think::new(config.seed, &label, think.0, think.1),
+        label,
         pacing,
         start_ns: stream.start_ns,
         targets: targets.collect::<Result<_, LoadError>>()?,
+        stage_name: stream.stage.as_deref().map(Text::from),
+        stage,
     })
 }
 
 fn pacing(stream: &Stream, share: Share) -> Result<Pacing, LoadError> {
-    match (&stream.arrivals, stream.closed) {
-        (Some(process), None) => {
+    match (&stream.arrivals, stream.closed, &stream.after) {
+        (Some(process), None, None) => {
             process.validate().map_err(|source| LoadError::Arrivals {
                 stream: stream.function.clone(),
                 source,
             })?;
             Ok(Pacing::Open(process.clone()))
         }
-        (None, Some(closed)) => Ok(Pacing::Closed(Closed {
+        (None, None, Some(_)) => Ok(Pacing::After),
+        (None, Some(closed), None) => Ok(Pacing::Closed(Closed {
             clients: portion(closed.clients.into(), share) as u32,
-            requests: closed.requests.map(|requests| portion(requests, share)),
+            requests: closed.requests.map(|requests| {
+                // Only shares that have clients can send.
+                let of = share.of.min(closed.clients.into());
+                if share.index < of { portion(requests, Share { of, ..share }) } else { 0 }
+            }),
             ..closed
         })),
         _ => Err(LoadError::OneLoop { stream: stream.function.clone() }),
@@ -412,6 +387,34 @@ mod tests {
         for (expected, change) in cases {
             let message = message(change);
             assert!(message.contains(expected), "{expected:?} not in {message:?}");
+        }
+    }
+
+    #[test]
+    fn all_requests_of_a_closed_loop_fall_to_shares_that_have_clients() {
+        for (clients, expected) in [
+            (1, [(1, 10), (0, 0), (0, 0)]),
+            (2, [(1, 5), (1, 5), (0, 0)]),
+            (4, [(2, 4), (1, 3), (1, 3)]),
+        ] {
+            let of_share = |index: u64| {
+                let plan = config(|c| {
+                    let stream = c["streams"][0].as_object_mut().unwrap();
+                    stream.remove("arrivals");
+                    stream.insert(
+                        "closed".to_owned(),
+                        serde_json::json!(
+                            {"clients": clients, "requests": 10, "duration_ns": 1_000_000_000}
+                        ),
+                    );
+                    c["share"] = serde_json::json!({"index": index, "of": 3});
+                });
+                let Pacing::Closed(closed) = plan.unwrap().streams.remove(0).pacing else {
+                    panic!("it is a closed loop");
+                };
+                (closed.clients, closed.requests.unwrap())
+            };
+            assert_eq!([of_share(0), of_share(1), of_share(2)], expected);
         }
     }
 

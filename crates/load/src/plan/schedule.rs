@@ -29,7 +29,7 @@ impl Entry {
 }
 
 struct Source {
-    /// None for a closed loop, whose times nobody knows beforehand.
+    /// None where answers decide, whose times nobody knows beforehand.
     arrivals: Option<Arrivals>,
     start_ns: i64,
     next_number: u64,
@@ -54,7 +54,7 @@ impl Schedule {
                 Pacing::Open(process) => {
                     Some(process.arrivals(RandomStream::new(seed, &stream.label)))
                 }
-                Pacing::Closed(_) => None,
+                Pacing::Closed(_) | Pacing::After => None,
             },
             start_ns: stream.start_ns,
             next_number: 0,
@@ -97,7 +97,7 @@ impl Iterator for Schedule {
 /// How much a schedule asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Extent {
-    /// Requests in all, those of closed loops apart.
+    /// Requests in all, but for those whose times come from answers.
     pub total: u64,
     /// The first and the last send time; for closed loops, the end of their duration.
     pub first_ns: i64,
@@ -109,7 +109,8 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Goes through the schedule twice, one timeout apart; keeps nothing.
+    /// Goes through the schedule twice, one timeout apart; keeps nothing. Of a chain, all requests
+    /// are counted as in flight from its first to that one's timeout: its later ones follow answers.
     pub(crate) fn measure(
         seed: u64,
         streams: &[PlannedStream],
@@ -117,14 +118,18 @@ impl Extent {
         timeout_ns: i64,
     ) -> Self {
         let mut extent = Self::default();
+        let stages: Vec<u64> = streams
+            .iter()
+            .map(|stream| stream.stage.as_ref().map_or(1, |stage| stage.stages as u64))
+            .collect();
         let mut ended = Schedule::new(seed, streams, share).peekable();
         let (mut at_once, mut open) = (0, 0);
         for entry in Schedule::new(seed, streams, share) {
             at_once = if entry.at == extent.last_ns { at_once + 1 } else { 1 };
-            while ended.next_if(|old| old.at + timeout_ns <= entry.at).is_some() {
-                open -= 1;
+            while let Some(old) = ended.next_if(|old| old.at + timeout_ns <= entry.at) {
+                open -= stages[old.stream];
             }
-            open += 1;
+            open += stages[entry.stream];
             if extent.total == 0 {
                 extent.first_ns = entry.at;
             }
@@ -133,13 +138,14 @@ impl Extent {
             extent.simultaneous = extent.simultaneous.max(at_once);
             extent.in_flight = extent.in_flight.max(open);
         }
-        let closed = streams.iter().filter_map(|stream| match &stream.pacing {
-            Pacing::Closed(clients) => Some((stream.start_ns, clients)),
-            Pacing::Open(_) => None,
-        });
-        for (start_ns, clients) in closed {
+        let closed =
+            streams.iter().zip(stages).filter_map(|(stream, stages)| match &stream.pacing {
+                Pacing::Closed(clients) => Some((stream.start_ns, clients, stages)),
+                Pacing::Open(_) | Pacing::After => None,
+            });
+        for (start_ns, clients, stages) in closed {
             extent.simultaneous += u64::from(clients.clients);
-            extent.in_flight += u64::from(clients.clients);
+            extent.in_flight += u64::from(clients.clients) * stages;
             extent.last_ns = extent.last_ns.max(start_ns.saturating_add(clients.duration_ns));
         }
         extent
@@ -149,6 +155,7 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Think;
     use proptest::prelude::*;
     use uncia_arrivals::Process;
 
@@ -160,7 +167,10 @@ mod tests {
             label: label.to_owned(),
             pacing: Pacing::Open(arrivals),
             start_ns,
+            think: Think::new(0, label, 0, None),
             targets: Vec::new(),
+            stage_name: None,
+            stage: None,
         }
     }
 

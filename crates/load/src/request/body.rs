@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rand_chacha::rand_core::Rng;
 
 use super::fields::{Drawable, random};
-use super::template::{self, Encoding, Part, Pieces};
+use super::template::{self, Answers, Encoding, Part, Pieces};
 use crate::config::{Body, Stream};
 use crate::error::LoadError;
 
@@ -27,6 +27,7 @@ impl Content {
         seed: u64,
         label: &str,
         fields: &[Drawable],
+        answers: &mut Answers,
     ) -> Result<Self, LoadError> {
         let content = match &stream.body {
             None => Self::Constant(Bytes::new()),
@@ -42,18 +43,25 @@ impl Content {
                 check_size(stream, *bytes)?;
                 Self::Constant(random_bytes(seed, label, *bytes as usize))
             }
-            Some(Body::Template(text)) => Self::template(stream, text, fields)?,
+            Some(Body::Template(text)) => Self::template(stream, text, fields, answers)?,
         };
         check_size(stream, content.max_length(fields) as u64)?;
         Ok(content)
     }
 
-    fn template(stream: &Stream, text: &str, fields: &[Drawable]) -> Result<Self, LoadError> {
-        let parts = template::parse(text, fields).map_err(|reason| LoadError::Template {
-            stream: stream.function.clone(),
-            place: "the body".to_owned(),
-            reason,
-        })?;
+    fn template(
+        stream: &Stream,
+        text: &str,
+        fields: &[Drawable],
+        answers: &mut Answers,
+    ) -> Result<Self, LoadError> {
+        let parts = template::parse_with(text, fields, Encoding::AsIs, Some(answers)).map_err(
+            |reason| LoadError::Template {
+                stream: stream.function.clone(),
+                place: "the body".to_owned(),
+                reason,
+            },
+        )?;
         let mut pieces = Pieces::default();
         for part in &parts {
             match part {

@@ -32,7 +32,7 @@ const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 const INTEGER_BYTES: usize = 20;
 
 /// A stream of random numbers of its own within a stream of requests.
-pub(super) fn random(seed: u64, label: &str) -> ChaCha8Rng {
+pub(crate) fn random(seed: u64, label: &str) -> ChaCha8Rng {
     let key = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(label).finalize();
     ChaCha8Rng::from_seed(key.into())
 }
@@ -115,7 +115,7 @@ impl Drawable {
         random.set_stream(number);
         match &self.kind {
             Kind::Integer { min, count } => {
-                let value = min.wrapping_add_unsigned(one_of(&mut random, *count));
+                let value = integer(&mut random, *min, *count);
                 if value < 0 {
                     out.push(b'-');
                 }
@@ -132,6 +132,18 @@ impl Drawable {
             Kind::Uuid => push_uuid(&mut random, out),
         }
     }
+}
+
+/// One of `count` integers from `min` on.
+fn integer(random: &mut impl Rng, min: i64, count: u128) -> i64 {
+    min.wrapping_add_unsigned(one_of(random, count))
+}
+
+/// The integer with this number, from `min` to `max`, as of a field.
+pub(crate) fn draw_integer(random: &ChaCha8Rng, number: u64, min: i64, max: i64) -> i64 {
+    let mut random = random.clone();
+    random.set_stream(number);
+    integer(&mut random, min, (i128::from(max) - i128::from(min) + 1).unsigned_abs())
 }
 
 /// A number below `count`, which is 1 to 2^64.

@@ -1,5 +1,6 @@
 //! What requests say: made ready once, so that sending one is little more than a copy.
 
+mod answers;
 mod body;
 mod encode;
 mod fields;
@@ -17,13 +18,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub(crate) use answers::{Ancestor, Reference};
 use body::Content;
 use encode::{NUMBER_BYTES, push_number};
 use fields::{Drawable, Drawn};
+pub(crate) use fields::{draw_integer, random};
 use http2::Http2Head;
 pub(crate) use plan::{Place, plan};
 use sigv4::{Signer, Unsigned};
-use template::{Pieces, Values};
+use template::{Pieces, Source, Values};
 
 /// Bodies up to this size go out in one write with the head.
 const JOINED_BODY_BYTES: usize = 16 << 10;
@@ -40,6 +43,8 @@ pub(crate) struct Moment<'a> {
     /// The time of a signature. Whoever renders a request again, to go on with it where a write
     /// ended, must give the same.
     pub unix_ns: i64,
+    /// What the stream's references stand for.
+    pub answers: &'a [Vec<u8>],
 }
 
 /// The id of a request: the same in every run of the same configuration.
@@ -147,6 +152,25 @@ impl RequestTemplate {
     /// Whether it is HEAD, whose answers have no body whatever their headers say.
     pub(crate) fn is_head(&self) -> bool {
         self.method == http::Method::HEAD
+    }
+
+    /// That the target is not too long with the answers in it; the error says by how much. All
+    /// else that a target can have was checked in the plan.
+    pub(crate) fn check_target(&self, moment: &Moment) -> Result<(), String> {
+        if !self.target.sources().any(|source| matches!(source, Source::Answer(_))) {
+            return Ok(());
+        }
+        let mut drawn = Drawn::default();
+        drawn.fill(&self.fields, &self.used, moment.number);
+        let bytes = self.target.render(Values { moment, drawn: &drawn }).len();
+        if bytes > target::MAX_BYTES {
+            return Err(format!(
+                "the path and query have {bytes} bytes with the answers in them, more than {}: \
+                 send them in the body",
+                target::MAX_BYTES
+            ));
+        }
+        Ok(())
     }
 
     /// Makes a request of HTTP/1.1.

@@ -10,8 +10,10 @@ use super::fields::Drawable;
 use super::headers::Headers;
 use super::http2::Http2Head;
 use super::sigv4::{self, Signer};
-use super::template::{Encoding, Pieces, Source};
-use super::{Http1Head, JOINED_BODY_BYTES, RequestTemplate, push_header, target};
+use super::template::{Answers, Encoding, Pieces, Source};
+use super::{
+    Ancestor, Http1Head, JOINED_BODY_BYTES, Reference, RequestTemplate, push_header, target,
+};
 use crate::config::{AwsSigv4, Field, Sign, Stream};
 use crate::error::LoadError;
 
@@ -27,17 +29,22 @@ pub(crate) struct Place<'a> {
     pub path: &'a str,
 }
 
-/// The requests of a stream to each of its targets; everything about them is checked. `closes`:
-/// HTTP/1.1 servers are told that the connection ends with the answer.
+/// The requests of a stream to each of its targets, and what they have of the answers of
+/// `ancestors`; everything about them is checked. `closes`: HTTP/1.1 servers are told that the
+/// connection ends with the answer.
 pub(crate) fn plan(
     stream: &Stream,
     seed: u64,
     closes: bool,
     places: &[Place],
-) -> Result<Vec<RequestTemplate>, LoadError> {
-    let parts = Parts::of(stream, seed, closes)?;
-    let templates: Vec<_> =
-        places.iter().map(|place| parts.of_place(stream, place)).collect::<Result<_, _>>()?;
+    ancestors: &[Ancestor],
+) -> Result<(Vec<RequestTemplate>, Vec<Reference>), LoadError> {
+    let mut answers = Answers { ancestors, references: Vec::new() };
+    let parts = Parts::of(stream, seed, closes, &mut answers)?;
+    let templates: Vec<_> = places
+        .iter()
+        .map(|place| parts.of_place(stream, place, &mut answers))
+        .collect::<Result<_, _>>()?;
     for (index, field) in parts.fields.iter().enumerate() {
         if !templates.is_empty() && !templates.iter().any(|t| t.used.contains(&index)) {
             return Err(LoadError::Field {
@@ -47,7 +54,7 @@ pub(crate) fn plan(
             });
         }
     }
-    Ok(templates)
+    Ok((templates, answers.references))
 }
 
 /// What all targets of a stream share.
@@ -61,7 +68,12 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(stream: &Stream, seed: u64, closes: bool) -> Result<Self, LoadError> {
+    fn of(
+        stream: &Stream,
+        seed: u64,
+        closes: bool,
+        answers: &mut Answers,
+    ) -> Result<Self, LoadError> {
         let label = stream.label.as_ref().unwrap_or(&stream.function);
         let field = |(name, field): (&String, &Field)| {
             Drawable::new(seed, label, name, field).map_err(|reason| LoadError::Field {
@@ -77,15 +89,20 @@ impl Parts {
         Ok(Self {
             method: method(stream)?,
             headers: Headers::of(stream, &fields)?,
-            query: target::query(stream, &fields)?,
-            body: Content::of(stream, seed, label, &fields)?,
+            query: target::query(stream, &fields, answers)?,
+            body: Content::of(stream, seed, label, &fields, answers)?,
             fields,
             closes,
         })
     }
 
-    fn of_place(&self, stream: &Stream, place: &Place) -> Result<RequestTemplate, LoadError> {
-        let target = target::target(stream, place.path, &self.query, &self.fields)?;
+    fn of_place(
+        &self,
+        stream: &Stream,
+        place: &Place,
+        answers: &mut Answers,
+    ) -> Result<RequestTemplate, LoadError> {
+        let target = target::target(stream, place.path, &self.query, &self.fields, answers)?;
         let headers = self.headers_for(place);
         let mut used = self.used(&target);
         used.sort_unstable();
@@ -128,7 +145,7 @@ impl Parts {
             .flat_map(Pieces::sources)
             .filter_map(|source| match source {
                 Source::Field(index) => Some(index),
-                Source::Invocation | Source::Number => None,
+                Source::Invocation | Source::Number | Source::Answer(_) => None,
             })
             .collect()
     }

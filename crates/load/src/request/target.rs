@@ -2,18 +2,22 @@
 
 use super::encode::{canonical, is_path, is_query, is_unreserved, normalise, push_encoded};
 use super::fields::Drawable;
-use super::template::{self, Encoding, Part, Pieces};
+use super::template::{self, Answers, Encoding, Part, Pieces};
 use crate::config::Stream;
 use crate::error::LoadError;
 
 /// Far more than any server takes, and less than what the library for URLs does.
-const MAX_BYTES: usize = 32 << 10;
+pub(super) const MAX_BYTES: usize = 32 << 10;
 
 /// How a literal part of a URL is written; none if it can't be.
 type ToUrl = fn(&str) -> Option<Vec<u8>>;
 
 /// The stream's own part of the query, encoded: `name=value&name=value`, in the order of the names.
-pub(super) fn query(stream: &Stream, fields: &[Drawable]) -> Result<Pieces, LoadError> {
+pub(super) fn query(
+    stream: &Stream,
+    fields: &[Drawable],
+    answers: &mut Answers,
+) -> Result<Pieces, LoadError> {
     let mut pieces = Pieces::default();
     for (name, value) in &stream.query {
         let wrong = |reason: &str| LoadError::Query {
@@ -27,11 +31,13 @@ pub(super) fn query(stream: &Stream, fields: &[Drawable]) -> Result<Pieces, Load
         if name.contains("{{") {
             return Err(wrong("only its value can be a template"));
         }
-        let parts = template::parse(value, fields).map_err(|reason| LoadError::Template {
-            stream: stream.function.clone(),
-            place: format!("the query parameter {name:?}"),
-            reason,
-        })?;
+        let parts = template::parse_with(value, fields, Encoding::Percent, Some(answers)).map_err(
+            |reason| LoadError::Template {
+                stream: stream.function.clone(),
+                place: format!("the query parameter {name:?}"),
+                reason,
+            },
+        )?;
         let mut text = Vec::new();
         if pieces.constant() != Some(&[]) {
             text.push(b'&');
@@ -62,6 +68,7 @@ pub(super) fn target(
     url: &str,
     query: &Pieces,
     fields: &[Drawable],
+    answers: &mut Answers,
 ) -> Result<Pieces, LoadError> {
     let is_signed = stream.sign.is_some();
     let wrong = |reason: String| LoadError::Template {
@@ -82,7 +89,7 @@ pub(super) fn target(
     } else {
         [|text| normalise(text, is_path), |text| normalise(text, is_query)]
     };
-    push(&mut pieces, path, path_text, fields).map_err(wrong)?;
+    push(&mut pieces, path, path_text, fields, answers).map_err(wrong)?;
     let own_query = match (own_query, is_signed) {
         (Some(query), true) => Some(unambiguous(query).map_err(|e| wrong(e.to_owned()))?),
         (query, _) => query.map(str::to_owned),
@@ -91,7 +98,7 @@ pub(super) fn target(
         pieces.push_bytes(b"?");
     }
     let own_query = own_query.unwrap_or_default();
-    push(&mut pieces, &own_query, query_text, fields).map_err(wrong)?;
+    push(&mut pieces, &own_query, query_text, fields, answers).map_err(wrong)?;
     if !own_query.is_empty() && !own_query.ends_with('&') && query.constant() != Some(&[]) {
         pieces.push_bytes(b"&");
     }
@@ -122,8 +129,14 @@ fn unambiguous(query: &str) -> Result<String, &'static str> {
 }
 
 /// Appends a part of a URL.
-fn push(pieces: &mut Pieces, text: &str, to_url: ToUrl, fields: &[Drawable]) -> Result<(), String> {
-    for part in &template::parse(text, fields)? {
+fn push(
+    pieces: &mut Pieces,
+    text: &str,
+    to_url: ToUrl,
+    fields: &[Drawable],
+    answers: &mut Answers,
+) -> Result<(), String> {
+    for part in &template::parse_with(text, fields, Encoding::Percent, Some(answers))? {
         match part {
             Part::Text(text) => pieces.push_bytes(
                 &to_url(text)

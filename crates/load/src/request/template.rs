@@ -3,6 +3,7 @@
 //! `{{{{` stands for two braces; of three the first is text and the others open. What closes and
 //! was not opened is text, for JSON ends that way.
 
+use super::answers::{Ancestor, Reference, is_reference};
 use super::encode::{ENCODED_BYTES, NUMBER_BYTES, push_encoded, push_number};
 use super::fields::{Drawable, Drawn, is_name};
 use super::{Invocation, Moment};
@@ -17,6 +18,25 @@ pub(super) enum Source {
     Number,
     /// Index of the field.
     Field(usize),
+    /// Index of the reference to an answer.
+    Answer(usize),
+}
+
+/// What a template may have of earlier answers, and has.
+pub(super) struct Answers<'a> {
+    pub ancestors: &'a [Ancestor<'a>],
+    pub references: Vec<Reference>,
+}
+
+impl Answers<'_> {
+    fn add(&mut self, text: &str, encoding: Encoding) -> Result<Source, String> {
+        let reference = Reference::parse(text, self.ancestors)?;
+        self.references.push(match encoding {
+            Encoding::AsIs => reference,
+            Encoding::Percent => reference.in_url(),
+        });
+        Ok(Source::Answer(self.references.len() - 1))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +45,19 @@ pub(super) enum Part {
     Value(Source),
 }
 
-/// Takes a template apart; the error says what is wrong and names it.
+/// Takes a template apart that has no answers in it; the error says what is wrong and names it.
 pub(super) fn parse(text: &str, fields: &[Drawable]) -> Result<Vec<Part>, String> {
+    parse_with(text, fields, Encoding::AsIs, None)
+}
+
+/// Takes a template apart, and adds the answers that it has to those of `answers`. `encoding`: of the
+/// place where it stands.
+pub(super) fn parse_with(
+    text: &str,
+    fields: &[Drawable],
+    encoding: Encoding,
+    mut answers: Option<&mut Answers>,
+) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -52,7 +83,12 @@ pub(super) fn parse(text: &str, fields: &[Drawable]) -> Result<Vec<Part>, String
         if !literal.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut literal)));
         }
-        parts.push(Part::Value(source(rest[..end].trim(), fields)?));
+        let name = rest[..end].trim();
+        let is_field = fields.iter().any(|field| field.name == name);
+        parts.push(Part::Value(match &mut answers {
+            Some(answers) if !is_field && is_reference(name) => answers.add(name, encoding)?,
+            _ => source(name, fields)?,
+        }));
         rest = &rest[end + CLOSE.len()..];
     }
     literal.push_str(rest);
@@ -70,6 +106,11 @@ fn source(name: &str, fields: &[Drawable]) -> Result<Source, String> {
     }
     if let Some(index) = fields.iter().position(|field| field.name == name) {
         return Ok(Source::Field(index));
+    }
+    if is_reference(name) {
+        return Err(format!(
+            "{name:?}: answers can be in bodies, URLs and queries of later stages"
+        ));
     }
     if !is_name(name) {
         let shown: String = name.chars().take(20).collect();
@@ -156,6 +197,8 @@ impl Pieces {
                     Source::Invocation => Invocation::MAX_LENGTH,
                     Source::Number => NUMBER_BYTES,
                     Source::Field(index) => fields[*index].max_length(),
+                    // Limited when it comes: `RequestTemplate::check_target`.
+                    Source::Answer(_) => 0,
                 };
                 length * if *encoding == Encoding::Percent { ENCODED_BYTES } else { 1 }
             }
@@ -194,6 +237,7 @@ fn write_value(out: &mut Vec<u8>, source: Source, values: Values) {
         Source::Invocation => Invocation(values.moment).write(out),
         Source::Number => push_number(out, values.moment.number),
         Source::Field(index) => out.extend_from_slice(values.drawn.value(index)),
+        Source::Answer(index) => out.extend_from_slice(&values.moment.answers[index]),
     }
 }
 

@@ -22,7 +22,7 @@ fn try_plan(keys: Value, url: &str) -> Result<RequestTemplate, LoadError> {
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let place = Place { scheme, authority, path: &path };
-    plan(&stream(keys), SEED, false, &[place]).map(|mut templates| templates.remove(0))
+    plan(&stream(keys), SEED, false, &[place], &[]).map(|(mut templates, _)| templates.remove(0))
 }
 
 fn template(keys: Value, url: &str) -> RequestTemplate {
@@ -30,7 +30,7 @@ fn template(keys: Value, url: &str) -> RequestTemplate {
 }
 
 fn moment(number: u64) -> Moment<'static> {
-    Moment { prefix: "demo:x", stream: 3, number, unix_ns: 1_440_938_160_999_999_999 }
+    Moment { prefix: "demo:x", stream: 3, number, unix_ns: 1_440_938_160_999_999_999, answers: &[] }
 }
 
 fn bytes(template: &RequestTemplate, moment: &Moment) -> Vec<u8> {
@@ -204,7 +204,7 @@ fn random_bytes_are_shared_and_large_bodies_apart() {
 fn replicas_have_requests_of_their_own() {
     let place = |path| Place { scheme: "http", authority: "a", path };
     let keys = json!({"fields": {"x": {"kind": "uuid"}}});
-    let both = plan(&stream(keys), SEED, false, &[place("/{{x}}"), place("/2")]).unwrap();
+    let both = plan(&stream(keys), SEED, false, &[place("/{{x}}"), place("/2")], &[]).unwrap().0;
     assert!(parse(&bytes(&both[0], &moment(0))).1.len() > 30);
     assert_eq!(parse(&bytes(&both[1], &moment(0))).1, "/2");
 }
@@ -402,7 +402,7 @@ proptest! {
                     "access_key_id": "A", "secret_access_key": "B"}});
             }
             let place = Place { scheme: "http", authority: "a", path: &path };
-            if let Ok(templates) = plan(&stream(alone), SEED, false, &[place]) {
+            if let Ok((templates, _)) = plan(&stream(alone), SEED, false, &[place], &[]) {
                 let _ = parse(&bytes(&templates[0], &moment(0)));
                 let _ = of_http2(&templates[0], &moment(0));
             }

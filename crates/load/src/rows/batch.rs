@@ -27,8 +27,11 @@ const MAX_BACKLOG_BYTES: u64 = 192 << 20;
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub entry: Entry,
-    pub scheduled: i64,
+    /// None of a later stage of a chain.
+    pub scheduled: Option<i64>,
     pub sent: i64,
+    /// Index of the stream whose answer released it; its request has the same number.
+    pub parent: Option<usize>,
     pub connected: Option<i64>,
     pub first_byte: Option<i64>,
     pub received: Option<i64>,
@@ -46,11 +49,12 @@ pub(crate) struct Completion {
 
 impl Completion {
     /// A request of which nothing is known yet but that it was tried.
-    pub(crate) fn new(entry: Entry, scheduled: i64, sent: i64) -> Self {
+    pub(crate) fn new(entry: Entry, scheduled: Option<i64>, sent: i64) -> Self {
         Self {
             entry,
             scheduled,
             sent,
+            parent: None,
             connected: None,
             first_byte: None,
             received: None,
@@ -212,7 +216,7 @@ mod tests {
     use super::*;
 
     fn completion(number: u64) -> Completion {
-        Completion::new(Entry { at: 0, stream: 0, number, burst: None }, 0, 0)
+        Completion::new(Entry { at: 0, stream: 0, number, burst: None }, Some(0), 0)
     }
 
     #[test]

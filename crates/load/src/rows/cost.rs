@@ -20,7 +20,7 @@ const BATCH: u64 = 1_000;
 fn completion(number: u64) -> Completion {
     let entry = Entry { at: 0, stream: (number % 2) as usize, number, burst: None };
     let at = number as i64 * 5_000;
-    let mut completion = Completion::new(entry, at, at + 900);
+    let mut completion = Completion::new(entry, Some(at), at + 900);
     completion.reused = Some(true);
     completion.request_bytes = Some(0);
     completion.first_byte = Some(at + 150_000 + (at * 7_919) % 50_000);

@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     TotalTimeout { timeout_ns: i64 },
     #[error("interrupted: the run was stopped before the answer had come")]
     Interrupted,
+    #[error("not sent: {reason}")]
+    Unmade { reason: String },
     #[error("cannot connect: {}", explain(.0))]
     Connect(io::Error),
     #[error("TLS failed: {0}")]

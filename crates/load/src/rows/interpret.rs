@@ -152,6 +152,13 @@ pub(super) fn fill(
     Reported { handler, further }
 }
 
+/// Whether the outcome of a request is `ok`, by the rules of its row.
+pub(crate) fn is_ok(completion: &Completion, head: &[u8], body: &[u8]) -> bool {
+    let mut row = Invocation::default();
+    fill(&mut row, completion, head, body, Epoch::UNIX);
+    *row.outcome == *"ok"
+}
+
 /// Headers that do not go straight into a column.
 #[derive(Debug, Default)]
 struct Headers {
@@ -272,7 +279,7 @@ mod tests {
 
     fn answered_in_full(status: u16, head: &str, body: &str) -> (Invocation, Reported) {
         let mut completion =
-            Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, 0, 0);
+            Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, Some(0), 0);
         completion.status = Some(status);
         let mut row = Invocation { invocation: "i".to_owned(), ..Invocation::default() };
         let head = if head.is_empty() {
@@ -408,7 +415,7 @@ mod tests {
     #[test]
     fn failures_are_told_in_words() {
         let mut completion =
-            Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, 0, 0);
+            Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, Some(0), 0);
         completion.failure = Some(Failure::TotalTimeout { timeout_ns: 2_000_000_000 }.into());
         let mut row = Invocation::default();
         fill(&mut row, &completion, b"", b"", Epoch::UNIX);

@@ -34,6 +34,7 @@ impl<'a> RowMaker<'a> {
                 platform: plan.platform.clone(),
                 function: stream.function.clone(),
                 attempt: 1,
+                stage: stream.stage_name.clone(),
                 open_loop: Some(plan.is_open(index)),
                 ..Invocation::default()
             },
@@ -72,12 +73,19 @@ impl<'a> RowMaker<'a> {
                 column.set(row, text);
             }
         }
+        if let Some(stage) = &template.stage {
+            to.stage.set(row, stage);
+        }
+        if let Some(parent) = completion.parent {
+            let prefix = &self.streams[parent].invocation_prefix;
+            to.parent.set_numbered(row, prefix, entry.number);
+        }
         to.function.set(row, &template.function);
         to.invocation.set_numbered(row, invocation_prefix, entry.number);
         to.attempt.set(row, template.attempt);
         let times = [
             (&mut to.burst, entry.burst),
-            (&mut to.scheduled, Some(completion.scheduled)),
+            (&mut to.scheduled, completion.scheduled),
             (&mut to.sent, Some(completion.sent)),
             (&mut to.connected, completion.connected),
             (&mut to.first_byte, completion.first_byte),
@@ -114,8 +122,11 @@ impl<'a> RowMaker<'a> {
         let entry = &completion.entry;
         *row = Invocation {
             invocation: self.plan.invocation(entry),
+            parent: completion.parent.map(|parent| {
+                format!("{}{}", self.streams[parent].invocation_prefix, entry.number)
+            }),
             burst: entry.burst,
-            scheduled: Some(completion.scheduled),
+            scheduled: completion.scheduled,
             sent: Some(completion.sent),
             connected: completion.connected,
             first_byte: completion.first_byte,
@@ -148,17 +159,19 @@ mod tests {
 
     fn any_completion() -> impl Strategy<Value = Completion> {
         let entry = (0usize..3, any::<u64>(), any::<Time>());
-        let times = (any::<i64>(), any::<i64>(), any::<Time>(), any::<Time>(), any::<Time>());
+        let times = (any::<Time>(), any::<i64>(), any::<Time>(), any::<Time>(), any::<Time>());
         let rest = (
             any::<Option<bool>>(),
             any::<Option<i64>>(),
             100u16..600,
             any::<Option<u64>>(),
             prop::bool::weighted(0.2),
+            any::<bool>(),
         );
         (entry, times, rest).prop_map(|((stream, number, burst), times, rest)| {
             let entry = Entry { at: 0, stream, number, burst };
             let mut completion = Completion::new(entry, times.0, times.1);
+            completion.parent = rest.5.then_some(number as usize % 3);
             (completion.connected, completion.first_byte, completion.received) =
                 (times.2, times.3, times.4);
             (completion.reused, completion.request_bytes) = (rest.0, rest.1);
@@ -214,7 +227,7 @@ mod tests {
         let plan = support::plan(2, true);
         let maker = RowMaker::new(&plan, Epoch::UNIX);
         let entry = Entry { at: 0, stream: 1, number: 10, burst: Some(4) };
-        let mut completion = Completion::new(entry, 100, 101);
+        let mut completion = Completion::new(entry, Some(100), 101);
         completion.first_byte = Some(102);
         completion.received = Some(103);
         completion.reused = Some(true);

@@ -15,6 +15,7 @@ mod support;
 
 pub(crate) use batch::{Completion, Outbox, channel};
 pub(crate) use failure::Failure;
+pub(crate) use interpret::is_ok;
 pub(crate) use recorder::{Closed, Counters, Recorder};
 pub(crate) use rules::Rules;
 pub use rules::Stopped;

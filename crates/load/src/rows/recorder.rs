@@ -257,7 +257,7 @@ mod tests {
         let (mut outbox, inbox) = channel();
         for number in 0..10 {
             let entry = Entry { at: 0, stream: 0, number, burst: None };
-            let mut completion = Completion::new(entry, 0, 0);
+            let mut completion = Completion::new(entry, Some(0), 0);
             completion.failure = Some(Failure::Interrupted.into());
             outbox.push(completion, b"", b"", 0);
             outbox.hand_over();

@@ -43,7 +43,8 @@ pub struct Stopped {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observed {
     pub ok: bool,
-    pub scheduled: i64,
+    /// None of a later stage of a chain, which has neither lag nor a latency of its own.
+    pub scheduled: Option<i64>,
     pub sent: i64,
     /// The end of the answer.
     pub received: Option<i64>,
@@ -105,7 +106,9 @@ impl Watch {
 
     fn check_lag(&mut self, row: &Observed) -> Option<Stopped> {
         let bound = self.rules.lag_p99_ns?;
-        self.lags.add(row.sent.saturating_sub(row.scheduled), row.sent);
+        if let Some(scheduled) = row.scheduled {
+            self.lags.add(row.sent.saturating_sub(scheduled), row.sent);
+        }
         let window = self.lags.close(self.now)?;
         let p99 = window.quantile(99, 100);
         let stopped = (p99 > bound).then(|| Stopped {
@@ -125,8 +128,8 @@ impl Watch {
 
     fn check_speed(&mut self, row: &Observed) -> Option<Stopped> {
         let bound = self.rules.slowdown?;
-        if let (true, Some(received)) = (row.ok, row.received) {
-            self.latencies.add(received.saturating_sub(row.scheduled), received);
+        if let (true, Some(scheduled), Some(received)) = (row.ok, row.scheduled, row.received) {
+            self.latencies.add(received.saturating_sub(scheduled), received);
         }
         let window = self.latencies.close(self.now)?;
         let median = window.quantile(50, 100);
@@ -199,11 +202,29 @@ mod tests {
     const MS: i64 = 1_000_000;
 
     fn row(at: i64, lag: i64, latency: i64) -> Observed {
-        Observed { ok: true, scheduled: at, sent: at + lag, received: Some(at + latency) }
+        Observed { ok: true, scheduled: Some(at), sent: at + lag, received: Some(at + latency) }
+    }
+
+    fn at(row: &Observed) -> i64 {
+        row.scheduled.expect("all of these have a time")
+    }
+
+    fn lag(row: &Observed) -> i64 {
+        row.sent - at(row)
+    }
+
+    #[test]
+    fn what_follows_an_answer_has_neither_lag_nor_latency() {
+        let rules = Rules { lag_p99_ns: Some(1), slowdown: Some(1.5), ..Rules::default() };
+        let later = (0..1_000).map(|k| {
+            let sent = k * 10 * MS;
+            Observed { ok: true, scheduled: None, sent, received: Some(sent + k * MS) }
+        });
+        assert_eq!(run(rules, later), None);
     }
 
     fn failed(at: i64) -> Observed {
-        Observed { ok: false, scheduled: at, sent: at, received: None }
+        Observed { ok: false, scheduled: Some(at), sent: at, received: None }
     }
 
     /// The number of the row that ends the run, and the verdict.
@@ -298,7 +319,7 @@ mod tests {
                 at += gap;
                 Observed {
                     ok,
-                    scheduled: at,
+                    scheduled: Some(at),
                     sent: at + lag,
                     received: ok.then_some(at + lag + latency),
                 }
@@ -331,8 +352,8 @@ mod tests {
         #[test]
         fn the_lag_bound_is_kept(rows in any_rows(), bound in 0i64..40 * MS) {
             let rules = Rules { lag_p99_ns: Some(bound), ..Rules::default() };
-            let within = rows.iter().all(|row| row.sent - row.scheduled <= bound);
-            let beyond = rows.iter().all(|row| row.sent - row.scheduled > bound);
+            let within = rows.iter().all(|row| lag(row) <= bound);
+            let beyond = rows.iter().all(|row| lag(row) > bound);
             let ended = run(rules, rows.clone());
             prop_assert!(!within || ended.is_none());
             let spans = rows.first().zip(rows.last()).is_some_and(|(a, b)| b.sent - a.sent >= WINDOW_NS);
@@ -343,7 +364,7 @@ mod tests {
         #[test]
         fn latencies_within_the_factor_never_end_a_run(rows in any_rows(), base in MS..9 * MS) {
             let rows = rows.into_iter().enumerate().map(|(k, row)| Observed {
-                received: row.received.map(|_| row.scheduled + base + (k as i64 % 7) * base / 7),
+                received: row.received.map(|_| at(&row) + base + (k as i64 % 7) * base / 7),
                 ..row
             });
             let rules = Rules { slowdown: Some(2.0), ..Rules::default() };

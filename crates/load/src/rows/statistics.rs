@@ -81,6 +81,8 @@ impl Statistics {
         let &Completion { scheduled, sent, received, .. } = completion;
         let (first, last) = self.sent.unwrap_or((sent, sent));
         self.sent = Some((first.min(sent), last.max(sent)));
+        // What follows an answer was to be sent at no time of its own.
+        let Some(scheduled) = scheduled else { return };
         let since = |time: i64| u64::try_from(time.saturating_sub(scheduled)).unwrap_or_default();
         if let Some(received) = received {
             self.latency.saturating_record(since(received));
@@ -127,7 +129,7 @@ mod tests {
 
     fn completion(scheduled: i64, sent: i64, received: Option<i64>) -> Completion {
         let entry = Entry { at: 0, stream: 0, number: 0, burst: None };
-        let mut completion = Completion::new(entry, scheduled, sent);
+        let mut completion = Completion::new(entry, Some(scheduled), sent);
         completion.received = received;
         completion
     }

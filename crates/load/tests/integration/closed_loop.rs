@@ -77,3 +77,47 @@ fn a_stream_is_open_or_closed() {
     let dry = closed(&server.url(), 1, json!({})).with("dry_run", true).fail();
     assert!(matches!(dry, LoadError::NoSchedule), "{dry}");
 }
+
+#[test]
+fn bursts_back_to_back_wait_for_all_their_answers() {
+    let server = Server::answering(|request| {
+        // Every other answer is slow.
+        let odd = request.header("x-uncia-invocation").is_some_and(|id| id.ends_with(['1', '3']));
+        std::thread::sleep(Duration::from_millis(if odd { 20 } else { 1 }));
+        hello()
+    });
+    let more =
+        json!({"together": true, "think_ns": 5 * MS, "requests": 14, "duration_ns": 10 * SECOND});
+    let rows = closed(&server.url(), 4, more).run();
+    rows.all("ok");
+    let mut bursts: Vec<_> = rows.numbers("burst").into_iter().flatten().collect();
+    bursts.sort_unstable();
+    assert_eq!(bursts, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]);
+    let received: Vec<_> =
+        rows.numbers("burst").into_iter().zip(rows.numbers("received")).collect();
+    for (burst, scheduled) in rows.numbers("burst").into_iter().zip(rows.numbers("scheduled")) {
+        let before = received.iter().filter(|(other, _)| *other < burst).map(|(_, at)| *at).max();
+        let think = before.flatten().map_or(0, |last| scheduled.unwrap() - last);
+        assert!(before.is_none() || think >= 5 * MS, "{think}");
+    }
+}
+
+#[test]
+fn thoughts_can_be_random_and_are_the_same_each_time() {
+    let server = Server::answering(|_| hello());
+    let thoughts = || {
+        let more = json!({"think_ns": MS, "think_max_ns": 9 * MS, "requests": 20});
+        let rows = closed(&server.url(), 1, more).run();
+        let mut times: Vec<_> =
+            rows.numbers("scheduled").into_iter().zip(rows.numbers("received")).collect();
+        times.sort_unstable();
+        let between = times.windows(2).map(|pair| pair[1].0.unwrap() - pair[0].1.unwrap());
+        between.collect::<Vec<_>>()
+    };
+    let found = thoughts();
+    assert!(found.iter().all(|think| (MS..=9 * MS).contains(think)), "{found:?}");
+    assert_eq!(found, thoughts());
+    assert!(found.iter().min() < found.iter().max());
+    let wrong = closed(&server.url(), 1, json!({"think_ns": 2, "think_max_ns": 1})).fail();
+    assert!(wrong.to_string().contains("think_max_ns is 1: it must be at least"), "{wrong}");
+}

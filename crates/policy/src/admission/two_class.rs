@@ -31,16 +31,16 @@ impl Admission for TwoClass {
             ruling => return ruling,
         }
         let allocation = function.settings().allocation;
-        let has_room = |worker: &WorkerView<'_>| worker.has_room_after_eviction(allocation);
-        if function.free_slots() > 0 || view.workers().any(|worker| has_room(&worker)) {
+        if function.free_slots() > 0 || view.with_room_after_eviction(allocation).next().is_some() {
             return Ruling::Admit;
         }
-        let is_coming = |worker: WorkerView<'_>| worker.has_room_after_preemption(allocation);
         if function.instances() >= function.settings().max_instances {
             // Room would be of no use to it.
             return Ruling::Wait(WaitFor::Function);
         }
-        if function.settings().qos == Qos::Batch || view.workers().any(is_coming) {
+        if function.settings().qos == Qos::Batch
+            || view.with_room_after_preemption(allocation).next().is_some()
+        {
             return Ruling::Wait(WaitFor::Class);
         }
         // What active instances would have to give up, if they can.

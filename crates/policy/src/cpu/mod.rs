@@ -13,12 +13,17 @@ pub enum CpuEvent {
     Idle,
     /// Its use was sampled.
     Sampled,
-    /// It is being stopped, or gone; what it had is free.
+    /// It is being stopped, or gone if that came first; what it had is free.
     Gone,
 }
 
 /// Decides what instances run on.
 pub trait Cpu: Send {
+    /// Whether it ever assigns anything; [`Self::assign`] is not called otherwise.
+    fn assigns(&self) -> bool {
+        true
+    }
+
     /// Adds the instances whose assignment changes because of what happened to this one.
     fn assign(
         &mut self,
@@ -27,7 +32,5 @@ pub trait Cpu: Send {
         instance: &InstanceView<'_>,
         event: CpuEvent,
         out: &mut Vec<(InstanceId, CpuAssignment)>,
-    ) {
-        let _ = (view, random, instance, event, out);
-    }
+    );
 }

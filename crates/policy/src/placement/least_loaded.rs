@@ -2,7 +2,7 @@
 //! not evict, then the one with the fewest instances, then the first.
 
 use super::Placement;
-use crate::{FunctionView, Random, View, WorkerId};
+use crate::{FunctionView, Random, View, WorkerId, WorkerView};
 
 /// Spreads requests over the workers.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,20 +21,14 @@ impl Placement for LeastLoaded {
         function: &FunctionView<'_>,
     ) -> Option<WorkerId> {
         let allocation = function.settings().allocation;
-        let mut best: Option<((u32, bool, u32), WorkerId)> = None;
-        for worker in view.workers() {
-            // Most are ruled out by their load alone.
-            let load = worker.in_flight();
-            if best.is_some_and(|((least, ..), _)| least < load)
-                || !worker.has_room_after_eviction(allocation)
-            {
-                continue;
-            }
-            let rank = (load, !worker.has_room(allocation), worker.instances());
-            if best.is_none_or(|(least, _)| rank < least) {
-                best = Some((rank, worker.id()));
-            }
-        }
-        best.map(|(_, worker)| worker)
+        let has_room = |worker: &WorkerView<'_>| worker.has_room_after_eviction(allocation);
+        let rank = |worker: &WorkerView<'_>| {
+            (worker.in_flight(), !worker.has_room(allocation), worker.instances(), worker.id())
+        };
+        // Mostly one of those with the least load of all has room.
+        let least_loaded = view.least_loaded().filter(has_room).min_by_key(rank);
+        let best =
+            least_loaded.or_else(|| view.with_room_after_eviction(allocation).min_by_key(rank));
+        best.map(|worker| worker.id())
     }
 }

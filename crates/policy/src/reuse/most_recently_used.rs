@@ -20,6 +20,6 @@ impl Reuse for MostRecentlyUsed {
         _: &mut Random,
         function: &FunctionView<'_>,
     ) -> Option<InstanceId> {
-        function.available().next_back().map(|instance| instance.id())
+        function.last_available().map(|instance| instance.id())
     }
 }

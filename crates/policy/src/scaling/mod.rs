@@ -9,6 +9,12 @@ include!(concat!(env!("OUT_DIR"), "/scaling.rs"));
 /// The scheduler starts no more than the function's `max_instances`, nor than there is room for; what
 /// is missing then is asked for again when there may be.
 pub trait Scaling: Send {
+    /// Whether it may start instances of a function that has those it is to have ready and of which no
+    /// admitted request waits; [`Self::starts`] is not asked about such a function otherwise.
+    fn starts_ahead(&self) -> bool {
+        true
+    }
+
     /// How many to start beside those that are starting; asked when a request arrives or ends, when
     /// an instance is gone, and when the settings change. More than there are waiting requests is
     /// possible.

@@ -17,6 +17,10 @@ pub fn policy() -> Box<dyn Scaling> {
 }
 
 impl Scaling for OnePerRequest {
+    fn starts_ahead(&self) -> bool {
+        false
+    }
+
     fn starts(&mut self, _: View<'_>, _: &mut Random, function: &FunctionView<'_>) -> u32 {
         let settings = function.settings();
         let needed = (function.waiting_for_new() as u32).div_ceil(settings.concurrency.max(1));

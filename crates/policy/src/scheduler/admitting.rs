@@ -65,6 +65,8 @@ impl Scheduler {
     }
 
     /// Lets a request in.
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
     fn admit(&mut self, slot: usize, key: Key, candidate: &Candidate, out: &mut Vec<Decision>) {
         let request = Request { id: candidate.request, key, arrived: candidate.arrived };
         self.state.in_flight += 1;

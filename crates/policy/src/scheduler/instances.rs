@@ -152,7 +152,7 @@ impl Scheduler {
     /// Takes a request from the instance that serves it, which is not linked then.
     fn take_served(&mut self, slot: usize, index: usize) -> Request {
         self.state.unlink(slot);
-        self.state.instances[slot].serving.remove(index)
+        self.state.instances[slot].take_served(index)
     }
 
     /// Links an instance that answered, and stops it for this reason if that was its last request.
@@ -169,8 +169,12 @@ impl Scheduler {
         self.timers.clear(&mut self.state.instances, slot);
         let instance = &mut self.state.instances[slot];
         let is_last = instance.serving.is_empty();
-        instance.phase = Phase::Stopping;
+        let was_stopping =
+            std::mem::replace(&mut instance.phase, Phase::Stopping) == Phase::Stopping;
         self.state.link(slot);
+        if !was_stopping {
+            self.assign_cpus(slot, CpuEvent::Gone, out);
+        }
         self.is_room_new = true;
         if is_last {
             self.remove(slot, out);
@@ -193,7 +197,9 @@ impl Scheduler {
 
     /// Forgets an instance that is linked and has no requests.
     fn remove(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        self.assign_cpus(slot, CpuEvent::Gone, out);
+        if self.state.instances[slot].phase != Phase::Stopping {
+            self.assign_cpus(slot, CpuEvent::Gone, out);
+        }
         self.timers.forget(&mut self.state.instances, slot);
         let instance = self.state.remove_instance(slot);
         self.policies.eviction.on_gone(instance.id);

@@ -13,6 +13,7 @@ use rand_chacha::rand_core::SeedableRng as _;
 
 use crate::admission::WaitFor;
 use crate::cpu::CpuEvent;
+use crate::state::timer::NEVER;
 use crate::state::{Function, State};
 use crate::{
     Counts, CpuAssignment, Decision, Event, FunctionId, FunctionSettings, InstanceId, Nanos,
@@ -39,11 +40,15 @@ pub struct Scheduler {
     random: Random,
     state: State,
     timers: Timers,
-    /// How often the scaling is asked without an event, and when next.
+    /// How often the scaling is asked without an event, and when next, or never.
     tick_every: Option<Nanos>,
-    next_tick: Option<Nanos>,
+    next_tick: Nanos,
     /// Something ended or left, so that what waits may go on.
     is_room_new: bool,
+    /// Whether the policy for CPUs is asked at all.
+    assigns_cpus: bool,
+    /// Whether the policy for scaling is asked about functions that lack nothing.
+    starts_ahead: bool,
     /// Filled by policies, and empty between uses.
     assignments: Vec<(InstanceId, CpuAssignment)>,
     starts: Vec<(FunctionId, u32)>,
@@ -54,11 +59,13 @@ impl Scheduler {
     pub fn new(policies: Policies, seed: u64) -> Self {
         Self {
             tick_every: policies.scaling.tick_every().map(|every| every.max(1)),
+            assigns_cpus: policies.cpu.assigns(),
+            starts_ahead: policies.scaling.starts_ahead(),
             policies,
             random: Random::seed_from_u64(seed),
             state: State::default(),
             timers: Timers::default(),
-            next_tick: None,
+            next_tick: NEVER,
             is_room_new: false,
             assignments: Vec::new(),
             starts: Vec::new(),
@@ -105,7 +112,7 @@ impl Scheduler {
             Event::Shutdown => self.shut_down(out),
         }
         self.run_timers(out);
-        while std::mem::take(&mut self.is_room_new) {
+        while std::mem::take(&mut self.is_room_new) && self.state.is_anything_waiting() {
             self.start_parked(out);
             self.admit_waiting(out);
         }
@@ -159,20 +166,37 @@ impl Scheduler {
         self.serve(slot, out);
     }
 
+    #[inline]
     fn run_timers(&mut self, out: &mut Vec<Decision>) {
+        if self.timers.may_be_due(self.state.now) || self.tick_every.is_some() {
+            self.run_due_timers(out);
+        }
+    }
+
+    fn run_due_timers(&mut self, out: &mut Vec<Decision>) {
         while let Some(slot) = self.timers.next_due(&mut self.state.instances, self.state.now) {
             self.idle_timer(slot, out);
         }
         let Some(every) = self.tick_every else { return };
-        let next = *self.next_tick.get_or_insert(self.state.now.saturating_add(every));
-        if next <= self.state.now {
-            self.next_tick = Some(self.state.now.saturating_add(every));
+        let now = self.state.now;
+        if self.next_tick == NEVER {
+            self.next_tick = now.saturating_add(every);
+        }
+        if self.next_tick <= now {
+            self.next_tick = now.saturating_add(every);
             self.tick(out);
         }
     }
 
     /// Has the CPUs assigned anew after what happened to the instance in the slot.
+    #[inline]
     fn assign_cpus(&mut self, slot: usize, event: CpuEvent, out: &mut Vec<Decision>) {
+        if self.assigns_cpus {
+            self.ask_for_cpus(slot, event, out);
+        }
+    }
+
+    fn ask_for_cpus(&mut self, slot: usize, event: CpuEvent, out: &mut Vec<Decision>) {
         let view = View::new(&self.state);
         let (random, changed) = (&mut self.random, &mut self.assignments);
         self.policies.cpu.assign(view, random, &view.instance_at(slot), event, changed);

@@ -12,7 +12,7 @@ impl Scheduler {
         allocation: Resources,
         out: &mut Vec<Decision>,
     ) {
-        self.take_room(worker, Victims::Idle, |worker| worker.has_room(allocation), out);
+        self.take_room(worker, Victims::Idle, |worker| worker.room().fits(allocation), out);
     }
 
     /// Evicts idle instances until a worker holds no more than it has room for.
@@ -23,7 +23,7 @@ impl Scheduler {
     /// Preempts active instances until one of the function fits once they are gone.
     pub(super) fn preempt_for(&mut self, slot: usize, worker: WorkerId, out: &mut Vec<Decision>) {
         let allocation = self.state.functions[slot].settings.allocation;
-        let has_room = |worker: &Worker| worker.has_room_after_preemption(allocation);
+        let has_room = |worker: &Worker| worker.room_after_preemption().fits(allocation);
         if let Some(worker) = self.state.worker(worker) {
             self.take_room(worker, Victims::Active, has_room, out);
         }

@@ -7,7 +7,15 @@ use crate::{Decision, Qos, Rejection, Scheduler, View};
 
 impl Scheduler {
     /// Gives what waits to what is available, and starts what is missing.
+    #[inline]
     pub(super) fn serve(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        if self.may_lack(slot) || self.state.functions[slot].deleted {
+            self.serve_waiting(slot, out);
+        }
+    }
+
+    #[inline(never)]
+    fn serve_waiting(&mut self, slot: usize, out: &mut Vec<Decision>) {
         loop {
             let function = &self.state.functions[slot];
             if function.waiting() == 0 || function.available.is_empty() {
@@ -62,6 +70,7 @@ impl Scheduler {
     }
 
     /// The available instance that serves next.
+    #[inline]
     fn choose(&mut self, slot: usize) -> Option<usize> {
         let view = View::new(&self.state);
         let function = view.function_at(slot);
@@ -72,6 +81,8 @@ impl Scheduler {
         })
     }
 
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
     fn assign(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
         let begun = self.state.begin(slot, request);
         if begun.was_idle {

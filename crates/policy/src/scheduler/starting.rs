@@ -6,7 +6,22 @@ use crate::{Decision, Rejection, Scheduler, StopReason, View};
 impl Scheduler {
     /// Binds waiting requests to instances that start anyway, and starts what the scaling finds
     /// missing.
+    #[inline]
     pub(super) fn scale(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        if self.may_lack(slot) {
+            self.scale_up(slot, out);
+        }
+    }
+
+    /// Whether an instance of the function may have to be started, or a request of it to be served.
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
+    pub(super) fn may_lack(&self, slot: usize) -> bool {
+        self.starts_ahead || self.state.functions[slot].lacks_instances()
+    }
+
+    #[inline(never)]
+    fn scale_up(&mut self, slot: usize, out: &mut Vec<Decision>) {
         while self.state.functions[slot].unbound_count > 0 {
             let Some((_, &spare)) = self.state.functions[slot].extra.spare.first_key_value() else {
                 break;
@@ -35,6 +50,9 @@ impl Scheduler {
 
     /// Starts so many instances, as far as the function may have them and there is room.
     fn start_many(&mut self, slot: usize, starts: u32, out: &mut Vec<Decision>) {
+        if starts == 0 && !self.state.functions[slot].is_parked {
+            return;
+        }
         let was_parked = self.state.unpark(slot);
         self.start_up_to(slot, starts, out);
         // Others that waited behind it may have their turn.
@@ -101,7 +119,8 @@ impl Scheduler {
         self.make_room(worker, settings.allocation, out);
         let instance = Instance::new(function, worker, &settings, retiring, self.state.now);
         let slot = self.state.add_instance(instance);
-        self.state.bind(slot);
+        self.state.bind_unlinked(slot);
+        self.state.link(slot);
         out.push(Decision::Start {
             instance: self.state.instances[slot].id,
             function: name,

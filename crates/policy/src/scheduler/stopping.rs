@@ -25,6 +25,8 @@ impl Scheduler {
     }
 
     /// The instance has become idle.
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
     pub(super) fn idle(&mut self, slot: usize, out: &mut Vec<Decision>) {
         self.plan(slot);
         let view = View::new(&self.state);
@@ -41,6 +43,8 @@ impl Scheduler {
     }
 
     /// Decides what becomes of an idle instance, and sets its timer.
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
     fn plan(&mut self, slot: usize) {
         let view = View::new(&self.state);
         let instance = view.instance_at(slot);
@@ -57,6 +61,8 @@ impl Scheduler {
     }
 
     /// Has an idle instance be removed when its time comes, if it may be.
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
     fn set_stop_timer(&mut self, slot: usize) {
         let instance = &self.state.instances[slot];
         let at = instance.stop_at;
@@ -156,9 +162,9 @@ impl Scheduler {
 
     pub(super) fn shut_down(&mut self, out: &mut Vec<Decision>) {
         self.state.shutting_down = true;
-        let functions = self.state.functions.iter();
+        let functions = self.state.functions();
         let mut functions: Vec<_> =
-            functions.map(|(slot, function)| (function.extra.id, slot)).collect();
+            functions.map(|slot| (self.state.functions[slot].extra.id, slot)).collect();
         functions.sort_unstable();
         for (_, slot) in functions {
             self.reject_backlog(slot, Rejection::ShuttingDown, out);

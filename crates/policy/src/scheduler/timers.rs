@@ -44,8 +44,10 @@ pub(crate) struct Timers {
     /// Timers with an entry, and entries, outdated ones included.
     valid: usize,
     entries: usize,
-    /// The wake-up that was asked for and has not come yet.
-    armed: Option<Nanos>,
+    /// No timer is due before this.
+    earliest: Nanos,
+    /// The wake-up that was asked for and has not come yet, or never.
+    armed: Nanos,
 }
 
 impl Default for Timers {
@@ -58,13 +60,16 @@ impl Default for Timers {
             set: 0,
             valid: 0,
             entries: 0,
-            armed: None,
+            earliest: NEVER,
+            armed: NEVER,
         }
     }
 }
 
 impl Timers {
     /// Sets the timer of this slot; the end of time is as late as a moment before it.
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
     pub(crate) fn set(&mut self, timers: &mut impl TimerOf, slot: usize, at: Nanos) {
         let at = at.min(NEVER - 1);
         let timer = timers.timer(slot);
@@ -74,10 +79,13 @@ impl Timers {
             self.valid += usize::from(timer.entry == NEVER);
             timer.entry = at;
             self.add((at, slot as u32));
-            self.remove_outdated(timers);
+            if self.entries > 2 * self.valid + MAX_OUTDATED {
+                self.remove_outdated(timers);
+            }
         }
     }
 
+    #[inline]
     pub(crate) fn clear(&mut self, timers: &mut impl TimerOf, slot: usize) {
         let timer = timers.timer(slot);
         self.set -= usize::from(timer.due != NEVER);
@@ -92,10 +100,14 @@ impl Timers {
         timer.entry = NEVER;
     }
 
+    /// Whether a timer may be due: most often none is, and what is outdated may stay until one seems to be.
+    pub(crate) fn may_be_due(&self, now: Nanos) -> bool {
+        self.earliest <= now
+    }
+
     /// Takes the next timer that is due: in order of time, then of slot.
     pub(crate) fn next_due(&mut self, timers: &mut impl TimerOf, now: Nanos) -> Option<usize> {
-        // Most often nothing is due; what is outdated may stay until something seems to be.
-        if self.lower_bound().is_none_or(|at| at > now) {
+        if !self.may_be_due(now) {
             return None;
         }
         let (at, slot) = self.first(timers)?;
@@ -110,40 +122,36 @@ impl Timers {
         Some(slot)
     }
 
-    /// The wake-up to ask for, `other` being a further time of interest. None if the one that is on
-    /// its way comes early enough: asking anew each time would cost more than being woken once in
+    /// The wake-up to ask for, `other` being a further time of interest or never. None if the one that
+    /// is on its way comes early enough: asking anew each time would cost more than being woken once in
     /// vain.
+    #[inline]
     pub(crate) fn arm(
         &mut self,
         timers: &mut impl TimerOf,
         now: Nanos,
-        other: Option<Nanos>,
+        other: Nanos,
     ) -> Option<Nanos> {
-        self.armed = self.armed.filter(|&at| at > now);
-        let earliest = self.lower_bound().into_iter().chain(other).min()?;
-        if self.armed.is_some_and(|armed| armed <= earliest) {
+        let comes_early = self.armed > now && self.armed <= self.earliest.min(other);
+        if comes_early { None } else { self.arm_anew(timers, now, other) }
+    }
+
+    #[inline(never)]
+    fn arm_anew(&mut self, timers: &mut impl TimerOf, now: Nanos, other: Nanos) -> Option<Nanos> {
+        if self.armed <= now {
+            self.armed = NEVER;
+        }
+        let next = self.first(timers).map_or(NEVER, |(at, _)| at).min(other);
+        if self.armed <= next {
             return None;
         }
-        let first = self.first(timers).map(|(at, _)| at);
-        let next = first.into_iter().chain(other).min()?;
-        if self.armed.is_some_and(|armed| armed <= next) {
-            return None;
-        }
-        self.armed = Some(next);
+        self.armed = next;
         Some(next)
     }
 
     /// Timers that are set.
     pub(crate) fn len(&self) -> usize {
         self.set
-    }
-
-    /// No timer is due before this.
-    fn lower_bound(&self) -> Option<Nanos> {
-        match self.near.peek() {
-            Some(&Reverse((at, _))) => Some(at),
-            None => self.next_bucket().map(|(.., number)| number << WIDTH_BITS),
-        }
     }
 
     /// The level and index of the first bucket with entries, and the number of the first bucket of
@@ -160,6 +168,12 @@ impl Timers {
     /// The timer that is due first, which is the first of `near` then, once outdated entries before
     /// it are gone or moved.
     fn first(&mut self, timers: &mut impl TimerOf) -> Option<(Nanos, usize)> {
+        let first = self.find_first(timers);
+        self.earliest = first.map_or(NEVER, |(at, _)| at);
+        first
+    }
+
+    fn find_first(&mut self, timers: &mut impl TimerOf) -> Option<(Nanos, usize)> {
         loop {
             while let Some(&Reverse((at, slot))) = self.near.peek() {
                 let timer = timers.timer(slot as usize);
@@ -198,6 +212,7 @@ impl Timers {
 
     fn add(&mut self, entry: Entry) {
         self.entries += 1;
+        self.earliest = self.earliest.min(entry.0);
         let number = entry.0 >> WIDTH_BITS;
         if number <= self.opened {
             self.near.push(Reverse(entry));
@@ -209,28 +224,31 @@ impl Timers {
         self.levels[level as usize][index].push(entry);
     }
 
+    #[cold]
     fn remove_outdated(&mut self, timers: &mut impl TimerOf) {
-        if self.entries <= 2 * self.valid + MAX_OUTDATED {
-            return;
-        }
-        let mut is_valid = |&(at, slot): &Entry| timers.timer(slot as usize).entry == at;
-        // The same time may have been set more than once.
-        let mut near: Vec<_> = std::mem::take(&mut self.near).into_vec();
-        near.retain(|Reverse(entry)| is_valid(entry));
-        near.sort_unstable();
-        near.dedup();
-        self.near = near.into();
-        self.entries = self.near.len();
+        // The same time may have been set more than once: only the first of such entries is kept.
+        let mut keep = |&(at, slot): &Entry| {
+            let entry = &mut timers.timer(slot as usize).entry;
+            let is_valid = *entry == at;
+            if is_valid {
+                *entry = NEVER;
+            }
+            is_valid
+        };
+        self.near.retain(|Reverse(entry)| keep(entry));
         for (level, occupied) in self.levels.iter_mut().zip(&mut self.occupied) {
             for (index, bucket) in level.iter_mut().enumerate() {
-                bucket.retain(&mut is_valid);
-                bucket.sort_unstable();
-                bucket.dedup();
-                self.entries += bucket.len();
+                bucket.retain(&mut keep);
                 if bucket.is_empty() {
                     *occupied &= !(1 << index);
                 }
             }
+        }
+        self.entries = 0;
+        let near = self.near.iter().map(|Reverse(entry)| entry);
+        for &(at, slot) in near.chain(self.levels.iter().flatten().flatten()) {
+            timers.timer(slot as usize).entry = at;
+            self.entries += 1;
         }
     }
 }
@@ -256,18 +274,18 @@ mod tests {
     fn one_timer_an_instance_and_one_wake_up() {
         let (mut timers, mut slots) = none(2);
         timers.set(&mut slots, 0, 10);
-        assert_eq!(timers.arm(&mut slots, 0, None), Some(10));
+        assert_eq!(timers.arm(&mut slots, 0, NEVER), Some(10));
         timers.set(&mut slots, 0, 20);
         timers.set(&mut slots, 1, 15);
-        assert_eq!(timers.arm(&mut slots, 1, None), None, "the wake-up at 10 is early enough");
+        assert_eq!(timers.arm(&mut slots, 1, NEVER), None, "the wake-up at 10 is early enough");
         assert_eq!(timers.len(), 2);
         assert_eq!(timers.next_due(&mut slots, 10), None);
-        assert_eq!(timers.arm(&mut slots, 10, None), Some(15));
-        assert_eq!(timers.arm(&mut slots, 10, Some(12)), Some(12));
+        assert_eq!(timers.arm(&mut slots, 10, NEVER), Some(15));
+        assert_eq!(timers.arm(&mut slots, 10, 12), Some(12));
         assert_eq!(timers.next_due(&mut slots, 30), Some(1));
         assert_eq!(timers.next_due(&mut slots, 30), Some(0));
         assert_eq!(
-            (timers.next_due(&mut slots, 30), timers.arm(&mut slots, 30, None), timers.len()),
+            (timers.next_due(&mut slots, 30), timers.arm(&mut slots, 30, NEVER), timers.len()),
             (None, None, 0)
         );
     }
@@ -316,10 +334,10 @@ mod tests {
                     _ => timers.forget(&mut slots, slot),
                 }
                 let first = || sorted.iter().copied().filter(|at| *at != NEVER).min();
-                if let Some(at) = timers.arm(&mut slots, now, None) {
+                if let Some(at) = timers.arm(&mut slots, now, NEVER) {
                     prop_assert_eq!(Some(at), first());
                 }
-                prop_assert!(timers.armed.is_none_or(|at| first().is_none_or(|first| at <= first)));
+                prop_assert!(timers.armed == NEVER || first().is_none_or(|first| timers.armed <= first));
                 prop_assert_eq!(timers.valid, slots.iter().filter(|timer| timer.entry != NEVER).count());
                 prop_assert_eq!(timers.len(), sorted.iter().filter(|at| **at != NEVER).count());
                 now += delay / 3;

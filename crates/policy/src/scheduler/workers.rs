@@ -9,6 +9,7 @@ impl Scheduler {
                 let worker = &mut self.state.workers[slot];
                 self.state.limit -= u64::from(worker.capacity.max_instances);
                 worker.capacity = capacity;
+                self.state.on_room(slot);
                 self.shrink(slot, out);
             }
             None => self.state.add_worker(id, capacity),
@@ -19,9 +20,7 @@ impl Scheduler {
 
     pub(super) fn lose_worker(&mut self, id: WorkerId, out: &mut Vec<Decision>) {
         let Some(slot) = self.state.hide_worker(id) else { return };
-        let worker = &self.state.workers[slot];
-        self.state.limit -= u64::from(worker.capacity.max_instances);
-        let instances = worker.members.iter();
+        let instances = self.state.workers[slot].members.iter();
         let mut instances: Vec<_> = instances
             .map(|slot| (self.state.instances[*slot as usize].id, *slot as usize))
             .collect();

@@ -107,6 +107,13 @@ pub(crate) struct FunctionExtra {
     pub(crate) members: Vec<u32>,
 }
 
+impl Default for Function {
+    /// None: what is in a free slot.
+    fn default() -> Self {
+        Self::new(FunctionId(0), FunctionSettings::default())
+    }
+}
+
 impl Function {
     pub(crate) fn new(id: FunctionId, settings: FunctionSettings) -> Self {
         let extra = FunctionExtra {
@@ -149,6 +156,12 @@ impl Function {
     /// Instances that do not retire.
     pub(crate) fn instances(&self) -> u32 {
         self.starting + self.idle + self.active
+    }
+
+    /// Whether a start may be missing: admitted requests wait, a start waits for room, or it has fewer
+    /// instances than it is to have ready.
+    pub(crate) fn lacks_instances(&self) -> bool {
+        self.waiting() > 0 || self.is_parked || self.instances() < self.settings.min_instances
     }
 
     /// The position of the first of the backlog.

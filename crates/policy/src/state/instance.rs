@@ -129,6 +129,17 @@ impl Instance {
         }
     }
 
+    /// Takes the request at `index` of those that it serves; the order of the others stays.
+    #[inline]
+    pub(crate) fn take_served(&mut self, index: usize) -> Request {
+        let request = self.serving[index];
+        if index + 1 < self.serving.len() {
+            self.serving.copy_within(index + 1.., index);
+        }
+        self.serving.pop();
+        request
+    }
+
     /// The slot of its function.
     pub(crate) fn function(&self) -> usize {
         self.function as usize
@@ -163,6 +174,11 @@ impl Instance {
     /// Whether it takes up room on its worker.
     pub(crate) fn takes_room(&self) -> bool {
         self.phase != Phase::Stopping
+    }
+
+    /// Whether it may have given up room for others when it came to do what it does.
+    pub(crate) fn may_give_up_room(&self) -> bool {
+        !matches!(self.phase, Phase::Starting | Phase::Active)
     }
 
     /// The memory that its end will free, if it is on its way.

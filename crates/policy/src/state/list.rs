@@ -79,6 +79,11 @@ impl<K: Kind> List<K> {
         self.last == NONE
     }
 
+    /// The last slot.
+    pub(crate) fn last(&self) -> Option<usize> {
+        (self.last != NONE).then_some(self.last as usize)
+    }
+
     /// Adds a slot at the end.
     pub(crate) fn push(&mut self, slot: usize, instances: &mut Slots<Instance>) {
         let previous = std::mem::replace(&mut self.last, slot as u32);

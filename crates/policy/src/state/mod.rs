@@ -7,6 +7,7 @@ pub(crate) mod function;
 mod index;
 pub(crate) mod instance;
 pub(crate) mod list;
+pub(crate) mod rooms;
 pub(crate) mod slots;
 pub(crate) mod statistics;
 pub(crate) mod timer;
@@ -17,12 +18,11 @@ pub(crate) mod worker;
 use std::collections::BTreeSet;
 use std::hint::black_box;
 
-use slab::Slab;
-
 pub(crate) use function::{Function, Key, Request};
 use index::Index;
 pub use instance::Phase;
 pub(crate) use instance::{Extra, Instance, Size};
+use rooms::Rooms;
 use slots::Slots;
 pub(crate) use worker::Worker;
 
@@ -62,7 +62,7 @@ fn slot_of(id: InstanceId) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) now: Nanos,
-    pub(crate) functions: Slab<Function>,
+    pub(crate) functions: Slots<Function>,
     pub(crate) instances: Slots<Instance>,
     /// By the instances' slots.
     pub(crate) extras: Vec<Extra>,
@@ -72,6 +72,10 @@ pub(crate) struct State {
     /// Requests that the workers' instances serve or are being started for, by slot: placements compare
     /// all workers by them.
     pub(crate) worker_loads: Vec<u32>,
+    /// Room on the workers once idle instances are evicted, and once those are gone, too, that are being
+    /// preempted.
+    pub(crate) after_eviction: Rooms,
+    pub(crate) after_preemption: Rooms,
     functions_by_id: Index,
     /// The workers' slots, by id.
     workers_by_id: Vec<(WorkerId, usize)>,
@@ -100,6 +104,11 @@ pub(crate) fn nine_tenths(limit: u64) -> u64 {
 impl State {
     pub(crate) fn function(&self, id: FunctionId) -> Option<usize> {
         self.functions_by_id.get(id)
+    }
+
+    /// All functions' slots, in the same order in every run.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = usize> {
+        self.functions_by_id.slots()
     }
 
     pub(crate) fn instance(&self, id: InstanceId) -> Option<usize> {
@@ -133,6 +142,8 @@ impl State {
     pub(crate) fn add_worker(&mut self, id: WorkerId, capacity: Capacity) {
         let slot = self.workers.insert(Worker::new(id, capacity));
         self.worker_loads.resize(self.worker_loads.len().max(slot + 1), 0);
+        self.worker_loads[slot] = 0;
+        self.on_room(slot);
         self.workers_by_id.push((id, slot));
         self.workers_by_id.sort_unstable();
     }
@@ -140,6 +151,8 @@ impl State {
     /// Hides a worker, so that it takes no further instances, until its slot is free for another.
     pub(crate) fn hide_worker(&mut self, id: WorkerId) -> Option<usize> {
         let slot = self.worker(id)?;
+        self.limit -= u64::from(self.workers[slot].capacity.max_instances);
+        self.workers[slot].capacity = Capacity::NONE;
         self.workers_by_id.retain(|(known, _)| *known != id);
         Some(slot)
     }
@@ -147,6 +160,15 @@ impl State {
     /// Frees the slot of a hidden worker that has no instances left.
     pub(crate) fn free_worker(&mut self, slot: usize) {
         self.workers.remove(slot);
+        self.worker_loads[slot] = u32::MAX;
+    }
+
+    /// Takes note that there may be more room on a worker than before.
+    #[inline]
+    pub(crate) fn on_room(&mut self, slot: usize) {
+        let worker = &self.workers[slot];
+        self.after_eviction.raise(slot, || worker.room_after_eviction());
+        self.after_preemption.raise(slot, || worker.room_after_preemption());
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -161,10 +183,16 @@ impl State {
     }
 
     /// Drops a deleted function of which nothing is left.
+    #[inline]
     pub(crate) fn forget(&mut self, slot: usize) {
-        let Some(function) = self.functions.get(slot) else { return };
-        if function.deleted
-            && function.extra.members.is_empty()
+        if self.functions[slot].deleted {
+            self.forget_deleted(slot);
+        }
+    }
+
+    fn forget_deleted(&mut self, slot: usize) {
+        let function = &self.functions[slot];
+        if function.extra.members.is_empty()
             && function.in_flight == 0
             && function.extra.backlog.is_empty()
         {
@@ -229,7 +257,7 @@ impl State {
         self.last_arrival
     }
 
-    /// Adds an instance under the next name.
+    /// Adds an instance under the next name; it is not linked.
     pub(crate) fn add_instance(&mut self, mut instance: Instance) -> usize {
         let slot = self.instances.next_slot();
         assert!(slot < 1 << SLOT_BITS, "more instances at once than names can tell apart");
@@ -246,15 +274,16 @@ impl State {
         let members = &mut self.workers[instance.worker()].members;
         self.extras[slot].worker_index = members.len() as u32;
         members.push(slot as u32);
-        self.instances.insert(instance);
-        self.link(slot);
-        slot
+        self.instances.insert(instance)
     }
 
     /// Removes an instance that is linked.
     pub(crate) fn remove_instance(&mut self, slot: usize) -> Instance {
         self.unlink(slot);
         let instance = self.instances.remove(slot);
+        if instance.takes_room() {
+            self.on_room(instance.worker());
+        }
         let extra = std::mem::take(&mut self.extras[slot]);
         let function = &mut self.functions[instance.function()];
         function.kept -= u32::from(instance.kept);

@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Items by slot. Unlike in a [`slab::Slab`], a free slot holds an empty item, so that nobody has to
+/// Items by slot. A free slot holds an empty item, so that nobody has to
 /// look whether it is free.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {

@@ -5,7 +5,7 @@
 //! [`State::link`].
 
 use crate::Pause;
-use crate::state::{Counts, Function, Instance, Phase, Request, State};
+use crate::state::{Counts, Function, Instance, Phase, Request, Size, State};
 
 /// What a request did to the instance that it was given to.
 #[derive(Debug, Clone, Copy)]
@@ -23,14 +23,14 @@ impl State {
         let instance = &mut self.instances[slot];
         let function = &mut self.functions[instance.function()];
         let worker = &mut self.workers[instance.worker()];
+        let is_full = instance.serving.len() + 1 >= instance.concurrency as usize;
         instance.serving.push(request);
         function.is_broken = false;
         function.serving += 1;
         self.worker_loads[instance.worker()] += 1;
         let was_idle = instance.phase == Phase::Idle;
         let resume = instance.paused.take();
-        let (is_full, kept, preemptible) =
-            (instance.is_full(), instance.kept, instance.preemptible);
+        let (kept, preemptible) = (instance.kept, instance.preemptible);
         if was_idle {
             instance.phase = Phase::Active;
             instance.since = self.now;
@@ -68,12 +68,13 @@ impl State {
         let size = self.size(slot);
         let instance = &mut self.instances[slot];
         let function = &mut self.functions[instance.function()];
-        let worker = &mut self.workers[instance.worker()];
+        let worker_slot = instance.worker();
+        let worker = &mut self.workers[worker_slot];
         let was_full = instance.is_full();
-        instance.serving.remove(index);
+        let is_idle = instance.serving.len() == 1;
+        instance.take_served(index);
         function.serving -= 1;
-        self.worker_loads[instance.worker()] -= 1;
-        let is_idle = instance.serving.is_empty();
+        self.worker_loads[worker_slot] -= 1;
         let preemptible = instance.preemptible;
         if is_idle {
             instance.phase = Phase::Idle;
@@ -105,6 +106,9 @@ impl State {
             function.available.push(slot, &mut self.instances);
         } else {
             function.available.move_to_end(slot, &mut self.instances);
+        }
+        if is_idle {
+            self.on_room(worker_slot);
         }
         is_idle
     }
@@ -151,9 +155,19 @@ impl State {
         let worker = &mut self.workers[instance.worker()];
         self.worker_loads[instance.worker()] += (instance.serving.len() + extra.bound.len()) as u32;
         worker.freeing = worker.freeing.saturating_add(instance.freeing(&size, extra.used));
-        if !instance.takes_room() {
-            return;
+        if instance.takes_room() {
+            self.take_room(slot, &size);
         }
+        let instance = &self.instances[slot];
+        if instance.may_give_up_room() {
+            self.on_room(instance.worker());
+        }
+    }
+
+    /// Takes up an instance's room on its worker.
+    fn take_room(&mut self, slot: usize, size: &Size) {
+        let instance = &self.instances[slot];
+        let worker = &mut self.workers[instance.worker()];
         worker.instances += 1;
         worker.allocated += size.allocation;
         if instance.phase != Phase::Idle {

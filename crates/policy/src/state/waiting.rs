@@ -48,6 +48,12 @@ impl State {
     /// Has the first unbound requests wait for this starting instance, as many as it can serve.
     pub(crate) fn bind(&mut self, instance: usize) {
         self.unlink(instance);
+        self.bind_unlinked(instance);
+        self.link(instance);
+    }
+
+    /// The same for an instance that is not linked.
+    pub(crate) fn bind_unlinked(&mut self, instance: usize) {
         let starting = &self.instances[instance];
         let keys = &mut self.extras[instance].bound;
         let function = &mut self.functions[starting.function()];
@@ -58,7 +64,6 @@ impl State {
             keys.push(key);
             function.extra.bound.insert(key, (request, instance));
         }
-        self.link(instance);
     }
 
     /// Says what the first request of the function's backlog waits for; None if there is none.
@@ -100,13 +105,23 @@ impl State {
 
     /// What a request of this key has to wait for because an earlier one does. One that cannot wait
     /// is held up by none that can and waits for the cluster, where that has a limit of its own.
+    #[inline]
     pub(crate) fn earlier_waits_for(&self, key: Key, qos: Qos) -> Option<WaitFor> {
+        if self.counts.backlog == 0 { None } else { self.first_waits_for(key, qos) }
+    }
+
+    fn first_waits_for(&self, key: Key, qos: Qos) -> Option<WaitFor> {
         [WaitFor::Cluster, WaitFor::Class].into_iter().find(|what| {
             let first = queue_of(*what, qos).and_then(|queue| self.first_in_queue(queue));
             first.is_some_and(|(first, _)| {
                 first < key && (*what == WaitFor::Class || key.can_wait() || !first.can_wait())
             })
         })
+    }
+
+    /// Whether a request waits to be admitted, or a start for room.
+    pub(crate) fn is_anything_waiting(&self) -> bool {
+        self.counts.backlog > 0 || !self.parked.is_empty()
     }
 
     /// Has the function wait for room to start an instance.

@@ -1,6 +1,7 @@
 //! What is known of a worker.
 
 use crate::state::list::{List, OfWorker};
+use crate::state::rooms::Room;
 use crate::{Capacity, Resources, WorkerId};
 
 /// A worker and all that is counted by worker. What placements compare comes first, so that they
@@ -38,7 +39,7 @@ pub(crate) struct Worker {
 impl Default for Worker {
     /// None: what is in a free slot.
     fn default() -> Self {
-        Self::new(WorkerId(0), Capacity { resources: Resources::ZERO, max_instances: 0 })
+        Self::new(WorkerId(0), Capacity::NONE)
     }
 }
 
@@ -63,32 +64,43 @@ impl Worker {
         }
     }
 
-    /// Whether one more instance fits beside `instances` with `allocated`.
-    fn takes(&self, instances: u32, allocated: Resources, more: Resources) -> bool {
-        instances < self.capacity.max_instances && (allocated + more).fits(self.capacity.resources)
+    /// The room beside `instances` with `allocated`.
+    fn room_beside(&self, instances: u32, allocated: Resources) -> Room {
+        let Capacity { resources, max_instances } = self.capacity;
+        if !allocated.fits(resources) {
+            return Room::default();
+        }
+        let left = |of: u64, taken: u64| if of == u64::MAX { of } else { of - taken };
+        Room {
+            resources: Resources {
+                cpu: left(resources.cpu, allocated.cpu),
+                memory: left(resources.memory, allocated.memory),
+            },
+            instances: max_instances.saturating_sub(instances),
+        }
     }
 
-    /// Whether an instance fits as things are.
-    pub(crate) fn has_room(&self, allocation: Resources) -> bool {
-        self.takes(self.instances, self.allocated, allocation)
+    /// The room as things are.
+    pub(crate) fn room(&self) -> Room {
+        self.room_beside(self.instances, self.allocated)
     }
 
-    /// Whether an instance fits once idle ones are evicted.
-    pub(crate) fn has_room_after_eviction(&self, allocation: Resources) -> bool {
+    /// The room once idle instances are evicted.
+    pub(crate) fn room_after_eviction(&self) -> Room {
         let instances = self.instances - self.evictable;
-        self.takes(instances, self.allocated - self.evictable_resources, allocation)
+        self.room_beside(instances, self.allocated - self.evictable_resources)
     }
 
-    /// Whether an instance fits once, too, those that are being preempted are gone.
-    pub(crate) fn has_room_after_preemption(&self, allocation: Resources) -> bool {
+    /// The room once, too, those that are being preempted are gone.
+    pub(crate) fn room_after_preemption(&self) -> Room {
         let instances = self.instances - self.evictable - self.preempting;
         let stays = self.allocated - self.evictable_resources - self.preempting_resources;
-        self.takes(instances, stays, allocation)
+        self.room_beside(instances, stays)
     }
 
     /// Whether an instance fits on the empty worker.
     pub(crate) fn could_hold(&self, allocation: Resources) -> bool {
-        self.takes(0, Resources::ZERO, allocation)
+        self.room_beside(0, Resources::ZERO).fits(allocation)
     }
 
     /// Whether it has more than its capacity, as after a change of it.

@@ -18,6 +18,9 @@ pub(crate) trait InstanceHost: Clone + Send + Sync + 'static {
 
     /// Starts an instance and waits until it can serve, or has failed and left nothing behind.
     fn start(&self, spec: InstanceSpec) -> impl Future<Output = Started<Self::Instance>> + Send;
+
+    /// Keeps nothing any more for a function alone: it is deleted, or its instances are others now.
+    fn forget(&self, function: &str);
 }
 
 /// How a start went.

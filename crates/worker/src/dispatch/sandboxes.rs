@@ -25,6 +25,10 @@ impl InstanceHost for Arc<instance::Host> {
             log_tail: started.log_tail,
         }
     }
+
+    fn forget(&self, function: &str) {
+        instance::Host::forget(self, function);
+    }
 }
 
 impl RunningInstance for instance::Instance {

@@ -48,13 +48,14 @@ impl MeterLog {
     /// Opens the log in the state folder, with what the journal has of an earlier worker that was
     /// killed. Instances that it left running, which are gone by now, are recorded as such.
     pub(crate) fn open(state: &Path, retention: Retention) -> Result<Self, LogError> {
-        Self::open_with(state, retention, Writer::run)
+        Self::open_with(state, retention, journal::SEGMENT_BYTES, Writer::run)
     }
 
-    /// `run` is what the thread does.
-    fn open_with(
+    /// A file of the journal is followed by another at `segment_bytes`; `run` is what the thread does.
+    pub(super) fn open_with(
         state: &Path,
         retention: Retention,
+        segment_bytes: u64,
         run: impl FnOnce(Writer, &Queue) + Send + 'static,
     ) -> Result<Self, LogError> {
         let path = state.join("meter.sqlite");
@@ -79,7 +80,7 @@ impl MeterLog {
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        let journal = Journal::begin(&folder, log, left)?;
+        let journal = Journal::begin(&folder, log, left, segment_bytes)?;
         // Before anything is written to it.
         tables::set_noted(&connection, &journal.to_note()).map_err(refused)?;
         let journal = Arc::new(Mutex::new(journal));
@@ -289,10 +290,12 @@ mod tests {
     fn a_thread_that_ends_unasked_is_reported_and_leaves_nobody_waiting() {
         let folder = tempfile::tempdir().unwrap();
         let (fail, told) = std::sync::mpsc::channel::<()>();
-        let log = MeterLog::open_with(folder.path(), Retention::default(), move |_, _| {
+        let run = move |_: Writer, _: &Queue| {
             told.recv().unwrap();
             panic!("the test wants it");
-        });
+        };
+        let size = journal::SEGMENT_BYTES;
+        let log = MeterLog::open_with(folder.path(), Retention::default(), size, run);
         let log = Arc::new(log.unwrap());
         let failed = log.failed();
         record(&log, invocation("answered")).unwrap();

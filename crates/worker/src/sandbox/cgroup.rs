@@ -2,5 +2,6 @@
 
 pub(super) use uncia_cgroup::{
     Controller, Counters, Cpu, CpuShare, Error as CgroupError, Group, Layout, Limits, Obstacle,
-    PERIODS_US, Running, Thread, Threads, Throttling, Version, clear_tree, discover, thaw_tree,
+    PERIODS_US, Running, Thread, Threads, Throttling, Version, clear_tree, discover, hold,
+    thaw_tree, worker_name,
 };

@@ -125,7 +125,7 @@ impl Host {
         sweep::sweep(&state, &name).map_err(HostError::Sweep)?;
         let layout = discover(&name, tuning.unified).filter(|layout| !layout.parents.is_empty());
         let folders = layout.as_ref().map(Layout::folders).unwrap_or_default();
-        let groups = sweep::hold(&folders);
+        let groups = sweep::hold(&folders).map_err(HostError::Sweep)?;
         if layout.is_some() {
             sweep::record(&state, &folders).map_err(bad_state)?;
         }

@@ -21,6 +21,7 @@ use super::runtime_api::{AnswerKind, Delivered, RuntimeApi};
 use super::shares::Part;
 use super::spawn;
 use super::threads;
+use super::users::User;
 use super::wire::{self, Exit, Order, Report};
 use crate::clock::Moment;
 use crate::instance::{Outcome, Reply, Request, Usage};
@@ -50,6 +51,7 @@ pub(super) struct Inner {
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
     pub limits: Limits,
+    pub user: User,
     /// Of its function's share of the CPU, if its group is in none.
     pub _part: Option<Part>,
     /// Set where the worker enforces the CPU quota.

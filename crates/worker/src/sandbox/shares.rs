@@ -4,35 +4,78 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::cgroup::{CgroupError, CpuShare, Group, Layout, Limits};
+use super::threads;
 use crate::ids;
 
 /// The shares of the functions that have instances.
 #[derive(Default)]
 pub(super) struct Shares {
     by_function: Mutex<HashMap<String, Weak<CpuShare>>>,
-    adopted: Arc<Mutex<Adopted>>,
+    adopted: Arc<Adopted>,
 }
 
-/// Groups that were made before it was known which function's they would be, by function.
-type Adopted = HashMap<String, Vec<Weak<Group>>>;
+/// Groups that were made before it was known which function's they would be.
+#[derive(Default)]
+struct Adopted {
+    by_function: Mutex<HashMap<String, Siblings>>,
+    /// Held by who writes to control files.
+    dividing: Mutex<()>,
+}
+
+/// The adopted groups of a function.
+#[derive(Default)]
+struct Siblings {
+    groups: Vec<Weak<Group>>,
+    /// Whether somebody is about to divide the share between them.
+    is_due: bool,
+}
+
+impl Adopted {
+    /// Changes the groups of a function, and has its share divided between them, some time soon.
+    fn change(self: &Arc<Self>, function: &str, change: impl FnOnce(&mut Vec<Weak<Group>>)) {
+        let mut by_function = lock(&self.by_function);
+        let siblings = by_function.entry(function.to_owned()).or_default();
+        change(&mut siblings.groups);
+        if !std::mem::replace(&mut siblings.is_due, true) {
+            let (adopted, function) = (self.clone(), function.to_owned());
+            drop(by_function);
+            threads::run_aside(move || adopted.divide(&function));
+        }
+    }
+
+    /// Gives each group of a function an equal part. Blocks for the kernel.
+    fn divide(&self, function: &str) {
+        let _dividing = lock(&self.dividing);
+        let groups = {
+            let mut by_function = lock(&self.by_function);
+            let Some(siblings) = by_function.get_mut(function) else { return };
+            siblings.is_due = false;
+            if siblings.groups.is_empty() {
+                by_function.remove(function);
+                return;
+            }
+            siblings.groups.clone()
+        };
+        let parts = u64::try_from(groups.len()).unwrap_or(u64::MAX);
+        for group in groups.iter().filter_map(Weak::upgrade) {
+            // A group that refuses is one that is gone.
+            let _ = group.set_cpu_part(parts);
+        }
+    }
+}
 
 /// The part that an adopted group has of its function's share, until this is dropped.
 pub(super) struct Part {
-    adopted: Arc<Mutex<Adopted>>,
+    adopted: Arc<Adopted>,
     function: String,
     group: Weak<Group>,
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let mut adopted = lock(&self.adopted);
-        if let Some(groups) = adopted.get_mut(&self.function) {
+        self.adopted.change(&self.function, |groups| {
             groups.retain(|group| !group.ptr_eq(&self.group));
-            divide(groups);
-            if groups.is_empty() {
-                adopted.remove(&self.function);
-            }
-        }
+        });
     }
 }
 
@@ -54,15 +97,9 @@ impl Shares {
     /// Has a group that is in no share be a function's: all such of a function together have the weight
     /// of one share. Moving its processes into the function's own would take up to 20 ms.
     pub(super) fn adopt(&self, function: &str, group: &Arc<Group>) -> Part {
-        let mut adopted = lock(&self.adopted);
-        let groups = adopted.entry(function.to_owned()).or_default();
-        groups.push(Arc::downgrade(group));
-        divide(groups);
-        Part {
-            adopted: self.adopted.clone(),
-            function: function.to_owned(),
-            group: Arc::downgrade(group),
-        }
+        let group = Arc::downgrade(group);
+        self.adopted.change(function, |groups| groups.push(group.clone()));
+        Part { adopted: self.adopted.clone(), function: function.to_owned(), group }
     }
 
     fn of(&self, layout: &Layout, function: &str) -> Result<Option<Arc<CpuShare>>, CgroupError> {
@@ -84,11 +121,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives each of these groups an equal part.
-fn divide(groups: &[Weak<Group>]) {
-    let parts = u64::try_from(groups.len()).unwrap_or(u64::MAX);
-    for group in groups.iter().filter_map(Weak::upgrade) {
-        // A group without this file is one that is gone.
-        let _ = group.set_cpu_part(parts);
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use nix::sys::stat::Mode;
+
+    use super::*;
+    use crate::sandbox::cgroup::{Controller, Version};
+
+    #[tokio::test]
+    async fn nobody_waits_for_the_kernel_to_divide_a_share() {
+        let top = tempfile::tempdir().unwrap();
+        let parents = BTreeMap::from([(Controller::Cpu, top.path().to_owned())]);
+        let available = vec![Controller::Cpu];
+        let layout = Layout { version: Version::V1, parents, available, obstacle: None };
+        let shares = Shares::default();
+        let group = Arc::new(Group::unlimited(&layout, "a").unwrap());
+        // Whoever writes to it waits until somebody reads.
+        let file = top.path().join("a/cpu.shares");
+        nix::unistd::mkfifo(&file, Mode::S_IRWXU).unwrap();
+        let part = shares.adopt("f", &group);
+        assert!(!fs::read_to_string(file).unwrap().is_empty());
+        drop(part);
+        while !lock(&shares.adopted.by_function).is_empty() {
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -13,6 +13,7 @@
 mod copy;
 mod title;
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -23,7 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use nix::errno::Errno;
+use nix::sys::signal;
 use nix::sys::socket::MsgFlags;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -108,11 +111,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        let Some(pidfd) = self.pidfd.take() else { return };
-        // Waits for the kernel: not on a thread that others need.
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || end(&pidfd))),
-            Err(_) => end(&pidfd),
+        if let Some(pidfd) = self.pidfd.take() {
+            threads::run_aside(move || end(&pidfd));
         }
     }
 }
@@ -161,6 +161,7 @@ impl Spawner {
                         // Somebody has killed it, or the kernel has, for lack of memory. It may have
                         // made the process already: whoever wants one again needs other sockets.
                         tracing::warn!("{}; it is started again", LaunchError::Ended);
+                        end_unannounced(&launch.control);
                         match SpawnerProcess::start(&executable) {
                             Ok(another) => process = another,
                             Err(error) => {
@@ -282,6 +283,25 @@ impl Drop for SpawnerProcess {
     }
 }
 
+/// Ends and reaps the first process that a spawner has made before it was killed, and has not announced:
+/// a child of this thread that has this socket.
+fn end_unannounced(control: &OwnedFd) {
+    let Ok(socket) = fs::read_link(format!("/proc/self/fd/{}", control.as_raw_fd())) else {
+        return;
+    };
+    let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+        let descriptors = fs::read_dir(format!("/proc/{child}/fd")).into_iter().flatten().flatten();
+        let mut files = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+        if files.any(|file| file == socket) {
+            let child = Pid::from_raw(child);
+            // Whoever it is, it is this thread's, and nobody else reaps it.
+            let _ = signal::kill(child, signal::Signal::SIGKILL);
+            let _ = nix::sys::wait::waitpid(child, None);
+        }
+    }
+}
+
 /// Collects an ended child, so that nothing of it is left. Blocks until it has ended.
 pub(super) fn reap(pidfd: &OwnedFd) -> nix::Result<()> {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -302,4 +322,22 @@ pub(super) fn kill(pidfd: &OwnedFd) -> nix::Result<()> {
         )
     };
     Errno::result(result).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_nobody_knows_of_is_ended() {
+        let (_worker, theirs) = wire::blocking_pair().unwrap();
+        let sleep = |stdin: Stdio| Command::new("sleep").arg("600").stdin(stdin).spawn().unwrap();
+        let mut lost = sleep(theirs.try_clone().unwrap().into());
+        let mut other = sleep(Stdio::null());
+        end_unannounced(&theirs);
+        assert!(lost.wait().is_err());
+        assert!(other.try_wait().unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
 }

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -29,6 +30,7 @@ use super::meter::{Meter, Source};
 use super::rootfs::{GROUP_ID, Root};
 use super::runtime_api::{Initialized, RuntimeApi};
 use super::sweep;
+use super::users::User;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
 use crate::instance::{Enforcement, InstanceSpec, Network, Phase, StartError, StartFrom};
@@ -37,6 +39,9 @@ use crate::instance::{Enforcement, InstanceSpec, Network, Phase, StartError, Sta
 /// memory: a full `/tmp` must be an error that the function sees, not the end of it.
 const TMP_NUMERATOR: u64 = 3;
 const TMP_DENOMINATOR: u64 = 4;
+
+/// How long after a start what it has taken is replaced: the request that it was for comes first.
+const REPLENISH_AFTER: Duration = Duration::from_millis(20);
 
 /// How a start went.
 pub struct Started {
@@ -108,6 +113,9 @@ impl Host {
         phases: &mut Vec<Phase>,
         log_tail: &mut Bytes,
     ) -> Result<Instance, StartError> {
+        let mut kind = kinds::of(spec.start_from);
+        // Before all else: the function may be changed or gone when this has ended.
+        kind.note(self, spec);
         let root = self.roots.get(&spec.runtime).ok_or_else(|| {
             StartError::Sandbox(format!("this machine has no runtime {:?}", spec.runtime))
         })?;
@@ -116,13 +124,18 @@ impl Host {
             self.watch_connections()?;
         }
         let limits = limits(spec);
-        let mut kind = kinds::of(spec.start_from);
         loop {
             if self.closed.load(Ordering::SeqCst) {
                 return Err(StartError::Sandbox("the worker is closing".into()));
             }
             let attempt = self.attempt(spec, root, limits, kind, began, phases, log_tail).await;
-            kind.replenish(self, spec);
+            let (host, replaced) = (self.clone(), spec.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(REPLENISH_AFTER).await;
+                if !host.closed.load(Ordering::SeqCst) {
+                    kind.replenish(&host, &replaced).await;
+                }
+            });
             match attempt {
                 Ok(instance) => return Ok(instance),
                 Err((Failure::Start(error), _)) => return Err(error),
@@ -180,7 +193,7 @@ impl Host {
             let zygote = zygote.as_deref();
             let executed =
                 self.built(spec, &inner, &mut reports, (zygote, waited), grouped, phases).await?;
-            self.initialized(spec, &inner, initialized, executed, phases).await?;
+            self.initialized(spec, &inner, initialized, waited, executed, phases).await?;
             if !spec.init_throttled {
                 inner.limit().map_err(sandbox)?;
             }
@@ -233,18 +246,15 @@ impl Host {
         origin: Origin,
     ) -> Result<Launched, Failure> {
         let Origin { first, zygote, waiting, made_ahead } = origin;
-        let user = waiting.as_ref().map_or_else(|| self.users.next(), |it| it.user);
-        if self.capabilities.root {
-            first.give_output(user).map_err(sandbox)?;
-        }
-        let part = match (&waiting, &group) {
-            (Some(_), Some(group)) => {
-                limit_start(spec, group, &limits).map_err(sandbox)?;
-                Some(self.shares.adopt(&spec.function, group))
-            }
-            _ => None,
+        let waited = waiting.is_some();
+        let user = match waiting {
+            Some(waiting) => waiting.user,
+            None => self.user()?,
         };
-        let Prepared { child, control, output } = first;
+        if self.capabilities.root {
+            first.give_output(user.number).map_err(sandbox)?;
+        }
+        let Prepared { child, control, output, mut listeners } = first;
         let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
             !spec.runtime.definition().starts_functions_program(),
@@ -259,12 +269,16 @@ impl Host {
             address = host_side.local_addr().map_err(sandbox)?.to_string();
             listener = Some(host_side);
         }
-        let mut config = self.config(spec, root, group.as_deref(), &address, user);
-        if waiting.is_some() {
-            config.follow_links().map_err(sandbox)?;
+        let mut config = self.config(spec, root, group.as_deref(), &address, user.number);
+        let log = Arc::new(Log::new(output).map_err(sandbox)?);
+        let mut part = None;
+        if waited {
+            // What is printed from now on is the function's.
+            log.begin();
+            config = fit(config, spec, group.clone(), limits).await?;
+            part = group.as_ref().map(|group| self.shares.adopt(&spec.function, group));
         }
-        let beside: Vec<_> = zygote.iter().map(|zygote| zygote.socket().as_raw_fd()).collect();
-        wire::send(control.as_raw_fd(), &config, &beside).map_err(|error| {
+        wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
             match error.raw_os_error() {
                 Some(libc::EMSGSIZE) => sandbox("the function's environment is too large").into(),
                 Some(libc::EPIPE | libc::ECONNRESET) => Failure::Vanished(error.to_string()),
@@ -285,9 +299,10 @@ impl Host {
             id: spec.id.clone(),
             api: api.clone(),
             meter,
-            log: Arc::new(Log::new(output).map_err(sandbox)?),
+            log: log.clone(),
             group,
             limits,
+            user,
             _part: part,
             watched,
             pid,
@@ -298,19 +313,15 @@ impl Host {
             busy: AtomicBool::new(false),
             servers: Mutex::default(),
         });
-        let waited = waiting.is_some();
-        if let Some(mut waiting) = waiting {
-            if spec.network == Network::None {
-                waiting.listeners.truncate(1);
-            }
-            self.serve(&inner, waiting.listeners)?;
+        if spec.network == Network::None {
+            listeners.truncate(1);
         }
+        self.serve(&inner, listeners)?;
         if let Some(listener) = listener {
             // Without root all functions are the worker's own user, and cannot be told apart.
-            let only = self.capabilities.root.then_some(user);
+            let only = self.capabilities.root.then_some(inner.user.number);
             inner.serve(api.serve(listener, only));
         }
-        let log = inner.log.clone();
         inner.serve(async move { log.follow().await });
         self.lock().insert(spec.id.clone(), inner.clone());
         if let Some(watched) = inner.watched.as_ref().filter(|_| spec.init_throttled) {
@@ -336,6 +347,13 @@ impl Host {
             }
         });
         Ok(Launched { inner, reports, initialized, zygote, waited, made_ahead })
+    }
+
+    /// A user for an instance.
+    pub(super) fn user(&self) -> Result<User, StartError> {
+        self.users
+            .take()
+            .ok_or_else(|| sandbox("as many instances run as there are users for them"))
     }
 
     /// Serves the endpoints in an instance's network: the Runtime API, and Invoke if it has that.
@@ -425,6 +443,25 @@ fn limit_start(spec: &InstanceSpec, group: &Group, limits: &Limits) -> Result<()
         return if group.can_be_held() { Ok(()) } else { Err(CgroupError::NotEnforceable) };
     }
     if spec.init_throttled { group.set_quota(limits) } else { Ok(()) }
+}
+
+/// Fits what waited to its instance: its limits, and the names by which it finds the files. Waits for the
+/// kernel and the disk on a thread that nobody needs.
+async fn fit(
+    mut config: InitConfig,
+    spec: &InstanceSpec,
+    group: Option<Arc<Group>>,
+    limits: Limits,
+) -> Result<InitConfig, StartError> {
+    let spec = spec.clone();
+    let fitted = tokio::task::spawn_blocking(move || {
+        if let Some(group) = group {
+            limit_start(&spec, &group, &limits).map_err(sandbox)?;
+        }
+        config.follow_links().map_err(sandbox)?;
+        Ok(config)
+    });
+    fitted.await.map_err(sandbox)?
 }
 
 /// Whether what the platform asks for can be built.

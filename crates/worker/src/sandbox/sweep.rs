@@ -7,47 +7,63 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sha2::{Digest, Sha256};
 
-use super::cgroup::{clear_tree, discover, thaw_tree};
+use super::cgroup::{self, clear_tree, discover, thaw_tree, worker_name};
 use super::init;
 use super::kinds::is_zygote_of;
 
 /// In the state folder: where the worker's control groups are, which depends on where it was started.
 const RECORD: &str = "cgroups.json";
 
-/// Hexadecimal digits of a state folder's name among the control groups.
-const NAME_DIGITS: usize = 16;
-
 /// How long leftovers may take to end.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long somebody who removes leftovers may hold their groups.
+const CLEANING_TIMEOUT: Duration = Duration::from_secs(3);
 
 const POLL: Duration = Duration::from_millis(5);
 
 /// The name of the control groups of the worker that has this state folder, and of no other.
 pub(super) fn parent_name(state: &Path) -> String {
-    let digits = hex::encode(Sha256::digest(state.as_os_str().as_encoded_bytes()));
-    format!("uncia-{}", &digits[..NAME_DIGITS])
+    worker_name(&hex::encode(Sha256::digest(state.as_os_str().as_encoded_bytes())))
 }
 
 /// Shows other workers that these control groups are a living worker's, until it is dropped. The state
 /// folder's lock does not, once somebody has removed the folder.
-pub(super) fn hold(folders: &[PathBuf]) -> Vec<Flock<File>> {
-    folders.iter().filter_map(|folder| lock(folder).ok()).collect()
+pub(super) fn hold(folders: &[PathBuf]) -> io::Result<Vec<Flock<File>>> {
+    let mut held = Vec::new();
+    for folder in folders {
+        match hold_soon(folder) {
+            Ok(lock) => held.push(lock),
+            Err(Errno::EWOULDBLOCK) => {
+                let message = format!("another process has the control group {}", folder.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+            }
+            // Where a folder cannot be locked, the state folder's lock has to do.
+            Err(_) => {}
+        }
+    }
+    Ok(held)
+}
+
+/// Holds a control group as soon as nobody removes what a dead worker left in it.
+fn hold_soon(folder: &Path) -> Result<Flock<File>, Errno> {
+    let deadline = Instant::now() + CLEANING_TIMEOUT;
+    loop {
+        match cgroup::hold(folder) {
+            Err(Errno::EWOULDBLOCK) if Instant::now() < deadline => thread::sleep(POLL),
+            held => return held,
+        }
+    }
 }
 
 /// Whether a living worker has this control group.
 pub(super) fn is_held(folder: &Path) -> bool {
-    matches!(lock(folder), Err(Errno::EWOULDBLOCK))
-}
-
-fn lock(folder: &Path) -> Result<Flock<File>, Errno> {
-    let file = File::open(folder)
-        .map_err(|error| error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)
+    matches!(hold_soon(folder), Err(Errno::EWOULDBLOCK))
 }
 
 /// Ends every process and removes every control group that the worker named `name` left.

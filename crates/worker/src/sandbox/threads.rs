@@ -78,6 +78,15 @@ pub(super) fn spawn_task(
     handle
 }
 
+/// Runs what waits for the kernel, some time soon, on a thread that nobody needs; outside of a runtime,
+/// here and now.
+pub(super) fn run_aside(work: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        Err(_) => work(),
+    }
+}
+
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked")

@@ -18,7 +18,8 @@ pub(super) const MAX_PACKET: usize = 256 * 1024;
 /// Most file descriptors in one packet: the Runtime API's listener and the chain endpoint's.
 const MAX_FDS: usize = 2;
 
-/// Worker to init, the first packet: what to build before anything is known of the instance.
+/// Worker to init, the first packet: what to build before anything is known of the instance. Beside it, the
+/// socket of the zygote whose copy the runtime is to be, if one is.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NetworkConfig {
     /// Whether the instance has a network namespace of its own.
@@ -27,9 +28,8 @@ pub(super) struct NetworkConfig {
     pub listen: Vec<u16>,
 }
 
-/// Worker to init, the second packet: what to build and what to run in it. Beside it, the socket of the
-/// zygote that makes the runtime, if one does. To one whose runtime waits, also the third: what it is
-/// an instance of.
+/// Worker to init, the second packet: what to build and what to run in it. To one whose runtime waits,
+/// also the third: what it is an instance of.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InitConfig {
     /// Whether the runtime is started at once, and what it is an instance of comes later.
@@ -98,8 +98,10 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// The listeners asked for, as file descriptors, in order.
     Listening,
-    /// The runtime, which was started ahead, waits for an instance.
+    /// The runtime, or the copy of a zygote that becomes it, was made ahead and waits for an instance.
     Waiting,
+    /// There is no copy of the zygote that was asked: the runtime will be executed.
+    Alone,
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
     Running {
         phases: Vec<(String, i64, i64)>,
@@ -120,6 +122,8 @@ pub(super) struct NotForked {
     pub reason: String,
     /// Whether the zygote does not answer.
     pub silent: bool,
+    /// Whether it answers that it cannot: a step was refused.
+    pub refused: bool,
 }
 
 /// How a process ended.

@@ -239,6 +239,16 @@ pub(crate) fn start_choices() -> Vec<&'static str> {
     }
 }
 
+/// What instances of a runtime can be started from.
+fn starts_of(runtime: Runtime) -> Vec<&'static str> {
+    let fits = |word: &&'static str| {
+        let tag = (format!("{TAG_PREFIX}start-from"), (*word).to_owned());
+        let set = Overrides::parse(&BTreeMap::from([tag]));
+        set.is_ok_and(|overrides| overrides.refusal(runtime).is_none())
+    };
+    start_choices().into_iter().filter(fits).collect()
+}
+
 /// Milliseconds as nanoseconds.
 fn nanoseconds(ms: u64) -> u64 {
     ms.saturating_mul(NS_PER_MS)

@@ -100,6 +100,8 @@ struct RuntimeDescription {
     identifier: &'static str,
     /// What must be installed for it; null if nothing, and then it has no interpreter.
     requirement: Option<&'static str>,
+    /// What its instances can be started from.
+    start_from: Vec<&'static str>,
 }
 
 /// All settings as JSON text, those of functions first.
@@ -124,6 +126,7 @@ pub fn runtimes_json() -> String {
         name: runtime.name(),
         identifier: runtime.identifier(),
         requirement: runtime.requirement(),
+        start_from: super::starts_of(*runtime),
     }))
 }
 

@@ -91,7 +91,15 @@ impl PackageStore {
     /// Opens the store; what an earlier worker left half-made goes.
     pub(crate) fn open(state: &Path) -> io::Result<Arc<Self>> {
         let store = Self { state: state.to_owned(), live: Mutex::default() };
-        match fs::remove_dir_all(store.staging()) {
+        let mut removed = fs::remove_dir_all(store.staging());
+        for _ in 0..100 {
+            // Somebody else removes it, too: a listing may have missed what is behind what went.
+            if !matches!(&removed, Err(it) if it.kind() == io::ErrorKind::DirectoryNotEmpty) {
+                break;
+            }
+            removed = fs::remove_dir_all(store.staging());
+        }
+        match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

@@ -424,7 +424,7 @@ def handler(event, context):
     let (invoked, seen) = asked.await.unwrap();
     assert_eq!(invoked, (200, r#"["403", "403"]"#.to_owned()));
     assert_eq!(seen, 200);
-    worker.stop().await;
+    worker.stop(std::future::pending()).await;
 }
 
 async fn private_tmp() {

@@ -11,11 +11,13 @@ mod keep_alive;
 mod lifecycle;
 mod metering;
 mod pool;
+mod pool_python;
 mod prepared;
 mod provided;
 mod rogue;
 mod running;
 mod system_calls;
+mod waiting;
 mod zygotes;
 
 use std::process::ExitCode;
@@ -48,11 +50,13 @@ fn main() -> ExitCode {
     tests.extend(enforcement::tests());
     tests.extend(prepared::tests());
     tests.extend(pool::tests());
+    tests.extend(pool_python::tests());
     tests.extend(provided::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
     tests.extend(system_calls::tests());
     tests.extend(zygotes::tests());
+    tests.extend(waiting::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

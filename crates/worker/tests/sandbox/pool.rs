@@ -24,7 +24,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         }),
         test("what_a_started_runtime_has_missed", Needs::Node, starts_fresh),
         test("a_burst_on_started_runtimes", Needs::Node, burst),
-        test("a_runtime_that_cannot_wait", Needs::Sandbox, no_runtime_that_waits),
+        test("a_runtime_that_cannot_wait", Needs::Bash, no_runtime_that_waits),
     ]
 }
 
@@ -86,7 +86,7 @@ fn function(network: Network, secret: &str) -> Function {
 }
 
 /// Starts instances until one is of a started runtime.
-async fn restored(function: &Function) -> Instance {
+pub(crate) async fn restored(function: &Function) -> Instance {
     loop {
         let Started { result, restored, phases, .. } = function.try_start().await;
         let instance = result.unwrap();
@@ -228,11 +228,16 @@ exports.handler = () => due;
     instance.stop(Duration::ZERO).await;
 }
 
-/// Those that wait, with their runtimes.
-async fn waiting(least: usize) -> Vec<i32> {
+/// The first processes of those that wait, and their runtimes. Some may be about to become one.
+async fn waiting(least: usize) -> Vec<(i32, i32)> {
+    let is_node = |pid: &i32| {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline"));
+        arguments.is_ok_and(|it| it.starts_with(b"/var/lang/bin/node"))
+    };
     loop {
-        let waiting = processes("pool");
-        if waiting.len() >= 2 * least {
+        let runtimes = processes("pool").into_iter().filter(is_node);
+        let waiting: Vec<_> = runtimes.filter_map(|it| Some((parent(it)?, it))).collect();
+        if waiting.len() >= least {
             return waiting;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -248,20 +253,13 @@ async fn are_replaced_when_they_are_killed() {
     let function = function(Network::None, "");
     restored(&function).await.stop(Duration::ZERO).await;
     for runtimes in [false, true] {
-        // Some may be about to become a runtime.
-        let mut killed = waiting(4).await;
-        killed.retain(|pid| {
-            let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            !text.is_empty() && text.starts_with(b"/var/lang/bin/node") == runtimes
-        });
+        let waiting = waiting(4).await;
+        for (first, runtime) in &waiting {
+            kill(Pid::from_raw(if runtimes { *runtime } else { *first }), Signal::SIGKILL).unwrap();
+        }
         // A first process ends with its runtime. One that is chosen between the two ends is a function's
         // that was killed.
-        let parents: Vec<_> = killed.iter().filter_map(|pid| parent(*pid)).collect();
-        for pid in &killed {
-            kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
-        }
-        let ended = if runtimes { &parents } else { &killed };
-        while ended.iter().any(|pid| is_running(*pid)) {
+        while waiting.iter().any(|(first, _)| is_running(*first)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let instance = restored(&function).await;
@@ -271,21 +269,32 @@ async fn are_replaced_when_they_are_killed() {
 }
 
 async fn starts_fresh() {
-    for (name, value, restores) in [
+    let code = "exports.handler = async (name) => process.env[name];";
+    let function = || Function::new("node", &[("main.js", code)], "main.handler");
+    let variables = [
         ("NODE_OPTIONS", "--stack-trace-limit=3", false),
         ("NODE_EXTRA_CA_CERTS", "/var/task/main.js", false),
         ("UV_THREADPOOL_SIZE", "1", false),
         ("LD_LIBRARY_PATH", "/opt", false),
         ("NODE_ENV", "production", true),
-    ] {
-        let code = "exports.handler = async (name) => process.env[name];";
-        let function = Function::new("node", &[("main.js", code)], "main.handler").with(|spec| {
+    ];
+    starts_fresh_with(function, &variables).await;
+}
+
+/// Starts a function that answers with the variable it is asked for, with each of these, and looks
+/// whether it is made of a started runtime.
+pub(crate) async fn starts_fresh_with(
+    function: impl Fn() -> Function,
+    variables: &[(&str, &str, bool)],
+) {
+    for (name, value, restores) in variables {
+        let function = function().with(|spec| {
             spec.start_from = StartFrom::Pool;
             // Not what others take.
             spec.memory_bytes = 200 * MIB;
-            spec.environment.insert(name.into(), value.into());
+            spec.environment.insert((*name).into(), (*value).into());
         });
-        let instance = if restores {
+        let instance = if *restores {
             restored(&function).await
         } else {
             let started = function.try_start().await;
@@ -335,7 +344,7 @@ async fn burst() {
 }
 
 async fn no_runtime_that_waits() {
-    let function = Function::python("def handler(event, context):\n    return 1\n")
+    let function = Function::new("bash", &[("main.sh", "handler() { echo 1; }")], "main.handler")
         .with(|spec| spec.start_from = StartFrom::Pool);
     for _ in 0..2 {
         let started = function.try_start().await;

@@ -60,6 +60,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn start_failed(&mut self, start: FailedStart) {
         let id = start.instance;
         let Some(mut state) = self.instances.remove(&id) else { return };
+        self.forget_if_deleted(&state);
         state.end_start(&start.phases, start.restored, start.initialization_ns);
         self.log.instance(state.ended_row("init_error", None));
         self.failed_starts.insert(id, Arc::new(FailedInstance { state, start }));
@@ -194,8 +195,16 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             self.undelivered(request, id, reason == "preempted");
         }
         let Some(mut state) = self.instances.remove(&id) else { return };
+        self.forget_if_deleted(&state);
         self.log.instance(state.ended_row(reason, idle_cpu));
         self.notify_scheduler(Event::InstanceGone { instance: id });
+    }
+
+    /// An instance that was being started when its function was deleted has asked for others like it.
+    fn forget_if_deleted(&self, state: &InstanceState) {
+        if !self.function_ids.contains_key(&state.function.name) {
+            self.host.forget(&state.function.name);
+        }
     }
 
     pub(super) fn assign(&mut self, request: RequestId, id: InstanceId) {

@@ -227,6 +227,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         };
         // First: what is started by the new settings is of the new version.
         if stale {
+            self.host.forget(&name);
             self.notify_scheduler(Event::FunctionUpdated { function: id });
         }
         self.notify_scheduler(Event::FunctionConfigured { function: id, settings });
@@ -238,6 +239,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     fn delete(&mut self, function: &Function) {
         if self.function_ids.get(&function.name) == Some(&function.id) {
             self.function_ids.remove(&function.name);
+            self.host.forget(&function.name);
         }
         self.dropped.extend(self.delayed.remove_function(&function.name));
         let broken = self.events_of_broken.remove(&function.name).unwrap_or_default();

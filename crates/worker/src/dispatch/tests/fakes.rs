@@ -1,6 +1,6 @@
 //! A host and a log that only behave like the real ones: what happens, and when, dice decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(super) struct FakeHost {
     calm: bool,
     pub alive: Arc<Mutex<BTreeMap<String, Arc<watch::Sender<bool>>>>>,
     pub invocations: Arc<Mutex<Vec<String>>>,
+    /// Functions for which something is kept.
+    pub kept: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[derive(Clone)]
@@ -55,7 +57,13 @@ pub(super) struct FakeInstance {
 
 impl FakeHost {
     pub(super) fn new(seed: u64, calm: bool) -> Self {
-        Self { dice: Dice::new(seed), calm, alive: Arc::default(), invocations: Arc::default() }
+        Self {
+            dice: Dice::new(seed),
+            calm,
+            alive: Arc::default(),
+            invocations: Arc::default(),
+            kept: Arc::default(),
+        }
     }
 
     pub(super) fn kill_all(&self) {
@@ -75,6 +83,7 @@ impl InstanceHost for FakeHost {
     async fn start(&self, spec: InstanceSpec) -> Started<FakeInstance> {
         let began = Moment::now();
         self.dice.pass(5_000).await;
+        self.kept.lock().unwrap().insert(spec.function.clone());
         let failed = self.unlucky(10).then(|| {
             if self.dice.once_in(2) {
                 StartError::Sandbox("no luck".to_owned())
@@ -99,6 +108,10 @@ impl InstanceHost for FakeHost {
             initialization_ns: 1_000,
             log_tail: Bytes::new(),
         }
+    }
+
+    fn forget(&self, function: &str) {
+        self.kept.lock().unwrap().remove(function);
     }
 }
 

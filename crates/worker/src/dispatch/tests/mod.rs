@@ -29,6 +29,25 @@ fn requests_are_answered_and_instances_removed() {
 }
 
 #[test]
+fn nothing_is_kept_for_a_function_that_is_gone() {
+    run(async {
+        let platform = Platform::new(3, true, config());
+        let [first, late] = [0, 1].map(|n| platform.submission(n, n.to_string()));
+        platform.dispatcher.submit(first).await.unwrap();
+        // The other's instance is being started when the function is deleted.
+        let dispatcher = platform.dispatcher.clone();
+        let late = tokio::spawn(async move { dispatcher.submit(late).await });
+        tokio::time::sleep(Duration::from_micros(1)).await;
+        for function in &platform.functions {
+            platform.dispatcher.delete(function);
+        }
+        drop(late.await);
+        platform.rest().await;
+        assert!(platform.host.kept.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
 fn a_row_says_what_the_instance_was_allocated() {
     run(async {
         let platform = Platform::new(7, true, config());

@@ -18,11 +18,11 @@ use super::entry::Record;
 use crate::store::DatabaseError;
 
 /// A file is followed by another once it is as long as this, and another is ready.
-const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
+pub(super) const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 /// Between two attempts to begin the next file.
 const ROLL_RETRY_BYTES: u64 = 64 * 1024;
-/// Another file is made ready once this one is as long as this.
-const SPARE_AT_BYTES: u64 = SEGMENT_BYTES / 2;
+/// Another file is made ready once this one is as long as this part of where it is followed.
+const SPARE_DENOMINATOR: u64 = 2;
 /// A buffer that a larger record has used is given back.
 const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 const SUFFIX: &str = "records";
@@ -61,8 +61,9 @@ pub enum JournalError {
     )]
     Record { path: PathBuf, number: u64, error: String },
     #[error(
-        "{path} begins with record {found} where {expected} is next: restore the files that belong to \
-         it, or move them all away, which loses the rows in them that are not in the database"
+        "{path} begins with record {found} where {expected} is next{}: restore the files that belong to \
+         it, or move them all away, which loses the rows in them that are not in the database",
+        missing(*expected, *found)
     )]
     Gap { path: PathBuf, expected: u64, found: u64 },
     #[error("{path} cannot be read: {message}")]
@@ -70,6 +71,15 @@ pub enum JournalError {
     /// A file or folder cannot be written.
     #[error(transparent)]
     File(#[from] DatabaseError),
+}
+
+/// Which records are missing, if any are, as the end of a clause.
+fn missing(expected: u64, found: u64) -> String {
+    match found.checked_sub(expected + 1) {
+        None => String::new(),
+        Some(0) => format!(", so record {expected} is missing"),
+        Some(_) => format!(", so records {expected} to {} are missing", found - 1),
+    }
 }
 
 /// The writing end of the journal.
@@ -80,6 +90,8 @@ pub(super) struct Journal {
     file: File,
     /// Where the next record goes; what stands there is no record.
     end: u64,
+    /// How long a file is when it is followed by another.
+    segment_bytes: u64,
     /// Where the next file is begun, if it is ready.
     roll_at: u64,
     spare: Option<NextFile>,
@@ -226,7 +238,10 @@ impl Noted {
                 self.written
             )
         } else {
-            format!("{what}, since the platform wrote to it: the last rows may be lost")
+            format!(
+                "{what}, since the platform wrote to it: the rows of records from {next} on are lost, \
+                 if there were any"
+            )
         })
     }
 }
@@ -247,7 +262,12 @@ impl JournalError {
 
 impl Journal {
     /// Removes what was left, which is in the database by now, and begins anew.
-    pub(super) fn begin(folder: &Path, log: LogId, left: Left) -> Result<Self, JournalError> {
+    pub(super) fn begin(
+        folder: &Path,
+        log: LogId,
+        left: Left,
+        segment_bytes: u64,
+    ) -> Result<Self, JournalError> {
         let refused = |error: io::Error| DatabaseError::of_io(folder, &error);
         for file in &left.files {
             fs::remove_file(file).map_err(refused)?;
@@ -261,7 +281,8 @@ impl Journal {
             path,
             file,
             end,
-            roll_at: SEGMENT_BYTES,
+            segment_bytes,
+            roll_at: segment_bytes,
             spare: None,
             next: left.next,
             applied: left.next - 1,
@@ -301,14 +322,14 @@ impl Journal {
         self.end = write_head(&spare.file, &self.log, self.next)?;
         if let Some(NextFile { path, file }) = self.spare.take() {
             self.full.push_back((self.next - 1, std::mem::replace(&mut self.path, path)));
-            (self.file, self.roll_at) = (file, SEGMENT_BYTES);
+            (self.file, self.roll_at) = (file, self.segment_bytes);
         }
         Ok(())
     }
 
     /// Where the next file is to be made, and under which name, if it is time to.
     pub(super) fn wants_next_file(&self) -> Option<(PathBuf, u64)> {
-        let wanted = self.spare.is_none() && self.end >= SPARE_AT_BYTES;
+        let wanted = self.spare.is_none() && self.end >= self.segment_bytes / SPARE_DENOMINATOR;
         wanted.then(|| (self.folder.clone(), self.next))
     }
 

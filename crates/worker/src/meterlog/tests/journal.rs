@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-fn files(state: &Path) -> Vec<PathBuf> {
+pub(super) fn files(state: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(state.join("journal")).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -228,6 +228,37 @@ fn the_next_file_is_made_before_a_request_needs_it() {
 }
 
 #[test]
+fn one_file_follows_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open_with_short_files(folder.path());
+    let mut written = 0;
+    let mut write = |rows: usize| {
+        for _ in 0..rows {
+            record(&log, invocation(&format!("x{written}"))).unwrap();
+            written += 1;
+        }
+    };
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
+        write(1);
+        barrier(&log);
+        seen.extend(files(folder.path()));
+        seen.sort();
+        seen.dedup();
+    }
+    // What is in the database is in no file any more.
+    assert!(files(folder.path()).len() <= 2 && !seen[0].exists());
+    let held = hold(folder.path());
+    write(20);
+    let killed = copy(folder.path());
+    drop(held);
+    let log = open_with_short_files(killed.path());
+    assert_eq!(log.warnings(), &[] as &[String]);
+    let expected: Vec<_> = (0..written).map(|number| format!("x{number}")).collect();
+    assert_eq!(names(killed.path()), expected);
+}
+
+#[test]
 fn a_file_that_is_gone_is_missed() {
     let missing =
         "00000000000000000001.records is missing, or was emptied, since the platform wrote";
@@ -243,7 +274,8 @@ fn a_file_that_is_gone_is_missed() {
         let log = open(state.path());
         let [warning] = log.warnings() else { panic!("{:?}", log.warnings()) };
         assert!(warning.contains(missing), "{warning}");
-        assert!(warning.ends_with("the last rows may be lost"), "{warning}");
+        let lost = "the rows of records from 1 on are lost, if there were any";
+        assert!(warning.ends_with(lost), "{warning}");
         assert!(names(state.path()).is_empty());
         record(&log, invocation("next")).unwrap();
         log.close();

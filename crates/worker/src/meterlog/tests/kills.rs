@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::journal::kill;
+use super::journal::{files, kill};
 use super::*;
 
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ proptest! {
     #[test]
     fn nothing_is_lost_and_nothing_twice(steps in prop::collection::vec(step(), 1..60)) {
         let mut folder = tempfile::tempdir().unwrap();
-        let mut log = open(folder.path());
+        let mut log = open_with_short_files(folder.path());
         let mut events: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
         let mut invocations = Vec::new();
         let mut instances: BTreeMap<String, bool> = BTreeMap::new();
@@ -94,7 +94,7 @@ proptest! {
                 }
                 Step::Kill => {
                     folder = kill(folder.path());
-                    log = open(folder.path());
+                    log = open_with_short_files(folder.path());
                     for lives in instances.values_mut() {
                         *lives = false;
                     }
@@ -123,7 +123,8 @@ const CHILD: &str = "UNCIA_TEST_LOG";
 #[test]
 fn write_until_killed() {
     let Some(state) = std::env::var_os(CHILD) else { return };
-    let log = open(Path::new(&state));
+    let log = open_with_short_files(Path::new(&state));
+    let mut file = files(Path::new(&state)).pop();
     let id = std::process::id();
     log.instance(instance(&format!("instance-{id}")));
     for number in 0.. {
@@ -136,6 +137,11 @@ fn write_until_killed() {
             record(&log, Recorded { event: done, idle, ..invocation(&name) }).unwrap();
             line += &format!("done {event} {name}\n");
         }
+        let newest = files(Path::new(&state)).pop();
+        if newest != file {
+            line += "rolled\n";
+            file = newest;
+        }
         std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
 }
@@ -144,6 +150,7 @@ fn write_until_killed() {
 fn killed_processes_keep_their_word() {
     let folder = tempfile::tempdir().unwrap();
     let (mut accepted, mut done, mut answered) = (HashSet::new(), HashSet::new(), Vec::new());
+    let mut rolls = 0;
     for round in 0..10 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "meterlog::tests::kills::write_until_killed", "--nocapture"])
@@ -156,6 +163,7 @@ fn killed_processes_keep_their_word() {
         let mut take = |line: String| {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
+                ["rolled"] => rolls += 1,
                 ["accepted", id] => drop(accepted.insert(id.parse::<i64>().unwrap())),
                 ["done", id, name] => {
                     done.insert(id.parse::<i64>().unwrap());
@@ -184,6 +192,7 @@ fn killed_processes_keep_their_word() {
         assert!(instances.iter().all(|row| row.end_reason.as_deref() == Some("crash")));
         log.close();
     }
+    assert!(rolls > 20, "{rolls} files: what happens at their ends is not tested");
 }
 
 /// A small file system of its own.

@@ -13,10 +13,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use uncia_record::{Instance, Invocation, Span};
 
+use super::writer::Writer;
 use super::*;
 
 pub(super) fn open(state: &Path) -> MeterLog {
     MeterLog::open(state, Retention::default()).unwrap()
+}
+
+/// Its journal's files are as long as a few rows.
+pub(super) fn open_with_short_files(state: &Path) -> MeterLog {
+    MeterLog::open_with(state, Retention::default(), 4096, Writer::run).unwrap()
 }
 
 pub(super) fn reader(state: &Path) -> Reader {

@@ -59,6 +59,10 @@ enum Failure {
     NotForked(String),
     #[error("the zygote does not answer")]
     Silent,
+    #[error("the copy of the zygote has ended")]
+    CopyEnded,
+    #[error("the copy of the zygote takes too long")]
+    CopyLate,
 }
 
 /// Attaches the step's name to a system error.
@@ -107,11 +111,26 @@ fn end(result: Result<(), Failure>) -> ExitCode {
 fn run(title: Title) -> Result<(), Failure> {
     let entered = monotonic_ns();
     privileges::detach()?;
-    let Some((network, _)) = receive()? else { return Ok(()) };
+    let Some((network, mut beside)) = receive()? else { return Ok(()) };
+    // While all else is made.
+    let copy = beside.pop().map(|zygote| zygote::Copy::order(&zygote));
     network::build(&network)?;
     let networked = monotonic_ns();
     // One that is kept for later waits here.
-    let Some((config, mut beside)) = receive::<InitConfig>()? else { return Ok(()) };
+    let copy = match copy {
+        Some(Ok(copy)) => Some(copy.waits_before(CONTROL).map(|waits| (copy, waits))),
+        Some(Err(failure)) => Some(Err(failure)),
+        None => None,
+    };
+    match &copy {
+        Some(Ok((_, true))) => Some(Report::Waiting),
+        Some(Err(_)) => Some(Report::Alone),
+        Some(Ok((_, false))) | None => None,
+    }
+    .map_or(Ok(()), |report| wire::send(CONTROL, &report, &[]))
+    .doing("report to the worker")?;
+    let copy = copy.map(|copy| copy.map(|(copy, _)| copy));
+    let Some((config, _)) = receive::<InitConfig>()? else { return Ok(()) };
     title.set(&[ARGUMENT, &config.label]);
     let assigned = monotonic_ns();
     nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
@@ -130,7 +149,7 @@ fn run(title: Title) -> Result<(), Failure> {
     mounts::build(&config)?;
     let mounted = monotonic_ns();
 
-    let (runtime, how, not_forked) = start(&config, &join, beside.pop())?;
+    let (runtime, how, not_forked) = start(&config, &join, copy)?;
     drop(join);
     privileges::keep_only_kill(&config)?;
     let phases = vec![
@@ -144,17 +163,19 @@ fn run(title: Title) -> Result<(), Failure> {
     watch(runtime, &signals, thaw)
 }
 
-/// Starts the runtime: a copy of the zygote if there is one, and else, or if that fails, its program.
+/// Starts the runtime: the copy of a zygote if one was ordered, and else, or if that fails, its program.
 /// Returns its number, what the start is called, and why it is no copy although it should be.
 fn start(
     config: &InitConfig,
     join: &[File],
-    zygote: Option<OwnedFd>,
+    copy: Option<Result<zygote::Copy, Failure>>,
 ) -> Result<(Pid, &'static str, Option<NotForked>), Failure> {
-    let not_forked = match zygote.map(|zygote| zygote::fork(config, join, &zygote)) {
+    let started = copy.map(|copy| copy.and_then(|copy| copy.become_runtime(config, join)));
+    let not_forked = match started {
         Some(Ok(pid)) => return Ok((pid, "fork", None)),
         Some(Err(failure)) => Some(NotForked {
             silent: matches!(failure, Failure::Silent),
+            refused: matches!(failure, Failure::NotForked(_)),
             reason: failure.to_string(),
         }),
         None => None,
@@ -185,28 +206,37 @@ fn watch_children() -> Result<SignalFd, Failure> {
         .doing("watch for ended processes")
 }
 
+/// Waits until the worker has sent something, or is gone, or a process has ended; says whether it may
+/// have been the worker.
+fn wait_for_news(signals: &SignalFd) -> Result<bool, Failure> {
+    // SAFETY: descriptor 0 is the control socket until the process ends.
+    let control = unsafe { BorrowedFd::borrow_raw(CONTROL) };
+    let mut ready =
+        [PollFd::new(control, PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut ready, PollTimeout::NONE) {
+        Ok(_) => {}
+        Err(Errno::EINTR) => return Ok(false),
+        Err(error) => return Err(Failure::Step("wait", error)),
+    }
+    while let Ok(Some(_)) = signals.read_signal() {}
+    Ok(ready[0].any() == Some(true))
+}
+
 /// Waits until the runtime ends or the worker vanishes. When this returns, the process ends, and the
 /// kernel ends every other process of the namespace.
 fn watch(runtime: Pid, signals: &SignalFd, thaw: Option<(File, String)>) -> Result<(), Failure> {
-    // SAFETY: descriptor 0 is the control socket until the process ends.
-    let control = unsafe { BorrowedFd::borrow_raw(CONTROL) };
     // From here on the socket tells when the worker dies, and then a frozen instance must be thawed,
     // for which there would be no time after SIGKILL.
     nix::sys::prctl::set_pdeathsig(None).doing("outlive the worker for a moment")?;
     loop {
-        let mut ready = [
-            PollFd::new(control, PollFlags::POLLIN),
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut ready, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(Failure::Step("wait", error)),
-        }
-        while let Ok(Some(_)) = signals.read_signal() {}
+        let told = wait_for_news(signals)?;
         if let Some(exit) = reap(runtime) {
             // Without a worker there is nobody to tell.
             let _ = wire::send(CONTROL, &Report::Exited(exit), &[]);
             return Ok(());
+        }
+        if !told {
+            continue;
         }
         match wire::receive::<Order>(CONTROL, MsgFlags::MSG_DONTWAIT) {
             Ok(Some((Order::Terminate, _))) => {

@@ -28,15 +28,16 @@ const BYTES_PER_INODE: u64 = 4096;
 /// Makes the sandbox's file system and moves into it. Nothing of this is seen outside of the mount
 /// namespace, and it vanishes with it.
 pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
-    common(config)?;
+    common(config, MsFlags::MS_PRIVATE)?;
     own(config, Path::new("/"), &config.root)?;
     temporary(config, &config.root)?;
     enter(&config.root)
 }
 
-/// [`build`], but for what differs between instances: the host's files stay below `/tmp`.
+/// [`build`], but for what differs between instances: the host's files stay below `/tmp`. What the host
+/// unmounts meanwhile goes from there, too.
 pub(super) fn build_common(config: &InitConfig) -> Result<(), Failure> {
-    common(config)?;
+    common(config, MsFlags::MS_SLAVE)?;
     chdir(&config.root).doing("enter the new root")?;
     pivot_root(".", "tmp").doing("change the root")?;
     chdir("/").doing("enter the new root")
@@ -47,14 +48,15 @@ pub(super) fn build_own(config: &InitConfig) -> Result<(), Failure> {
     let (host, root) = (Path::new("/tmp"), Path::new("/"));
     own(config, host, root)?;
     umount2(host, MntFlags::MNT_DETACH).doing("detach the host's root")?;
+    cut_off(MsFlags::MS_PRIVATE)?;
     temporary(config, root)
 }
 
 /// What all instances of the runtime have. Sets the umask that they start with.
-fn common(config: &InitConfig) -> Result<(), Failure> {
+fn common(config: &InitConfig, propagation: MsFlags) -> Result<(), Failure> {
     umask(Mode::empty());
     let root = &config.root;
-    begin(root)?;
+    begin(root, propagation)?;
     devices(root)?;
     name_user(config)?;
     seal_devices(root)?;
@@ -89,7 +91,7 @@ fn temporary(config: &InitConfig, root: &Path) -> Result<(), Failure> {
 /// A file system of the root and devices alone, and moves into it.
 pub(super) fn build_bare(root: &Path) -> Result<(), Failure> {
     umask(Mode::empty());
-    begin(root)?;
+    begin(root, MsFlags::MS_PRIVATE)?;
     devices(root)?;
     seal_devices(root)?;
     enter(root)?;
@@ -97,9 +99,14 @@ pub(super) fn build_bare(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Keeps all mounts from being seen by the host, and with `MS_PRIVATE` the host's from being seen here.
+fn cut_off(propagation: MsFlags) -> Result<(), Failure> {
+    attach(None, Path::new("/"), None, MsFlags::MS_REC | propagation, None)
+}
+
 /// Cuts the mount namespace off from the host's, and makes the root one that can be entered.
-fn begin(root: &Path) -> Result<(), Failure> {
-    attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+fn begin(root: &Path, propagation: MsFlags) -> Result<(), Failure> {
+    cut_off(propagation)?;
     bind_read_only(root, root, MsFlags::MS_NOSUID | MsFlags::MS_NODEV)
 }
 

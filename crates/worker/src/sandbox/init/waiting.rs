@@ -6,16 +6,17 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 use uncia_clock::monotonic_ns;
 
-use super::{ARGUMENT, CONTROL, Doing, Failure, Title, mounts, privileges, reap, receive, runtime};
+use super::{
+    ARGUMENT, CONTROL, Doing, Failure, Title, mounts, privileges, reap, receive, runtime,
+    wait_for_news,
+};
 use crate::sandbox::wire::{self, InitConfig, Report};
 
 /// The variable that names [`runtime::GATE`] to the runtime.
@@ -56,19 +57,8 @@ pub(super) fn start(
 
 /// Waits until the worker tells the instance; None if the runtime ends, or the worker has no use for it.
 fn wait(runtime: Pid, signals: &SignalFd) -> Result<Option<(InitConfig, Vec<OwnedFd>)>, Failure> {
-    // SAFETY: descriptor 0 is the control socket until the process ends.
-    let control = unsafe { BorrowedFd::borrow_raw(CONTROL) };
     loop {
-        let mut ready = [
-            PollFd::new(control, PollFlags::POLLIN),
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut ready, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(Failure::Step("wait", error)),
-        }
-        let told = ready[0].any() == Some(true);
-        while let Ok(Some(_)) = signals.read_signal() {}
+        let told = wait_for_news(signals)?;
         if reap(runtime).is_some() {
             return Ok(None);
         }

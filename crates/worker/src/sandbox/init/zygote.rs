@@ -2,24 +2,26 @@
 //!
 //! A zygote has the root of its runtime and nothing else, sees no function's code, and keeps the rights
 //! that making an instance takes. It is reached through one socket, whose other end only the worker and
-//! first processes have. A first process that has built its sandbox orders a copy of the zygote into it
-//! ([`fork`]): the zygote forks twice, so that the copy, whose parent ends at once, becomes a child of
-//! the first process, as a runtime is that was executed.
+//! first processes have. A first process orders a copy of the zygote into its namespace of processes
+//! ([`Copy`]): the zygote forks twice, so that the copy, whose parent ends at once, becomes a child of
+//! the first process, as a runtime is that was executed. The copy waits until the sandbox is built.
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, execve};
 use serde::{Deserialize, Serialize};
 
 use super::calls::Call;
 use super::seccomp::SystemCallFilter;
-use super::{Doing, Failure, mounts, null, privileges, receive, runtime};
+use super::{Doing, Failure, mounts, privileges, receive, runtime};
 use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::{self, InitConfig, ZygoteConfig};
 
@@ -74,15 +76,17 @@ impl Rules {
 }
 
 /// First process to zygote: make a copy. Beside it: the first process's descriptor, the copy's end of
-/// the [`Order`]'s socket, its standard input and output, and the control files through which it joins
-/// its cgroups. Nothing of the function is in it: what a zygote has read may be in the memory of every
-/// copy that comes after.
+/// the [`Order`]'s socket, and its output. Nothing of the function is in it: what a
+/// zygote has read may be in the memory of every copy that comes after.
 const COPY: u8 = 0;
 
-/// First process to copy, over a socket of theirs: what to become.
+/// First process to copy, over a socket of theirs: what to become. Beside it: the control files through
+/// which it joins its cgroups.
 #[derive(Serialize)]
 struct Order<'a> {
     environment: &'a [(String, String)],
+    /// How many control files there are.
+    groups: usize,
     calls: Vec<Call>,
     /// After its system calls are filtered.
     last: Vec<Call>,
@@ -92,6 +96,8 @@ struct Order<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Report {
+    /// It waits for what it is to become.
+    Waits,
     /// It is about to load the handler, and has this number.
     Runs(i32),
     Failed(String),
@@ -116,52 +122,105 @@ pub(super) fn become_one() -> Result<(), Failure> {
     Err(Failure::Program(config.program.display().to_string(), error.to_string()))
 }
 
-/// Has the zygote make the runtime of this sandbox, and returns once that runs; the error says why it
-/// does not, and that it never will.
-pub(super) fn fork(config: &InitConfig, join: &[File], zygote: &OwnedFd) -> Result<Pid, Failure> {
-    let (socket, theirs) = wire::blocking_pair().doing("make a pair of sockets")?;
-    let null = null()?;
-    // SAFETY: pidfd_open reads no memory, and gives a descriptor that nothing else knows.
-    let own = unsafe {
-        let number = libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0);
-        OwnedFd::from_raw_fd(Errno::result(number).doing("open its own number")? as i32)
-    };
-    let mut calls = privileges::prepare_runtime();
-    calls.extend(privileges::become_user(config));
-    // As after an exec; a change of the user has taken it away. Until it is filtered, none of the
-    // function's processes may reach into it.
-    let dumpable =
-        Call::new("be dumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(1);
-    let order = Order { environment: &config.environment, calls, last: vec![dumpable] };
-    wire::send(socket.as_raw_fd(), &order, &[]).doing("tell the copy its order")?;
-    let output = 1;
-    let mut beside = vec![own.as_raw_fd(), theirs.as_raw_fd(), null.as_raw_fd(), output];
-    beside.extend(join.iter().map(AsRawFd::as_raw_fd));
-    match wire::send(zygote.as_raw_fd(), &COPY, &beside) {
-        // It has not taken others' orders for as long as that.
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            return Err(Failure::Silent);
-        }
-        sent => sent.doing("reach the zygote")?,
-    }
-    drop(theirs);
+/// A copy of a zygote, which waits for what it is to become. Once this is dropped, it ends.
+pub(super) struct Copy {
+    socket: OwnedFd,
+}
 
-    // Once this end is closed, a copy that comes too late cannot report, and ends.
-    let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {
-        Ok(0) => return Err(Failure::Silent),
-        Ok(_) | Err(Errno::EINTR) => {}
-        Err(error) => return Err(Failure::Step("wait for the copy", error)),
+impl Copy {
+    /// Orders one.
+    pub(super) fn order(zygote: &OwnedFd) -> Result<Self, Failure> {
+        let (socket, theirs) = wire::blocking_pair().doing("make a pair of sockets")?;
+        // SAFETY: pidfd_open reads no memory, and gives a descriptor that nothing else knows.
+        let own = unsafe {
+            let number = libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0);
+            OwnedFd::from_raw_fd(Errno::result(number).doing("open its own number")? as i32)
+        };
+        let output = 1;
+        let beside = [own.as_raw_fd(), theirs.as_raw_fd(), output];
+        match wire::send(zygote.as_raw_fd(), &COPY, &beside) {
+            Ok(()) => Ok(Self { socket }),
+            // It has not taken others' orders for as long as that.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Failure::Silent),
+            Err(error) => Err(Failure::Io("reach the zygote", error)),
+        }
     }
-    match wire::receive(socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT) {
-        Ok(Some((Report::Runs(number), _))) => Ok(Pid::from_raw(number)),
-        Ok(Some((Report::Failed(message), _))) => Err(Failure::NotForked(message)),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(Failure::Silent),
-        Ok(None) | Err(_) => Err(Failure::NotForked("it has ended".to_owned())),
+
+    /// Returns once it waits, or there is something to be read from `control`; says whether it waits. The
+    /// error says why it never will.
+    pub(super) fn waits_before(&self, control: RawFd) -> Result<bool, Failure> {
+        // SAFETY: the descriptor is open until the process ends.
+        let control = unsafe { BorrowedFd::borrow_raw(control) };
+        let mut ready = [
+            PollFd::new(control, PollFlags::POLLIN),
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+        ];
+        poll(&mut ready, PollTimeout::NONE).doing("wait for the copy")?;
+        if ready[0].any() == Some(true) {
+            return Ok(false);
+        }
+        match self.receive()? {
+            Report::Waits => Ok(true),
+            Report::Runs(_) => Ok(false),
+            Report::Failed(message) => Err(Failure::NotForked(message)),
+        }
+    }
+
+    /// Makes it the runtime of this sandbox, and returns once that runs; the error says why it does not,
+    /// and that it never will.
+    pub(super) fn become_runtime(self, config: &InitConfig, join: &[File]) -> Result<Pid, Failure> {
+        let mut calls = privileges::prepare_runtime();
+        calls.extend(privileges::become_user(config));
+        // As after an exec; a change of the user has taken it away. Until it is filtered, none of the
+        // function's processes may reach into it.
+        let dumpable =
+            Call::new("be dumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(1);
+        let groups = join.len();
+        let order = Order { environment: &config.environment, groups, calls, last: vec![dumpable] };
+        let beside: Vec<_> = join.iter().map(AsRawFd::as_raw_fd).collect();
+        if let Err(error) = wire::send(self.socket.as_raw_fd(), &order, &beside) {
+            // It may have said why before it ended.
+            while let Ok(report) = self.receive() {
+                if let Report::Failed(message) = report {
+                    return Err(Failure::NotForked(message));
+                }
+            }
+            return Err(Failure::Io("tell the copy its order", error));
+        }
+        loop {
+            // Once this end is closed, a copy that comes too late cannot report, and ends.
+            let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut ready, PollTimeout::from(PATIENCE_MS)) {
+                // A copy has its instance's part of the CPU, which may be small: no fault of the zygote.
+                Ok(0) if has_child() => return Err(Failure::CopyLate),
+                Ok(0) => return Err(Failure::Silent),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(Failure::Step("wait for the copy", error)),
+            }
+            match self.receive()? {
+                Report::Waits => {}
+                Report::Runs(number) => return Ok(Pid::from_raw(number)),
+                Report::Failed(message) => return Err(Failure::NotForked(message)),
+            }
+        }
+    }
+
+    fn receive(&self) -> Result<Report, Failure> {
+        match wire::receive(self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT) {
+            Ok(Some((report, _))) => Ok(report),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Failure::Silent),
+            Ok(None) | Err(_) => Err(Failure::CopyEnded),
+        }
     }
 }
 
+/// Whether this process has a child, ended or not.
+fn has_child() -> bool {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    waitid(Id::All, look) != Err(Errno::ECHILD)
+}
+
 /// Tells a zygote its rules, before any order.
-pub(in crate::sandbox) fn instruct(socket: &OwnedFd, filter: bool) -> std::io::Result<()> {
+pub(in crate::sandbox) fn instruct(socket: &OwnedFd, filter: bool) -> io::Result<()> {
     wire::send(socket.as_raw_fd(), &Rules::new(filter), &[])
 }

@@ -11,7 +11,7 @@ pub(super) struct Fresh;
 impl StartKind for Fresh {
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
         Box::pin(async move {
-            let first = host.first_process(spec.network, &spec.id).await?;
+            let first = host.first_process(spec.network, &spec.id, None).await?;
             Ok(Origin { first, zygote: None, waiting: None, made_ahead: false })
         })
     }

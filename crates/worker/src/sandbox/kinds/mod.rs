@@ -9,13 +9,13 @@ mod pool;
 mod prepared;
 mod zygote;
 
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use super::cgroup::Group;
 use super::host::Host;
 use super::runtimes::Runtime;
+use super::users::User;
 use crate::instance::{InstanceSpec, StartError, StartFrom};
 
 pub(super) use pool::RuntimePool;
@@ -37,13 +37,14 @@ pub(super) struct Origin {
 /// A runtime that was started before its instance was known.
 pub(super) struct Waiting {
     pub group: Option<Arc<Group>>,
-    pub user: u32,
-    /// Those of the Runtime API and of Invoke.
-    pub listeners: Vec<OwnedFd>,
+    pub user: User,
 }
 
 /// A start's beginning, which may have to wait.
 pub(super) type Begun<'a> = Pin<Box<dyn Future<Output = Result<Origin, StartError>> + Send + 'a>>;
+
+/// The end of a replacement.
+pub(super) type Replenished<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A kind of start.
 pub(super) trait StartKind: Sync {
@@ -60,8 +61,14 @@ pub(super) trait StartKind: Sync {
     /// Takes or makes what an instance begins with.
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a>;
 
-    /// Replaces what an instance has taken, once its start has ended: not at the expense of that.
-    fn replenish(&self, _host: &Arc<Host>, _spec: &InstanceSpec) {}
+    /// Learns that a function's instances begin so, for as long as [`Host::forget`] does not say otherwise.
+    fn note(&self, _host: &Host, _spec: &InstanceSpec) {}
+
+    /// Replaces what an instance has taken, a moment after its start has ended: not at the expense of that,
+    /// nor of its first request.
+    fn replenish<'a>(&self, _host: &'a Arc<Host>, _spec: &'a InstanceSpec) -> Replenished<'a> {
+        Box::pin(async {})
+    }
 }
 
 impl StartFrom {

@@ -4,26 +4,23 @@
 //! nothing of any function. It becomes one instance, once: of whichever function comes first that its
 //! limits fit. What it has used until then is in nobody's initialization and in nobody's invocation.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::sys::socket::MsgFlags;
-use tokio::io::Interest;
-
 use super::fresh::Fresh;
-use super::{Begun, Origin, Prepared, StartKind, Waiting};
+use super::{Begun, Origin, Prepared, Replenished, StartKind, Waiting};
 use crate::ids;
 use crate::instance::{InstanceSpec, Network, Runtime, StartError, StartFrom};
 use crate::sandbox::cgroup::{CgroupError, Group};
-use crate::sandbox::descriptor::readable;
 use crate::sandbox::host::Host;
 use crate::sandbox::rootfs::Root;
 use crate::sandbox::start::{limits, own_api, sandbox};
-use crate::sandbox::wire::{self, InitConfig, Report};
+use crate::sandbox::threads;
+use crate::sandbox::wire::{self, InitConfig};
 
 /// The label of those that have no instance.
 const NO_INSTANCE: &str = "pool";
@@ -37,9 +34,6 @@ const CPU_PARTS: u64 = 4;
 
 /// Kinds that are kept; those asked for longest ago make room for others.
 const MAX_KINDS: usize = 8;
-
-/// About what a started runtime takes.
-const RUNTIME_BYTES: u64 = 48 * 1024 * 1024;
 
 /// Of the memory that is available, they may take one part in so many.
 const MEMORY_PARTS: u64 = 4;
@@ -60,7 +54,7 @@ impl StartedRuntime {
 }
 
 /// What a function must ask for to be given one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Kind {
     runtime: Runtime,
     /// A runtime may size its heap by it, once and for all.
@@ -73,7 +67,7 @@ impl Kind {
     fn of(spec: &InstanceSpec) -> Option<Self> {
         let definition = spec.runtime.definition();
         let fits = spec.start_from == StartFrom::Pool
-            && definition.can_wait()
+            && definition.waiting_bytes().is_some()
             && spec.network != Network::Host
             && !spec.environment.keys().any(|name| definition.reads_at_start(name));
         fits.then_some(Self {
@@ -81,6 +75,11 @@ impl Kind {
             memory_bytes: spec.memory_bytes,
             pids_max: spec.pids_max,
         })
+    }
+
+    /// About what one takes.
+    fn bytes(&self) -> u64 {
+        self.runtime.definition().waiting_bytes().unwrap_or_default()
     }
 }
 
@@ -90,6 +89,8 @@ pub(in crate::sandbox) struct RuntimePool {
     most: usize,
     /// The kind that was asked for last is the last.
     kinds: Mutex<Vec<(Kind, VecDeque<StartedRuntime>)>>,
+    /// The functions that ask for each kind; what none asks for is not kept.
+    asked: Mutex<HashMap<Kind, HashSet<String>>>,
     /// Held by who makes more: one at a time.
     making: tokio::sync::Mutex<()>,
     /// Whether the lack of memory has been reported.
@@ -101,6 +102,7 @@ impl RuntimePool {
         Self {
             most,
             kinds: Mutex::default(),
+            asked: Mutex::default(),
             making: tokio::sync::Mutex::default(),
             warned: AtomicBool::new(false),
         }
@@ -114,6 +116,39 @@ impl RuntimePool {
         // One may have been killed, by the kernel or by hand; it is cleared when others are made.
         let index = waiting.iter().position(|it| !it.first.has_ended())?;
         waiting.remove(index)
+    }
+
+    /// Notes that a function asks for this kind.
+    fn ask(&self, function: &str, kind: &Kind) {
+        lock(&self.asked).entry(kind.clone()).or_default().insert(function.to_owned());
+    }
+
+    fn is_asked(&self, kind: &Kind) -> bool {
+        lock(&self.asked).contains_key(kind)
+    }
+
+    /// Forgets what a function asked for, and ends what no other asks for.
+    fn forget(&self, function: &str) {
+        let mut asked = lock(&self.asked);
+        asked.retain(|_, functions| {
+            functions.remove(function);
+            !functions.is_empty()
+        });
+        let unasked = |(kind, _): &mut (Kind, VecDeque<_>)| !asked.contains_key(kind);
+        let ended: Vec<_> = self.kinds().extract_if(.., unasked).flat_map(|it| it.1).collect();
+        if !ended.is_empty() {
+            threads::run_aside(|| ended.into_iter().for_each(StartedRuntime::end));
+        }
+    }
+
+    /// Keeps one, if a function asks for it still.
+    fn keep(&self, kind: &Kind, started: StartedRuntime) {
+        let asked = lock(&self.asked);
+        if asked.contains_key(kind) {
+            of(&mut self.kinds(), kind).push_back(started);
+        } else {
+            threads::run_aside(|| started.end());
+        }
     }
 
     /// Ends all, once the host is closed. Blocks until they have ended.
@@ -142,31 +177,37 @@ impl RuntimePool {
         if enough {
             return (false, ended);
         }
-        let fit = available.map_or(u64::MAX, |bytes| bytes / MEMORY_PARTS / RUNTIME_BYTES);
-        let kept = kinds.iter().map(|(_, waiting)| waiting.len()).sum::<usize>();
-        if u64::try_from(kept).unwrap_or(u64::MAX) < fit {
-            return (true, ended);
+        let most = available.map_or(u64::MAX, |bytes| bytes / MEMORY_PARTS);
+        let kept = |kinds: &[(Kind, VecDeque<StartedRuntime>)]| {
+            kinds.iter().map(|(it, has)| it.bytes() * has.len() as u64).sum::<u64>()
+        };
+        while kept(&kinds) + kind.bytes() > most {
+            // Others' room, before none.
+            let mut others = kinds.iter_mut().filter(|(it, _)| it != kind);
+            let Some(one) = others.find_map(|(_, has)| has.pop_front()) else { break };
+            ended.push(one);
         }
-        // Others' room, before none.
-        if let Some((_, waiting)) = kinds.iter_mut().find(|(it, has)| it != kind && !has.is_empty())
-        {
-            ended.extend(waiting.pop_front());
-            let has_room = u64::try_from(kept).is_ok_and(|kept| kept <= fit);
-            return (has_room, ended);
+        if kept(&kinds) + kind.bytes() <= most {
+            return (true, ended);
         }
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "the pool of {} started runtimes is larger than memory allows: {kept} are kept, and \
+                "the pool of {} started runtimes is larger than memory allows: {} are kept, and \
                  other starts are fresh",
-                self.most
+                self.most,
+                kinds.iter().map(|(_, waiting)| waiting.len()).sum::<usize>()
             );
         }
         (false, ended)
     }
 
     fn kinds(&self) -> MutexGuard<'_, Vec<(Kind, VecDeque<StartedRuntime>)>> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kinds)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Those of a kind, which is the last from now on.
@@ -192,7 +233,8 @@ pub(super) struct FromPool;
 
 impl StartKind for FromPool {
     fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
-        (!runtime.definition().can_wait()).then_some("only Node.js can wait for a function")
+        let cannot = runtime.definition().waiting_bytes().is_none();
+        cannot.then_some("only Python and Node.js can wait for a function")
     }
 
     fn take(&self, host: &Host, spec: &InstanceSpec) -> Option<Origin> {
@@ -204,12 +246,17 @@ impl StartKind for FromPool {
         Fresh.begin(host, spec)
     }
 
-    fn replenish(&self, host: &Arc<Host>, spec: &InstanceSpec) {
-        let Some(kind) = Kind::of(spec) else { return };
-        let (host, spec) = (host.clone(), spec.clone());
-        tokio::spawn(async move {
+    fn note(&self, host: &Host, spec: &InstanceSpec) {
+        if let Some(kind) = Kind::of(spec) {
+            host.started.ask(&spec.function, &kind);
+        }
+    }
+
+    fn replenish<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
+        Box::pin(async move {
+            let Some(kind) = Kind::of(spec) else { return };
             let _making = host.started.making.lock().await;
-            while !host.closed.load(Ordering::SeqCst) {
+            while host.started.is_asked(&kind) && !host.closed.load(Ordering::SeqCst) {
                 let (wanted, ended) = host.started.wants(&kind, available_memory());
                 if !ended.is_empty() {
                     // What does not end here ends with the worker.
@@ -219,8 +266,8 @@ impl StartKind for FromPool {
                 if !wanted {
                     return;
                 }
-                match host.start_waiting(&spec).await {
-                    Ok(started) => of(&mut host.started.kinds(), &kind).push_back(started),
+                match host.start_waiting(spec).await {
+                    Ok(started) => host.started.keep(&kind, started),
                     Err(_) if host.closed.load(Ordering::SeqCst) => return,
                     // Starts are fresh then.
                     Err(error) => {
@@ -228,11 +275,16 @@ impl StartKind for FromPool {
                     }
                 }
             }
-        });
+        })
     }
 }
 
 impl Host {
+    /// Keeps nothing any more for a function alone: it is gone, or other than it was.
+    pub fn forget(&self, function: &str) {
+        self.started.forget(function);
+    }
+
     /// Starts a runtime for any function whose instances have this one's limits.
     async fn start_waiting(
         self: &Arc<Self>,
@@ -250,40 +302,29 @@ impl Host {
         let root = self.roots.get(&spec.runtime);
         let root = root.ok_or_else(|| StartError::Sandbox("its runtime is gone".into()))?;
         let group = self.group_that_waits(&spec).await?;
-        let first = self.first_process(spec.network, NO_INSTANCE).await?;
-        let user = self.users.next();
-        if self.capabilities.root {
-            first.give_output(user).map_err(sandbox)?;
+        let waiting = self.start_in(&spec, root, group.clone()).await;
+        if waiting.is_err() {
+            threads::run_aside(move || drop(group));
         }
-        let config = self.config_that_waits(&spec, root, group.as_deref(), user);
+        waiting
+    }
+
+    /// Starts a runtime in a control group, and waits until it waits.
+    async fn start_in(
+        self: &Arc<Self>,
+        spec: &InstanceSpec,
+        root: &Root,
+        group: Option<Arc<Group>>,
+    ) -> Result<StartedRuntime, StartError> {
+        let first = self.first_process(spec.network, NO_INSTANCE, None).await?;
+        let user = self.user()?;
+        if self.capabilities.root {
+            first.give_output(user.number).map_err(sandbox)?;
+        }
+        let config = self.config_that_waits(spec, root, group.as_deref(), user.number);
         wire::send(first.control.as_raw_fd(), &config, &[]).map_err(sandbox)?;
-        let waiting = Waiting { group, user, listeners: Vec::new() };
-        let mut started = StartedRuntime { first, waiting };
-        let waits = async {
-            let control = started.first.control.try_clone().map_err(sandbox)?;
-            let control = readable(control).map_err(sandbox)?;
-            loop {
-                let report = control
-                    .async_io(Interest::READABLE, |socket| {
-                        wire::receive::<Report>(socket.as_raw_fd(), MsgFlags::empty())
-                    })
-                    .await;
-                match report.map_err(sandbox)? {
-                    Some((Report::Listening, listeners)) => started.waiting.listeners = listeners,
-                    Some((Report::Waiting, _)) => return Ok(()),
-                    Some((Report::Failed(message) | Report::NotRunnable(message), _)) => {
-                        return Err(StartError::Sandbox(message));
-                    }
-                    Some((Report::Running { .. } | Report::Exited(_), _)) | None => {
-                        return Err(StartError::Sandbox("it has ended".into()));
-                    }
-                }
-            }
-        };
-        let result = tokio::time::timeout(START_TIMEOUT, waits).await;
-        let result =
-            result.unwrap_or_else(|_| Err(StartError::Sandbox("it takes too long".into())));
-        match result {
+        let mut started = StartedRuntime { first, waiting: Waiting { group, user } };
+        match started.first.waits(START_TIMEOUT).await {
             Ok(()) => Ok(started),
             Err(error) => {
                 // What ends is waited for.
@@ -330,13 +371,32 @@ mod tests {
     #[test]
     fn a_pool_is_no_larger_than_asked_for_and_than_memory_allows() {
         let pool = RuntimePool::new(1000);
-        let wants = |available| pool.wants(&kind(1), available).0;
-        assert!(wants(None) && wants(Some(MEMORY_PARTS * RUNTIME_BYTES)));
+        let (kind, bytes) = (kind(1), kind(1).bytes());
+        let wants = |available| pool.wants(&kind, available).0;
+        assert!(wants(None) && wants(Some(MEMORY_PARTS * bytes)));
         assert!(!pool.warned.load(Ordering::Relaxed));
-        assert!(!wants(Some(MEMORY_PARTS * RUNTIME_BYTES - 1)));
+        assert!(!wants(Some(MEMORY_PARTS * bytes - 1)));
         assert!(pool.warned.load(Ordering::Relaxed));
-        assert!(!RuntimePool::new(0).wants(&kind(1), None).0);
+        assert!(!RuntimePool::new(0).wants(&kind, None).0);
         assert!(available_memory().is_some());
+    }
+
+    #[test]
+    fn what_no_function_asks_for_is_not_kept() {
+        let pool = RuntimePool::new(1);
+        for (function, size) in [("a", 1), ("b", 1), ("c", 2), ("c", 3)] {
+            pool.ask(function, &kind(size));
+            pool.wants(&kind(size), None);
+        }
+        let kept =
+            || -> Vec<_> { pool.kinds().iter().map(|(kind, _)| kind.memory_bytes).collect() };
+        pool.forget("a");
+        assert_eq!(kept(), [1, 2, 3]);
+        pool.forget("c");
+        assert_eq!(kept(), [1]);
+        assert!(pool.is_asked(&kind(1)) && !pool.is_asked(&kind(2)));
+        pool.forget("b");
+        assert!(kept().is_empty());
     }
 
     #[test]

@@ -4,27 +4,35 @@
 //! in it. Limits, file system, user and all else come with the instance that it is assigned to, which is
 //! its only one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::MsgFlags;
 use nix::unistd::{fchown, pipe2};
+use tokio::io::Interest;
 
-use super::{Begun, Origin, StartKind};
-use crate::instance::{InstanceSpec, Network, StartError};
+use super::{Begun, Origin, Replenished, StartKind, Zygote};
+use crate::instance::{InstanceSpec, Network, Runtime, StartError};
+use crate::sandbox::descriptor::readable;
 use crate::sandbox::environment::{CHAIN_PORT, RUNTIME_API_PORT};
 use crate::sandbox::host::Host;
 use crate::sandbox::spawn::{Child, Launch, Purpose, lost_its_spawner};
+use crate::sandbox::start::sandbox;
 use crate::sandbox::sweep;
-use crate::sandbox::wire::{self, NetworkConfig};
+use crate::sandbox::wire::{self, NetworkConfig, Report};
 
-/// How many are kept for each network that a function of the platform may have and that was asked for: a
-/// small burst's, for a megabyte or so.
+/// How many are kept of each sort that was asked for: a small burst's, for a megabyte or so, or a few with
+/// copies of a zygote, 4 MB each.
 const KEPT: usize = 8;
+
+/// How long a copy of a zygote may take until it waits, on however busy a machine.
+const COPY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The label of those that have no instance.
 const NO_INSTANCE: &str = "prepared";
@@ -35,12 +43,44 @@ pub(in crate::sandbox) struct Prepared {
     pub control: OwnedFd,
     /// Where its and the function's output is read.
     pub output: OwnedFd,
+    /// Those of the Runtime API and of Invoke that have been received.
+    pub listeners: Vec<OwnedFd>,
 }
 
 impl Prepared {
     pub(super) fn has_ended(&self) -> bool {
         let mut ended = [PollFd::new(self.child.pidfd().as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut ended, PollTimeout::ZERO), Ok(0))
+    }
+
+    /// Waits until a runtime that was made ahead in it waits.
+    pub(super) async fn waits(&mut self, limit: Duration) -> Result<(), StartError> {
+        let control = self.control.try_clone().and_then(readable).map_err(sandbox)?;
+        let listeners = &mut self.listeners;
+        let waits = async move {
+            loop {
+                let report = control
+                    .async_io(Interest::READABLE, |socket| {
+                        wire::receive::<Report>(socket.as_raw_fd(), MsgFlags::empty())
+                    })
+                    .await;
+                match report.map_err(sandbox)? {
+                    Some((Report::Listening, fds)) => *listeners = fds,
+                    Some((Report::Waiting, _)) => return Ok(()),
+                    Some((Report::Failed(message) | Report::NotRunnable(message), _)) => {
+                        return Err(StartError::Sandbox(message));
+                    }
+                    Some((Report::Alone, _)) => {
+                        return Err(StartError::Sandbox("no copy of the zygote is there".into()));
+                    }
+                    Some((Report::Running { .. } | Report::Exited(_), _)) | None => {
+                        return Err(StartError::Sandbox("it has ended".into()));
+                    }
+                }
+            }
+        };
+        let late = |_| Err(StartError::Sandbox("it takes too long".into()));
+        tokio::time::timeout(limit, waits).await.unwrap_or_else(late)
     }
 
     /// Gives the output to the user that the function runs as: whoever opens a pipe by its name, such as
@@ -50,7 +90,7 @@ impl Prepared {
     }
 }
 
-/// What is kept for one network.
+/// What is kept of one sort.
 #[derive(Default)]
 struct Kept {
     processes: Mutex<VecDeque<Prepared>>,
@@ -62,31 +102,32 @@ impl Kept {
     fn processes(&self) -> MutexGuard<'_, VecDeque<Prepared>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn take(&self) -> Option<Prepared> {
+        let mut processes = self.processes();
+        // One may have been killed, by the kernel or by hand.
+        std::iter::from_fn(|| processes.pop_front()).find(|prepared| !prepared.has_ended())
+    }
 }
 
-/// What is kept: for functions without Invoke, and for those with it.
+/// A function's network, and of which runtime there is a copy of a zygote in the sandbox.
+type Sort = (Network, Option<Runtime>);
+
+/// What is kept, of each sort that was asked for.
 #[derive(Default)]
-pub(in crate::sandbox) struct Pool([Kept; 2]);
+pub(in crate::sandbox) struct Pool(Mutex<HashMap<Sort, Arc<Kept>>>);
 
 impl Pool {
-    /// Those for a network; none for the host's, on which nothing can be made ahead.
-    fn of(&self, network: Network) -> Option<&Kept> {
-        match network {
-            Network::None => Some(&self.0[0]),
-            Network::Platform => Some(&self.0[1]),
-            Network::Host => None,
-        }
-    }
-
-    fn take(&self, network: Network) -> Option<Prepared> {
-        let mut kept = self.of(network)?.processes();
-        // One may have been killed, by the kernel or by hand.
-        std::iter::from_fn(|| kept.pop_front()).find(|prepared| !prepared.has_ended())
+    /// Those for an instance; none on the host's network, on which nothing can be made ahead.
+    fn of(&self, spec: &InstanceSpec, zygote: Option<&Zygote>) -> Option<Arc<Kept>> {
+        let sort = (spec.network, zygote.map(|_| spec.runtime));
+        (spec.network != Network::Host).then(|| self.sorts().entry(sort).or_default().clone())
     }
 
     /// Ends all, once the host is closed. Blocks until they have ended.
     pub(in crate::sandbox) fn clear(&self) {
-        for kept in &self.0 {
+        let sorts = std::mem::take(&mut *self.sorts());
+        for kept in sorts.into_values() {
             // Whoever is making one keeps it first.
             let _making = kept.making.blocking_lock();
             let all = std::mem::take(&mut *kept.processes());
@@ -95,58 +136,81 @@ impl Pool {
             }
         }
     }
+
+    fn sorts(&self) -> MutexGuard<'_, HashMap<Sort, Arc<Kept>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 pub(super) struct FromPrepared;
 
 impl StartKind for FromPrepared {
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
-        Box::pin(async move {
-            if let Some(first) = host.prepared.take(spec.network) {
-                return Ok(Origin { first, zygote: None, waiting: None, made_ahead: true });
-            }
-            let first = host.first_process(spec.network, &spec.id).await?;
-            Ok(Origin { first, zygote: None, waiting: None, made_ahead: false })
-        })
+        Box::pin(begin(host, spec, None))
     }
 
-    fn replenish(&self, host: &Arc<Host>, spec: &InstanceSpec) {
-        if host.prepared.of(spec.network).is_none() {
+    fn replenish<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
+        Box::pin(replenish(host, spec, None))
+    }
+}
+
+/// Takes a process that was made ahead, with a copy of the zygote in it if there is one, or makes it.
+pub(super) async fn begin(
+    host: &Host,
+    spec: &InstanceSpec,
+    zygote: Option<Arc<Zygote>>,
+) -> Result<Origin, StartError> {
+    let taken = host.prepared.of(spec, zygote.as_deref()).and_then(|kept| kept.take());
+    let made_ahead = taken.is_some();
+    let first = match taken {
+        Some(first) => first,
+        None => host.first_process(spec.network, &spec.id, zygote.as_deref()).await?,
+    };
+    Ok(Origin { first, zygote, waiting: None, made_ahead })
+}
+
+/// Makes as many as are kept.
+pub(super) async fn replenish(host: &Host, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+    let Some(kept) = host.prepared.of(spec, zygote.as_deref()) else { return };
+    // Whoever makes more already goes on until there are enough.
+    let Ok(_making) = kept.making.try_lock() else { return };
+    while kept.processes().len() < KEPT && !host.closed.load(Ordering::SeqCst) {
+        let made = host.first_process(spec.network, NO_INSTANCE, zygote.as_deref()).await;
+        // Whoever needs one then makes one, and learns why that fails.
+        let Ok(mut prepared) = made else { return };
+        if zygote.is_some() && prepared.waits(COPY_TIMEOUT).await.is_err() {
             return;
         }
-        let (host, network) = (host.clone(), spec.network);
-        tokio::spawn(async move {
-            let Some(kept) = host.prepared.of(network) else { return };
-            // Whoever makes more already goes on until there are enough.
-            let Ok(_making) = kept.making.try_lock() else { return };
-            while kept.processes().len() < KEPT && !host.closed.load(Ordering::SeqCst) {
-                // Whoever needs one then makes one, and learns why that fails.
-                let Ok(prepared) = host.first_process(network, NO_INSTANCE).await else { return };
-                kept.processes().push_back(prepared);
-            }
-        });
+        kept.processes().push_back(prepared);
     }
 }
 
 impl Host {
-    /// Makes a first process with its network, which waits for what it is to build.
+    /// Makes a first process with its network, which waits for what it is to build. It orders a copy of
+    /// the zygote.
     pub(super) async fn first_process(
         &self,
         network: Network,
         label: &str,
+        zygote: Option<&Zygote>,
     ) -> Result<Prepared, StartError> {
-        let mut made = self.try_first_process(network, label).await;
+        let mut made = self.try_first_process(network, label, zygote).await;
         // Others may be killed as well, one for each processor.
         for _ in 0..self.spawner.processes() {
             if made.as_ref().err().is_none_or(|error| !lost_its_spawner(error)) {
                 break;
             }
-            made = self.try_first_process(network, label).await;
+            made = self.try_first_process(network, label, zygote).await;
         }
         made.map_err(|error| StartError::Sandbox(format!("cannot start a process: {error}")))
     }
 
-    async fn try_first_process(&self, network: Network, label: &str) -> io::Result<Prepared> {
+    async fn try_first_process(
+        &self,
+        network: Network,
+        label: &str,
+        zygote: Option<&Zygote>,
+    ) -> io::Result<Prepared> {
         let (control, theirs) = wire::pair()?;
         let (output, write) = pipe2(OFlag::O_CLOEXEC)?;
         fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -158,7 +222,8 @@ impl Host {
         let own_network = network != Network::Host;
         // It waits in the socket, so that the process finds it as soon as it runs.
         let config = NetworkConfig { own_network, listen };
-        wire::send(control.as_raw_fd(), &config, &[])?;
+        let beside: Vec<_> = zygote.iter().map(|zygote| zygote.socket().as_raw_fd()).collect();
+        wire::send(control.as_raw_fd(), &config, &beside)?;
         let launch = Launch {
             label: sweep::label(&self.name, label),
             control: theirs,
@@ -168,6 +233,6 @@ impl Host {
             purpose: Purpose::Instance,
         };
         let child = self.spawner.start(launch).await?;
-        Ok(Prepared { child, control, output })
+        Ok(Prepared { child, control, output, listeners: Vec::new() })
     }
 }

@@ -17,14 +17,12 @@ use nix::sys::socket::{setsockopt, sockopt::SendTimeout};
 use nix::sys::time::TimeVal;
 use nix::unistd::pipe2;
 
-use super::prepared::FromPrepared;
-use super::{Begun, StartKind};
+use super::{Begun, Replenished, StartKind, prepared};
 use crate::instance::{InstanceSpec, Runtime, StartError};
 use crate::sandbox::environment;
 use crate::sandbox::host::Host;
 use crate::sandbox::init::zygote;
 use crate::sandbox::rootfs::Root;
-use crate::sandbox::runtimes::is_read_at_start;
 use crate::sandbox::spawn::{self, Child, Launch, Purpose};
 use crate::sandbox::sweep;
 use crate::sandbox::wire::{self, ZygoteConfig};
@@ -32,7 +30,7 @@ use crate::sandbox::wire::{self, ZygoteConfig};
 /// The variable by which a later worker finds what is left of this one's zygotes.
 const LABEL: &str = "UNCIA_ZYGOTE";
 
-/// After a zygote that made no copy before it ended, how long starts do without one.
+/// After a zygote that ended or refused before it had made a copy, how long starts do without one.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// How long an order may wait for a zygote to take it: as long as a first process waits for a copy.
@@ -45,18 +43,21 @@ pub(super) struct FromZygote;
 
 impl StartKind for FromZygote {
     fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
-        runtime.definition().zygote().is_none().then_some("only Python has zygotes")
+        (!runtime.definition().has_zygote()).then_some("only Python has zygotes")
     }
 
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
         Box::pin(async move {
             let zygote = host.zygotes.of(host, spec).await;
-            Ok(super::Origin { zygote, ..FromPrepared.begin(host, spec).await? })
+            prepared::begin(host, spec, zygote).await
         })
     }
 
-    fn replenish(&self, host: &Arc<Host>, spec: &InstanceSpec) {
-        FromPrepared.replenish(host, spec);
+    fn replenish<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
+        Box::pin(async move {
+            let zygote = host.zygotes.of(host, spec).await;
+            prepared::replenish(host, spec, zygote).await;
+        })
     }
 }
 
@@ -69,6 +70,8 @@ pub(in crate::sandbox) struct Zygote {
     output: OwnedFd,
     /// Whether it has made a copy.
     works: AtomicBool,
+    /// Whether it could not, though it answers.
+    refuses: AtomicBool,
 }
 
 impl Zygote {
@@ -79,6 +82,11 @@ impl Zygote {
     /// It has made a copy.
     pub(in crate::sandbox) fn confirm(&self) {
         self.works.store(true, Ordering::Relaxed);
+    }
+
+    /// It cannot make a copy. If it never has, others need not ask: the kernel refuses what that takes.
+    pub(in crate::sandbox) fn refuse(&self) {
+        self.refuses.store(!self.works.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Ends it: it does not answer.
@@ -116,22 +124,28 @@ pub(in crate::sandbox) struct Zygotes(tokio::sync::Mutex<HashMap<Runtime, State>
 
 enum State {
     Started(Arc<Zygote>),
-    /// It ended before it had made a copy, at this time.
+    /// It ended, or refused, before it had made a copy, at this time.
     Unusable(Instant),
 }
 
 impl Zygotes {
     /// The one for an instance; none if it cannot be a copy.
     async fn of(&self, host: &Host, spec: &InstanceSpec) -> Option<Arc<Zygote>> {
-        let definition = spec.runtime.definition().zygote()?;
-        let obeyed = |name: &String| is_read_at_start(name, definition.obeyed_at_start);
+        let definition = spec.runtime.definition();
         let root = host.roots.get(&spec.runtime)?;
         // Entering a sandbox takes rights that only root has over all of them.
-        if !host.capabilities.root || spec.environment.keys().any(obeyed) {
+        if !definition.has_zygote()
+            || !host.capabilities.root
+            || spec.environment.keys().any(|name| definition.reads_at_start(name))
+        {
             return None;
         }
         let mut zygotes = self.0.lock().await;
         match zygotes.get(&spec.runtime) {
+            Some(State::Started(zygote)) if zygote.refuses.load(Ordering::Relaxed) => {
+                zygotes.insert(spec.runtime, State::Unusable(Instant::now()));
+                return None;
+            }
             Some(State::Started(zygote)) if !zygote.has_ended() => return Some(zygote.clone()),
             Some(State::Started(zygote)) => {
                 let complaint = zygote.complaint();
@@ -195,7 +209,13 @@ async fn start(host: &Host, runtime: Runtime, root: &Root) -> Result<Zygote, Sta
         purpose: Purpose::Zygote,
     };
     let child = host.spawner.start(launch).await.map_err(failed)?;
-    Ok(Zygote { child, socket, output, works: AtomicBool::new(false) })
+    Ok(Zygote {
+        child,
+        socket,
+        output,
+        works: AtomicBool::new(false),
+        refuses: AtomicBool::new(false),
+    })
 }
 
 /// Whether a process with this environment, as /proc shows it, is a zygote of the worker named `name`.

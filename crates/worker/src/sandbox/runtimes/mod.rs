@@ -36,16 +36,6 @@ pub(crate) struct ByteCode {
     pub place: &'static str,
 }
 
-/// How instances are copied from a runtime that has started.
-///
-/// Its program is told by what it has for standard input: a socket, on which it gets the packets of
-/// `init/zygote.rs`, and whose end is its own.
-pub(crate) struct Zygote {
-    /// The beginnings of the names of variables that only the start of the program obeys, besides those
-    /// of its C library ([`is_read_at_start`]), so that a function that sets one is started fresh.
-    pub obeyed_at_start: &'static [&'static str],
-}
-
 /// What sets one runtime apart from others.
 pub(crate) trait RuntimeDefinition: Sync {
     /// Its name, such as in the configuration's `runtimes`.
@@ -77,9 +67,11 @@ pub(crate) trait RuntimeDefinition: Sync {
         None
     }
 
-    /// How its instances are copied from one that has started; `None` if they are not.
-    fn zygote(&self) -> Option<Zygote> {
-        None
+    /// Whether its instances can be copies of one that has started. Its program is told by what it has
+    /// for standard input: a socket, on which it gets the packets of `init/zygote.rs`, and whose end is
+    /// its own.
+    fn has_zygote(&self) -> bool {
+        false
     }
 
     /// Arguments that depend on the instance, after those of the root's command.
@@ -87,12 +79,13 @@ pub(crate) trait RuntimeDefinition: Sync {
         Vec::new()
     }
 
-    /// Whether it can be started before its instance is known, and wait: see `init::waiting`.
-    fn can_wait(&self) -> bool {
-        false
+    /// About how many bytes of memory one takes that is started before its instance is known, and waits:
+    /// see `init::waiting`. None if it cannot.
+    fn waiting_bytes(&self) -> Option<u64> {
+        None
     }
 
-    /// Whether it looks at a variable only when it starts, so that one which waits has missed it.
+    /// Whether it looks at a variable only when it starts, so that one which has started has missed it.
     fn reads_at_start(&self, _variable: &str) -> bool {
         false
     }

@@ -103,8 +103,8 @@ impl RuntimeDefinition for Definition {
         arguments
     }
 
-    fn can_wait(&self) -> bool {
-        true
+    fn waiting_bytes(&self) -> Option<u64> {
+        Some(48 * BYTES_PER_MIB)
     }
 
     fn reads_at_start(&self, variable: &str) -> bool {

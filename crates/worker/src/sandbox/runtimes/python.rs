@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{ByteCode, RuntimeDefinition, Zygote, any_of, ask_for, digits, major_minor, module};
+use super::{
+    ByteCode, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module,
+};
+use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{RootError, RootSpec, ask};
 
 /// The client of the Runtime API.
@@ -124,8 +127,16 @@ impl RuntimeDefinition for Definition {
         Some(ByteCode { suffix: ".py", handler: "compiler.handler", place: BYTE_CODE })
     }
 
-    fn zygote(&self) -> Option<Zygote> {
-        Some(Zygote { obeyed_at_start: &["PYTHON"] })
+    fn has_zygote(&self) -> bool {
+        true
+    }
+
+    fn waiting_bytes(&self) -> Option<u64> {
+        Some(8 * BYTES_PER_MIB)
+    }
+
+    fn reads_at_start(&self, variable: &str) -> bool {
+        is_read_at_start(variable, &["PYTHON"])
     }
 
     fn execution_environment(&self, version: &str) -> String {

@@ -19,6 +19,9 @@ use crate::sandbox::wire::Report;
 /// How long building a sandbox may take before its first process is given up.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a runtime that waited may take to go on before it is looked at whether it can.
+const STOPPED_AFTER: Duration = Duration::from_secs(1);
+
 impl Host {
     /// Waits until the runtime's program runs; returns since when.
     pub(super) async fn built(
@@ -32,9 +35,15 @@ impl Host {
     ) -> Result<Moment, Failure> {
         let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
         loop {
-            let report = tokio::time::timeout_at(deadline, reports.recv())
-                .await
-                .map_err(|_| StartError::Sandbox("building it took too long".into()))?;
+            let report = tokio::select! {
+                biased;
+                report = tokio::time::timeout_at(deadline, reports.recv()) => {
+                    report.map_err(|_| sandbox("building it took too long"))?
+                }
+                () = is_stopped(inner), if waited => {
+                    return Err(Failure::Vanished("its runtime has been stopped".into()));
+                }
+            };
             match report {
                 Some((Report::Listening, fds)) => {
                     self.serve(inner, fds)?;
@@ -65,6 +74,9 @@ impl Host {
                             if not_forked.silent {
                                 zygote.kill();
                             }
+                            if not_forked.refused {
+                                zygote.refuse();
+                            }
                         }
                         (None, _) => {}
                     }
@@ -81,7 +93,7 @@ impl Host {
                 Some((Report::NotRunnable(message), _)) => {
                     return Err(not_runnable(spec.runtime, message).into());
                 }
-                Some((Report::Waiting | Report::Exited(_), _)) => {}
+                Some((Report::Waiting | Report::Alone | Report::Exited(_), _)) => {}
                 None => {
                     let end = inner.gone().await;
                     return Err(Failure::Vanished(end.description));
@@ -90,15 +102,16 @@ impl Host {
         }
     }
 
-    /// Waits until the runtime asks for its first request.
+    /// Waits until the runtime, which may have waited, asks for its first request.
     pub(super) async fn initialized(
         &self,
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         outcome: oneshot::Receiver<Initialized>,
+        waited: bool,
         executed: Moment,
         phases: &mut Vec<Phase>,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), Failure> {
         let outcome = tokio::select! {
             biased;
             outcome = outcome => outcome,
@@ -107,10 +120,14 @@ impl Host {
                     StartError::OutOfMemory
                 } else {
                     StartError::Exited(end.description)
-                });
+                }
+                .into());
+            }
+            () = is_stopped(inner), if waited => {
+                return Err(Failure::Vanished("its runtime has been stopped".into()));
             }
             () = tokio::time::sleep(spec.init_timeout) => {
-                return Err(StartError::Timeout(spec.init_timeout));
+                return Err(StartError::Timeout(spec.init_timeout).into());
             }
         };
         match outcome {
@@ -147,8 +164,10 @@ impl Host {
                 }
                 Ok(())
             }
-            Ok(Initialized::Failed { error_type, payload }) => Err(init_error(error_type, payload)),
-            Err(_) => Err(StartError::Sandbox("the Runtime API is gone".into())),
+            Ok(Initialized::Failed { error_type, payload }) => {
+                Err(init_error(error_type, payload).into())
+            }
+            Err(_) => Err(sandbox("the Runtime API is gone").into()),
         }
     }
 }
@@ -161,6 +180,17 @@ fn runtime_process(inner: &Inner) -> Option<i32> {
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()
     })
+}
+
+/// Resolves if the runtime's process does not go on because somebody has stopped it by a signal.
+async fn is_stopped(inner: &Inner) {
+    tokio::time::sleep(STOPPED_AFTER).await;
+    let stat =
+        runtime_process(inner).and_then(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+    let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") "));
+    if !state.is_some_and(|(_, fields)| fields.starts_with('T')) {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// A program of ours that does not run is our fault, and the function's own is its.

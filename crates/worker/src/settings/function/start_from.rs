@@ -8,7 +8,7 @@ pub(crate) static SETTING: Setting = Setting {
     description: "What an instance is started from: fresh, nothing; prepared, a process in \
                   namespaces of its own that was made ahead; zygote, the same and a copy of a \
                   runtime that has started (Python); or pool, a runtime that was started ahead \
-                  (Node.js).",
+                  (Python, Node.js).",
     kind: Kind::Choice(&[
         ("fresh", |to| to.start_from(StartFrom::Fresh)),
         ("prepared", |to| to.start_from(StartFrom::Prepared)),

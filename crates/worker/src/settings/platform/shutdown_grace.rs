@@ -4,7 +4,8 @@ use crate::settings::{Default, Kind, Scope, Setting, Unit, Value};
 
 pub(crate) static SETTING: Setting = Setting {
     name: "shutdown_grace",
-    description: "Requests in flight may take this long to end when the platform is stopped.",
+    description: "Requests in flight may take this long to end when the platform is stopped; a second \
+                  signal ends them at once.",
     kind: Kind::Number {
         unit: Unit::Milliseconds,
         range: 0..=u64::MAX,

@@ -2,7 +2,7 @@
 
     python benches/bills/calibrate.py [--rounds 45] > constants.py
 
-Prints the constants of ``uncia.traces.synth.huawei2025_model`` and, on stderr, every statistic
+Prints the constants of ``uncia.traces.synth.huawei2025.model`` and, on stderr, every statistic
 beside its target. Nothing of the product is imported: the formulas are those of the published
 notebooks, written down once more.
 

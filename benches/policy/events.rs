@@ -294,7 +294,10 @@ fn replay(case: &Case, events: &[(Nanos, Recorded)]) -> (f64, usize) {
     let mut scheduler = scheduler(case);
     let mut out = Vec::with_capacity(1_024);
     let (warm_up, timed) = events.split_at(WARM_UP);
-    drive(&mut scheduler, warm_up, &mut out);
+    for (now, event) in warm_up {
+        scheduler.on_event(*now, &event.event(), &mut out);
+        out.clear();
+    }
     let began = Instant::now();
     let before = cpu_time(began);
     let decisions = drive(&mut scheduler, timed, &mut out);
@@ -380,7 +383,11 @@ fn main() {
         Case { title: "two classes", policies: classes.clone(), room, batch: 1 },
         Case { title: "two classes with preemption", policies: classes, room: 120, batch: 3 },
     ];
-    for case in &cases {
-        measure(case, repeats);
+    // A second argument measures one case alone, by its number.
+    let only: Option<usize> = std::env::args().nth(2).and_then(|n| n.parse().ok());
+    for (index, case) in cases.iter().enumerate() {
+        if only.is_none_or(|only| only == index + 1) {
+            measure(case, repeats);
+        }
     }
 }

@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CARGO := cargo
+TEST_RUSTC := $(CURDIR)/tests/rustc.sh
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Hundreds of tests start a process of their own, which else would compile all of Uncia again.
@@ -15,20 +16,24 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
 # each other and beside those; the others look at what is on the whole machine.
-COMPUTING := $(addprefix tests/,backends bandwidth costs record report stats tariffs traces workload)
+COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test test-computing test-waiting soak test-v2 lint lint-rust lint-python install install-dev java lock settings clean
+.PHONY: demo test test-rust test-computing test-waiting soak test-v2 lint lint-rust lint-python install install-dev java lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
 
 # The first at once: Clippy ends with crates that wait for one another, and Java comes over the network.
+# Tests of Rust alone: some compare shares of the CPU.
 test: install-dev
 	@$(MAKE) --no-print-directory --jobs 3 java lint-rust lint-python
-	$(CARGO) test --workspace --release --locked --quiet
+	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync test-computing test-waiting
 	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
+
+test-rust: install-dev
+	RUSTC_WRAPPER=$(TEST_RUSTC) $(CARGO) test --workspace --release --locked --quiet
 
 test-computing: install-dev
 	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
@@ -59,6 +64,7 @@ lint-rust:
 lint-python:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 install: $(BIN)/.uncia

@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 from uncia import cli, engine
+from uncia.report.checks import CHECK
 
 # How long an example takes says nothing here: machines are noisy.
 hypothesis.settings.register_profile("uncia", deadline=None)
@@ -55,7 +56,7 @@ def uncia(engine_binary: Path, state_home: Path) -> Uncia:
             stderr=subprocess.PIPE,
             text=True,
             cwd=cwd,
-            env={**os.environ, "UNCIA_ENGINE": str(engine_binary), "COLUMNS": "120"},
+            env={**os.environ, "UNCIA_ENGINE": str(engine_binary), "COLUMNS": "120", CHECK: "1"},
         )
 
     return start

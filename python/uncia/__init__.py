@@ -1,6 +1,8 @@
 """Uncia weighs serverless functions: what they cost in time, in money and in machine."""
 
-__version__ = "0.1.0"
+from uncia.version import __version__
+
+__all__ = ["__version__", "load"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,45 @@
-"""The base of every form that a person writes: strict, and closed to unknown keys."""
+"""What the forms that a person writes have in common: a strict base, closed to unknown keys, and
+names, headers and addresses.
+"""
 
-from pydantic import BaseModel, ConfigDict
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+# Words that make up resource names on platforms whose limit is 64 characters, with room for a run's
+# prefix and a replica's number.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+
+
+def _check_name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(
+            f"{text!r} is not a name: write 1 to 32 letters, digits, - or _, beginning with a"
+            " letter or digit"
+        )
+    return text
+
+
+def _check_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if _HEADER.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is not the name of an HTTP header")
+        if any(ord(character) < 0x20 or ord(character) == 0x7F for character in value):
+            raise ValueError(f"the value of header {name!r} holds a control character")
+    return headers
+
+
+def _check_url(url: str) -> str:
+    if re.fullmatch(r"https?://[^\s/?#]+[^\s]*", url) is None:
+        raise ValueError(f"{url!r} is not an http:// or https:// address")
+    return url
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Headers = Annotated[dict[str, str], AfterValidator(_check_headers)]
+Url = Annotated[str, AfterValidator(_check_url)]
 
 
 class Form(BaseModel):

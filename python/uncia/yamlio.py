@@ -40,6 +40,18 @@ MAX_DEPTH: Final = 64
 """Levels of nesting; the deepest form of this project has fewer than ten."""
 
 
+NOT_IN_YAML: Final = yaml.reader.Reader.NON_PRINTABLE
+"""The characters that no YAML document may hold."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes equal values out each time: anchors and aliases are hard to read for a person."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe parser with the scalar rules of the YAML 1.2 core schema."""
 
@@ -137,7 +149,14 @@ def load(path_or_text: Path | str, name: str | None = None) -> Document:
     # PyYAML's marks count lines by its own rules and its reader refuses a NUL; say it plainly.
     if "\0" in text:
         raise UnciaError(f"{shown}: this is not a text file (it holds a NUL byte)")
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        at = error.position
+        raise UnciaError(
+            f"{shown}:{text.count(chr(10), 0, at) + 1}: this is not valid YAML: the control"
+            f" character U+{ord(text[at]):04X} may not stand in it"
+        ) from error
     try:
         root = loader.get_node() if loader.check_node() else None
         second = loader.get_node() if root is not None and loader.check_node() else None
@@ -454,3 +473,15 @@ def _show(value: Any) -> str:
 
 def _shorten(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    """The text of a document, its keys in their order, nothing by reference."""
+    return yaml.dump(
+        dict(document),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        width=100,
+    )

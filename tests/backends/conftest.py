@@ -15,11 +15,15 @@ import pytest
 from uncia.backends import connect, java
 from uncia.errors import UnciaError
 
-# Rows and hand-written rules of the tariffs' own tests.
-sys.path.append(str(Path(__file__).parents[1] / "tariffs"))
+# Rows and hand-written rules of the tests of tariffs and costs.
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("tariffs", "costs")]
 
-# Less compiling, as the tests are short and start several Javas.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Less compiling, and no verifying of Spark's own classes, as the tests are short and start several
+# Javas.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def why_not() -> str | None:
@@ -121,6 +125,8 @@ def spark(master: tuple[str, list[int]]) -> Iterator[Any]:
         while context._jsc.sc().getExecutorMemoryStatus().size() < 3:  # the driver is one
             assert time.monotonic() < until, "the workers do not come up"
             time.sleep(0.1)
+        # A few partitions for each worker: the tables are small, and each of 200 costs a file.
+        backend._session.conf.set("spark.sql.shuffle.partitions", "4")  # type: ignore[attr-defined]
         yield backend
 
 

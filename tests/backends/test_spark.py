@@ -1,4 +1,8 @@
-"""DuckDB and a real Spark of two worker processes give the same integers."""
+"""DuckDB and a real Spark of two worker processes give the same integers.
+
+All that needs this Spark is in this file, as files are divided among processes, and each process
+would start a cluster of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import ibis
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from spark_rows import rows
+from spark_rows import chained_requests, requests_and_instances, rows
 from tariff_oracle import price
 from tariff_rows import table
 
 from uncia import record
 from uncia.backends import connect
+from uncia.costs.advice.frames import choice_frame, hint_frame
+from uncia.costs.advice.gather import study
+from uncia.costs.coldstarts import analysed
+from uncia.costs.decompose import decompose
+from uncia.costs.instances import instances as price_instances
 from uncia.errors import UnciaError
 from uncia.tariffs import bill, billable, catalogue
 from uncia.tariffs.equation import query
@@ -85,7 +95,7 @@ def test_every_tariff_bills_alike_on_both(
 
 
 def sane(row: dict[str, Any]) -> bool:
-    from uncia.tariffs.cells import BELIEVED
+    from uncia.tariffs.rows import BELIEVED
 
     return all(row[name] is None or 0 <= row[name] <= most for name, most in BELIEVED.items())
 
@@ -96,6 +106,46 @@ def test_all_rows_at_once_and_rows_in_memory(
     data = table(invocations[1][:400])
     chosen = ["gcp-run-request", "azure-flex", "spfu"]
     assert bill(data, chosen, backend=spark) == bill(data, chosen, backend=duckdb)
+
+
+def test_bill_parts_cold_starts_and_instances_are_alike(spark: Any, duckdb: Any) -> None:
+    asked, lives = requests_and_instances()
+    found: dict[str, list[pd.DataFrame]] = {}
+    for backend in (duckdb, spark):
+        data, started = backend.table(asked), backend.table(lives, "instances")
+        starts = analysed(data, [], instances=started, points=21, backend=backend)
+        found[backend.name] = [
+            decompose(data, ["gcp-run-request"], group_by=["platform"], backend=backend),
+            starts.cdf,
+            price_instances(started, ["gcp-run-instance"], invocations=data, backend=backend),
+        ]
+    assert len(set(found["duckdb"][1]["exact"])) > 5
+    for first, second in zip(found["duckdb"], found["spark"], strict=True):
+        pd.testing.assert_frame_equal(first, second, check_exact=True)
+
+
+@pytest.mark.timeout(900)  # dozens of queries, each compiled and planned
+def test_advice_is_alike(spark: Any, duckdb: Any, tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    pa.parquet.write_table(chained_requests(), path)
+    found = {}
+    for engine in (duckdb, spark):
+        with study(
+            path,
+            p95="600ms",
+            functions=None,
+            tariffs=["gcp-run-request"],
+            fit="allocated",
+            confidence=0.95,
+            of="execution",
+            present=None,
+            backend=engine,
+        ) as known:
+            found[engine.name] = choice_frame(known), hint_frame(known)
+    for mine, other in zip(found["duckdb"], found["spark"], strict=True):
+        assert mine.to_dict("list") == other.to_dict("list")
+    hints = set(found["spark"][1]["hint"])
+    assert {"merge chain", "concurrency"} <= hints  # so that joins and windows ran there too
 
 
 def test_the_wider_type_of_files_and_columns_without_any(

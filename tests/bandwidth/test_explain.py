@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from uncia.bandwidth.simulate import Probe, Setting, simulate
 from uncia.cli import build
 from uncia.errors import UnciaError
-from uncia.report.charts import MAX_POINTS
 from uncia.report.cpu import explain, explain_bills, explain_ticks
 from uncia.report.page import Chart
+from uncia.report.vega import MAX_POINTS
 
 MS = 1_000_000
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,17 +5,21 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 PUBLISHED = Path(__file__).parent.parent / "data" / "infer"
 LOCAL = str(PUBLISHED / "eevdf-250hz-20ms-1.447ms.json.gz")
 GCP = str(PUBLISHED / "gcp-0.08vcpu.json.gz")
 
 Uncia = Callable[..., "subprocess.Popen[str]"]
+Run = Callable[..., tuple[int, str, str]]
 
 
-def run(uncia: Uncia, *arguments: str) -> tuple[int, str, str]:
-    process = uncia("cpu", "infer", *arguments)
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, err
+@pytest.fixture
+def run(command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``uncia cpu infer`` in this process: (exit code, standard output, standard error)."""
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda *arguments: command("cpu", "infer", *arguments)
 
 
 def without_throttles(folder: Path) -> str:
@@ -27,8 +31,8 @@ def without_throttles(folder: Path) -> str:
     return str(path)
 
 
-def test_json_of_one_profile_is_an_object(uncia: Uncia) -> None:
-    code, out, err = run(uncia, LOCAL, "--json")
+def test_json_of_one_profile_is_an_object(run: Run) -> None:
+    code, out, err = run(LOCAL, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert (found["period_us"], found["hz"], found["scheduler"]) == (20_000, 250, "eevdf")
@@ -38,16 +42,17 @@ def test_json_of_one_profile_is_an_object(uncia: Uncia) -> None:
 
 
 def test_text_says_what_cannot_be_told(uncia: Uncia) -> None:
-    code, out, err = run(uncia, GCP)
-    assert code == 0, err
+    process = uncia("cpu", "infer", GCP)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
     assert "100 ms" in out
     assert "scheduler  cannot tell" in out
 
 
-def test_several_profiles_and_a_page(uncia: Uncia, tmp_path: Path) -> None:
+def test_several_profiles_and_a_page(run: Run, tmp_path: Path) -> None:
     empty = without_throttles(tmp_path)
     page = tmp_path / "infer.html"
-    code, out, err = run(uncia, LOCAL, empty, "--json", "--report", str(page))
+    code, out, err = run(LOCAL, empty, "--json", "--report", str(page))
     assert code == 0, err
     assert [one["profile"] for one in json.loads(out)] == [LOCAL, empty]
     text = page.read_text()
@@ -56,18 +61,18 @@ def test_several_profiles_and_a_page(uncia: Uncia, tmp_path: Path) -> None:
     assert "no gap" in text
 
 
-def test_a_profile_without_throttles_is_no_error(uncia: Uncia, tmp_path: Path) -> None:
-    code, out, err = run(uncia, without_throttles(tmp_path), "--json")
+def test_a_profile_without_throttles_is_no_error(run: Run, tmp_path: Path) -> None:
+    code, out, err = run(without_throttles(tmp_path), "--json")
     assert code == 0, err
     found = json.loads(out)
     assert found["period_us"] is None
     assert any("no gap" in note for note in found["notes"])
 
 
-def test_what_is_no_profile_is_refused(uncia: Uncia, tmp_path: Path) -> None:
-    code, _, err = run(uncia, str(tmp_path / "absent.json"))
+def test_what_is_no_profile_is_refused(run: Run, tmp_path: Path) -> None:
+    code, _, err = run(str(tmp_path / "absent.json"))
     assert code != 0
     assert "absent.json" in err
-    code, _, err = run(uncia, LOCAL, "--unit", "days")
+    code, _, err = run(LOCAL, "--unit", "days")
     assert code != 0
     assert "days" in err

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from lab_rows import MB, MS, request, table, tasks
 
 from uncia import record
-from uncia.bandwidth import intermittent, intermittent_result
+from uncia.bandwidth import intermittent
 from uncia.bandwidth.intermittent import BURSTS, LONG, break_even_fee, compare, costs, pairs, saved
-from uncia.bandwidth.intermittent_run import Settings, cut
 from uncia.errors import UnciaError
 from uncia.report.cpu.intermittent import page
-from uncia.report.page import Table
+from uncia.report.table import Table
+from uncia.suites.intermittent import Settings, cut
 
 AWS = "aws-lambda-x86"
 # Lambda's published prices: USD per GB-second, and per request.
@@ -129,7 +129,7 @@ def test_a_run_without_a_whole_task_says_why(tmp_path: Path) -> None:
     rows[1]["outcome"], rows[1]["error"] = "throttled", "HTTP 429"
     record.write(table(rows), tmp_path / "invocations.parquet")
     with pytest.raises(UnciaError, match=r"no task .*throttled \(HTTP 429\)") as refused:
-        intermittent_result.read(tmp_path)
+        intermittent.read(tmp_path)
     assert refused.value.exit_code == 1
 
 
@@ -138,7 +138,7 @@ def test_the_result_holds_what_was_measured_and_nulls_for_what_was_not(tmp_path:
     for row in rows[1:]:
         row["throttled_time"] = row["throttled_count"] = None
     record.write(table(rows), tmp_path / "invocations.parquet")
-    data = intermittent_result.as_data(intermittent_result.read(tmp_path, [AWS]))
+    data = intermittent.as_data(intermittent.read(tmp_path, [AWS]))
     assert data["bursts"] == 2
     assert data["memory_mb"] == 128
     assert data["measured"][LONG]["execution_s"] == 0.05
@@ -199,10 +199,11 @@ def test_the_quota_is_the_platforms() -> None:
 def test_the_page_calls_a_change_what_is_one(tmp_path: Path) -> None:
     # In bursts 4 ms are billed instead of 50, and one fee more.
     record.write(table(tasks([(50 * MS, [2 * MS] * 2)])), tmp_path / "invocations.parquet")
-    parts = page(intermittent_result.read(tmp_path, [AWS])).sections
+    parts = page(intermittent.read(tmp_path, [AWS])).sections
     tables = [block for part in parts for block in part.blocks if isinstance(block, Table)]
-    row = dict(zip(tables[0].head, tables[0].rows[0], strict=True))
+    heads = [[column.heading for column in table.columns] for table in tables]
+    row = dict(zip(heads[0], (cell.text for cell in tables[0].cells[0]), strict=True))
     assert row["change"] == "-92.0 %"
     assert "saved" not in row
-    assert tables[1].head[1] == "execution, ms"
-    assert tables[1].rows[0][1] == "50.00"
+    assert heads[1][1] == "execution, ms"
+    assert tables[1].cells[0][1].text == "50.00"

@@ -1,5 +1,6 @@
 """Sizes, over-allocation and errors of models, against numbers worked out by hand."""
 
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab_rows import MB, MS, request, table
 
-from uncia import record
+from uncia import record, yamlio
 from uncia.bandwidth import overallocation as lab
-from uncia.bandwidth import overallocation_run as measuring
 from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED
-from uncia.cli.cpu.laboratory import quantity
+from uncia.cli.cpu.laboratory import positive
 from uncia.errors import UnciaError
+from uncia.experiment import model
+from uncia.experiment.plan import plan
+from uncia.experiment.sources import Sources
+from uncia.suites import overallocation as measuring
 
 RUN = {
     "platform": {"kind": "embedded", "period": "20ms"},
@@ -24,6 +28,12 @@ RUN = {
     "experiments": {
         "e": {"streams": [{"settings": {}}]},
         "event": {"streams": [{"settings": {"enforcement": "event-driven"}}]},
+        "sizes": {
+            "streams": [
+                {"stage": "plain", "settings": {}},
+                {"stage": "timed", "settings": {"enforcement": "event-driven"}},
+            ]
+        },
         "e.warmup": {"warmup_of": "e", "streams": [{"settings": {}}]},
     },
 }
@@ -79,10 +89,12 @@ def test_what_was_not_measured_is_null() -> None:
 
 
 def test_enforcements_are_told_apart() -> None:
-    made = rows([(884, 500_000, 30 * MS, 20 * MS)] * 2)
+    made = rows([(884, 500_000, 30 * MS, 20 * MS)] * 4)
     made[1]["experiment"] = "event"
+    made[2] |= {"experiment": "sizes", "stage": "plain"}
+    made[3] |= {"experiment": "sizes", "stage": "timed"}
     found, _ = lab.sizes(table(made), RUN)
-    assert [size.enforcement for size in found] == ["kernel", "event-driven"]
+    assert [(size.enforcement, size.rows) for size in found] == [("kernel", 2), ("event-driven", 2)]
 
 
 def test_rows_that_fit_nothing_are_refused() -> None:
@@ -202,6 +214,7 @@ def test_a_run_without_a_whole_vcpu_cannot_be_judged(tmp_path: Path) -> None:
         ("256MB,128MB,256MB", 40, [128, 256, 1769]),
         ("128..1024", 3, [128, 576, 1024, 1769]),
         ("512MB,3538MB", 40, [512, 3538]),
+        ("128..256/100,1GB..1769MB", 3, [128, 228, 256, 1024, 1396, 1769]),
         ("128, 512,1GB", 40, [128, 512, 1024, 1769]),
     ],
 )
@@ -212,10 +225,10 @@ def test_sizes_of_a_text(text: str, count: int, expected: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "count", "message"),
     [
-        ("1769..128", 40, "does not rise"),
+        ("1769..128", 40, "ends below its beginning"),
         ("64..1769", 40, "smallest size is 128MB"),
         ("128..1769", 1, "at least 2 sizes"),
-        ("128..1769/0", 40, "no step"),
+        ("128..1769/0", 40, "step of 0"),
         ("much", 40, "--memory"),
         ("1000000B", 40, "no whole number of MB"),
         ("1769MB,2000MB", 40, "a whole vCPU"),
@@ -226,7 +239,24 @@ def test_sizes_that_are_none(text: str, count: int, message: str) -> None:
         measuring.sizes(text, count)
 
 
+def test_the_experiment_is_a_chain_of_the_sizes_in_turn() -> None:
+    settings = measuring.Settings("pyaes", [128, 1769], 7, ["kernel", "event-driven"], 20 * MS)
+    document = yamlio.load(yaml.safe_dump(measuring.document(settings), sort_keys=False))
+    warmup, sizes = plan(model.check(document), Sources(document, Path())).experiments
+    assert warmup.expected_requests() == 10
+    assert (sizes.expected_requests(), sizes.timeout_ns) == (70, 900_000 * MS)
+    visits = Counter(stream.deployment for stream in sizes.streams)
+    assert sorted(visits.values()) == [1, 1, 4, 4]
+    assert all(
+        stream.after == ((position - 1,) if position else ())
+        and (position == 0 or (stream.think.min, stream.think.max) == (0, 20 * MS - 1))
+        for position, stream in enumerate(sizes.streams)
+    )
+    # A size at which every request fails hides none of those that come after it.
+    assert [stream.after_failures for stream in sizes.streams] == [False, *[True] * 9]
+
+
 def test_a_size_without_a_unit_is_in_megabytes() -> None:
-    assert quantity("--memory", "512", "size") == quantity("--memory", "512MB", "size") == 2**29
+    assert positive("--memory", "512", "size") == positive("--memory", "512MB", "size") == 2**29
     with pytest.raises(UnciaError, match="--idle: '5' is not a duration"):
-        quantity("--idle", "5", "duration")
+        positive("--idle", "5", "duration")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from uncia import record
-from uncia.bandwidth.intermittent_send import Clock, Rows, Sender
 from uncia.platforms import Target
+from uncia.suites.send import Clock, Rows, Sender
 
 EPOCH = 1_700_000_000 * 10**9
 

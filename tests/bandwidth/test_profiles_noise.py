@@ -2,8 +2,8 @@
 
 import pytest
 
-from uncia.bandwidth import profile_noise
 from uncia.bandwidth.profiles import ProbeRun, Profile
+from uncia.bandwidth.profiles import noise as profile_noise
 
 MS = 1_000_000
 PERIOD = 20 * MS

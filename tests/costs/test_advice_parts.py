@@ -86,11 +86,11 @@ def backend() -> Iterator[Backend]:
         yield opened
 
 
-def test_sizes_are_those_that_bills_use(backend: Backend) -> None:
+def test_sizes_are_those_that_bills_use() -> None:
     tariffs = [get("aws-lambda-x86"), get("huawei-functiongraph"), get("cloudflare-workers")]
     tariffs.append(get("oracle-functions"))
     asked = [Size(300 * MB, 10**6), Size(300 * MB, None), Size(300 * MB, 10**6)]
-    found = fitted(backend, tariffs, asked)
+    found = fitted(tariffs, asked)
     assert found["aws-lambda-x86", asked[0]] == Size(1769 * MB, 10**6)
     assert found["aws-lambda-x86", asked[1]].memory == 300 * MB
     assert found["huawei-functiongraph", asked[0]] == Size(1024 * MB, 10**6)

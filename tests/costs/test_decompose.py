@@ -75,7 +75,17 @@ def hard() -> Tariff:
     return Tariff.model_validate(document | {"id": "hard"})
 
 
-ALL: list[str | Tariff] = [*billable(), npfu(), hard()]
+def generous() -> Tariff:
+    """As `hard`, with a part of each time and amount that is free."""
+    document = hard().model_dump()
+    document["time"] |= {"free": "15 ms"}
+    for charge in document["charges"]:
+        charge["free"] = "0.2 vCPU" if charge["resource"] == "cpu" else "64 MB"
+    document["charges"][-1]["free"] = "4 ms"
+    return Tariff.model_validate(document | {"id": "generous"})
+
+
+ALL: list[str | Tariff] = [*billable(), npfu(), hard(), generous()]
 
 
 @few
@@ -90,7 +100,7 @@ def test_the_parts_sum_to_the_bill(some: list[dict[str, Any]]) -> None:
         assert one.left_out == {**line.not_billable, **line.unpriced}
         assert one.total == (line.exact_cost or 0), one.tariff
         rounded = one.parts["rounding"] + one.parts["minimum"]
-        if not any(charge.maximum for charge in _tariff(line.tariff).charges):
+        if not any(charge.maximum or charge.free for charge in _tariff(line.tariff).charges):
             assert usd_parts({"all": rounded})[1] == (line.rounding_usd or 0), one.tariff
     for (_, record), line in zip(frame(found, ["function"]).iterrows(), lines, strict=True):
         assert record["cost_usd"] == line.cost_usd
@@ -277,9 +287,8 @@ def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> N
 def test_the_cells_are_free_of_floating_point(dialect: str) -> None:
     schema = table([]).schema
     data = ibis.table(ibis.Schema.from_pyarrow(schema), name="rows")
-    collector = Collector(observing(data), ["function"])
-    for place, tariff in enumerate([*map(get, billable()), npfu(), hard()]):
-        collector.tariff(tariff, f"t{place}_")
+    tariffs = [*map(get, billable()), npfu(), hard()]
+    collector = Collector(observing(data), ["function"], tariffs)
     sql = str(ibis.to_sql(collector.cells(), dialect=dialect)).upper()
     assert "DECIMAL(38, 0)" in sql
     for word in ("DOUBLE", "FLOAT", "REAL", "FLOOR", "CEIL", "ROUND("):

@@ -39,10 +39,10 @@ from uncia.costs.inflation import COLUMNS, inflation
 from uncia.costs.rows import counts, prepared
 from uncia.errors import UnciaError
 from uncia.report import page
-from uncia.report.charts import MAX_POINTS
 from uncia.report.cost.inflation import section
+from uncia.report.vega import MAX_POINTS
 from uncia.tariffs import FitRule, Tariff, comparable, get, left_out
-from uncia.tariffs.cells import prepare
+from uncia.tariffs.rows import prepare
 
 PAPER = (
     "huawei-functiongraph",
@@ -250,7 +250,7 @@ def test_charts_have_few_points_whatever_the_rows() -> None:
     curves = inflation_cdf(rows, names)
     assert curves.groupby(["tariff", "resource"]).size().max() > 400
     own = section(inflation(rows, names), curves)
-    found = page.charts(page.Page("t", "k", "", True, [], [], [own]))
+    found = page.charts(page.Page("t", "k", [own]))
     assert [chart.name for chart in found] == ["inflation", "inflation-vcpu", "inflation-memory"]
     for chart in found[1:]:
         values = chart.spec["data"]["values"]

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cost_rows import GB, MB, MS, S, instance, instances, row, table
@@ -129,15 +130,10 @@ def test_an_hour_of_the_papers_machines() -> None:
 def test_without_a_price_there_is_no_number() -> None:
     frame = price(instances([instance(ended=HOUR)]))
     by_name = {one["tariff"]: one for _, one in frame.iterrows()}
-    premium = by_name["azure-premium"]
-    assert premium["cost_usd"] is premium["usd_per_instance_hour"] is None
-    assert "no public price is known for cpu allocated and memory allocated" in premium["note"]
-    document = get("azure-premium").model_dump()
-    for charge, amount in zip(document["charges"], ("0.2", "0.01"), strict=True):
-        charge["price"] = amount
-    (mine,) = price(instances([instance(ended=HOUR)]), [Tariff.model_validate(document)]).to_dict(
-        "records"
-    )
+    unknown = by_name["azure-premium"]
+    assert unknown["cost_usd"] is unknown["usd_per_instance_hour"] is None
+    assert "no public price is known for cpu allocated and memory allocated" in unknown["note"]
+    (mine,) = price(instances([instance(ended=HOUR)]), [premium()]).to_dict("records")
     assert Fraction(mine["cost_usd"]) == 720 * (Fraction("0.2") + Fraction("0.01") * 7 / 2)
 
 
@@ -162,6 +158,74 @@ def test_what_cannot_be_billed_is_counted_or_refused() -> None:
         price(instances(some), ["aws-lambda-x86"])
     with pytest.raises(UnciaError, match="no column ended"):
         price(instances(some).drop_columns(["ended"]))
+
+
+def premium() -> Tariff:
+    """Azure's Premium plan with prices of our own."""
+    document = get("azure-premium").model_dump()
+    for charge, amount in zip(document["charges"], ("0.2", "0.01"), strict=True):
+        charge["price"] = amount
+    return Tariff.model_validate(document)
+
+
+def test_a_month_is_billed_to_one_instance_and_not_to_each() -> None:
+    def billed(some: list[dict[str, Any]]) -> dict[Any, Any]:
+        (found,) = price(instances(some), [premium()]).to_dict("records")
+        return found
+
+    small = Fraction("0.2") + Fraction("0.01") * 7 / 2
+    found = billed([instance(ended=HOUR)] * 100)
+    assert found["billed_ns"] == 720 * HOUR
+    assert found["instance_ns"] == 100 * HOUR
+    assert Fraction(found["cost_usd"]) == 720 * small
+    assert Fraction(found["rounding_usd"]) == 620 * small
+    # What is missing is of the cheapest size; beyond the month there is no minimum.
+    large = instance(ended=20 * HOUR, allocated_memory=14 * GB)
+    twenty = 20 * (4 * Fraction("0.2") + 14 * Fraction("0.01"))
+    found = billed([large, instance(ended=HOUR)])
+    assert Fraction(found["cost_usd"]) == twenty + 700 * small
+    assert Fraction(billed([instance(ended=400 * HOUR)] * 2)["cost_usd"]) == 800 * small
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"started": 0, "ended": 4 * 10**18},
+        {"started": 0, "ended": 2**63 - 1},
+        {"started": -(2**63), "ended": 2**63 - 1},
+        {"started": 2**63 - 1, "ended": -(2**63)},
+        {"started": 0, "initialized": 2**63 - 1, "ended": S},
+        {"started": None, "ended": 200 * 24 * HOUR},
+        {"started": None, "initialized": 2**63 - 1},
+        {"ended": S, "allocated_memory": 2**63 - 1},
+        {"ended": S, "allocated_cpu": -(2**63), "allocated_memory": -(2**63)},
+    ],
+)
+def test_an_absurd_instance_leaves_the_bills_of_others_alone(absurd: dict[str, Any]) -> None:
+    names = ["gcp-run-instance", "aws-fargate-arm", "aws-ec2-c6g-medium"]
+    sane = [instance(ended=HOUR, run="r"), instance(started=HOUR, initialized=2 * HOUR, run="r")]
+    some = price(instances([*sane, instance(run="r", **absurd)]), [*names, premium()])
+    alone = price(instances(sane), [*names, premium()])
+    kept = ["instance_ns", "billed_ns", "cost_usd"]
+    if some["unpriced"].map(bool).all():
+        assert (some["priced"] == 2).all()
+        assert some[kept].equals(alone[kept])
+    else:
+        assert absurd["ended"] == S
+        assert (some["running"] == 1).all()
+        assert (some["instance_ns"] == 2 * HOUR + S).all()
+
+
+def test_times_without_a_sign_may_be_beyond_reach() -> None:
+    some = instances([instance(ended=S), instance(ended=2 * S)])
+    huge = some.set_column(
+        some.column_names.index("ended"), "ended", pa.array([S, 2**64 - 1], pa.uint64())
+    )
+    (found,) = price(huge, ["aws-ec2-c6g-medium"]).to_dict("records")
+    assert (found["priced"], found["unpriced"]) == (
+        1,
+        {"its life is absurd: longer than a year": 1},
+    )
 
 
 def even(**options: Any) -> dict[str, Any]:

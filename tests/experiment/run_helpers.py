@@ -12,7 +12,7 @@ import control_groups
 import pyarrow.parquet
 import yaml
 
-from uncia.experiment.folder import read_run
+from uncia.runs.folder import read_run
 
 TINY = """\
 name: tiny

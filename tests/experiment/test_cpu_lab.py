@@ -109,7 +109,7 @@ def test_sizes_against_models(folder: Path, state_home: Path) -> None:
     assert set(found["mape"]["kernel"]) == {"reciprocal", "Equation (2)", "simulated kernel"}
     assert small["cpu_ms"] > 0
     # Every figure is of the rows.
-    own = [row for row in rows(folder) if row["experiment"] == "at-442"]
+    own = [row for row in rows(folder) if row["experiment"] == "sizes" and row["stage"] == "at-442"]
     mean = sum(int(row["execution"]) for row in own) / len(own) / 1e6  # type: ignore[call-overload]
     assert small["mean_ms"] == pytest.approx(mean)
 

@@ -11,6 +11,7 @@ from uncia.experiment import model
 from uncia.experiment.plan import plan
 from uncia.experiment.sources import Sources
 from uncia.paths import data
+from uncia.settings import RUNTIMES
 from uncia.units import MIB, NS_PER_S
 
 FILE = """\
@@ -203,6 +204,18 @@ experiments:
         text, tmp_path
     )
     assert plan(*read(text.replace("    memory: 128MB\n", ""), tmp_path)).platform == "http"
+
+
+def test_a_kind_of_start_that_does_not_fit_the_runtime_is_an_error(tmp_path: Path) -> None:
+    of_function = FILE.replace("    memory: 1769MB", "    runtime: node\n    start_from: zygote")
+    sentence = "functions.hello.start_from: no function in node is started from 'zygote' (allowed: "
+    assert f"sample.yaml:10: {sentence}fresh, prepared, pool)" in refused(of_function, tmp_path)
+    of_experiment = FILE.replace("{length: 64B}", "{length: 64B}\n    settings: {start_from: pool}")
+    sentence = "experiments.aes.settings.start_from: no function in python is started from 'pool'"
+    if "pool" not in RUNTIMES["python"].start_from:
+        assert f"sample.yaml:23: {sentence}" in refused(of_experiment, tmp_path)
+    assert plan(*read(of_function.replace("zygote", "pool"), tmp_path))
+    assert plan(*read(of_experiment.replace("pool", "zygote"), tmp_path))
 
 
 def test_a_platform_that_deploys_needs_a_source(tmp_path: Path) -> None:

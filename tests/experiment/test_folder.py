@@ -8,8 +8,8 @@ import pytest
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.experiment.folder import RunFolder, read_run, recover
 from uncia.platforms.journal import Journal
+from uncia.runs.folder import RunFolder, read_run, recover
 
 
 @pytest.fixture(autouse=True)

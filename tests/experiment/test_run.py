@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from run_helpers import (
     LONG,
     TINY,
+    Ended,
     Uncia,
     description,
     experiment,
@@ -26,6 +28,7 @@ from run_helpers import (
 
 from uncia import record
 from uncia.platforms import journal, processes
+from uncia.report.checks import CHECK
 
 SUMMARY_KEYS = {"invocations", "sent", "failed", "cold", "latency_ms", "tmr", "lag_us"}
 TARIFF_KEYS = {
@@ -42,11 +45,44 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+Inside = Callable[..., Ended]
+
+
+@pytest.fixture
+def inside(
+    command: Callable[..., tuple[int, str, str]], state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Inside:
+    """Runs the command ``uncia`` in this process, where neither signals nor its end matter.
+
+    Importing is most of the work of a short run, and is done here already.
+    """
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv(CHECK, "1")
+    return lambda *arguments: Ended(*command(*arguments))
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY)
     return path
+
+
+def test_a_run_without_a_folder_of_its_own_is_kept_under_its_id(
+    uncia: Uncia, tmp_path: Path
+) -> None:
+    # Nothing listens there: that every request fails does not matter here.
+    path = tmp_path / "short.yaml"
+    path.write_text(
+        "name: short\nseed: 1\nplatform: {kind: http}\n"
+        "functions: {f: {url: 'http://127.0.0.1:9/'}}\n"
+        "experiments: {only: {function: f, arrivals: {kind: burst, sizes: [1]}}}\n"
+    )
+    ended = finish(uncia("run", path, "--allow-failures", cwd=tmp_path))
+    assert ended.code == 0, ended.err
+    (kept,) = (tmp_path / "results").iterdir()
+    assert description(kept)["run"] == kept.name
+    assert {row["run"] for row in rows(kept)} == {kept.name}
 
 
 def test_a_run_from_beginning_to_end(
@@ -132,15 +168,15 @@ def test_a_run_from_beginning_to_end(
 
 
 def test_the_resolved_file_runs_again_with_the_same_schedule(
-    uncia: Uncia, tiny: Path, folder: Path, tmp_path: Path
+    inside: Inside, tiny: Path, folder: Path, tmp_path: Path
 ) -> None:
     import yaml
 
-    assert finish(uncia("run", tiny, "--out", folder, "--only", "warm", "-q")).code == 0
+    assert inside("run", tiny, "--out", folder, "--only", "warm", "-q").code == 0
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump(description(folder)["file"], sort_keys=False))
     second = tmp_path / "second"
-    assert finish(uncia("run", again, "--out", second, "--only", "warm", "-q")).code == 0
+    assert inside("run", again, "--out", second, "--only", "warm", "-q").code == 0
 
     def schedule(run: Path) -> list[int]:
         times = sorted(
@@ -152,7 +188,7 @@ def test_the_resolved_file_runs_again_with_the_same_schedule(
 
 
 def test_an_undeclared_failure_ends_with_1_and_says_which(
-    uncia: Uncia, tmp_path: Path, folder: Path
+    uncia: Uncia, inside: Inside, tmp_path: Path, folder: Path
 ) -> None:
     function(tmp_path / "raises", "def handler(event, context):\n    raise ValueError('no')\n")
     arrivals = "{kind: constant, rate: 10/s, duration: 500ms}"
@@ -168,10 +204,10 @@ def test_an_undeclared_failure_ends_with_1_and_says_which(
     assert summary["experiments"]["only"]["failed"] == 5
     assert (folder / "report.html").exists()
     # The same, allowed on the command line, and declared in the file.
-    ended = finish(uncia("run", path, "--out", folder, "--overwrite", "--allow-failures", "-q"))
+    ended = inside("run", path, "--out", folder, "--overwrite", "--allow-failures", "-q")
     assert ended.code == 0
     declared = experiment(tmp_path, "./raises", arrivals, expect="{function_error: all}")
-    ended = finish(uncia("run", declared, "--out", folder, "--overwrite", "-q"))
+    ended = inside("run", declared, "--out", folder, "--overwrite", "-q")
     assert ended.code == 0, ended.err
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["experiments"]["only"]["failed"] == 0
@@ -190,12 +226,12 @@ def handler(event, context):
 """
 
 
-def test_of_a_long_answer_the_report_is_read(uncia: Uncia, tmp_path: Path, folder: Path) -> None:
+def test_of_a_long_answer_the_report_is_read(inside: Inside, tmp_path: Path, folder: Path) -> None:
     function(tmp_path / "long", LONG_ANSWER)
     form = tmp_path / "long" / "function.yaml"  # its time limit is for functions that say little
     form.write_text(form.read_text().replace("timeout: 2s", "timeout: 60s"))
     path = experiment(tmp_path, "./long", "{kind: burst, sizes: [2]}")
-    ended = finish(uncia("run", path, "--out", folder, "-q"))
+    ended = inside("run", path, "--out", folder, "-q")
     assert ended.code == 0, ended.err
     table = rows(folder)
     assert len(table) == 2
@@ -209,18 +245,18 @@ def test_of_a_long_answer_the_report_is_read(uncia: Uncia, tmp_path: Path, folde
     path = experiment(
         tmp_path, "./wrong", "{kind: burst, sizes: [1]}", expect="{function_error: all}"
     )
-    ended = finish(uncia("run", path, "--out", folder, "--overwrite", "-q"))
+    ended = inside("run", path, "--out", folder, "--overwrite", "-q")
     assert ended.code == 0, ended.err
     assert "own check" in str(rows(folder)[0]["error"])
 
 
 def test_a_new_function_with_a_runtime_of_its_own_is_deployed_and_answers(
-    uncia: Uncia, tmp_path: Path, folder: Path
+    inside: Inside, tmp_path: Path, folder: Path
 ) -> None:
-    ended = finish(uncia("new", "function", "own", "--runtime", "provided", "--into", tmp_path))
+    ended = inside("new", "function", "own", "--runtime", "provided", "--into", tmp_path)
     assert ended.code == 0, ended.err
     path = experiment(tmp_path, "./own", "{kind: burst, sizes: [1], bursts: 3, interval: 300ms}")
-    ended = finish(uncia("run", path, "--out", folder, "-q"))
+    ended = inside("run", path, "--out", folder, "-q")
     assert ended.code == 0, ended.err
     table = rows(folder)
     assert [row["outcome"] for row in table] == ["ok"] * 3
@@ -231,19 +267,19 @@ def test_a_new_function_with_a_runtime_of_its_own_is_deployed_and_answers(
 
 
 def test_throttling_is_a_row_and_may_be_declared(
-    uncia: Uncia, tmp_path: Path, folder: Path
+    inside: Inside, tmp_path: Path, folder: Path
 ) -> None:
     arrivals = "{kind: burst, sizes: [6]}"
     limit = ", max_instances: 2"
     path = experiment(tmp_path, "wait", arrivals, platform=limit)
-    ended = finish(uncia("run", path, "--out", folder, "-q"))
+    ended = inside("run", path, "--out", folder, "-q")
     assert ended.code == 1
     assert "only: 4 of 6 throttled (declared: none)" in ended.err
     assert sorted(str(row["status"]) for row in rows(folder)) == ["200"] * 2 + ["429"] * 4
     declared = experiment(
         tmp_path, "wait", arrivals, platform=limit, expect="{throttled: at most 4}"
     )
-    ended = finish(uncia("run", declared, "--out", folder, "--overwrite", "-q"))
+    ended = inside("run", declared, "--out", folder, "--overwrite", "-q")
     assert ended.code == 0, ended.err
 
 
@@ -382,7 +418,7 @@ def test_a_full_disk_is_told_and_the_rows_so_far_stay(
 
 
 def test_recover_waits_until_nothing_writes_any_more(
-    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+    uncia: Uncia, inside: Inside, tmp_path: Path, folder: Path, state_home: Path
 ) -> None:
     path = tmp_path / "long.yaml"
     path.write_text(LONG)
@@ -390,19 +426,19 @@ def test_recover_waits_until_nothing_writes_any_more(
     wait_until(sending(folder, "second"), process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    ended = finish(uncia("recover", folder))
+    ended = inside("recover", folder)
     assert ended.code == 2
     assert "what it had started still goes on" in ended.err
     assert "uncia clean" in ended.err
     (file,) = (state_home / "journal").iterdir()
     for found in map(processes.named, journal.read(file).outstanding):
         assert found is None or processes.end(found)
-    ended = finish(uncia("recover", folder))
+    ended = inside("recover", folder)
     assert ended.code == 0, ended.err
     assert "invocations.000-first.arrows: 10 rows" in ended.out
     assert len(rows(folder)) > 20
     assert status(folder) == "crashed"
-    assert finish(uncia("clean")).code == 0
+    assert inside("clean").code == 0
     assert left_behind(state_home) == []
 
 
@@ -417,11 +453,11 @@ def test_bad_input_starts_nothing(uncia: Uncia, tiny: Path, folder: Path, state_
 
 
 def test_a_function_that_cannot_be_deployed_fails_before_any_request(
-    uncia: Uncia, tmp_path: Path, folder: Path, state_home: Path
+    inside: Inside, tmp_path: Path, folder: Path, state_home: Path
 ) -> None:
     path = experiment(tmp_path, "hello", "{kind: burst, sizes: [1]}")
     path.write_text(path.read_text().replace("source: hello", "source: hello, memory: 1MB"))
-    ended = finish(uncia("run", path, "--out", folder))
+    ended = inside("run", path, "--out", folder)
     assert ended.code == 1
     assert "cannot create the function" in ended.err
     assert "Traceback" not in ended.err

@@ -10,6 +10,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+from botocore.exceptions import ClientError
+
 from .conftest import Platform, Serve
 from .test_serving import log, wait_for
 
@@ -75,6 +78,32 @@ def test_stopping_lets_the_last_answers_out(serve: Serve) -> None:
         platform.process.send_signal(signal.SIGTERM)
         assert [answer.result()[1] for answer in answers] == ["late"] * 4
     assert platform.stop() == 0
+
+
+def test_a_second_signal_waits_for_nobody(serve: Serve) -> None:
+    platform = serve({"shutdown_grace_ms": 600_000})
+    sleeps = "import time\ndef handler(e, c):\n    time.sleep(500)\n"
+    platform.create("slow", sleeps, Timeout=600)
+    platform.create("quick")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(platform.invoke, "slow")
+        wait_for(lambda: len(log(platform, "instances")) == 1)
+        platform.process.send_signal(signal.SIGINT)
+        # Two at once are one.
+        wait_for(lambda: platform.process.poll() is not None or refuses(platform))
+        platform.process.send_signal(signal.SIGINT)
+        with pytest.raises(ClientError, match="shutting down"):
+            answer.result()
+    assert platform.stop() == 0
+
+
+def refuses(platform: Platform) -> bool:
+    """Whether the platform takes no new requests."""
+    try:
+        platform.invoke("quick")
+    except ClientError:
+        return True
+    return False
 
 
 def test_unfinished_bodies_of_functions_take_little_memory(platform: Platform) -> None:

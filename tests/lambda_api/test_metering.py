@@ -2,7 +2,8 @@
 
 CPU time of the row is at least the function's: the kernel counts both on the same clock. It is more
 by what the runtime uses around the handler to read the event and to write the answer, some 0.1 to
-0.5 ms. Work that takes 100 ms and more therefore agrees within 1 % and 10 us.
+0.5 ms. Work that takes 100 ms and more therefore agrees within 1 % and 10 us; not each time, as
+Node compiles and collects on threads of its own when it likes, but in the median of three.
 
 Memory of the row is that of the instance: anonymous memory and ``/tmp`` of all its processes, and a
 remainder that does not depend on what the function allocates: the kernel's own for the instance,
@@ -11,6 +12,7 @@ and files that it was the first to read.
 
 import json
 import shutil
+import statistics
 import urllib.request
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ MIB: Final = 2**20
 # The kernel charges batches of 64 pages a processor, and its own pages come and go.
 SLACK_BYTES: Final = 2 * MIB
 LONG_MS: Final = (100, 300)
+REPETITIONS: Final = 3
 SHORT_MS: Final = (0.2, 1, 5)
 
 PYTHON = """
@@ -191,14 +194,21 @@ def measure(
     return list(zip(events, log(platform)[-len(events) :], said, strict=True))
 
 
-def check_cpu(event: dict[str, Any], row: dict[str, Any], inside: int) -> None:
+def check_cpu(rows: list[tuple[dict[str, Any], dict[str, Any], int]], start: str) -> None:
     """Within 1 % and 10 us, as far as the handler's work is long beside the runtime's."""
-    used = row["cpu_user"] + row["cpu_system"]
-    # Of short work too nothing is missing. What `getrusage` says is rounded to microseconds.
-    assert used >= inside * 0.99 - 10_000, (event, used, inside)
-    # An orphan cannot say what its own end takes, and a rest is no work.
-    if event["ms"] in LONG_MS and event["kind"] not in ("orphan", "rest"):
-        assert used <= inside * 1.01 + 10_000, (event, used, inside)
+    over: dict[tuple[str, float], list[float]] = {}
+    for event, row, inside in rows:
+        assert row["start"] == start
+        used = row["cpu_user"] + row["cpu_system"]
+        # Of short work too nothing is missing. What `getrusage` says is rounded to microseconds.
+        assert used >= inside * 0.99 - 10_000, (event, used, inside)
+        # An orphan cannot say what its own end takes, and a rest is no work.
+        if event["ms"] >= LONG_MS[0] and event["kind"] not in ("orphan", "rest"):
+            excess = used - (inside * 1.01 + 10_000)
+            over.setdefault((event["kind"], event["ms"]), []).append(excess)
+    for which, excesses in over.items():
+        assert len(excesses) == REPETITIONS
+        assert statistics.median(excesses) <= 0, (which, excesses)
 
 
 @both_runtimes
@@ -207,27 +217,21 @@ def test_cpu_time_agrees_with_getrusage(serve: Serve, runtime: str) -> None:
     create(platform, runtime, "cpu")
     for kind in KINDS[runtime]:
         measure(platform, [{"kind": kind, "ms": 20}])
-        for event, row, inside in measure(
-            platform,
-            [{"kind": kind, "ms": ms} for ms in LONG_MS]
-            + [{"kind": kind, "ms": ms} for ms in SHORT_MS for _ in range(5)],
-        ):
-            assert row["start"] == "warm"
-            check_cpu(event, row, inside)
+        times = [*LONG_MS * REPETITIONS, *SHORT_MS * 5]
+        check_cpu(measure(platform, [{"kind": kind, "ms": ms} for ms in times]), "warm")
 
 
 @both_runtimes
 def test_of_a_thawed_instance_too(serve: Serve, runtime: str) -> None:
     platform = serve({"pause_after_ms": 0})
     create(platform, runtime, "cpu")
-    kinds = [kind for kind in KINDS[runtime] if kind != "rest"]
     platform.invoke("f", {"kind": "user", "ms": 20})
-    for kind in kinds:
-        for ms in (100, 1):
+    rows = []
+    for kind in KINDS[runtime]:
+        for ms in (*LONG_MS[-1:] * REPETITIONS, 1) if kind != "rest" else ():
             wait_for(lambda: is_frozen(platform))
-            ((event, row, inside),) = measure(platform, [{"kind": kind, "ms": ms}])
-            assert row["start"] == "thawed"
-            check_cpu(event, row, inside)
+            rows += measure(platform, [{"kind": kind, "ms": ms}])
+    check_cpu(rows, "thawed")
 
 
 def is_frozen(platform: Platform) -> bool:

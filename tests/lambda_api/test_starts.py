@@ -66,7 +66,13 @@ def test_a_platform_that_is_killed_leaves_no_process(serve: Serve) -> None:
     assert serve().stop() == 0
 
 
-NODE_HANDLER = "exports.handler = async (event) => process.env.AWS_LAMBDA_FUNCTION_NAME;"
+NODE = {"handler.js": "exports.handler = async (event) => process.env.AWS_LAMBDA_FUNCTION_NAME;"}
+PYTHON = """
+import os
+
+def handler(event, context):
+    return os.environ["AWS_LAMBDA_FUNCTION_NAME"]
+"""
 
 
 def started_runtimes(platform: Platform) -> list[int]:
@@ -83,14 +89,17 @@ def started_runtimes(platform: Platform) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js")
-def test_rows_say_which_instances_were_started_runtimes(serve: Serve) -> None:
+@pytest.mark.parametrize("runtime", ["nodejs20.x", "python3.11"])
+def test_rows_say_which_instances_were_started_runtimes(serve: Serve, runtime: str) -> None:
+    source: dict[str, str] | str = PYTHON
+    if runtime.startswith("nodejs"):
+        if shutil.which("node") is None:
+            pytest.skip("there is no Node.js")
+        source = NODE
     platform = serve({"pool": 2})
     tags = {"uncia:start-from": "pool", "uncia:keep-alive-ms": "1"}
     for name in ("f", "g"):
-        platform.create(
-            name, {"handler.js": NODE_HANDLER}, Runtime="nodejs20.x", Tags=tags, MemorySize=128
-        )
+        platform.create(name, source, Runtime=runtime, Tags=tags, MemorySize=128)
     first = platform.headers("f")
     assert first["x-uncia-start"] == "cold"
     while len(started_runtimes(platform)) < 4:
@@ -116,8 +125,10 @@ def test_rows_say_which_instances_were_started_runtimes(serve: Serve) -> None:
 
 def test_a_runtime_that_cannot_wait_refuses_the_pool(serve: Serve) -> None:
     platform = serve()
-    with pytest.raises(ClientError, match=r"uncia:start-from .*python.*Node\.js"):
-        platform.create("f", Tags={"uncia:start-from": "pool"})
+    with pytest.raises(ClientError, match=r"uncia:start-from .*provided.*Node\.js"):
+        platform.create(
+            "f", {"bootstrap": ""}, Runtime="provided", Tags={"uncia:start-from": "pool"}
+        )
 
 
 def test_killed_spawners_are_started_again(serve: Serve) -> None:

@@ -2,11 +2,13 @@
 
 import ctypes
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,10 @@ from botocore.exceptions import ClientError
 
 from uncia.platforms import embedded
 
-from .conftest import OK, Platform, Serve, package
+from .conftest import OK, Platform, Serve, cgroups, package
+
+# What a platform makes of its folder is tested here.
+BARE = True
 
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 
@@ -38,6 +43,32 @@ def refusal(binary: Path, state: Path) -> str:
     assert ended.returncode != 0
     assert ended.stdout == ""
     return ended.stderr
+
+
+def test_clean_removes_the_groups_of_a_platform_whose_folder_is_gone(
+    serve: Serve, uncia: "Callable[..., subprocess.Popen[str]]"
+) -> None:
+    def clean(*options: str) -> str:
+        process = uncia("clean", *options)
+        said, _ = process.communicate(timeout=120)
+        return said
+
+    lives, dead = serve(state="lives"), serve(state="dead")
+    for platform in (lives, dead):
+        platform.create("f")
+        platform.invoke("f")
+    left = cgroups(dead.state)
+    if not left:
+        pytest.skip("no control groups that this process may make")
+    dead.process.kill()
+    dead.process.wait()
+    shutil.rmtree(dead.state)
+    said = clean("--dry-run")
+    assert all(str(group) in said for group in left)
+    assert not any(str(group) in said for group in cgroups(lives.state))
+    clean()
+    assert cgroups(dead.state) == []
+    assert lives.invoke("f")[0]["StatusCode"] == 200
 
 
 @pytest.mark.parametrize("umask", [0o027, 0o077])

@@ -137,6 +137,10 @@ class Ended:
         return found
 
 
+Inside = Callable[..., Ended]
+"""The fixture ``inside``: a command line in, and how it ended."""
+
+
 def finish(process: subprocess.Popen[str], timeout_s: float = 240) -> Ended:
     """Wait for a command to end."""
     try:

@@ -4,17 +4,16 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from load_helpers import ERROR, HALF, OK, Request, Server, finish
+from load_helpers import ERROR, HALF, OK, Inside, Request, Server
 
 import uncia as package
 from uncia.errors import UnciaError
 
-Uncia = Callable[..., "subprocess.Popen[str]"]
 FEW = {"rate": "50/s", "duration": "200ms"}
 
 
@@ -32,12 +31,12 @@ def outcomes(url: str, **more: object) -> tuple[set[str], str]:
     return set(rows.column("outcome").to_pylist()), str(rows.column("error")[0])
 
 
-def test_a_server_that_fails_makes_the_command_fail(uncia: Uncia, tmp_path: Path) -> None:
+def test_a_server_that_fails_makes_the_command_fail(inside: Inside, tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
     with Server(lambda request: ERROR) as server:
         arguments = ("load", server.url, "--rate", "50/s", "--duration", "200ms")
-        ended = finish(uncia(*arguments, "--out", out))
-        allowed = finish(uncia(*arguments, "--allow-failures"))
+        ended = inside(*arguments, "--out", out)
+        allowed = inside(*arguments, "--allow-failures")
     assert ended.code == 1
     assert "10 of 10 requests failed: 10 function_error" in ended.err
     assert "10 function_error, for example: HTTP 503: busy" in ended.out
@@ -85,10 +84,8 @@ def test_no_answer_in_time() -> None:
     assert error != "None"
 
 
-def test_a_host_that_does_not_exist(uncia: Uncia) -> None:
-    ended = finish(
-        uncia("load", "http://no-such-host.invalid/", "--rate", "1/s", "--duration", "1s")
-    )
+def test_a_host_that_does_not_exist(inside: Inside) -> None:
+    ended = inside("load", "http://no-such-host.invalid/", "--rate", "1/s", "--duration", "1s")
     assert ended.code == 2
     assert "no-such-host.invalid" in ended.err
     assert "Traceback" not in ended.err

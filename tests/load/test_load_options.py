@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
-from load_helpers import Server, finish
+from load_helpers import Inside, Server
 
 import uncia as package
 from uncia import record
@@ -15,7 +14,6 @@ from uncia.workload import options
 from uncia.workload.client import Share
 from uncia.workload.resolve import prepare
 
-Uncia = Callable[..., "Popen[str]"]
 NOWHERE = "http://127.0.0.1:1/"
 
 
@@ -163,15 +161,13 @@ def test_wrong_options_of_the_command_end_with_2(
     assert "Traceback" not in err
 
 
-def test_headers_and_a_body_from_a_file_arrive(uncia: Uncia, tmp_path: Path) -> None:
+def test_headers_and_a_body_from_a_file_arrive(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(b"\x00\xffraw")
     with Server() as server:
-        ended = finish(
-            uncia(
+        ended = inside(
                 "load", server.url, "--rate", "10/s", "--duration", "200ms", "-d",
                 f"@{tmp_path}/body", "-H", "x-tight:1", "-H", "x-wide:  2 ", "-X", "PUT",
-            )
-        )  # fmt: skip
+            )  # fmt: skip
         assert ended.code == 0, ended.err
         assert [request.body for request in server.requests] == [b"\x00\xffraw"] * 2
         first = server.requests[0]
@@ -219,11 +215,11 @@ def test_query_fields_templates_and_random_bodies_arrive() -> None:
     assert {len(body) for body in random} == {3072}
 
 
-def test_closed_loops_are_marked_in_rows_and_words(uncia: Uncia, tmp_path: Path) -> None:
+def test_closed_loops_are_marked_in_rows_and_words(inside: Inside, tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
     with Server() as server:
         arguments = ("load", server.url, "--closed", "4", "--requests", "40", "--think", "1ms")
-        ended = finish(uncia(*arguments, "--out", out))
+        ended = inside(*arguments, "--out", out)
         assert ended.code == 0, ended.err
         assert len(server.requests) == 40
         shared = package.load(server.url, closed=4, requests=40, processes=2)
@@ -234,15 +230,13 @@ def test_closed_loops_are_marked_in_rows_and_words(uncia: Uncia, tmp_path: Path)
     assert len(set(shared.column("invocation").to_pylist())) == 40
 
 
-def test_a_stop_rule_ends_with_1_and_keeps_the_rows(uncia: Uncia, tmp_path: Path) -> None:
+def test_a_stop_rule_ends_with_1_and_keeps_the_rows(inside: Inside, tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
     with Server(lambda request: b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n") as server:
-        ended = finish(
-            uncia(
+        ended = inside(
                 "load", server.url, "--rate", "100/s", "--duration", "60s", "--error-budget", "1%",
                 "--allow-failures", "--out", out, "--json",
-            )
-        )  # fmt: skip
+            )  # fmt: skip
         sent = len(server.requests)
     assert ended.code == 1
     assert "stopped: " in ended.err

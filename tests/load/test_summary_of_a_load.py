@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from load_helpers import ERROR, OK, Server, finish
+from load_helpers import ERROR, OK, Inside, Server, finish
 from rich.console import Console
 
 from uncia import record
@@ -129,12 +129,12 @@ def test_too_few_rows_are_said_so_and_no_p99_is_printed(uncia: Uncia) -> None:
     assert "Generator lag: p50 " in ended.out
 
 
-def test_json_has_the_keys_of_an_experiment_and_its_own(uncia: Uncia, tmp_path: Path) -> None:
+def test_json_has_the_keys_of_an_experiment_and_its_own(inside: Inside, tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
     with Server() as server:
         shape = ("--rate", "400/s", "--duration", "1s", "--seed", "3")
-        ended = finish(
-            uncia("load", server.url, *shape, "--quantiles", "50,99,99.9", "--out", out, "--json")
+        ended = inside(
+            "load", server.url, *shape, "--quantiles", "50,99,99.9", "--out", out, "--json"
         )
     assert ended.code == 0, ended.err
     found = ended.json()
@@ -152,12 +152,10 @@ def test_json_has_the_keys_of_an_experiment_and_its_own(uncia: Uncia, tmp_path: 
     assert p99["ci95"][0] <= p99["value"] <= p99["ci95"][1]
 
 
-def test_errors_are_told_by_class_with_an_example(uncia: Uncia) -> None:
+def test_errors_are_told_by_class_with_an_example(inside: Inside) -> None:
     answers = iter([OK, ERROR, OK, b"HTTP/1.1 429 Slow\r\ncontent-length: 0\r\n\r\n"] * 10)
     with Server(lambda request: next(answers)) as server:
-        ended = finish(
-            uncia("load", server.url, "--rate", "100/s", "--duration", "400ms", "--json")
-        )
+        ended = inside("load", server.url, "--rate", "100/s", "--duration", "400ms", "--json")
     assert ended.code == 1
     errors = ended.json()["errors"]
     assert {word: entry["count"] for word, entry in errors.items()} == {
@@ -169,13 +167,13 @@ def test_errors_are_told_by_class_with_an_example(uncia: Uncia) -> None:
 
 
 def test_round_trips_are_reported_and_subtracted_only_when_asked(
-    uncia: Uncia, tmp_path: Path
+    inside: Inside, tmp_path: Path
 ) -> None:
     plain, less = tmp_path / "plain.parquet", tmp_path / "less.parquet"
     with Server() as server:
         arguments = ("load", server.url, "--rate", "50/s", "--duration", "400ms")
-        first = finish(uncia(*arguments, "--rtt-probes", "7", "--out", plain, "--json"))
-        second = finish(uncia(*arguments, "--subtract-rtt", "--out", less))
+        first = inside(*arguments, "--rtt-probes", "7", "--out", plain, "--json")
+        second = inside(*arguments, "--subtract-rtt", "--out", less)
     found = first.json()
     (both,) = found["rtt"].values()
     assert both["before"]["probes"] == both["after"]["probes"] == 7
@@ -188,12 +186,14 @@ def test_round_trips_are_reported_and_subtracted_only_when_asked(
     assert float(printed) < np.sort(latency)[9] / 1e6
 
 
-def test_round_trips_of_several_endpoints_are_not_subtracted(uncia: Uncia, tmp_path: Path) -> None:
+def test_round_trips_of_several_endpoints_are_not_subtracted(
+    inside: Inside, tmp_path: Path
+) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(
         "name: two\nfunctions:\n  f: {urls: ['http://127.0.0.1:1/', 'http://127.0.0.1:2/']}\n"
         "streams:\n  - {function: f, arrivals: {kind: constant, rate: 1/s, duration: 1s}}\n"
     )
-    ended = finish(uncia("load", file, "--subtract-rtt"))
+    ended = inside("load", file, "--subtract-rtt")
     assert ended.code == 2
     assert "several endpoints" in ended.err

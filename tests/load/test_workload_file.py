@@ -308,6 +308,8 @@ def test_the_schema_is_json_schema_and_knows_every_key(uncia: Uncia) -> None:
         model.Function,
         model.Stream,
         model.Closed,
+        model.Chain,
+        model.Stage,
         model.MappedReplay,
         model.Stop,
         model.Body,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from uncia.bandwidth.profile import Settings
+from uncia.bandwidth.profiles.measure import Settings
 
 MS = 1_000_000
 TOP = Path("/sys/fs/cgroup")

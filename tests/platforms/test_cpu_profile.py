@@ -18,9 +18,9 @@ import pytest
 
 from uncia import record
 from uncia.bandwidth import profiles
-from uncia.bandwidth.profile import Settings, measure
+from uncia.bandwidth.profiles.measure import Settings, measure
 from uncia.errors import UnciaError
-from uncia.experiment.folder import read_run
+from uncia.runs.folder import read_run
 
 MS = 1_000_000
 CPU = Path("/sys/fs/cgroup/cpu")

@@ -148,7 +148,7 @@ def test_the_options_of_serve_are_checked_like_the_keys() -> None:
     choices = ", ".join(POLICIES)
     for option, value, sentence in (
         ("--period", "2s", "--period: must be between 1ms and 1s, not 2s"),
-        ("--network", "internet", "--network: Input should be 'none', 'platform' or 'host'"),
+        ("--network", "internet", "--network: 'internet' is not 'none', 'platform' or 'host'"),
         ("--policy", "order", "--policy: 'order' is not CHOICE=POLICY, such as order=first-come"),
         ("--policy", "luck=x", f"--policy: no policy decides 'luck' (allowed: {choices})"),
         (

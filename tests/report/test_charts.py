@@ -1,18 +1,26 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import altair
 import numpy as np
 import pytest
+import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import marks
 
-from uncia.report import charts
+from uncia.report import checks, plots, runtime, vega
 from uncia.report.numbers import change, figure
-from uncia.report.sections.latency import families
+from uncia.report.sections.distributions import families
+from uncia.report.sections.lag import histogram
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=2000), st.integers(10, 300))
 def test_curves_run_through_order_statistics(values: list[int], points: int) -> None:
     ordered = np.sort(np.array(values, dtype=np.int64))
-    curve = charts.ecdf(ordered, points)
+    curve = plots.ecdf(ordered, points)
     assert len(curve) <= points
     assert curve[0] == (ordered[0], 1 / len(values))
     assert curve[-1] == (ordered[-1], 1.0)
@@ -23,7 +31,7 @@ def test_curves_run_through_order_statistics(values: list[int], points: int) -> 
 
 @given(st.floats(1e-6, 1e9), st.floats(1, 1e6))
 def test_ticks_lie_on_the_axis_and_are_few(low: float, factor: float) -> None:
-    ticks = charts.log_ticks(low, low * factor)
+    ticks = vega.log_ticks(low, low * factor)
     assert len(ticks) <= 12
     assert ticks == sorted(set(ticks))
     assert all(low * 0.99 <= tick <= low * factor * 1.01 for tick in ticks)
@@ -39,12 +47,12 @@ def test_ticks_lie_on_the_axis_and_are_few(low: float, factor: float) -> None:
     ],
 )
 def test_ticks_are_round_numbers(low: float, high: float, ticks: list[float]) -> None:
-    assert charts.log_ticks(low, high) == ticks
+    assert vega.log_ticks(low, high) == ticks
 
 
 def test_the_bins_of_a_histogram_hold_every_value() -> None:
     values = np.concatenate((np.zeros(5), np.random.default_rng(1).integers(1, 10**7, 995)))
-    spec = charts.histogram(values.astype(np.int64), 1e3, "lag", 1000.0)
+    spec = histogram(values.astype(np.int64), 1e3, "lag", 1000.0)
     bars = marks(spec)[0][1]
     assert sum(row["share"] for row in bars) == pytest.approx(1.0)
     assert all(row["low"] < row["high"] for row in bars)
@@ -94,9 +102,49 @@ def test_the_examples_in_the_docstrings_are_true() -> None:
     import doctest
 
     from uncia.report import numbers
-    from uncia.report.sections import latency
+    from uncia.report.sections import distributions
 
-    for module in (charts, numbers, latency):
+    for module in (vega, numbers, distributions):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0
+
+
+def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    source = str(Path(vega.__file__).parents[2])
+    usual = {name: value for name, value in os.environ.items() if name != checks.CHECK}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**usual, "PYTHONPATH": source, **environment},
+    )
+
+
+def test_charts_are_drawn_without_altair() -> None:
+    code = """
+import sys
+from uncia.report import vega
+vega.chart(vega.layer("bar", [], x=vega.quantity("a")), height=9)
+assert "altair" not in sys.modules
+"""
+    ended = in_a_process(code)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_processes_that_tests_start_check_their_charts() -> None:
+    code = """
+from uncia.report import vega
+vega.chart(vega.layer("nonsense", [], x=vega.quantity("a")), height=9)
+"""
+    assert in_a_process(code).returncode == 0
+    ended = in_a_process(code, **{checks.CHECK: "1"})
+    assert ended.returncode == 1
+    assert "in check" in ended.stderr
+
+
+def test_charts_are_checked_against_the_version_that_draws_them() -> None:
+    assert altair.SCHEMA_VERSION.startswith(f"v{runtime.VEGA_LITE}.")
+    assert runtime.VEGA_LITE in vl_convert.get_vegalite_versions()

@@ -9,7 +9,7 @@ from page_reader import Page, addresses, marks
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.report import charts, compare, costs
+from uncia.report import compare, costs, vega
 from uncia.stats.comparison import WHOLE_RUN
 
 Run = Callable[..., tuple[int, str, str]]
@@ -158,7 +158,7 @@ def test_the_page(command: Run, runs: Path, tmp_path: Path) -> None:
     assert sorted(page.places) == sorted(page.specs)
     for spec in page.specs.values():
         for _, rows in marks(spec):
-            assert 0 < len(rows) <= charts.MAX_POINTS
+            assert 0 < len(rows) <= vega.MAX_POINTS
     assert all(addresses(content) == [] for name, content in page.scripts if name != "vega-runtime")
     conditions = page.table_with("condition", "verdict", "found")
     assert {row["verdict"] for row in conditions} == {"violated"}

@@ -1,24 +1,28 @@
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import altair
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import synthetic_run
 from page_reader import Page, addresses, marks
 
 from uncia import record, report
 from uncia.errors import UnciaError
-from uncia.report import charts, data
+from uncia.report import data, run, sections, vega
+from uncia.report import page as page_module
 
 SECTIONS = [
     "latency",
     "distributions",
     "ratios",
     "bursts",
+    "chains",
     "breakdown",
     "startup",
     "memory",
@@ -28,6 +32,8 @@ SECTIONS = [
     "outcomes",
     "machine",
 ]
+# Of a run without chains.
+SHOWN = [name for name in SECTIONS if name != "chains"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,7 @@ def page(demo_run: Path) -> Page:
 
 
 def test_every_section_is_there_in_order(page: Page) -> None:
-    assert [name for name in page.sections if name != "warnings"] == SECTIONS
+    assert [name for name in page.sections if name != "warnings"] == SHOWN
 
 
 def test_the_file_is_complete_or_not_there(demo_run: Path) -> None:
@@ -77,7 +83,7 @@ def test_every_chart_has_a_place_and_a_valid_specification(page: Page) -> None:
 def test_no_mark_has_more_than_two_thousand_points(page: Page) -> None:
     for name, spec in page.specs.items():
         for mark, rows in marks(spec):
-            assert 0 < len(rows) <= charts.MAX_POINTS, (name, mark["mark"])
+            assert 0 < len(rows) <= vega.MAX_POINTS, (name, mark["mark"])
 
 
 def test_a_large_run_makes_no_larger_charts(tmp_path: Path) -> None:
@@ -90,7 +96,7 @@ def test_a_large_run_makes_no_larger_charts(tmp_path: Path) -> None:
     path = report.render(folder)
     for spec in Page(path.read_text(encoding="utf-8")).specs.values():
         for _, values in marks(spec):
-            assert len(values) <= charts.MAX_POINTS
+            assert len(values) <= vega.MAX_POINTS
     assert path.stat().st_size < 2_000_000
 
 
@@ -118,6 +124,55 @@ def test_every_table_says_where_it_comes_from(page: Page, demo_run: Path) -> Non
     text = (demo_run / "report.html").read_text(encoding="utf-8")
     assert len(page.tables) >= 12
     assert text.count('<p class="trace">') == len(page.tables)
+
+
+def test_every_chart_and_every_table_has_its_buttons(page: Page, demo_run: Path) -> None:
+    text = (demo_run / "report.html").read_text(encoding="utf-8")
+    for button in ('data-save="svg"', 'data-save="png"'):
+        assert text.count(f'<button type="button" {button}>') == len(page.places)
+    assert text.count('<button type="button" data-copy>') == len(page.tables)
+    # Without scripts there is nothing to press.
+    assert text.count('<div class="tools" hidden>') == len(page.places) + len(page.tables)
+
+
+def test_tables_carry_all_digits(demo_run: Path) -> None:
+    text = (demo_run / "report.html").read_text(encoding="utf-8")
+    stored = json.loads((demo_run / "summary.json").read_text())["experiments"]
+    for found in stored.values():
+        assert f'data-value="{found["latency_ms"]["p99"]!r}"' in text
+
+
+def test_each_section_is_a_file_that_says_which_rows_it_needs() -> None:
+    makers = sections._makers()
+    assert [maker.section.__module__.rpartition(".")[2] for maker in makers] == SECTIONS
+    assert len({maker.POSITION for maker in makers}) == len(makers)
+    assert {maker.ROWS.table for maker in makers} <= set(record.TABLES)
+
+
+def test_the_section_of_the_guide_is_found_by_its_place(
+    demo_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-section.md"
+    code = guide.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    (tmp_path / "sizes.py").write_text(code, encoding="utf-8")
+    shutil.copytree(demo_run, tmp_path / "r")
+    rows = record.read(demo_run)
+    at = rows.schema.get_field_index("response_bytes")
+    rows = rows.set_column(at, "response_bytes", pa.array(range(rows.num_rows), pa.int64()))
+    path = tmp_path / "r" / "invocations.parquet"
+    record.write(record.conform(rows, "invocations"), path, "invocations")
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    sections._makers.cache_clear()
+    try:
+        found = Page(page_module.html(run.page(data.load(tmp_path / "r"))))
+    finally:
+        sections._makers.cache_clear()
+        del sys.modules[f"{sections.__name__}.sizes"]
+    names = [name for name in found.sections if name != "warnings"]
+    assert names == [*SHOWN[:8], "sizes", *SHOWN[8:]]
+    table = found.table_with("experiment", "n", "mean, bytes")
+    assert "warm" in [row["experiment"] for row in table]
+    assert "sizes" in found.specs
 
 
 def test_parts_of_a_bar_add_up_to_the_mean(page: Page) -> None:
@@ -156,6 +211,25 @@ def test_bills_are_split_into_parts_that_add_up(page: Page) -> None:
         assert sum(parts) == pytest.approx(total, rel=2e-2)
 
 
+def test_a_bar_is_as_long_as_its_bill_where_more_was_used_than_is_billed(tmp_path: Path) -> None:
+    run = synthetic_run.write(tmp_path / "r", synthetic_run.demo())
+    file = run / "summary.json"
+    summary = json.loads(file.read_text(encoding="utf-8"))
+    for tariff in summary["tariffs"].values():
+        tariff |= {"used_vcpu_s": 1e4, "used_vcpu_rows": tariff["rows"]}
+        tariff |= {"used_gb_s": 1e4, "used_memory_rows": tariff["rows"]}
+    file.write_text(json.dumps(summary), encoding="utf-8")
+    page = Page(report.render(run).read_text(encoding="utf-8"))
+    bars: dict[str, float] = {}
+    for _, rows in marks(page.specs["bills"]):
+        for row in rows:
+            bars[row["name"]] = bars.get(row["name"], 0.0) + row["value"]
+    assert set(bars) == set(summary["tariffs"])
+    for name, length in bars.items():
+        bill = summary["tariffs"][name]["cost_usd_per_million"]
+        assert length == pytest.approx(bill, rel=1e-9), name
+
+
 def test_warmups_are_counted_and_are_no_result(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = [synthetic_run.experiment(name, rng, n=50) for name in ("warm", "warm.warmup", "cold")]
@@ -190,6 +264,37 @@ def test_phases_of_a_start_are_those_before_the_function_is_called(
     record.write(record.conform(data, "spans"), tmp_path / "r" / "spans.parquet", "spans")
     found = rendered(tmp_path / "r").table_with("phase", "from, ms")
     assert [row["phase"] for row in found] == ["boot"]
+
+
+def test_kinds_of_start_are_told_apart(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    fresh = synthetic_run.experiment("cold", rng, n=20, cold=True, function="f")
+    copied = synthetic_run.experiment("copied", rng, n=30, cold=True, function="f")
+    stream = {"function": "f", "settings": {"start_from": "zygote"}}
+    copied.meta["streams"] = [stream]
+    run = synthetic_run.write(tmp_path / "r", [fresh, copied])
+    for name in ("invocations", "instances"):
+        rows = record.read(run, name)
+        mine = pc.starts_with(rows.column("instance").cast(pa.utf8()), "copied-")
+        kinds = pc.if_else(
+            mine,
+            pc.replace_substring(rows.column("start").cast(pa.utf8()), "cold", "restored"),
+            rows.column("start").cast(pa.utf8()),
+        )
+        at = rows.schema.get_field_index("start")
+        rows = record.conform(rows.set_column(at, "start", kinds), name)
+        record.write(rows, run / f"{name}.parquet", name)
+    page = rendered(run)
+    phases = page.table_with("function", "start", "phase", "n")
+    assert {(row["function"], row["start"], row["n"]) for row in phases} == {
+        ("f", "cold", "20"),
+        ("f", "restored", "30"),
+    }
+    assert "What a start does" in page.text
+    assert {"startup-0", "startup-1"} <= set(page.specs)
+    outcomes = page.table_with("experiment", "cold", "restored", "starts from")
+    told = {name: [row[name] for row in outcomes] for name in ("cold", "restored", "starts from")}
+    assert told == {"cold": ["20", "0"], "restored": ["0", "30"], "starts from": ["–", "zygote"]}
 
 
 def rendered(folder: Path) -> Page:

@@ -49,8 +49,6 @@ def test_orders_must_ascend_and_values_be_there() -> None:
         bootstrap.quantiles(np.empty(0, dtype=np.int64), [HALF], rng)
     with pytest.raises(ValueError, match="at least one"):
         bootstrap.means(np.empty(0, dtype=np.int64), rng)
-    with pytest.raises(ValueError, match="share"):
-        bootstrap.shares(3, 2, rng)
 
 
 def test_means_have_the_spread_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,12 +60,6 @@ def test_means_have_the_spread_of_the_sample(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(bootstrap, "_EXACT_DRAWS", 0)
     normal = bootstrap.means(values, np.random.default_rng(4), DRAWS // 10)
     assert normal.std() == pytest.approx(error, rel=0.03)
-
-
-def test_shares_are_binomial() -> None:
-    drawn = bootstrap.shares(5, 50, np.random.default_rng(8), DRAWS)
-    assert drawn.mean() == pytest.approx(0.1, abs=0.001)
-    assert (bootstrap.shares(0, 50, np.random.default_rng(8)) == 0).all()
 
 
 def test_the_same_seed_and_labels_give_the_same_numbers() -> None:

@@ -289,3 +289,40 @@ def test_measured_keeps_experiments_without_rows() -> None:
     assert isinstance(found["gone"], Measured)
     assert found["gone"].latency.size == 0
     assert comparison.figures(found, "a")["gone", "failed", ""].why == "no request was made"
+
+
+def with_shares(label: str, rows: int, *, failed: int = 0, cold: int = 0) -> Figures:
+    data = pa.table(
+        {
+            "function": ["f"] * rows,
+            "invocation": [str(i) for i in range(rows)],
+            "attempt": [1] * rows,
+            "experiment": ["e"] * rows,
+            "outcome": ["timeout" if i < failed else "ok" for i in range(rows)],
+            "start": ["cold" if i < cold else "warm" for i in range(rows)],
+        }
+    )
+    found = record.conform(data, "invocations")
+    meta = {"experiments": {"e": {}}}
+    return comparison.figures(comparison.measured(found, meta, {}), label)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    # Fisher's p: 1, 0.33, 0.1, 0.03.
+    [(1, "not supported"), (2, "not supported"), (3, "not supported"), (4, "violated")],
+)
+def test_none_against_all_is_a_change_only_on_enough_rows(rows: int, verdict: str) -> None:
+    none = with_shares("a", rows)
+    assert judged("cold>5%", none, with_shares("b", rows, cold=rows)) == [verdict]
+    assert judged("failed>1%", none, with_shares("b", rows, failed=rows)) == [verdict]
+    assert judged("cold<5%", with_shares("a", rows, cold=rows), none) == [verdict]
+    assert judged("cold>5%", none, none) == ["within"]
+
+
+def test_a_few_failures_of_many_may_be_chance() -> None:
+    none = with_shares("a", 100)
+    # Fisher's p: 0.06 and 0.03.
+    assert judged("failed>1%", none, with_shares("b", 100, failed=5)) == ["not supported"]
+    assert judged("failed>1%", none, with_shares("b", 100, failed=6)) == ["violated"]
+    assert judged("failed>0", none, with_shares("b", 100, failed=1)) == ["violated"]

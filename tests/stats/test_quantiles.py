@@ -10,7 +10,7 @@ from uncia.stats.quantiles import (
     LEVEL,
     QUANTILES,
     Ranks,
-    _binomial,
+    binomial,
     confidence_interval,
     confidence_ranks,
     minimum_rows,
@@ -109,8 +109,8 @@ def test_known_ranks() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 30, 150])
 @pytest.mark.parametrize("p", [Fraction(1, 2), Fraction(1, 100), Fraction(99, 100)])
-def test_the_binomial_is_exact_for_small_n(n: int, p: Fraction) -> None:
-    first, mass = _binomial(n, p)
+def test_thebinomial_is_exact_for_small_n(n: int, p: Fraction) -> None:
+    first, mass = binomial(n, p)
     for place, probability in enumerate(mass):
         k = first + place
         exact = math.comb(n, k) * p**k * (1 - p) ** (n - k)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncia import record
+from uncia.experiment.table import summary_table
 from uncia.stats import summary
 
 MS = 1_000_000
@@ -183,6 +184,27 @@ def test_failures_are_outcomes_that_were_not_declared(expect: Any, failed: int) 
     assert summary.summarise(table(rows), {"expect": expect})["failed"] == failed
 
 
+def test_a_burst_with_jitter_is_one_burst() -> None:
+    rows = [
+        {"burst": number, "scheduled": number * S + i * MS, "received": number * S + 9 * MS}
+        for number, size in enumerate([4, 20, 4])
+        for i in range(size)
+    ]
+    found = summary.summarise(table(rows), {})["by_burst_size"]
+    assert [(item["size"], item["bursts"]) for item in found] == [(4, 2), (20, 1)]
+
+
+def test_streams_and_runs_count_their_bursts_apart() -> None:
+    rows = [
+        {"run": run, "invocation": f"{run}:mix-{stream}-{i}", "burst": 0, "scheduled": stream * MS}
+        for run in ("a", "b")
+        for stream, size in enumerate([2, 5])
+        for i in range(size)
+    ]
+    found = summary.summarise(table(rows), {})["by_burst_size"]
+    assert [(item["size"], item["bursts"]) for item in found] == [(2, 2), (5, 2)]
+
+
 def test_bursts_are_told_apart_by_size() -> None:
     rows = []
     for number, size in enumerate([1, 3, 3]):
@@ -268,3 +290,16 @@ def test_the_docs_name_every_key() -> None:
 
 def table_of_nothing() -> pa.Table:
     return record.empty("invocations")
+
+
+def test_the_terminal_counts_restored_starts_where_there_are_some(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cold = summary.summarise(table(answered([1.0] * 3, start="cold")), {})
+    summary_table({"a": cold})
+    assert "restored" not in capsys.readouterr().out
+    restored = summary.summarise(table(answered([1.0] * 7, start="restored")), {})
+    summary_table({"a": cold, "b": restored})
+    heads, *lines = (line.split() for line in capsys.readouterr().out.splitlines())
+    at = heads.index("restored")
+    assert [line[at - 1 : at + 1] for line in lines] == [["3", "0"], ["0", "7"]]

@@ -129,11 +129,11 @@ def test_bill_refuses_in_a_sentence(
     assert message in err
 
 
-def test_bill_of_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    done = in_a_process("bill", tmp_path)
-    assert done.returncode == 2
-    assert "is not the folder of a run" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bill_of_a_folder_that_is_no_run(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("bill", tmp_path)
+    assert code == 2
+    assert "is not the folder of a run" in err
+    assert "Traceback" not in err
 
 
 def test_tariffs_list_has_all(command: Command) -> None:
@@ -179,13 +179,60 @@ def test_tariffs_check_gives_a_figure_to_compare(command: Command) -> None:
     assert "cost 2.45 USD" in out
 
 
-def test_tariffs_check_tells_all_mistakes_of_all_files(tmp_path: Path) -> None:
+def test_tariffs_check_tells_all_mistakes_of_all_files(command: Command, tmp_path: Path) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     good = (DATA / "own-cloud.yaml").read_text(encoding="utf-8")
     first.write_text(good.replace('price: "0.00002"', "price: 0.00002"), encoding="utf-8")
     second.write_text(good.replace("kind: turnaround", "kind: turnarond"), encoding="utf-8")
-    done = in_a_process("tariffs", "check", first, DATA / "own-cloud.yaml", second)
-    assert done.returncode == 2
-    assert f"{first}:27: charges[0].price: a price is decimal text in quotes" in done.stderr
-    assert f"{second}:19: time.kind: 'turnarond' is not known, did you mean" in done.stderr
-    assert "own-cloud is a well-formed tariff" in done.stdout
+    code, out, err = command("tariffs", "check", first, DATA / "own-cloud.yaml", second)
+    assert code == 2
+    assert f"{first}:27: charges[0].price: a price is decimal text in quotes" in err
+    assert f"{second}:19: time.kind: 'turnarond' is not known, did you mean" in err
+    assert "own-cloud is a well-formed tariff" in out
+
+
+@pytest.fixture
+def bracketed(tmp_path: Path) -> Path:
+    """A run whose functions look like the markup of terminals."""
+    names = ["x[/y]", "[bold]loud[/]", ":smile:"]
+    rows = [row(invocation=name, function=name) for name in names]
+    data = table(rows).append_column("attempt", pa.array([1] * len(rows), pa.int64()))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    record.write(record.conform(data, "invocations", epoch=0), folder / "invocations.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bill", "--by", "function"),
+        ("cost", "decompose", "--by", "function", "-t", "aws-lambda-x86"),
+        ("cost", "inflation", "--by", "function"),
+    ],
+)
+def test_names_with_brackets_are_shown_as_they_are(
+    command: Command, bracketed: Path, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = command(*arguments, bracketed)
+    assert code == 0, err
+    for name in ("x[/y]", "[bold]loud[/]", ":smile:"):
+        assert name in out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("arguments", [("tariffs", "list"), ("tariffs", "list", "--json")])
+def test_output_that_cannot_be_written_ends_in_a_sentence(arguments: tuple[str, ...]) -> None:
+    source = str(Path(uncia.__file__).resolve().parents[1])
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "uncia", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | {"PYTHONPATH": source},
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "error: cannot write the output: No space left on device\n"

@@ -12,6 +12,7 @@ from tariff_rows import GB, MB, MS, S, row, table
 from test_tariff_fits import some_rows
 
 from uncia.tariffs import Line, bill
+from uncia.tariffs.allocation import ALLOCATIONS
 from uncia.tariffs.facts import Fact, facts
 
 
@@ -98,3 +99,15 @@ def test_bills_are_the_same_whether_footers_tell_or_not(tmp_path: Path) -> None:
     assert paper == bill(table(cases()["mixed"]), tariffs, fit="paper")
     peak = bill(tmp_path / "good.parquet", tariffs, fit="used-peak")
     assert peak == bill(table(cases()["good"]), tariffs, fit="used-peak")
+
+
+def test_facts_that_are_given_do_not_outlive_what_a_fit_replaces(tmp_path: Path) -> None:
+    tariffs = ["aws-lambda-x86", "huawei-functiongraph"]
+    # Nothing was allocated as far as the footers tell, but the fit allocates.
+    rows = [row(**dict.fromkeys(ALLOCATIONS), function=name) for name in "ffg"]
+    path = write(table(rows), tmp_path / "rows.parquet")
+    assert facts(path)["allocated_memory"].empty
+    expected = bill(table(rows), tariffs, fit="used-peak")
+    assert expected[0].rows == len(rows)
+    assert bill(path, tariffs, fit="used-peak", of=facts(path)) == expected
+    assert bill(table(rows), tariffs, fit="used-peak", of=facts(path)) == expected

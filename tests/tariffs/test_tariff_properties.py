@@ -18,12 +18,12 @@ from tariff_rows import GB, INTEGERS, MB, MS, S, row, table
 
 from uncia.errors import UnciaError
 from uncia.tariffs import Line, Tariff, bill, billable, get
-from uncia.tariffs.cells import MAX_CPU, MAX_MEMORY, MAX_TIME
 from uncia.tariffs.columns import Columns
 from uncia.tariffs.equation import query
 from uncia.tariffs.exact import QUOTIENT_LIMIT, at_least, at_most, larger, quotient, round_up
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Charge
+from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
 from uncia.tariffs.sizes import Combinations, Fixed, Observed, Proportional
 
 few = settings(max_examples=10, deadline=None)

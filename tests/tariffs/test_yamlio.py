@@ -188,3 +188,11 @@ def test_files_that_cannot_be_read_are_told_by_name(tmp_path: Path) -> None:
 def test_an_error_made_by_a_reader_has_the_same_form() -> None:
     error = load(GOOD, "plan.yaml").error(("steps", 1, "name"), "is taken", ["one", "three"])
     assert str(error) == "plan.yaml:5: steps[1].name: is taken (allowed: one, three)"
+
+
+@pytest.mark.parametrize("character", ["\x01", "\x1b", "\x7f", "\x9f", "\ufffe"])
+def test_a_control_character_is_told_with_its_line(character: str) -> None:
+    with pytest.raises(UnciaError) as error:
+        load(f"a: 1\nb: x{character}y\n", "form.yaml")
+    message = f"form.yaml:2: this is not valid YAML: the control character U+{ord(character):04X}"
+    assert error.value.message.startswith(message)

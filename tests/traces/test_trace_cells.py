@@ -11,7 +11,10 @@ import trace_oracle as oracle
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from uncia.traces import cells, huawei2025, huawei_pods, huawei_starts
+from uncia.traces import cells
+from uncia.traces.huawei import pods as huawei_pods
+from uncia.traces.huawei import requests as huawei2025
+from uncia.traces.huawei import starts as huawei_starts
 
 DIGITS = st.text("0123456789", min_size=1, max_size=9)
 FRACTION = st.text("0123456789", max_size=20)

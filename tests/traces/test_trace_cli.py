@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import pytest
 from trace_files import AZURE2021, REQUESTS, left_over, request, write
 
 import uncia
@@ -31,10 +33,15 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    process = start(*arguments)
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, err
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``uncia trace`` in this process: (exit code, standard output, standard error)."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")
+    return lambda *arguments: command("trace", *arguments)
 
 
 def csv_rows(path: Path) -> list[list[str]]:
@@ -47,15 +54,16 @@ def trace(folder: Path) -> Path:
 
 
 def test_list_names_each_trace_with_its_license_and_source() -> None:
-    code, out, _ = run("list")
-    assert code == 0
+    process = start("list")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
     for name in ("azure2019", "azure2021", "huawei2023", "huawei2025"):
         text = out.partition(f"{name} (")[2].partition("\n\n")[0]
         assert "https://github.com/" in text
         assert "license" in text.lower()
 
 
-def test_a_bad_row_ends_the_import_with_its_place(tmp_path: Path) -> None:
+def test_a_bad_row_ends_the_import_with_its_place(run: Run, tmp_path: Path) -> None:
     file = trace(tmp_path)
     code, out, err = run("import", "auto", file, "--out", tmp_path / "out", "--strict")
     assert (code, out) == (2, "")
@@ -65,7 +73,7 @@ def test_a_bad_row_ends_the_import_with_its_place(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
-def test_bad_rows_are_counted_by_reason_and_kept(tmp_path: Path) -> None:
+def test_bad_rows_are_counted_by_reason_and_kept(run: Run, tmp_path: Path) -> None:
     file = trace(tmp_path)
     code, out, err = run("import", "AZURE_2021", file, "--out", tmp_path / "out")
     assert code == 0
@@ -77,7 +85,7 @@ def test_bad_rows_are_counted_by_reason_and_kept(tmp_path: Path) -> None:
     assert record.read(tmp_path / "out").num_rows == 1
 
 
-def test_without_a_kind_it_is_said_how_to_write_it(tmp_path: Path) -> None:
+def test_without_a_kind_it_is_said_how_to_write_it(run: Run, tmp_path: Path) -> None:
     file = trace(tmp_path)
     code, _, err = run("import", file, "--out", tmp_path / "out")
     assert code == 2
@@ -89,7 +97,7 @@ def test_without_a_kind_it_is_said_how_to_write_it(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
-def test_options_of_huawei_2025(tmp_path: Path) -> None:
+def test_options_of_huawei_2025(run: Run, tmp_path: Path) -> None:
     pods = ("p-6600-16384-1", "p-300-128-1")
     file = write(tmp_path / "R1" / "part.csv", REQUESTS, [request(podID=pod) for pod in pods])
     out = tmp_path / "out"
@@ -108,7 +116,7 @@ def test_options_of_huawei_2025(tmp_path: Path) -> None:
     assert "--max-memory: '10240'" in err
 
 
-def test_the_format_can_be_named_and_the_outcome_printed_as_json(tmp_path: Path) -> None:
+def test_the_format_can_be_named_and_the_outcome_printed_as_json(run: Run, tmp_path: Path) -> None:
     file = trace(tmp_path)
     target = tmp_path / "x.parquet"
     code, out, _ = run("import", "azure-2021", file, "--out", target, "--json")
@@ -147,7 +155,7 @@ def long_import(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_what_a_killed_import_left_the_next_removes(tmp_path: Path) -> None:
+def test_what_a_killed_import_left_the_next_removes(run: Run, tmp_path: Path) -> None:
     process = long_import(tmp_path)
     try:
         process.send_signal(signal.SIGSTOP)  # it lives, and stays where it is

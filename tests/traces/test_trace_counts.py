@@ -14,7 +14,8 @@ from trace_files import DURATIONS, INVOCATIONS, MEMORY, counts, left_over, write
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.traces import azure2019, csv, huawei2023
+from uncia.traces import azure2019, csv
+from uncia.traces.huawei import minutes as huawei2023
 
 IDS = st.sampled_from(["o1", "o2", "o3"])
 COUNTS = st.one_of(st.integers(0, 3), st.integers(0, 10**15), st.just("12.0"), st.just("1e3"))

@@ -180,7 +180,7 @@ def damaged(data: bytes) -> bytes:
         (GOOD + b'"a\nb",f,1,1\n', "line 4: "),
         (GOOD + "ä,f,1,1\n".encode(), "line 4: .* is not ASCII text"),
         (GOOD + b"a,f,1\r,1\n", "line 4: .*carriage return"),
-        (GOOD + b"a,f,1,\x001\n", "line 4, column duration"),
+        (GOOD + b"a,f,1,\x001\n", "line 4: .*NUL byte"),
     ],
 )
 def test_a_file_that_cannot_be_believed_is_refused_and_leaves_nothing(
@@ -469,3 +469,18 @@ def test_random_bytes_are_refused(
     with pytest.raises(UnciaError):
         converted((GOOD[:32] if header else b"") + data, folder, strict=strict)
     assert left_over(folder) == []
+
+
+@pytest.mark.parametrize("lines", [3, 30])
+def test_rows_that_merge_across_nul_bytes_are_bad(tmp_path: Path, lines: int) -> None:
+    """A hole in a file joins the ends of two rows to one with as many cells as any."""
+    file = tmp_path / "trace.txt"
+    good = [f"a,f{i},{i}.5,0.25" for i in range(lines)]
+    start = "a,f"
+    hole = start + "\0" * 4096 + "g,7.5,0.25"
+    file.write_text("\n".join(["app,func,end_timestamp,duration", *good, hole, *good, ""]))
+    done = traces.load([file], tmp_path / "out")
+    assert done.rows["invocations"] == 2 * lines
+    assert done.rejected == {"broken line: a NUL byte within": 1}
+    with pytest.raises(UnciaError, match=rf"line {lines + 2}.*NUL"):
+        traces.load([file], tmp_path / "strict", strict=True)

@@ -17,8 +17,10 @@ from uncia import record
 from uncia.backends import connect
 from uncia.errors import UnciaError
 from uncia.tariffs import bill
-from uncia.tariffs import cells as tariff_cells
-from uncia.traces import csv, huawei2025, huawei_pods, parts
+from uncia.tariffs import rows as tariff_rows
+from uncia.traces import csv, parts
+from uncia.traces.huawei import pods as huawei_pods
+from uncia.traces.huawei import requests as huawei2025
 from uncia.units import INT64_MAX
 
 S = 10**9
@@ -171,9 +173,9 @@ def test_cold_starts_alone_become_instances_and_spans(tmp_path: Path) -> None:
 
 
 def test_what_is_believed_is_what_bills_believe() -> None:
-    assert huawei2025.MAX_TIME == tariff_cells.MAX_TIME
-    assert huawei_pods.MAX_CORES * 10**6 == tariff_cells.MAX_CPU
-    assert huawei_pods.MAX_MEMORY == tariff_cells.MAX_MEMORY
+    assert huawei2025.MAX_TIME == tariff_rows.MAX_TIME
+    assert huawei_pods.MAX_CORES * 10**6 == tariff_rows.MAX_CPU
+    assert huawei_pods.MAX_MEMORY == tariff_rows.MAX_MEMORY
 
 
 def test_the_same_pod_and_request_in_two_regions_are_two(tmp_path: Path) -> None:

@@ -216,3 +216,34 @@ def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnciaError, match="schema version 99"):
         uncia_run.convert([newer], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_values_without_a_sign_beyond_64_bits_are_bad_rows(tmp_path: Path) -> None:
+    good = table(rows("a", 2))
+    for name in ("execution", "scheduled"):
+        values = pa.array([5, 2**64 - 1], pa.uint64())
+        at = good.schema.get_field_index(name)
+        pyarrow.parquet.write_table(good.set_column(at, name, values), tmp_path / "big.parquet")
+        found = uncia_run.convert([tmp_path / "big.parquet"], tmp_path / name)
+        assert found.rows == {"invocations": 1}
+        with pytest.raises(UnciaError, match=rf"{name}.*64 bits"):
+            uncia_run.convert([tmp_path / "big.parquet"], tmp_path / f"s-{name}", strict=True)
+
+
+def test_a_column_that_stands_twice_is_an_error(tmp_path: Path) -> None:
+    one = table(rows("a", 2))
+    twice = one.append_column("execution", one.column("execution"))
+    pyarrow.parquet.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(UnciaError, match=r"twice.parquet has the column execution more than once"):
+        uncia_run.convert([tmp_path / "twice.parquet"], tmp_path / "out")
+
+
+@pytest.mark.parametrize("epoch", ["9223372036854775808", "-1" + "0" * 5000, "noon", "1_0", ""])
+def test_an_epoch_that_is_none_is_an_error(tmp_path: Path, epoch: str) -> None:
+    one = table(rows("a", 2))
+    told = one.replace_schema_metadata(
+        {**one.schema.metadata, b"uncia.epoch_unix_ns": epoch.encode()}
+    )
+    pyarrow.parquet.write_table(told, tmp_path / "far.parquet")
+    with pytest.raises(UnciaError, match=r"far.parquet: the table's epoch is .* no Unix time"):
+        uncia_run.convert([tmp_path / "far.parquet"], tmp_path / "out")

@@ -333,3 +333,14 @@ def test_any_value_anywhere_is_read_or_refused(tmp_path: Path, data: st.DataObje
     path.write_text(json.dumps(changed))
     with contextlib.suppress(UnciaError):
         read(importers.convert(path))
+
+
+def test_json_may_hold_characters_that_yaml_may_not(tmp_path: Path) -> None:
+    path = tmp_path / "workload.json"
+    path.write_text('{"test_name": "a\x7fb\x9f\ufffe",\n "test_duration_in_seconds": "x"}')
+    found = importers.read(path)
+    assert found.data["test_name"] == "a\x7fb\x9f\ufffe"
+    assert found.line(("test_duration_in_seconds",)) == 2
+    path.write_text('{"test_name": "a\x01b"}')
+    with pytest.raises(UnciaError, match="not valid JSON"):
+        importers.read(path)

@@ -179,9 +179,9 @@ def work_cost(
 
 def rounds(rows: pa.Table, spans: pa.Table, machine: pa.Table, name: str) -> list[Round]:
     """The rounds of one behaviour, from the tables of a run."""
-    from uncia.bandwidth.intermittent_lab import of
+    from uncia.record.selection import of_experiments
 
-    own = of(rows, [name]).to_pylist()
+    own = of_experiments(rows, [name]).to_pylist()
     collects = {row["parent"]: row for row in own if row["stage"] == COLLECT}
     windows = {
         span["invocation"]: (span["start"], span["end"])
@@ -232,7 +232,7 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
         UnciaError: it is no such run, no round can be used, or a tariff cannot price it.
     """
     from uncia import record
-    from uncia.bandwidth.intermittent_lab import of
+    from uncia.record.selection import of_experiments
     from uncia.tariffs import catalogue
 
     rows, spans, machine, instances = (
@@ -240,7 +240,7 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
     )
     found = {name: rounds(rows, spans, machine, name) for name in BEHAVIOURS}
     found = {name: own for name, own in found.items() if own}
-    billed = [row for row in of(rows, [BILLED]).to_pylist() if row["outcome"] == "ok"]
+    billed = [row for row in of_experiments(rows, [BILLED]).to_pylist() if row["outcome"] == "ok"]
     if not found or not billed:
         raise UnciaError(
             f"{folder} has no rows of background work",

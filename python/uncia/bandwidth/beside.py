@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from uncia.bandwidth.distance import distance
 from uncia.bandwidth.profiles import Profile
 from uncia.bandwidth.simulate import Setting, simulate
 
@@ -22,8 +23,8 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _LEAST: Final = 1_000_000  # ns; shorter gaps are often no throttles
 _NEAR: Final = 0.06  # of a grid's step, around its most frequent place
 _BINS: Final = 400
-_QUANTILES: Final = (np.arange(2_000) + 0.5) / 2_000
-_FEWEST: Final = 10
+FEWEST: Final = 10
+"""Values from which on the distance of a sample means something."""
 
 KINDS: Final = ("interval", "throttle", "cpu")
 
@@ -45,7 +46,7 @@ def grids(profile: Profile, period_ns: int, tick_ns: int) -> Grids | None:
         tick_ns: length of a tick.
     """
     events = [event for run in profile.runs for event in run.events if event[1] >= _LEAST]
-    if len(events) < _FEWEST:
+    if len(events) < FEWEST:
         return None
     ends = np.asarray([end for end, _ in events], dtype=np.float64)
     begins = np.asarray([end - gap for end, gap in events], dtype=np.float64)
@@ -86,14 +87,6 @@ def throttles(spans: pa.Table) -> dict[str, Floats]:
     return {kind: np.asarray(values, dtype=np.float64) for kind, values in found.items()}
 
 
-def distance(one: Floats, other: Floats) -> float | None:
-    """Wasserstein-1 of two samples, by quantiles; None where one has too few values."""
-    if min(len(one), len(other)) < _FEWEST:
-        return None
-    apart = np.abs(np.quantile(one, _QUANTILES) - np.quantile(other, _QUANTILES))
-    return float(apart.mean())
-
-
 def compare(profile: Profile, setting: Setting, seed: int = 0) -> dict[str, float | None]:
     """How far a simulated probe is from a profile: Wasserstein-1 of each kind, in ns.
 
@@ -111,4 +104,9 @@ def compare(profile: Profile, setting: Setting, seed: int = 0) -> dict[str, floa
         setting = setting.model_copy(update=places)
     measured = dict(zip(KINDS, profile.arrays(), strict=True))
     simulated = throttles(simulate([setting], seed).spans)
-    return {kind: distance(measured[kind].astype(np.float64), simulated[kind]) for kind in KINDS}
+    return {
+        kind: distance(measured[kind], simulated[kind])
+        if min(len(measured[kind]), len(simulated[kind])) >= FEWEST
+        else None
+        for kind in KINDS
+    }

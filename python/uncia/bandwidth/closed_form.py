@@ -34,30 +34,6 @@ Phase: TypeAlias = int | Literal["random"]
 
 
 @dataclass(frozen=True)
-class Platform:
-    """What is known of a provider: the period (cost paper, Table 3) and how it sells CPU.
-
-    Attributes:
-        period_ns: of its bandwidth control.
-        whole_mb: the memory with which a whole vCPU comes; None where the vCPU is set itself.
-        least: the smallest size, in MB or micro-vCPU.
-        step: between sizes, in MB or micro-vCPU.
-    """
-
-    period_ns: int
-    whole_mb: int | None
-    least: int
-    step: int
-
-
-PLATFORMS: Final = {
-    "aws": Platform(20 * NS_PER_MS, 1769, 128, 1),
-    "gcp": Platform(100 * NS_PER_MS, None, 80_000, 10_000),
-    "ibm": Platform(10 * NS_PER_MS, None, 125_000, 125_000),
-}
-
-
-@dataclass(frozen=True)
 class Control:
     """A quota in a period, and the size that it comes from.
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.errors import UnciaError
+from uncia.providers import LAMBDA, LAMBDA_MB
+from uncia.stats.quantiles import quantiles_of
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_US, parse_duration
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ SIMULATED: Final = "simulated kernel"
 ANY_PHASE: Final = "Equation (2), any phase"
 """A quota that is enforced exactly, for a task that begins at any time of the period."""
 
-PERIOD: Final = "20ms"
-_USUAL_HZ: Final = 250
 _SIMULATED_RUNS: Final = 400
 _SEED: Final = 20250515
 
@@ -191,7 +191,8 @@ def sizes(rows: pa.Table, run: Mapping[str, Any]) -> tuple[list[Size], dict[str,
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
         functions.add(row["function"])
-        key = enforced.get(row["experiment"], KERNEL), row["allocated_memory"], row["allocated_cpu"]
+        enforcement = enforced.get((row["experiment"], row["stage"]), KERNEL)
+        key = enforcement, row["allocated_memory"], row["allocated_cpu"]
         groups.setdefault(key, []).append(row)
     if len(functions) > 1:
         raise UnciaError(f"the rows are of several functions: {', '.join(sorted(functions))}")
@@ -241,13 +242,14 @@ def _cpu(row: Mapping[str, Any]) -> int | None:
     return int(row["cpu_user"]) + int(row["cpu_system"])
 
 
-def _enforcement(run: Mapping[str, Any]) -> dict[str, str]:
-    """How each experiment of a run is held to its quota."""
+def _enforcement(run: Mapping[str, Any]) -> dict[tuple[str, str | None], str]:
+    """How requests are held to their quota, by experiment and stage (None outside chains)."""
     overall = str(run.get("platform", {}).get("enforcement") or KERNEL)
-    found = {}
+    found: dict[tuple[str, str | None], str] = {}
     for name, one in run.get("experiments", {}).items():
-        streams = one.get("streams") or [{}]
-        found[name] = str(streams[0].get("settings", {}).get("enforcement") or overall)
+        for stream in one.get("streams") or [{}]:
+            enforcement = stream.get("settings", {}).get("enforcement")
+            found.setdefault((name, stream.get("stage")), str(enforcement or overall))
     return found
 
 
@@ -270,9 +272,10 @@ def kernel_of(run: Mapping[str, Any], hz: int | None) -> Kernel:
     kernel = kernels.of_version(version)
     if hz is None:
         here = version == platform.release()
-        hz = (kernels.tick_rate() if here else None) or _USUAL_HZ
-    period = run.get("platform", {}).get("period") or PERIOD
-    return Kernel(parse_duration(period), hz, kernel.scheduler, kernel.throttling, kernel.timer)
+        hz = (kernels.tick_rate() if here else None) or LAMBDA.hz
+    period = run.get("platform", {}).get("period")
+    period_ns = parse_duration(period) if period else LAMBDA.period_ns
+    return Kernel(period_ns, hz, kernel.scheduler, kernel.throttling, kernel.timer)
 
 
 def read(folder: Path, hz: int | None = None) -> Result:
@@ -286,7 +289,7 @@ def read(folder: Path, hz: int | None = None) -> Result:
         UnciaError: it is no such run.
     """
     from uncia import record
-    from uncia.experiment.folder import read_run
+    from uncia.runs.folder import read_run
 
     rows = record.read(folder)
     run = read_run(folder)
@@ -299,8 +302,8 @@ def read(folder: Path, hz: int | None = None) -> Result:
         whole = [size for size in own if size.whole]
         if not whole or len(whole) == len(own):
             raise UnciaError(
-                f"{folder}: models start from the rows at a whole vCPU (1769MB) and are judged by"
-                f" those below; there are {len(whole)} sizes of the one and"
+                f"{folder}: models start from the rows at a whole vCPU ({LAMBDA_MB}MB) and are"
+                f" judged by those below; there are {len(whole)} sizes of the one and"
                 f" {len(own) - len(whole)} of the other kind"
             )
         known[enforcement] = full(whole)
@@ -403,16 +406,13 @@ def _simulated(
 
 def as_data(result: Result) -> dict[str, Any]:
     """The result for JSON."""
-    import numpy as np
 
     entries = []
     for enforcement in result.enforcements():
         own = result.of(enforcement)
         told = result.models[enforcement]
         for number, size in enumerate(own):
-            p5, p50, p95 = (
-                float(value) for value in np.quantile(size.durations, [0.05, 0.5, 0.95])
-            )
+            p5, p50, p95 = quantiles_of(size.durations, [0.05, 0.5, 0.95])
             entries.append(
                 {
                     "enforcement": enforcement,

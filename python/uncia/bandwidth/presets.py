@@ -1,8 +1,8 @@
 """What is known of providers' bandwidth control and of the sandboxes under it, with its evidence.
 
-Periods and tick rates are those of the cost paper's Table 3 (*Demystifying Serverless Costs on
-Public Platforms*, EuroSys'26, section 4.3); the rest was measured in the data published with it, as
-said at each figure. Sizes are in `uncia.bandwidth.closed_form.PLATFORMS`.
+Periods, tick rates and sizes are those of `uncia.providers`; the rest was measured in the data
+published with the cost paper (*Demystifying Serverless Costs on Public Platforms*, EuroSys'26), as
+said at each figure.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from uncia.bandwidth.closed_form import PLATFORMS, Platform
 from uncia.errors import UnciaError
+from uncia.providers import LAMBDA_MB, PLATFORMS, Platform
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS, NS_PER_S
 
 SLICE_NS: Final = 5 * NS_PER_MS
@@ -37,8 +37,7 @@ class Preset:
     Attributes:
         name: ``aws``, ``gcp`` or ``ibm``.
         title: for people.
-        platform: the period and the sizes.
-        hz: tick rate.
+        platform: period, tick rate and sizes.
         scheduler: ``cfs`` or ``eevdf``, as the simulator calls it.
         lost_ns: of each quota this much goes to others in the sandbox, at all times.
         before: CPU time that the sandbox itself uses up from a request's arrival until the handler
@@ -56,7 +55,6 @@ class Preset:
     name: str
     title: str
     platform: Platform
-    hz: int
     scheduler: str
     tariff: str
     lost_ns: int = 0
@@ -70,7 +68,7 @@ class Preset:
     @property
     def tick_ns(self) -> int:
         """Time between ticks."""
-        return NS_PER_S // self.hz
+        return NS_PER_S // self.platform.hz
 
     @property
     def by_memory(self) -> bool:
@@ -115,11 +113,10 @@ PRESETS: Final = {
         name="aws",
         title="AWS Lambda",
         platform=PLATFORMS["aws"],
-        hz=250,
         scheduler="cfs",
         tariff="aws-lambda-x86",
         error=0.052,
-        errors=((300, 0.077), (750, 0.080), (1400, 0.043), (1769, 0.022)),
+        errors=((300, 0.077), (750, 0.080), (1400, 0.043), (LAMBDA_MB, 0.022)),
         # 499 gaps between 500 invocations in the published log of a 1000 MB function: from the end
         # of a handler to the next one's beginning, less 1.29 ms, the median of what the reported
         # Duration holds beyond the handler. 100.2 ms of it are the driver's pause.
@@ -140,7 +137,6 @@ PRESETS: Final = {
         name="gcp",
         title="Google Cloud Run functions, first generation",
         platform=PLATFORMS["gcp"],
-        hz=1000,
         scheduler="cfs",
         tariff="gcp-run-request",
         error=0.048,
@@ -168,7 +164,6 @@ PRESETS: Final = {
         name="ibm",
         title="IBM Cloud Code Engine",
         platform=PLATFORMS["ibm"],
-        hz=250,
         scheduler="cfs",
         tariff="ibm-code-engine",
         memory=512 * MIB,

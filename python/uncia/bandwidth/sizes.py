@@ -15,8 +15,10 @@ point, so that ``0.08..1/0.01`` has 93 values and none of them is 0.290000000000
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Final
 
 from uncia.errors import UnciaError
@@ -43,14 +45,30 @@ def memory(text: str, option: str = "--memory") -> list[int]:
     Raises:
         UnciaError: it is no such list, a size is 0, or there are more than `MOST`.
     """
+    return _values(text, option, _megabytes, partial(Item.values, step=1), "memory")
 
-    def one(part: str) -> int:
-        size = parse_size(part if _has_unit(part) else f"{part}MB")
-        if size % MIB:
-            raise UnitError(f"{part!r} is no whole number of MB")
-        return size // MIB
 
-    return _values(text, option, one, 1, "memory")
+def memory_spread(text: str, count: int, option: str = "--memory") -> list[int]:
+    """Memory sizes in MB as `memory` reads them, but a range always holds its last value, and one
+    without a step is ``count`` sizes, evenly spaced.
+
+    Raises:
+        UnciaError: it is no such list, a size is 0, there are more than `MOST`, or a range of less
+            than 2 sizes is wanted.
+    """
+
+    def spread(item: Item) -> Iterable[int]:
+        if item.step is not None:
+            return [*item.values(), item.high]
+        if item.low == item.high:
+            return [item.low]
+        if count < 2:
+            raise UnciaError("--sizes: a range has at least 2 sizes")
+        return [
+            item.low + round((item.high - item.low) * index / (count - 1)) for index in range(count)
+        ]
+
+    return _values(text, option, _megabytes, spread, "memory")
 
 
 def vcpu(text: str, option: str = "--vcpu") -> list[int]:
@@ -63,11 +81,7 @@ def vcpu(text: str, option: str = "--vcpu") -> list[int]:
     Raises:
         UnciaError: it is no such list, a share is 0, or there are more than `MOST`.
     """
-
-    def one(part: str) -> int:
-        return parse_cpu(part if _has_unit(part) else f"{part}vCPU")
-
-    return _values(text, option, one, MICRO_PER_VCPU // 100, "vcpu")
+    return _values(text, option, _micro, partial(Item.values, step=MICRO_PER_VCPU // 100), "vcpu")
 
 
 def durations(text: str, option: str) -> list[int]:
@@ -80,7 +94,7 @@ def durations(text: str, option: str) -> list[int]:
     Raises:
         UnciaError: it is no such list, a duration is 0, or there are more than `MOST`.
     """
-    return _values(text, option, parse_duration, None, "durations")
+    return _values(text, option, parse_duration, Item.values, "durations")
 
 
 def vcpu_text(micro: int) -> str:
@@ -95,15 +109,65 @@ def ms_text(ns: int) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
 
 
+def _megabytes(part: str) -> int:
+    size = parse_size(part if _has_unit(part) else f"{part}MB")
+    if size % MIB:
+        raise UnitError(f"{part!r} is no whole number of MB")
+    return size // MIB
+
+
+def _micro(part: str) -> int:
+    return parse_cpu(part if _has_unit(part) else f"{part}vCPU")
+
+
 def _has_unit(part: str) -> bool:
     return _PLAIN.fullmatch(part) is None
 
 
+@dataclass(frozen=True)
+class Item:
+    """One item of a list: a value, or a range of them.
+
+    Attributes:
+        text: as it was written.
+        low: the value, or the first.
+        high: the same, or the last.
+        step: as written; None where none was, or the item is one value.
+    """
+
+    text: str
+    low: int
+    high: int
+    step: int | None = None
+
+    def values(self, step: int | None = None) -> range:
+        """Every step from the first value up to the last one.
+
+        Args:
+            step: where none was written.
+
+        Raises:
+            UnitError: it has no step, or more than `MOST` values.
+        """
+        if self.low == self.high:
+            return range(self.low, self.low + 1)
+        step = self.step or step
+        if step is None:
+            raise UnitError(f"{self.text!r} has no step")
+        if (self.high - self.low) // step >= MOST:
+            raise UnitError(f"{self.text!r} has more than {MOST:,} values")
+        return range(self.low, self.high + 1, step)
+
+
 def _values(
-    text: str, option: str, one: Callable[[str], int], step: int | None, kind: str
+    text: str,
+    option: str,
+    one: Callable[[str], int],
+    spread: Callable[[Item], Iterable[int]],
+    kind: str,
 ) -> list[int]:
     try:
-        found = {value for part in text.split(",") for value in _item(part.strip(), one, step)}
+        found = {value for part in text.split(",") for value in spread(_item(part.strip(), one))}
     except UnitError as error:
         raise UnciaError(f"{option}: {error}", f"Write {_EXAMPLE[kind]}.") from error
     if 0 in found:
@@ -113,24 +177,20 @@ def _values(
     return sorted(found)
 
 
-def _item(part: str, one: Callable[[str], int], step: int | None) -> range:
+def _item(part: str, one: Callable[[str], int]) -> Item:
     if not part:
         raise UnitError("a value is missing")
     first, dots, rest = part.partition("..")
     if not dots:
         value = one(part)
-        return range(value, value + 1)
+        return Item(part, value, value)
     last, slash, by = rest.partition("/")
     if not first or not last or (slash and not by):
         raise UnitError(f"{part!r} is no range: it has no {'step' if first and last else 'end'}")
     low, high = one(first.strip()), one(last.strip())
     if high < low:
         raise UnitError(f"{part!r} is an empty range: it ends below its beginning")
-    own = one(by.strip()) if slash else step
-    if own is None:
-        raise UnitError(f"{part!r} has no step")
-    if own == 0:
+    step = one(by.strip()) if slash else None
+    if step == 0:
         raise UnitError(f"{part!r} has a step of 0")
-    if (high - low) // own >= MOST:
-        raise UnitError(f"{part!r} has more than {MOST:,} values")
-    return range(low, high + 1, own)
+    return Item(part, low, high, step)

@@ -5,8 +5,10 @@ name to the application. Heavy imports belong inside the functions, so that ``un
 quick.
 """
 
+import errno
 import gc
 import importlib
+import os
 import pkgutil
 import signal
 import sys
@@ -21,6 +23,8 @@ from uncia.errors import UnciaError
 
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _EXIT_TERMINATED = 143  # 128 + SIGTERM
+
+_OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _OBJECTS_PER_COLLECTION = 50_000
 """New objects after which Python looks for cycles; at its own 700 that is a tenth of the time of a
@@ -77,20 +81,38 @@ def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(_EXIT_TERMINATED)
 
 
+def _show(error: UnciaError) -> None:
+    """Write a mistake and what to do to stderr."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    console.print("[bold red]error:[/]", end=" ")
+    console.print(error.message, markup=False)
+    if error.hint:
+        console.print("[bold]hint:[/]", end=" ")
+        console.print(error.hint, markup=False)
+
+
 def main() -> NoReturn:
     """Run the command line; a mistake ends in a sentence on stderr and its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     try:
-        build(next(iter(sys.argv[1:]), None))()
+        try:
+            build(next(iter(sys.argv[1:]), None))()
+        finally:
+            if sys.stdout is not None:  # it is None where it was closed
+                sys.stdout.flush()
     except UnciaError as error:
-        console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-        console.print("[bold red]error:[/]", end=" ")
-        console.print(error.message, markup=False)
-        if error.hint:
-            console.print("[bold]hint:[/]", end=" ")
-            console.print(error.hint, markup=False)
+        _show(error)
         sys.exit(error.exit_code)
+    except OSError as error:
+        # Files are named by the errors of those who write them; what has no name is the output.
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            raise
+        if error.errno != errno.EPIPE:  # whoever ended the pipe has read enough
+            _show(UnciaError(f"cannot write the output: {error.strerror}"))
+        # What is still buffered has nowhere to go, and Python would try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(_EXIT_INTERRUPTED)
     sys.exit(0)

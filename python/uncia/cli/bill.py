@@ -18,6 +18,7 @@ from uncia.cli.cost.options import (
     Tables,
     TariffIds,
     one_or_many,
+    plain_console,
 )
 from uncia.errors import UnciaError
 
@@ -130,12 +131,9 @@ def entry(line: Line) -> dict[str, Any]:
 
 
 def _print(lines: list[Line], groups: list[str], fit: Fit) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDE)
+    console = plain_console(_WIDE)
     by_group: dict[tuple[str | None, ...], list[Line]] = {}
     for line in lines:
         by_group.setdefault(tuple(line.group[name] for name in groups), []).append(line)
@@ -160,7 +158,7 @@ def _print(lines: list[Line], groups: list[str], fit: Fit) -> None:
             )
         console.print(table)
         for note in _notes(members):
-            console.print(note, style="yellow", markup=False)
+            console.print(note, style="yellow")
         console.print()
     console.print(
         "x used: billed for, over what was used (CPU time, average memory).  fee, rounding: their"

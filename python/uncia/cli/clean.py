@@ -16,8 +16,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Remove what crashed runs left: processes, functions, state; and close their tables.
 
-        Also the control groups of CPU profiles that were killed. Runs and profiles that still go on
-        are not touched. Exits 1 when something could not be removed.
+        Also the control groups of platforms and CPU profiles that were killed. What still goes on
+        is not touched. Exits 1 when something could not be removed.
         """
         from uncia.experiment import cleanup, probe_groups
 

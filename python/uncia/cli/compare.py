@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
             None, "--seed", min=0, help="Seed of the bootstrap; fixed unless given."
         ),
     ) -> None:
-        """Compare runs: quantiles, ratios, failures and bills, with 95 % bootstrap intervals."""
+        """Compare runs: quantiles, ratios, failures and bills, with 95 % intervals."""
         from uncia.report import compare as comparing
         from uncia.stats import bootstrap, gates
 
@@ -99,7 +99,7 @@ def _print(comparison: Comparison, findings: Sequence[Finding]) -> None:
             console.print(_metrics(comparison, candidate, title, metrics))
         console.print(_bills(comparison, candidate))
     console.print(
-        "[a to b]: 95 % bootstrap interval of the change.  *: it excludes no change."
+        "[a to b]: 95 % interval of the change.  *: it excludes no change."
         "  †: too few rows for one.",
         style="dim",
         markup=False,

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         ),
         quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
     ) -> None:
-        """Weigh a few real functions on this machine: about two minutes, then a report."""
+        """Weigh a few real functions on this machine: a minute and a half, then a report."""
         from uncia.cli.run import finish, perform
         from uncia.paths import data
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """List the functions of the catalogue."""
         from rich.console import Console
+        from rich.markup import escape
 
         from uncia.functions import list_functions
 
@@ -38,9 +40,11 @@ def register(app: typer.Typer) -> None:
         table = _table("name", "runtimes", "description")
         for function in functions:
             table.add_row(
-                f"[bold]{function.name}[/]", ", ".join(function.runtime_names), function.description
+                f"[bold]{escape(function.name)}[/]",
+                ", ".join(function.runtime_names),
+                escape(function.description),
             )
-        Console(highlight=False).print(table)
+        Console(highlight=False, emoji=False).print(table)
 
     @group.command()
     def show(
@@ -73,12 +77,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write a function's zip file, as Lambda takes it; the same input gives the same bytes."""
         from uncia.functions import package as make
-        from uncia.units import UnitError, format_size, parse_size
+        from uncia.units import format_size, parse_size
 
-        try:
-            extra = parse_size(filler)
-        except UnitError as error:
-            raise UnciaError(f"--filler: {error}") from error
+        extra = quantity("--filler", filler, parse_size)
         made = make(
             name, runtime, python_version=python_version, architecture=architecture, filler=extra
         )
@@ -114,13 +115,13 @@ def _show(function: Function) -> None:
 
     from uncia.units import format_duration, format_size
 
-    console = Console(highlight=False)
-    console.print(f"[bold]{function.name}[/]  {escape(function.description)}\n")
+    console = Console(highlight=False, emoji=False)
+    console.print(f"[bold]{escape(function.name)}[/]  {escape(function.description)}\n")
     for runtime in function.runtime_names:
         form = getattr(function.runtimes, runtime)
         needs = ", ".join(getattr(form, "requirements", []))
         console.print(
-            f"runtime {runtime}: {form.handler}" + (f", requires {needs}" if needs else "")
+            escape(f"runtime {runtime}: {form.handler}" + (f", requires {needs}" if needs else ""))
         )
     console.print(
         f"memory {format_size(function.memory)}, timeout {format_duration(function.timeout)} "
@@ -131,7 +132,7 @@ def _show(function: Function) -> None:
         table = _table("name", "type", "default", "range", "description")
         for name, parameter in function.parameters.items():
             table.add_row(
-                f"[bold]{name}[/]",
+                f"[bold]{escape(name)}[/]",
                 parameter.type + (f", {parameter.unit}" if parameter.unit else ""),
                 escape(str(parameter.default)),
                 escape(_range(parameter)),

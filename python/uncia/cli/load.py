@@ -14,7 +14,7 @@ import typer
 from uncia.errors import RunFailedError, UnciaError
 
 if TYPE_CHECKING:
-    from uncia.experiment.interrupt import Interruption
+    from uncia.interrupt import Interruption
     from uncia.stats.tails import Order
     from uncia.workload.fleet import Ended
     from uncia.workload.resolve import Prepared
@@ -192,7 +192,7 @@ def register(app: typer.Typer) -> None:
         Latency counts from the scheduled time, so a slow server cannot slow the clock (no
         coordinated omission). Failed requests are rows too, and make the exit code 1.
         """
-        from uncia.experiment.interrupt import Interruption
+        from uncia.interrupt import Interruption
         from uncia.stats import tails
         from uncia.workload import outcome
         from uncia.workload.one import machines, plan

@@ -36,7 +36,6 @@ def write(
     Raises:
         UnciaError: the file has another name, or cannot be written.
     """
-    from uncia import __version__
     from uncia.report import page
 
     if path.suffix != ".html":
@@ -47,13 +46,9 @@ def write(
         page.Page(
             title=title,
             kicker=kicker,
-            verdict="",
-            good=True,
-            facts=list(facts),
-            warnings=[],
-            sections=list(sections),
+            facts=facts,
+            sections=sections,
             summary=summary,
-            footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
         ),
         path,
     )

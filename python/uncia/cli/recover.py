@@ -15,8 +15,8 @@ def register(app: typer.Typer) -> None:
         run: Path = typer.Argument(help="The folder of the run, or one *.arrows file."),
     ) -> None:
         """Turn the *.arrows that a crash left into Parquet, up to their last whole batch."""
-        from uncia.experiment.folder import check_over, recover
         from uncia.record import recover_folder
+        from uncia.runs.folder import check_over, recover
 
         if not run.exists():
             raise UnciaError(f"{run} does not exist")

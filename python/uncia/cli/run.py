@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from uncia.experiment.plan import Plan
+    from uncia.experiment.plan import ExperimentPlan, Plan
     from uncia.experiment.runner import Outcome
 
 
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
             help="An experiment file, or the name of one that ships with uncia."
         ),
         out: Path | None = typer.Option(
-            None, help="The run's folder. Default: results/NAME-TIME.", show_default=False
+            None, help="The run's folder. Default: results/ID.", show_default=False
         ),
         seed: int | None = typer.Option(
             None, min=0, help="Instead of the file's.", show_default=False
@@ -86,13 +87,10 @@ def perform(
     if dry_run:
         show_plan(planned)
         return None
-    folder = out
-    if folder is None:
-        folder = Path("results") / runner.new_run_id(checked.name)
     reporter = progress.reporter(quiet=quiet)
     try:
         return runner.execute(
-            planned, sources, out=folder, reporter=reporter, seed=seed, overwrite=overwrite
+            planned, sources, out=out, reporter=reporter, seed=seed, overwrite=overwrite
         )
     finally:
         reporter.close()
@@ -118,6 +116,13 @@ def finish(outcome: Outcome, *, allow_failures: bool) -> None:
         raise runner.failure(outcome)
 
 
+def _requests(experiments: Sequence[ExperimentPlan]) -> str:
+    """How many requests experiments make; with a plus where answers decide about more."""
+    total = sum(experiment.expected_requests() for experiment in experiments)
+    more = "" if all(experiment.is_bounded() for experiment in experiments) else "+"
+    return f"{total:,}{more}"
+
+
 def show_plan(plan: Plan) -> None:
     """Print what a run would do."""
     from rich.console import Console
@@ -138,7 +143,7 @@ def show_plan(plan: Plan) -> None:
         table.add_row(
             experiment.name,
             sends(experiment),
-            f"{experiment.expected_requests():,}",
+            _requests([experiment]),
             f"{experiment.span_ns() / NS_PER_S:.1f} s",
         )
     table.add_section()
@@ -149,7 +154,7 @@ def show_plan(plan: Plan) -> None:
     table.add_row(
         "all",
         f"{replicas} functions",
-        f"{sum(experiment.expected_requests() for experiment in plan.experiments):,}",
+        _requests(plan.experiments),
         f"{sum(experiment.span_ns() for experiment in plan.experiments) / NS_PER_S:.1f} s",
     )
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)

@@ -126,6 +126,8 @@ def _options(settings: dict[str, Any]) -> Options:
     except ValidationError as error:
         first = error.errors()[0]
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "literal_error":
+            message = f"{first['input']!r} is not {first['ctx']['expected']}"
         if first["loc"]:
             message = f"--{str(first['loc'][0]).replace('_', '-')}: {message}"
         raise UnciaError(message) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from uncia.errors import UnciaError
+from uncia.providers import LAMBDA_BYTES, LAMBDA_MB
 
 if TYPE_CHECKING:
     from uncia.tariffs.model import BillableTime, Charge, Tariff
@@ -77,7 +78,7 @@ def _verdict(tariff: Tariff) -> str:
         return "it bills instance time, so `uncia bill` needs more than the invocation table"
     if tariff.unpriced_figures:
         return f"it cannot bill yet: no price for {' and '.join(tariff.unpriced_figures)}"
-    return f"a million invocations of 100 ms at 1 vCPU and 1769 MB cost {_example(tariff)}"
+    return f"a million invocations of 100 ms at 1 vCPU and {LAMBDA_MB} MB cost {_example(tariff)}"
 
 
 def _example(tariff: Tariff) -> str:
@@ -85,17 +86,17 @@ def _example(tariff: Tariff) -> str:
     import pyarrow as pa
 
     from uncia.tariffs import bill
-    from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
+    from uncia.units import MICRO_PER_VCPU, NS_PER_MS
 
     row = {
         "outcome": "ok",
         "start": "warm",
         "execution": 100 * NS_PER_MS,
         "allocated_cpu": MICRO_PER_VCPU,
-        "allocated_memory": 1769 * MIB,
+        "allocated_memory": LAMBDA_BYTES,
         "cpu_user": 100 * NS_PER_MS,
         "cpu_system": 0,
-        "memory_avg": 1769 * MIB,
+        "memory_avg": LAMBDA_BYTES,
     }
     line = bill(pa.Table.from_pylist([row]), [tariff])[0]
     if line.cost_usd_per_million is None:
@@ -104,12 +105,11 @@ def _example(tariff: Tariff) -> str:
 
 
 def _print_list(known: list[Tariff]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDE)
+    from uncia.cli.cost.options import plain_console
+
+    console = plain_console(_WIDE)
     table = Table(box=None, pad_edge=False)
     for heading in ("id", "as of", "billed time", "vCPU", "memory", "fee"):
         table.add_column(heading, no_wrap=True)
@@ -147,12 +147,11 @@ def _price(charge: Charge) -> str:
 
 
 def _print_one(tariff: Tariff) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=_WIDE)
+    from uncia.cli.cost.options import plain_console
+
+    console = plain_console(_WIDE)
     console.print(f"{tariff.id}: {tariff.provider}, {tariff.product}", style="bold")
     console.print(tariff.summary)
     facts = Table(box=None, pad_edge=False, show_header=False)
@@ -179,10 +178,9 @@ def _time(time: BillableTime) -> str:
     from uncia.units import format_duration
 
     parts: list[str] = [time.kind]
-    if time.granularity is not None:
-        parts.append(f"in steps of {format_duration(time.granularity)}")
-    if time.minimum is not None:
-        parts.append(f"at least {format_duration(time.minimum)}")
+    parts += time.rules.words(format_duration)
+    if time.minimum_all is not None:
+        parts.append(f"at least {format_duration(time.minimum_all)} for all together")
     return ", ".join(parts) + _why(time)
 
 
@@ -190,12 +188,7 @@ def _charge(charge: Charge) -> str:
     parts = [f"{charge.price or 'unknown price'} per {charge.per}"]
     if charge.amount is not None:
         parts.append(charge.amount)
-    if charge.granularity is not None:
-        parts.append(f"in steps of {charge.granularity}")
-    if charge.minimum is not None:
-        parts.append(f"at least {charge.minimum}")
-    if charge.maximum is not None:
-        parts.append(f"at most {charge.maximum}")
+    parts += [rule.words(getattr(charge, rule.key)) for rule in charge.rules.rules]
     if charge.is_credit:
         parts.append("a credit")
     if charge.when != "always":

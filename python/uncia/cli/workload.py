@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -76,18 +76,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _text(file: Path, imported: Imported) -> str:
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        """No references: what is alike is written twice."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
+    from uncia import yamlio
 
     head = [f"# From {file.name}."]
     head += [f"# * {warning}" for warning in imported.warnings]
-    body = yaml.dump(imported.data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return "\n".join(head) + "\n\n" + body
+    return "\n".join(head) + "\n\n" + yamlio.dump(imported.data)
 
 
 def _check(text: str, imported: Imported, shown: Path) -> None:

@@ -9,10 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.costs.instances import amount_of, exceeds, missing, no_price
+from uncia.costs.instances import exceeds, missing, no_price, price
 from uncia.costs.instances import resolve as resolve_instances
 from uncia.errors import UnciaError
 from uncia.tariffs import Line, Tariff, bill, catalogue
+from uncia.tariffs.fit import Size, fit_size
 from uncia.tariffs.money import money
 from uncia.units import NS_PER_H, NS_PER_S
 
@@ -42,10 +43,9 @@ _SECONDS_PER_HOUR: Final = 3600
 
 @dataclass(frozen=True)
 class _Workload:
-    """What the instance must hold: allocation, and mean execution (ns) over so many requests."""
+    """What the instance must hold: the largest allocation, and so many requests."""
 
-    cpu: int | None
-    memory: int | None
+    largest: Size
     requests: int
     mean: Fraction | None
 
@@ -102,7 +102,7 @@ def break_even(
             )
     import pandas as pd
 
-    from uncia.tariffs.rules import fitted
+    from uncia.tariffs.allocation import fitted
 
     by_instance = resolve_instances(instance_tariffs)
     table = backend.table(source)
@@ -126,11 +126,9 @@ def break_even(
 
 def _workload(
     table: ir.Table, tariffs: Sequence[Tariff], backend: Backend
-) -> tuple[_Workload, list[dict[str, int | None]]]:
+) -> tuple[_Workload, list[Size]]:
     """The rows that ran as one workload, and the size that covers it under each tariff."""
-    from uncia.tariffs.cells import PRICED, prepare
-    from uncia.tariffs.columns import Columns
-    from uncia.tariffs.fit import fit
+    from uncia.tariffs.rows import PRICED, prepare
 
     prepared = prepare(table, ())
     ran = prepared.filter(prepared["common"] == PRICED)
@@ -140,30 +138,17 @@ def _workload(
         requests=ran.count().cast("int64"),
         execution=ran["v_execution"].cast("decimal(18, 0)").sum().cast("decimal(38, 0)"),
     )
-    columns = Columns(whole)
-    found = [
-        fit(one.sizes, columns, columns.base("cpu"), columns.base("memory")) for one in tariffs
-    ]
-    full = columns.table()
-    named: dict[str, Any] = {}
-    for place, one in enumerate(found):
-        named |= {f"t{place}_cpu": full[one.cpu.name], f"t{place}_memory": full[one.memory.name]}
-    (row,) = backend.collect(
-        full.select("cpu", "memory", "requests", "execution", **named)
-    ).to_pylist()
+    (row,) = backend.collect(whole).to_pylist()
     n = row["requests"]
     mean = Fraction(int(row["execution"]), n) if n else None
-    sizes = [
-        {name: row[f"t{place}_{name}"] for name in ("cpu", "memory")}
-        for place in range(len(tariffs))
-    ]
-    return _Workload(row["cpu"], row["memory"], n, mean), sizes
+    needed = Size(row["cpu"], row["memory"])
+    return _Workload(needed, n, mean), [fit_size(one.sizes, needed) for one in tariffs]
 
 
 def _pair(
     line: Line,
     tariff: Tariff,
-    size: dict[str, int | None],
+    size: Size,
     workload: _Workload,
     concurrency: int,
 ) -> dict[str, Any]:
@@ -178,24 +163,17 @@ def _pair(
         "mean_execution_s": float(mean / NS_PER_S),
         "concurrency": concurrency,
     }
-    needed = {"cpu": workload.cpu, "memory": workload.memory}
     per_request = None if line.exact_cost is None else line.exact_cost / line.rows
     if per_request is not None:
         record["usd_per_request"] = money(per_request)
-    notes = [no_price(tariff) or missing(tariff, needed, size)]
+    notes = [no_price(tariff) or missing(tariff, workload.largest, size)]
     if notes == [None]:
-        per_hour = sum(
-            (
-                (charge.unit_price or Fraction(0)) * amount_of(charge, size) * NS_PER_H
-                for charge in tariff.charges
-            ),
-            Fraction(0),
-        )
+        per_hour = price(tariff, size) * NS_PER_H
         record["usd_per_hour"] = money(per_hour)
         if per_request:
             rate = per_hour / _SECONDS_PER_HOUR / per_request
             within = capacity is None or rate <= capacity
-            covers = not exceeds(needed, size)
+            covers = not exceeds(workload.largest, size)
             record["rate_per_s"] = float(rate)
             record["feasible"] = within and covers
             notes += [

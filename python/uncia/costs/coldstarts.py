@@ -176,7 +176,7 @@ def analysed(
     import pandas as pd
 
     from uncia.costs import starts
-    from uncia.tariffs.rules import fitted
+    from uncia.tariffs.allocation import fitted
 
     table = backend.table(source)
     if instances is None and backend.has(source, "instances"):

@@ -15,7 +15,8 @@ charge for an allocated resource
   alone is not known, ``(S - memory_avg) x E``, which cannot be told into over-allocation and idle;
 * ``initialization`` is S x I, where the tariff bills turnaround;
 * ``rounding`` is what granularities, of time and of the amount, then add;
-* ``minimum`` is what minimums add after that; a cap on the amount counts here, and takes off.
+* ``minimum`` is what minimums add after that; a cap on the amount, or a part of it that is free,
+  counts here, and takes off.
 
 A charge for what was used has ``use`` (over E), ``initialization``, ``rounding`` and ``minimum``.
 A reserved amount R is decomposed as an allocation of CPU; its use is the CPU time that was not
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,13 +39,13 @@ from uncia.costs.quantities import (
     LEVELS,
     ChargeSums,
     Collector,
-    Level,
     TariffSums,
     busy_factor,
     observing,
     size_of,
 )
 from uncia.tariffs import Tariff, catalogue
+from uncia.tariffs.rules import Level
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:
@@ -164,13 +166,12 @@ def decompositions(
 
         with connect() as own:
             return decompositions(source, tariffs, group_by, fit=fit, backend=own)
-    from uncia.tariffs.rules import PEAK_REASONS, fitted
+    from uncia.tariffs.allocation import PEAK_REASONS, fitted
 
     words = PEAK_REASONS if fit == "used-peak" else {}
     table = observing(backend.table(source))
     table, chosen, rules = fitted(table, catalogue.resolve(tariffs), fit, backend)
-    collector = Collector(table, group_by)
-    asked = [collector.tariff(tariff, f"t{place}_") for place, tariff in enumerate(chosen)]
+    collector = Collector(table, group_by, chosen)
     cells = [_integers(cell) for cell in backend.collect(collector.cells()).to_pylist()]
     groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for cell in cells:
@@ -180,7 +181,7 @@ def decompositions(
     ordered = sorted(groups, key=lambda key: [(value is None, str(value)) for value in key])
     return [
         _of(sums, rule, words, collector, dict(zip(group_by, key, strict=True)), groups[key])
-        for sums, rule in zip(asked, rules, strict=True)
+        for sums, rule in zip(collector.tariffs, rules, strict=True)
         for key in ordered
     ]
 
@@ -259,16 +260,7 @@ def _levels(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[Level, Fraction |
     if sums.size is None:
         unit = 1 if charge.is_rate else MICRO_PER_VCPU
         return {level: total * unit for level, total in totals.items()}
-    plain = size_of(sums, cell)
-    step, least, most = (charge.limit(name) for name in ("granularity", "minimum", "maximum"))
-    stepped = plain if step is None else -(-plain // step) * step
-    billed = stepped if least is None else max(stepped, least)
-    billed = billed if most is None else min(billed, most)
-    return {
-        "plain": plain * totals["plain"],
-        "stepped": stepped * totals["stepped"],
-        "billed": billed * totals["billed"],
-    }
+    return {level: size_of(sums, cell, level) * totals[level] for level in LEVELS}
 
 
 def _cpu(
@@ -306,8 +298,7 @@ def _memory(
 def _integers(cell: Mapping[str, Any]) -> dict[str, Any]:
     """A cell with its sums as integers; the engine answers with decimals."""
     return {
-        name: int(value) if name.startswith("sum_") and value is not None else value
-        for name, value in cell.items()
+        name: int(value) if isinstance(value, Decimal) else value for name, value in cell.items()
     }
 
 

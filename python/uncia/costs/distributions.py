@@ -9,18 +9,19 @@ those bins times its few sizes, merged. What is billed by use is binned directly
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from uncia.costs import bins
-from uncia.costs.rows import applied, known, prepared
-from uncia.costs.sizes import Size, bounded, fitted
+from uncia.costs.rows import Tariffs, applied, prepared, resolve
+from uncia.costs.sizes import Size, fitted
 from uncia.tariffs import Tariff
+from uncia.tariffs.allocation import known
+from uncia.tariffs.billable_time import actual_time, measured, turnaround
 from uncia.tariffs.columns import Col, Columns
-from uncia.tariffs.exact import at_least, at_most, round_up
 from uncia.tariffs.model import BillableTime, Charge
+from uncia.tariffs.rules import Minimum, Rules
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ibis.expr import types as ir
 
     from uncia.backends import Backend, Source
-    from uncia.costs.inflation import Tariffs
     from uncia.tariffs import FitRule
     from uncia.tariffs.facts import Facts
 
@@ -41,19 +41,6 @@ _UNITS: Final = {"cpu": float(MICRO_PER_VCPU * NS_PER_S), "memory": float(GIB * 
 _FLAVOUR: Final = ("v_allocated_cpu", "v_allocated_memory")
 _TURNAROUND: Final = "turnaround"
 _ELSEWHERE: Final = {("cpu", "reserved"), ("cpu", "borrowed")}  # neither a size nor a use
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """How a time is rounded: the granularity and the minimum, ns; None for none."""
-
-    granularity: int | None
-    minimum: int | None
-
-    def __call__(self, times: bins.Counts) -> bins.Counts:
-        if self.granularity is not None:
-            times = -(-times // self.granularity) * self.granularity
-        return times if self.minimum is None else np.maximum(times, self.minimum)
 
 
 def inflation_cdf(
@@ -80,8 +67,6 @@ def inflation_cdf(
     Raises:
         UnciaError: a table or tariff cannot be read, or a tariff bills by instance.
     """
-    from uncia.costs.inflation import resolve
-
     if backend is None:
         from uncia.backends import connect
 
@@ -156,21 +141,20 @@ def _sized(
     rows: ir.Table, wanted: Sequence[tuple[Tariff, str, Charge]], backend: Backend
 ) -> _Found:
     tariffs = list({tariff.id: tariff for tariff, _, _ in wanted}.values())
-    steps = {_step(tariff.time) for tariff in tariffs}
-    found = [_Times(backend.collect(_by_execution(rows, steps)), turnaround=False)]
-    waited = {_step(t.time) for t in tariffs if t.time.kind == _TURNAROUND}
+    steps = {_in_bins(tariff.time): None for tariff in tariffs}
+    found = [_Times(backend.collect(_by_execution(rows, list(steps))), turnaround=False)]
+    waited = {_in_bins(t.time): None for t in tariffs if t.time.kind == _TURNAROUND}
     if waited:
-        found.append(_Times(backend.collect(_by_turnaround(rows, waited)), turnaround=True))
+        found.append(_Times(backend.collect(_by_turnaround(rows, list(waited))), turnaround=True))
     flavours = list(dict.fromkeys(size for one in found for size in one.sizes))
-    sold = dict(zip((t.id for t in tariffs), fitted(tariffs, flavours, backend), strict=True))
+    sold = dict(zip((t.id for t in tariffs), fitted(tariffs, flavours), strict=True))
     for tariff, resource, charge in wanted:
         amounts = _amounts(tariff, charge, flavours, sold[tariff.id])
-        rule = _Rule(tariff.time.granularity, tariff.time.minimum)
         values: list[bins.Floats] = []
         counts: list[bins.Counts] = []
         for one in found:
             keep = one.of(tariff.time.kind) & one.known(amounts)
-            times = rule(one.longest[keep]).astype(np.float64)
+            times = _billed(one.longest[keep], tariff.time.rules)
             values.append(times * one.per_row(amounts)[keep])
             counts.append(one.n[keep])
         yield tariff.id, resource, np.concatenate(values), np.concatenate(counts)
@@ -209,39 +193,44 @@ def _amounts(
 ) -> dict[Size, int | None]:
     """The billed amount of each allocation; None where the tariff cannot price it."""
     priced = [one for one in tariff.charges if one.basis == "allocated" and one.unit_price]
+    rules = charge.rules
     found: dict[Size, int | None] = {}
     for flavour, size in zip(flavours, sold, strict=True):
         amount = size.cpu if charge.resource == "cpu" else size.memory
         needed = [size.cpu if one.resource == "cpu" else size.memory for one in priced]
         unknown = amount is None or any(one is None for one in needed)
-        found[flavour] = None if unknown or amount is None else bounded(amount, charge)
+        found[flavour] = None if unknown or amount is None else rules(amount)
     return found
 
 
-def _step(time: BillableTime) -> int:
-    """The granularity alone: a minimum is the same for a whole bin, or cuts it to one value."""
-    return time.granularity or 1
+def _billed(times: bins.Counts, rules: Rules) -> bins.Floats:
+    """Each time by the rules of a tariff, ns."""
+    distinct, positions = np.unique(times, return_inverse=True)
+    billed = np.array([rules(time) for time in distinct.tolist()], np.float64)
+    return billed[positions]
 
 
-def _by_execution(table: ir.Table, steps: set[int]) -> ir.Table:
-    execution = table["v_execution"]
-    keys = {name: table[name] for name in _FLAVOUR}
-    keys["waited"] = (table["v_initialization"] > 0).fill_null(False)
-    keys["unknown_start"] = table["unknown_start"]
-    for step in sorted(steps):
-        keys[f"b{step}"] = bins.log_bin(round_up(execution, step))
-    return bins.histogram(table, keys, {"longest": execution})
+def _in_bins(time: BillableTime) -> Rules:
+    """The rules by which times are put in bins, but for a minimum: it is the same for a whole bin,
+    or cuts it to one value."""
+    return time.rules.without(Minimum)
 
 
-def _by_turnaround(rows: ir.Table, steps: set[int]) -> ir.Table:
+def _by_execution(rows: ir.Table, rules: Sequence[Rules]) -> ir.Table:
+    waited = (rows["v_initialization"] > 0).fill_null(False)
+    return _by_time(rows, rows["v_execution"], waited, rules)
+
+
+def _by_turnaround(rows: ir.Table, rules: Sequence[Rules]) -> ir.Table:
     """The rows that waited for an initialization, by turnaround time."""
     table = rows.filter(rows["v_initialization"] > 0)
-    time = table["v_execution"] + table["v_initialization"]
-    keys = {name: table[name] for name in _FLAVOUR}
-    keys["waited"] = table["v_initialization"] > 0
-    keys["unknown_start"] = table["unknown_start"]
-    for step in sorted(steps):
-        keys[f"b{step}"] = bins.log_bin(round_up(time, step))
+    time = turnaround(table["v_execution"], table["v_initialization"])
+    return _by_time(table, time, table["v_initialization"] > 0, rules)
+
+
+def _by_time(table: ir.Table, time: Any, waited: Any, rules: Sequence[Rules]) -> ir.Table:
+    keys = {name: table[name] for name in (*_FLAVOUR, "unknown_start")} | {"waited": waited}
+    keys |= {f"b{index}": bins.log_bin(rule(time)) for index, rule in enumerate(rules)}
     return bins.histogram(table, keys, {"longest": time})
 
 
@@ -280,11 +269,11 @@ def _directly(
 
 
 def _used_cpu(rows: Columns) -> Col:
-    return rows.add("as micro-vCPU", _micro, rows.base("v_cpu_time"))
+    return rows.add(_micro, _row(rows, "cpu_time"))
 
 
 def _used_memory(rows: Columns) -> Col:
-    return rows.add("x", _times, rows.base("v_memory_avg"), rows.base("v_execution"))
+    return rows.add(_times, _row(rows, "memory_avg"), _row(rows, "execution"))
 
 
 def _measured(tariff: Tariff, charge: Charge) -> _Amount:
@@ -293,41 +282,21 @@ def _measured(tariff: Tariff, charge: Charge) -> _Amount:
     def build(rows: Columns) -> Col:
         time = _billable(rows, tariff)
         if tariff.time.kind == "cpu":
-            return rows.add("as micro-vCPU", _micro, time)
-        amount = rows.base("v_cpu_time" if charge.resource == "cpu" else "v_memory_avg")
-        limits = (
-            (charge.limit("granularity"), round_up, "round up to"),
-            (charge.limit("minimum"), at_least, "at least"),
-            (charge.limit("maximum"), at_most, "at most"),
-        )
-        for bound, apply, words in limits:
-            if bound is not None:
-                amount = rows.add(f"{words} {bound}", _bind(apply, bound), amount)
-        if charge.is_rate:
-            return rows.add("x", _times, amount, time)
-        return rows.add("as micro-vCPU", _micro, amount)
+            return rows.add(_micro, time)
+        amount = charge.rules.apply(rows, _row(rows, measured(charge)))
+        return rows.add(_times, amount, time) if charge.is_rate else rows.add(_micro, amount)
 
     return build
 
 
 def _billable(rows: Columns, tariff: Tariff) -> Col:
-    """T of each row, ns, rounded; null where a cold start's initialization is not known."""
-    time = rows.base("v_cpu_time" if tariff.time.kind == "cpu" else "v_execution")
-    if tariff.time.kind == _TURNAROUND:
-        time = rows.add(
-            "turnaround",
-            lambda run, start: run + start.fill_null(0),
-            *(time, rows.base("v_initialization")),
-        )
-    if (step := tariff.time.granularity) is not None:
-        time = rows.add(f"round up to {step}", _bind(round_up, step), time)
-    if (least := tariff.time.minimum) is not None:
-        time = rows.add(f"at least {least}", _bind(at_least, least), time)
-    return time
+    """T of each row, ns, by its rules."""
+    time = actual_time(tariff.time, rows, lambda name: _row(rows, name))
+    return tariff.time.rules.apply(rows, time)
 
 
-def _bind(apply: Callable[[Any, int], Any], bound: int) -> Callable[[Any], Any]:
-    return lambda value: apply(value, bound)
+def _row(rows: Columns, name: str) -> Col:
+    return rows.base(f"v_{name}")
 
 
 def _micro(time: Any) -> Any:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
+from uncia.providers import LAMBDA_BYTES, LAMBDA_MIN_MB
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.sizes import Combinations, Fixed
 from uncia.units import GIB, MIB, MICRO_PER_VCPU
@@ -17,7 +18,6 @@ from uncia.units import GIB, MIB, MICRO_PER_VCPU
 if TYPE_CHECKING:
     import pandas as pd
 
-    from uncia.backends import Backend
 
 MS_PER_S: Final = 1000
 
@@ -30,8 +30,8 @@ _SHOWN: Final[dict[str, tuple[Size, ...]]] = {
     ),
     "azure-consumption": (Size(MICRO_PER_VCPU, GIB), Size(MICRO_PER_VCPU, 1536 * MIB)),
 }
-_SMALLEST: Final = Size(1, 128 * MIB)
-_ONE_VCPU: Final = Size(MICRO_PER_VCPU, 1769 * MIB)
+_SMALLEST: Final = Size(1, LAMBDA_MIN_MB * MIB)
+_ONE_VCPU: Final = Size(MICRO_PER_VCPU, LAMBDA_BYTES)
 _MOST_SHOWN: Final = 5
 _COLUMNS: Final = ("tariff", "size", "cpu", "memory", "fee_usd", "usd_per_s", "fee_ms")
 
@@ -39,15 +39,12 @@ _COLUMNS: Final = ("tariff", "size", "cpu", "memory", "fee_usd", "usd_per_s", "f
 def fee_equivalents(
     tariffs: Sequence[str] | None = None,
     sizes: Sequence[Size] = (),
-    *,
-    backend: Backend | None = None,
 ) -> pd.DataFrame:
     """The invocation fee in milliseconds of billable time, for sizes of each tariff.
 
     Args:
         tariffs: ids or files; by default all that bill by request and charge a fee.
         sizes: allocations, fitted to what each tariff sells; by default the sizes of the figure.
-        backend: where sizes are fitted; by default a DuckDB of its own.
 
     Returns:
         A row a tariff and size, columns: ``tariff``, ``size`` (in words), ``cpu`` (micro-vCPU),
@@ -60,17 +57,12 @@ def fee_equivalents(
     """
     import pandas as pd
 
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return fee_equivalents(tariffs, sizes, backend=own)
     rows: list[dict[str, Any]] = []
     chosen = known_tariffs(tariffs, "request")
     if tariffs is None:
         chosen = [tariff for tariff in chosen if Fraction(tariff.fee.price or 0)]
     wanted = list(sizes) if sizes else [_SMALLEST, _ONE_VCPU]
-    for tariff, sold in zip(chosen, fitted(chosen, wanted, backend), strict=True):
+    for tariff, sold in zip(chosen, fitted(chosen, wanted), strict=True):
         own_sizes = sold if sizes else _own_sizes(tariff, sold)
         for asked, size in zip(sizes or own_sizes, own_sizes, strict=True):
             rows.append(_row(tariff, asked, size))

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.costs.sizes import decimal
 from uncia.errors import UnciaError
-from uncia.tariffs import Tariff, catalogue
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from uncia.backends import Backend, Source
+    from uncia.costs.rows import Tariffs
     from uncia.tariffs import FitRule, Line
-
-Tariffs = Sequence[str | Path | Tariff]
 
 _MICRO_PLACES: Final = 6
 COLUMNS: Final = (
@@ -82,9 +79,9 @@ def inflation(
 
         with connect() as own:
             return inflation(source, tariffs, fit=fit, group_by=group_by, cdf=cdf, backend=own)
-    from uncia.costs.rows import applied, counts, known, measured
+    from uncia.costs.rows import applied, counts, measured, resolve
     from uncia.tariffs import bill
-    from uncia.tariffs.rules import PEAK_REASONS
+    from uncia.tariffs.allocation import PEAK_REASONS, known
 
     chosen = resolve(tariffs)
     table = backend.table(source)
@@ -106,26 +103,10 @@ def inflation(
     return frame
 
 
-def resolve(tariffs: Tariffs | None) -> list[Tariff]:
-    """The tariffs of an analysis of requests.
-
-    Raises:
-        UnciaError: one does not exist or cannot price requests.
-    """
-    for name in tariffs or ():
-        tariff = catalogue.find(name)
-        if tariff.by_instance:
-            raise UnciaError(
-                f"the tariff {tariff.id} bills the time that instances exist, whatever they do",
-                f"What it costs is in: uncia cost instances TABLE --tariff {tariff.id}.",
-            )
-    return catalogue.resolve(tariffs)
-
-
 def _entry(
     line: Line, rule: str, left: Mapping[str, int], renamed: Mapping[str, str]
 ) -> dict[str, Any]:
-    from uncia.tariffs.cells import COMMON_UNPRICED
+    from uncia.tariffs.rows import COMMON_UNPRICED
 
     common = set(COMMON_UNPRICED.values())  # those are in `left` already
     own = {

@@ -3,10 +3,14 @@
 The billable time of an instance is ``ended - started``, rounded up and at least the tariff's
 minimum, each instance by itself; one that still lives is taken to live until the last time that the
 tables of its run know. Its allocation is fitted to the tariff's sizes as that of a request is.
+Where the minimum is for all instances together, what they fall short of it is billed at the
+cheapest of their sizes.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uncia.costs.sizes import Size, billed_amount
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, find, get, ids
+from uncia.tariffs.fit import fit_size
 from uncia.tariffs.money import money
 from uncia.units import NS_PER_H
 
@@ -24,8 +29,8 @@ if TYPE_CHECKING:
     from ibis.expr import types as ir
 
     from uncia.backends import Backend, Source
-    from uncia.tariffs.columns import Columns
     from uncia.tariffs.model import Charge
+    from uncia.tariffs.rules import Level
 
 COLUMNS: Final = (
     "tariff",
@@ -45,6 +50,8 @@ COLUMNS: Final = (
     "usd_per_instance_hour",
     "note",
 )
+
+_INT64_MAX: Final = (1 << 63) - 1
 
 _PRICED: Final = 0
 _REASONS: Final = {
@@ -102,7 +109,7 @@ def instances(
         (priced although they are larger than the tariff's only size), ``instance_ns`` (the time
         that those priced existed), ``billed_ns``, ``billable_micro_vcpu_ns``, ``billable_byte_ns``
         and ``storage_byte_ns`` (None where the tariff has no such charge), ``rounding_usd`` (what
-        granularity and minimum add), ``cost_usd`` and ``usd_per_instance_hour`` (over
+        granularities and minimums add), ``cost_usd`` and ``usd_per_instance_hour`` (over
         ``instance_ns``). Quantities and amounts are Decimal. A tariff without a public price has
         no amounts and says so in ``note``.
 
@@ -116,16 +123,12 @@ def instances(
             return instances(source, tariffs, invocations=invocations, backend=own)
     import pandas as pd
 
-    from uncia.tariffs.columns import Columns
-
     chosen = resolve(tariffs)
     table = backend.table(source, "instances")
     if invocations is None and backend.has(source, "invocations"):
         invocations = source
     asked = None if invocations is None else backend.table(invocations)
-    columns = Columns(_cells(_lives(table, asked), chosen))
-    expression = _with_sizes(columns, chosen)
-    cells = backend.collect(expression).to_pylist()
+    cells = backend.collect(_cells(_lives(table, asked), chosen)).to_pylist()
     records = [
         dict.fromkeys(COLUMNS) | _priced(tariff, f"t{place}_", cells)
         for place, tariff in enumerate(chosen)
@@ -148,23 +151,26 @@ def _lives(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
     """Each instance: ``life`` (ns), ``running``, ``cpu``, ``memory`` and ``reason`` (0: fine)."""
     import ibis
 
-    from uncia.tariffs.cells import MAX_CPU, MAX_MEMORY, MAX_TIME
     from uncia.tariffs.exact import integer
+    from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
 
     for name in ("started", "ended"):
         if name not in table.columns:
             raise UnciaError(
                 f"the instances table has no column {name}, so its instances cannot be billed"
             )
-    last = _last_times(table, ("started", "initialized", "ended"))
+    # What has no start is not billed, and cannot be told from nonsense.
+    begun = table.filter(table["started"].notnull())
+    last = _last_times(begun, ("started", "initialized", "ended"))
     if invocations is not None:
         also = _last_times(invocations, ("started", "ended", "sent", "received"))
         last = ibis.union(last, also, distinct=False)
     last = last.group_by("of_run").aggregate(until=lambda t: t["until"].max())
     rows = table.mutate(of_run=_run(table))
     rows = rows.left_join(last, rows["of_run"] == last["of_run"])
-    started, ended = rows["started"].cast("int64"), rows["ended"].cast("int64")
-    life = ended.coalesce(rows["until"]) - started
+    ended = _integers(rows, "ended")
+    # In decimals, as the difference of two absurd times may leave 64 bits.
+    life = _wide(ended.coalesce(rows["until"])) - _wide(_integers(rows, "started"))
     absurd: Any = ibis.literal(False)
     sizes: dict[str, Any] = {}
     for name, most in (("cpu", MAX_CPU), ("memory", MAX_MEMORY)):
@@ -178,76 +184,74 @@ def _lives(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
         (absurd, 4),
         else_=_PRICED,
     ).cast("int16")
-    return rows.select(life=life, running=ended.isnull(), reason=reason, **sizes)
+    rows = rows.select(life=life, running=ended.isnull(), reason=reason, **sizes)
+    # Of an instance that is not priced nothing is computed: its values may leave every type.
+    priced = rows["reason"] == _PRICED
+    kept = {
+        name: ibis.ifelse(priced, rows[name], ibis.null(rows[name].type())).cast("int64")
+        for name in ("life", *sizes)
+    }
+    return rows.mutate(**kept)
 
 
 def _cells(lives: ir.Table, tariffs: Sequence[Tariff]) -> ir.Table:
-    from uncia.tariffs.exact import at_least, round_up
-
     def total(value: Any) -> Any:
         return value.cast("decimal(18, 0)").sum().cast("decimal(38, 0)")
 
     sums = {"n": lives.count().cast("int64"), "life_sum": total(lives["life"])}
     for place, tariff in enumerate(tariffs):
-        billed = lives["life"]
-        if tariff.time.granularity is not None:
-            billed = round_up(billed, tariff.time.granularity)
-        if tariff.time.minimum is not None:
-            billed = at_least(billed, tariff.time.minimum)
-        sums[f"t{place}_time"] = total(billed)
+        rules = tariff.time.rules
+        sums[f"t{place}_time"] = total(rules(lives["life"]))
+        sums[f"t{place}_unrounded"] = total(rules.at("unrounded")(lives["life"]))
     return lives.aggregate(sums, by=["cpu", "memory", "running", "reason"])
-
-
-def _with_sizes(columns: Columns, tariffs: Sequence[Tariff]) -> ir.Table:
-    from uncia.tariffs.fit import fit
-
-    cpu, memory = columns.base("cpu"), columns.base("memory")
-    fitted = [fit(tariff.sizes, columns, cpu, memory) for tariff in tariffs]
-    table = columns.table()
-    sizes: dict[str, Any] = {}
-    for place, one in enumerate(fitted):
-        sizes[f"t{place}_cpu"] = table[one.cpu.name]
-        sizes[f"t{place}_memory"] = table[one.memory.name]
-    times = [f"t{place}_time" for place in range(len(tariffs))]
-    return table.select("cpu", "memory", "running", "reason", "n", "life_sum", *times, **sizes)
 
 
 def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     unpriced: dict[str, int] = {}
-    kept: list[Mapping[str, Any]] = []
+    kept: list[tuple[Size, Mapping[str, Any]]] = []
     for cell in cells:
-        reason = _why_not(tariff, prefix, cell)
+        needed = Size(cell["cpu"], cell["memory"])
+        size = fit_size(tariff.sizes, needed)
+        reason = _REASONS.get(cell["reason"]) or missing(tariff, needed, size)
         if reason is None:
-            kept.append(cell)
+            kept.append((size, cell))
         else:
             unpriced[reason] = unpriced.get(reason, 0) + cell["n"]
     record: dict[str, Any] = {
         "tariff": tariff.id,
         "fit": tariff.sizes.rule,
         "instances": sum(cell["n"] for cell in cells),
-        "priced": sum(cell["n"] for cell in kept),
+        "priced": sum(cell["n"] for _, cell in kept),
         "unpriced": unpriced,
-        "running": sum(cell["n"] for cell in kept if cell["running"]),
-        "beyond_size": sum(cell["n"] for cell in kept if exceeds(cell, _size(cell, prefix))),
+        "running": sum(cell["n"] for _, cell in kept if cell["running"]),
+        "beyond_size": sum(
+            cell["n"] for size, cell in kept if exceeds(Size(cell["cpu"], cell["memory"]), size)
+        ),
         "note": no_price(tariff),
     }
     if not kept or record["note"] is not None:
         return record
-    cost = plain = Fraction(0)
+    spans = [
+        (size, int(cell[f"{prefix}unrounded"]), int(cell[f"{prefix}time"])) for size, cell in kept
+    ]
+    short = (tariff.time.minimum_all or 0) - sum(billed for _, _, billed in spans)
+    if short > 0:
+        cheapest = min((size for size, _, _ in spans), key=lambda size: price(tariff, size))
+        spans.append((cheapest, 0, short))
+    cost = unrounded = Fraction(0)
     quantities: dict[str, int] = {}
-    for cell in kept:
+    for size, unrounded_ns, billed_ns in spans:
         for charge in tariff.charges:
-            amount = amount_of(charge, _size(cell, prefix))
-            price = charge.unit_price or Fraction(0)
-            billed = amount * int(cell[f"{prefix}time"])
-            cost += price * billed
-            plain += price * amount * int(cell["life_sum"])
-            quantities[charge.resource] = quantities.get(charge.resource, 0) + billed
-    lived = sum(int(cell["life_sum"]) for cell in kept)
+            amount = amount_of(charge, size)
+            unit = charge.unit_price or Fraction(0)
+            cost += unit * amount * billed_ns
+            unrounded += unit * amount_of(charge, size, "unrounded") * unrounded_ns
+            quantities[charge.resource] = quantities.get(charge.resource, 0) + amount * billed_ns
+    lived = sum(int(cell["life_sum"]) for _, cell in kept)
     record |= {
         "instance_ns": Decimal(lived),
-        "billed_ns": Decimal(sum(int(cell[f"{prefix}time"]) for cell in kept)),
-        "rounding_usd": money(cost - plain),
+        "billed_ns": Decimal(sum(billed_ns for _, _, billed_ns in spans)),
+        "rounding_usd": money(cost - unrounded),
         "cost_usd": money(cost),
         "usd_per_instance_hour": money(cost * NS_PER_H / lived) if lived else None,
     }
@@ -262,51 +266,59 @@ def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> 
     return record
 
 
-def amount_of(charge: Charge, size: Mapping[str, int | None]) -> int:
-    """What a charge multiplies the time with: micro-vCPU, bytes, or one instance."""
-    return billed_amount(charge, Size(size["cpu"], size["memory"])) or 0
-
-
-def exceeds(needed: Mapping[str, Any], size: Mapping[str, int | None]) -> bool:
-    """Whether an allocation is larger than a size, which only one size for all can be."""
-    return any(
-        needed[name] is not None and held is not None and needed[name] > held
-        for name, held in size.items()
+def price(tariff: Tariff, size: Size) -> Fraction:
+    """What a nanosecond of an instance of that size costs."""
+    return sum(
+        ((charge.unit_price or Fraction(0)) * amount_of(charge, size) for charge in tariff.charges),
+        Fraction(0),
     )
 
 
-def missing(
-    tariff: Tariff, needed: Mapping[str, Any], size: Mapping[str, int | None]
-) -> str | None:
+def amount_of(charge: Charge, size: Size, level: Level = "billed") -> int:
+    """What a charge multiplies the time with: micro-vCPU, bytes, or one instance."""
+    return billed_amount(charge, size, level) or 0
+
+
+def exceeds(needed: Size, size: Size) -> bool:
+    """Whether an allocation is larger than a size, which only one size for all can be."""
+    return any(
+        amount is not None and held is not None and amount > held
+        for amount, held in zip(needed, size, strict=True)
+    )
+
+
+def missing(tariff: Tariff, needed: Size, size: Size) -> str | None:
     """Why a tariff has no size for an allocation; None if it has."""
+    held = {"cpu": size.cpu, "memory": size.memory}
     for charge in tariff.charges:
-        if charge.resource not in size or charge.unit_price == 0:
-            continue
-        if size[charge.resource] is None:
-            for name in ("memory", "cpu"):
-                if needed[name] is None:
-                    return f"allocated_{name} is null"
+        if charge.unit_price != 0 and held.get(charge.resource, 0) is None:
+            if needed.memory is None:
+                return "allocated_memory is null"
+            if needed.cpu is None:
+                return "allocated_cpu is null"
             return "larger than every size of the tariff"
     return None
 
 
-def _why_not(tariff: Tariff, prefix: str, cell: Mapping[str, Any]) -> str | None:
-    if cell["reason"] != _PRICED:
-        return _REASONS[cell["reason"]]
-    return missing(tariff, cell, _size(cell, prefix))
-
-
-def _size(cell: Mapping[str, Any], prefix: str) -> dict[str, int | None]:
-    return {name: cell[f"{prefix}{name}"] for name in ("cpu", "memory")}
-
-
 def _last_times(table: ir.Table, names: Sequence[str]) -> ir.Table:
-    """The last time that each run's rows know."""
+    """The last time that each run's rows know.
+
+    A row whose times are absurdly far apart does not count, nor does one with a single time that is
+    not the first: every instance that still runs would live until then.
+    """
     import ibis
 
-    rows = table.select(of_run=_run(table), **{name: _integers(table, name) for name in names})
+    from uncia.tariffs.exact import integer
+    from uncia.tariffs.rows import MAX_TIME
+
+    times = {name: _integers(table, name) for name in names}
+    # SQL's GREATEST and LEAST pass over nulls, on DuckDB and on Spark.
+    span = _wide(ibis.greatest(*times.values())) - _wide(ibis.least(*times.values()))
+    absurd = (span > integer(MAX_TIME)).fill_null(False)
+    known = functools.reduce(operator.add, (it.notnull().cast("int8") for it in times.values()))
+    rows = table.filter(~absurd & ((known > 1) | times[names[0]].notnull()))
+    rows = rows.select(of_run=_run(rows), **{name: _integers(rows, name) for name in names})
     by_run = rows.aggregate({f"last_{name}": rows[name].max() for name in names}, by="of_run")
-    # SQL's GREATEST passes over nulls, on DuckDB and on Spark.
     last = ibis.greatest(*(by_run[f"last_{name}"] for name in names))
     return by_run.select("of_run", until=last)
 
@@ -319,9 +331,19 @@ def _run(table: ir.Table) -> Any:
     return table["run"].cast("string").fill_null("")
 
 
+def _wide(value: Any) -> Any:
+    """An integer with room for differences."""
+    return value.cast("decimal(20, 0)")
+
+
 def _integers(table: ir.Table, name: str) -> Any:
     import ibis
 
     if name not in table.columns or not table.schema()[name].is_integer():
         return ibis.null("int64")
-    return table[name].cast("int64")
+    value: Any = table[name]
+    if table.schema()[name].is_unsigned_integer():
+        # What does not fit is absurd as it is, and stays so.
+        most = ibis.literal(_INT64_MAX, "uint64")
+        value = ibis.ifelse(value.cast("uint64") > most, most, value.cast("uint64"))
+    return value.cast("int64")

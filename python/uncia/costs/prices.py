@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
 from uncia.errors import UnciaError
+from uncia.providers import LAMBDA_BYTES
 from uncia.tariffs.model import Tariff
-from uncia.units import GIB, MIB, MICRO_PER_VCPU, NS_PER_S
+from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from uncia.backends import Backend, Source
 
-BUNDLE: Final = Size(MICRO_PER_VCPU, 1769 * MIB)
+BUNDLE: Final = Size(MICRO_PER_VCPU, LAMBDA_BYTES)
 """What prices are compared at: 1 vCPU and 1769 MB, the memory with which AWS Lambda gives it."""
 
 AGAINST: Final = "aws-lambda-arm"
@@ -31,7 +32,6 @@ def prices(
     *,
     size: Size = BUNDLE,
     against: str = AGAINST,
-    backend: Backend | None = None,
 ) -> pd.DataFrame:
     """What tariffs charge for a vCPU-second, a GB-second, and a second of one size.
 
@@ -42,7 +42,6 @@ def prices(
         tariffs: ids or files; by default the whole catalogue.
         size: what is compared.
         against: the tariff whose price of the size is 1.
-        backend: where sizes are fitted; by default a DuckDB of its own.
 
     Returns:
         A row a tariff, columns: ``tariff``, ``provider``, ``region``, ``as_of``, ``bills``
@@ -58,14 +57,9 @@ def prices(
     """
     import pandas as pd
 
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return prices(tariffs, size=size, against=against, backend=own)
     chosen = known_tariffs(tariffs, "all")
     reference = known_tariffs([against], "all")[0]
-    sold = [one[0] for one in fitted([*chosen, reference], [size], backend)]
+    sold = [one[0] for one in fitted([*chosen, reference], [size])]
     unit = _sold_price(reference, sold[-1])
     rows = [_row(tariff, size, own, unit) for tariff, own in zip(chosen, sold[:-1], strict=True)]
     return pd.DataFrame(rows, dtype=object)
@@ -79,7 +73,7 @@ def commonest(source: Source, *, backend: Backend) -> Size:
     """
     import ibis
 
-    from uncia.tariffs.cells import prepare
+    from uncia.tariffs.rows import prepare
 
     rows = prepare(backend.table(source), ())
     cpu, memory = "v_allocated_cpu", "v_allocated_memory"

@@ -6,7 +6,7 @@ its left half is `fee_equivalents`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -16,14 +16,13 @@ import numpy as np
 
 from uncia.costs import bins
 from uncia.costs.fees import fee_equivalents
-from uncia.costs.inflation import Tariffs
 from uncia.costs.sizes import decimal
 from uncia.tariffs import Tariff, catalogue
-from uncia.tariffs.cells import PRICED, believed
-from uncia.tariffs.exact import at_least, at_most, integer, product, round_up
+from uncia.tariffs.exact import integer, product
 from uncia.tariffs.facts import facts
-from uncia.tariffs.model import Charge
 from uncia.tariffs.published import published
+from uncia.tariffs.rows import PRICED, believed
+from uncia.tariffs.rules import Granularity, Minimum, Rules
 from uncia.units import GIB, NS_PER_MS, NS_PER_S, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ibis.expr import types as ir
 
     from uncia.backends import Backend, Source
+    from uncia.costs.rows import Tariffs
     from uncia.tariffs import FitRule
 
 __all__ = ["AT_LEAST", "Rounding", "fee_equivalents", "measure", "rounding"]
@@ -69,65 +69,54 @@ class Rounding:
 
 @dataclass(frozen=True)
 class TimeRule:
-    """A granularity and a minimum of billable time, ns; None for none."""
+    """What rounds a billable time."""
 
-    granularity: int | None
-    minimum: int | None
+    rules: Rules
 
     @property
     def words(self) -> str:
         """Such as ``1ms, at least 100ms``."""
-        parts = []
-        if self.granularity is not None:
-            parts.append(format_duration(self.granularity))
-        if self.minimum is not None:
-            parts.append(f"at least {format_duration(self.minimum)}")
-        return ", ".join(parts)
+        return _words(self.rules, format_duration)
 
-    def apply(self, time: Any) -> Any:
-        """The column of times, rounded up."""
-        if self.granularity is not None:
-            time = round_up(time, self.granularity)
-        return time if self.minimum is None else at_least(time, self.minimum)
+    def added(self, execution: Any, memory: Any) -> Any:
+        """What it adds to each row, ns."""
+        del memory
+        return self.rules(execution) - self.rules.at("unrounded")(execution)
 
     @property
     def most(self) -> int:
         """What it adds at most, ns."""
-        return max(self.granularity or 0, self.minimum or 0)
+        return max((rule.bound for rule in self.rules.rules if rule.rounds), default=0)
 
 
 @dataclass(frozen=True)
 class MemoryRule:
-    """A granularity, minimum and maximum of billable memory, bytes, and the rule of its time."""
+    """What rounds a billable amount of memory, and the time that it is held for."""
 
-    granularity: int | None
-    minimum: int | None
-    maximum: int | None
-    time: TimeRule
+    rules: Rules
+    time: Rules
 
     @property
     def words(self) -> str:
         """Such as ``128MB, at most 1536MB; 1ms, at least 100ms``."""
-        parts = [] if self.granularity is None else [format_size(self.granularity)]
-        if self.minimum is not None and self.minimum != self.granularity:
-            parts.append(f"at least {format_size(self.minimum)}")
-        if self.maximum is not None:
-            parts.append(f"at most {format_size(self.maximum)}")
-        if self.minimum is None:
-            parts.append("none for no memory")
-        return f"{', '.join(parts)}; {self.time.words}"
+        step, least = self.rules.bound(Granularity), self.rules.bound(Minimum)
+        said = self.rules.without(Minimum) if least == step else self.rules
+        words = _words(said, format_size) + (", none for no memory" if least is None else "")
+        return f"{words}; {_words(self.time, format_duration)}"
 
-    def apply(self, memory: Any) -> Any:
-        """The column of memory, rounded up."""
-        if self.granularity is not None:
-            memory = round_up(memory, self.granularity)
-        if self.minimum is not None:
-            memory = at_least(memory, self.minimum)
-        return self.capped(memory)
+    def added(self, execution: Any, memory: Any) -> Any:
+        """What it adds to each row, bytes x ns; a maximum caps both sides."""
+        billed = product(self.rules(memory), self.time(execution))
+        plain = product(self.rules.at("unrounded")(memory), self.time.at("unrounded")(execution))
+        return billed - plain
 
-    def capped(self, memory: Any) -> Any:
-        """The column of memory as it counts at most."""
-        return memory if self.maximum is None else at_most(memory, self.maximum)
+
+def _words(rules: Rules, text: Callable[[int], str]) -> str:
+    """Rules for people, a granularity by its steps alone."""
+    return ", ".join(
+        text(rule.bound) if isinstance(rule, Granularity) else rule.words(text(rule.bound))
+        for rule in rules.rules
+    )
 
 
 def rounding(
@@ -219,27 +208,21 @@ def _rules(tariffs: Sequence[Tariff]) -> dict[TimeRule | MemoryRule, list[str]]:
     times: dict[TimeRule, list[str]] = {}
     memories: dict[MemoryRule, list[str]] = {}
     for tariff in tariffs:
-        time = TimeRule(tariff.time.granularity, tariff.time.minimum)
+        time = TimeRule(tariff.time.rules)
         if time.most:
             times.setdefault(time, []).append(tariff.id)
         for charge in tariff.charges:
-            if _rounds_memory(charge):
-                own = MemoryRule(
-                    charge.limit("granularity"),
-                    charge.limit("minimum"),
-                    charge.limit("maximum"),
-                    time,
-                )
-                memories.setdefault(own, []).append(tariff.id)
+            of_use = (charge.resource, charge.basis) == ("memory", "used")
+            if of_use and charge.rules.rounds:
+                memories.setdefault(MemoryRule(charge.rules, time.rules), []).append(tariff.id)
     found: dict[TimeRule | MemoryRule, list[str]] = {}
-    for rule in sorted(times, key=lambda one: (one.granularity or 0, one.minimum or 0)):
+    for rule in sorted(times, key=_by_bounds):
         found[rule] = times[rule]
     return found | dict(memories)
 
 
-def _rounds_memory(charge: Charge) -> bool:
-    of_use = (charge.resource, charge.basis) == ("memory", "used")
-    return of_use and (charge.granularity is not None or charge.minimum is not None)
+def _by_bounds(rule: TimeRule) -> tuple[int, int]:
+    return rule.rules.bound(Granularity) or 0, rule.rules.bound(Minimum) or 0
 
 
 def _kept(prepared: ir.Table, least: int) -> ir.Table:
@@ -250,7 +233,7 @@ def _kept(prepared: ir.Table, least: int) -> ir.Table:
 
 def _totals(prepared: ir.Table, rules: Sequence[TimeRule | MemoryRule], least: int) -> ir.Table:
     """Exact sums of what every rule adds, and why rows are left out, in one pass."""
-    from uncia.tariffs.cells import ABSURD, NO_EXECUTION, NOT_BILLABLE
+    from uncia.tariffs.rows import ABSURD, NO_EXECUTION, NOT_BILLABLE
 
     common = prepared["common"]
     priced = common == PRICED
@@ -283,17 +266,13 @@ def _sum(value: Any) -> Any:
 
 def _added(rows: ir.Table, rule: TimeRule | MemoryRule) -> Any:
     """What a rule adds to each row, exactly: ns, or bytes x ns."""
-    execution = rows["execution"]
-    if isinstance(rule, TimeRule):
-        return (rule.apply(execution) - execution).cast("decimal(38, 0)")
-    billed = product(rule.apply(rows["memory"]), rule.time.apply(execution))
-    return (billed - product(rule.capped(rows["memory"]), execution)).cast("decimal(38, 0)")
+    return rule.added(rows["execution"], rows["memory"]).cast("decimal(38, 0)")
 
 
 def _binned(kept: ir.Table, rule: TimeRule | MemoryRule) -> ir.Table:
     """Rows by bin of what a rule adds, with the largest value of each bin."""
     if isinstance(rule, TimeRule):
-        added = rule.apply(kept["execution"]) - kept["execution"]
+        added = rule.added(kept["execution"], kept["memory"])
         step = max(1, rule.most // LINEAR)
         # The bin is named by its lower edge, so that nothing is divided.
         table = kept.select(bin=added - added % integer(step), value=added)

@@ -1,31 +1,33 @@
 """Which rows an analysis is over, how many it leaves out and why, and their tariffs' sizes.
 
 The meaning is that of `uncia.tariffs.comparable` and `uncia.tariffs.left_out`. Here it is told from
-the columns that `uncia.tariffs.cells.prepare` has judged already, each value once: over hundreds of
-millions of rows, judging is what takes the time.
+the columns that `uncia.tariffs.rows.prepare` has judged already, each value once: over hundreds
+of millions of rows, judging is what takes the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import ibis
-
-from uncia.tariffs import Tariff, rules
-from uncia.tariffs.cells import PRICED, believed
-from uncia.tariffs.compare import REASONS, check, holds
+from uncia.errors import UnciaError
+from uncia.tariffs import Tariff, allocation, catalogue
+from uncia.tariffs.compare import COMPARABLE, REASONS, check, first_reason
 from uncia.tariffs.exact import integer
-from uncia.tariffs.facts import Facts, facts
-from uncia.tariffs.published import MAX_MEMORY, mean_ratio, published
+from uncia.tariffs.facts import Facts
+from uncia.tariffs.published import MAX_MEMORY
+from uncia.tariffs.rows import believed
 
 if TYPE_CHECKING:
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend, Source
+    from uncia.backends import Backend
     from uncia.tariffs import FitRule
 
 Group: TypeAlias = tuple[str | None, ...]
+Tariffs: TypeAlias = Sequence[str | Path | Tariff]
+"""Ids, files or tariffs."""
 
 NOT_COMPARABLE: Final = "not comparable"
 """Why a row of a group is left out; the reasons are told for the whole table."""
@@ -36,10 +38,20 @@ NOTHING_MEASURED: Final = (
 )
 
 
-def known(source: Source, fit: FitRule) -> Facts:
-    """What the files of a source say of its columns, after a fit has replaced some of them."""
-    replaced = rules.ALLOCATIONS if fit == "used-peak" else ()
-    return {name: fact for name, fact in facts(source).items() if name not in replaced}
+def resolve(tariffs: Tariffs | None) -> list[Tariff]:
+    """The tariffs of an analysis of requests.
+
+    Raises:
+        UnciaError: one does not exist or cannot price requests.
+    """
+    for name in tariffs or ():
+        tariff = catalogue.find(name)
+        if tariff.by_instance:
+            raise UnciaError(
+                f"the tariff {tariff.id} bills the time that instances exist, whatever they do",
+                f"What it costs is in: uncia cost instances TABLE --tariff {tariff.id}.",
+            )
+    return catalogue.resolve(tariffs)
 
 
 def counts(
@@ -52,7 +64,7 @@ def counts(
         fit: chooses the rows.
         by: columns whose values are told apart; then there is one reason, `NOT_COMPARABLE`.
         backend: where it is computed.
-        of: what is known of the columns; see `known`.
+        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
 
     Returns:
         Group to reason to count; without `by` there is one group, ``()``.
@@ -61,8 +73,8 @@ def counts(
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
     rows = table.select(**believed(table, by, of))
-    coded = rows.select(code=_reason(rows, fit), **{name: rows[f"g_{name}"] for name in by})
-    gone = coded.filter(coded["code"] >= 0)
+    coded = rows.select(code=first_reason(rows, fit), **{name: rows[f"g_{name}"] for name in by})
+    gone = coded.filter(coded["code"] != COMPARABLE)
     groups = [gone[name].cast("string").name(name) for name in by]
     asked = gone.aggregate(n=gone.count().cast("int64"), by=[*groups, "code"])
     found: dict[Group, dict[str, int]] = {}
@@ -74,18 +86,18 @@ def counts(
 
 
 def prepared(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
-    """The comparable rows as `uncia.tariffs.cells.prepare` has them.
+    """The comparable rows as `uncia.tariffs.rows.prepare` has them.
 
     Args:
         table: invocations.
         fit: chooses the rows.
-        of: what is known of the columns; see `known`.
+        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
     rows = table.select(**believed(table, (), of))
-    return rows.filter(_reason(rows, fit) == -1)
+    return rows.filter(first_reason(rows, fit) == COMPARABLE)
 
 
 def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
@@ -96,7 +108,7 @@ def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table
     Args:
         table: invocations.
         fit: chooses the rows.
-        of: what is known of the columns; see `known`.
+        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
@@ -123,21 +135,14 @@ def applied(
 ) -> tuple[ir.Table, list[Tariff], list[str]]:
     """A table and tariffs as a fit would have them, and each rule in words.
 
-    As `uncia.tariffs.rules.fitted`, over the comparable rows: the peaks of a function and the
-    publication's mean ratio are theirs. Then allocations are billed as they stand.
+    As `uncia.tariffs.allocation.fitted`, over the comparable rows: the peaks of a function are
+    theirs, too. Then allocations are billed as they stand.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    if fit != "paper":
-        base = measured(table, fit) if fit == "used-peak" else table
-        return rules.fitted(base, tariffs, fit, backend)
-    rows = prepared(table, fit, of)
-    pairs = rows.select(cpu=rows["v_allocated_cpu"], memory=rows["v_allocated_memory"]).distinct()
-    seen = [(int(one["cpu"]), int(one["memory"])) for one in backend.collect(pairs).to_pylist()]
-    ratio = mean_ratio(seen)
-    found = [published(tariff, ratio) for tariff in tariffs]
-    return table, [tariff for tariff, _ in found], [words for _, words in found]
+    base = measured(table, fit) if fit == "used-peak" else table
+    return allocation.fitted(base, tariffs, fit, backend, of)
 
 
 def said(reasons: Mapping[str, int]) -> str:
@@ -145,15 +150,3 @@ def said(reasons: Mapping[str, int]) -> str:
     return ", ".join(
         f"{count:,} row{'' if count == 1 else 's'} ({reason})" for reason, count in reasons.items()
     )
-
-
-def _reason(rows: ir.Table, fit: FitRule) -> Any:
-    """The position in `REASONS` of the first that holds; -1 for a row that stays."""
-    reasons = [(one, code) for code, one in enumerate(holds(rows, fit))]
-    if fit == "paper":
-        return ibis.cases(*reasons, else_=-1).cast("int16")
-    good = (rows["common"] == PRICED) & (rows["v_cpu_time"] > 0) & rows["v_memory_avg"].notnull()
-    if fit == "allocated":
-        good = good & rows["v_allocated_memory"].notnull()
-    # Most rows stay, so that is what is asked first where a few columns tell it.
-    return ibis.cases((good, -1), *reasons, else_=-1).cast("int16")

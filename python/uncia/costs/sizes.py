@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-import pyarrow as pa
+from typing import Literal
 
 from uncia.errors import UnciaError
+from uncia.tariffs.fit import Size, fit_size
 from uncia.tariffs.model import Charge, Tariff
 from uncia.tariffs.money import MONEY_PLACES, money
-from uncia.units import NS_PER_S, UnitError, format_cpu, format_size, parse_cpu, parse_size
+from uncia.tariffs.rules import Level
+from uncia.units import NS_PER_S, UnitError, parse_cpu, parse_size
 
-if TYPE_CHECKING:
-    from uncia.backends import Backend
-
-
-class Size(NamedTuple):
-    """An allocation: micro-vCPU and bytes; None where it is not known."""
-
-    cpu: int | None
-    memory: int | None
-
-    @property
-    def words(self) -> str:
-        """As people write it: ``0.5 vCPU/512 MB``."""
-        parts = [
-            None if self.cpu is None else format_cpu(self.cpu),
-            None if self.memory is None else format_size(self.memory),
-        ]
-        return "/".join(part for part in parts if part is not None) or "any"
+__all__ = [
+    "Size",
+    "billed_amount",
+    "decimal",
+    "fitted",
+    "known_tariffs",
+    "parse_allocation",
+    "price_per_second",
+]
 
 
 def parse_allocation(text: str) -> Size:
@@ -56,71 +47,43 @@ def parse_allocation(text: str) -> Size:
     return Size(cpu, memory)
 
 
-def fitted(
-    tariffs: Sequence[Tariff], allocations: Sequence[Size], backend: Backend
-) -> list[list[Size]]:
+def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> list[list[Size]]:
     """What each tariff sells for each allocation, by the rule that bills are fitted with.
 
     Returns:
         For each tariff, a size for each allocation; None in it where nothing is sold that covers
         it, or where the tariff has no such knob.
     """
-    from uncia.tariffs.columns import Columns
-    from uncia.tariffs.fit import fit
-
-    if not allocations or not tariffs:
-        return [[] for _ in tariffs]
-    columns = {
-        "place": pa.array(range(len(allocations)), pa.int64()),
-        "cpu": pa.array([one.cpu for one in allocations], pa.int64()),
-        "memory": pa.array([one.memory for one in allocations], pa.int64()),
-    }
-    rows = Columns(backend.table(pa.table(columns)))
-    fits = [fit(tariff.sizes, rows, rows.base("cpu"), rows.base("memory")) for tariff in tariffs]
-    full = rows.table()
-    wanted = {"place": full["place"]}
-    for place, one in enumerate(fits):
-        wanted |= {f"c{place}": full[one.cpu.name], f"m{place}": full[one.memory.name]}
-    found = backend.collect(full.select(**wanted).order_by("place"))
-    sold: list[list[Size]] = []
-    for place, one in enumerate(fits):
-        pairs = zip(found[f"c{place}"].to_pylist(), found[f"m{place}"].to_pylist(), strict=True)
-        sold.append(
-            [Size(_whole(cpu, one.scale), _whole(memory, one.scale)) for cpu, memory in pairs]
-        )
-    return sold
+    return [[fit_size(tariff.sizes, size) for size in allocations] for tariff in tariffs]
 
 
-def _whole(value: int | None, scale: int) -> int | None:
-    """A fitted amount in micro-vCPU or bytes, of one in `scale` parts of them."""
-    return None if value is None else round(Fraction(int(value), scale))
-
-
-def billed_amount(charge: Charge, size: Size) -> int | None:
-    """The amount of a charge at a size, granularity, minimum and maximum applied.
+def billed_amount(charge: Charge, size: Size, level: Level = "billed") -> int | None:
+    """The amount of a charge at a size, by its rules.
 
     What is billed by use counts as if the whole size were used: a vCPU of CPU time each second.
     Storage has its own amount; an instance is one.
+
+    Args:
+        charge: of a tariff.
+        size: as it is; see `fitted`.
+        level: how far the rules are applied.
+
+    Returns:
+        Micro-vCPU, bytes or instances; None where the size does not tell.
     """
-    if charge.resource == "instance":
-        return 1
-    if charge.resource == "storage":
-        return charge.limit("amount") or 0
-    amount = size.cpu if charge.resource == "cpu" else size.memory
-    if amount is None:
-        return None
-    return bounded(amount, charge) if charge.is_rate else amount
-
-
-def bounded(amount: int, charge: Charge) -> int:
-    """An amount with the granularity, the minimum and the maximum of a charge."""
-    if (step := charge.limit("granularity")) is not None:
-        amount = -(-amount // step) * step
-    if (least := charge.limit("minimum")) is not None:
-        amount = max(amount, least)
-    if (most := charge.limit("maximum")) is not None:
-        amount = min(amount, most)
-    return amount
+    amount: int | None
+    match charge.resource:
+        case "instance":
+            return 1
+        case "storage":
+            amount = charge.limit("amount") or 0
+        case "cpu":
+            amount = size.cpu
+        case "memory":
+            amount = size.memory
+    if amount is None or not charge.is_rate:
+        return amount
+    return int(charge.rules.at(level)(amount))
 
 
 def price_per_second(tariff: Tariff, size: Size, resource: str | None = None) -> Fraction | None:

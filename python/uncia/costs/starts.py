@@ -14,8 +14,8 @@ from ibis.expr import types as ir
 
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
-from uncia.tariffs.cells import MAX_CPU, MAX_MEMORY, MAX_TIME
 from uncia.tariffs.exact import integer, product
+from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
 
 Match = Literal["ordered", "paper"]
 

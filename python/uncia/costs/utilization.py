@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from uncia.costs import bins
 from uncia.costs.ranks import Binned, Spearman, spearman
-from uncia.costs.rows import counts, known, prepared
+from uncia.costs.rows import counts, prepared
+from uncia.tariffs.allocation import known
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:

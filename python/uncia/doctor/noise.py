@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
@@ -182,9 +181,12 @@ def tree_ticks(host: Host, roots: set[int]) -> int:
 
 def measure(host: Host, duration_s: float) -> Noise:
     """Measure the noise for ``duration_s`` seconds."""
+    from uncia.stats.quantiles import quantiles_of
+
     ours = {os.getpid()}
     before = read(host, ours)
     late = _lateness(duration_s)
+    p50, p99 = quantiles_of(late, [0.5, 0.99]) if late else (None, None)
     after = read(host, ours)
     found = shares(before, after) if before is not None and after is not None else None
     load = (host.read("/proc/loadavg") or "").split()
@@ -198,8 +200,8 @@ def measure(host: Host, duration_s: float) -> Noise:
         memory_pressure_percent=pressure.get("memory"),
         io_pressure_percent=pressure.get("io"),
         load_1m=float(load[0]) if load else None,
-        timer_late_p50_us=_quantile(late, 0.50),
-        timer_late_p99_us=_quantile(late, 0.99),
+        timer_late_p50_us=p50,
+        timer_late_p99_us=p99,
     )
 
 
@@ -290,11 +292,3 @@ def _lateness(duration_s: float) -> list[float]:
         late.append((woke - now - min(_SLEEP_S, end - now)) * 1e6)
         now = woke
     return late
-
-
-def _quantile(values: list[float], q: float) -> float | None:
-    """The smallest value that at least a share ``q`` does not exceed; None of none."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]

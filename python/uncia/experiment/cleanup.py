@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.experiment import folder
 from uncia.platforms import adapter, processes
 from uncia.platforms.journal import Orphan, Resource, Story, living, orphans, read
+from uncia.runs import folder
 
 # Resources of no platform: processes of the runner itself, such as the load generator.
 LOCAL: Final = "local"

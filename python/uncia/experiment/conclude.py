@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from uncia import record
 from uncia.experiment.describe import Description
-from uncia.experiment.folder import SUMMARY, RunFolder
 from uncia.experiment.progress import Reporter
+from uncia.runs.folder import SUMMARY, RunFolder
 
 
 def conclude(
@@ -49,9 +49,14 @@ def summarise(
     description: Description, invocations: pa.Table, tariffs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    from uncia.stats import summary
+    from uncia.stats import chains, columns, summary
 
-    experiments = summary.experiments(invocations, description.data())
+    data = description.data()
+    experiments = summary.experiments(invocations, data)
+    described = columns.experiments_of(data)
+    for name, rows in columns.by_word(invocations, "experiment").items():
+        if found := chains.summarise(rows, described.get(name)):
+            experiments[name]["chains"] = found
     return {
         "run": description.run,
         "schema_version": record.SCHEMA_VERSION,

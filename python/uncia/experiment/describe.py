@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import platform as host
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from uncia import __version__, engine, record
+from uncia import record
 from uncia.experiment.expect import NONE
-from uncia.experiment.folder import Status
 from uncia.experiment.model import resolved
-from uncia.experiment.plan import ExperimentPlan, Plan
+from uncia.experiment.plan import ExperimentPlan, Plan, StreamPlan
+from uncia.runs.folder import Status
 from uncia.units import format_duration
+from uncia.workload.loops import Closed
 
 
 @dataclass
@@ -79,8 +78,7 @@ class Description:
                 {
                     "function": stream.alias,
                     "deployment": stream.deployment,
-                    "arrivals": stream.arrivals.model_dump(mode="json", exclude_none=True),
-                    "sends": stream.arrivals.sentence(),
+                    **_pacing(experiment, stream),
                     "start": format_duration(stream.start_ns),
                     "event": dict(stream.event),
                     "settings": _settings(self.plan, stream.deployment),
@@ -95,27 +93,28 @@ class Description:
         return described
 
 
-def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
-    return {
-        "uncia": __version__,
-        "engine": _engine_version(),
-        "python": host.python_version(),
-        "kernel": f"{host.system()} {host.release()}",
-        "architecture": host.machine(),
-    }
+def _pacing(experiment: ExperimentPlan, stream: StreamPlan) -> dict[str, Any]:
+    """When a stream's requests are sent, and its part in a chain."""
+    told: dict[str, Any] = {}
+    if stream.arrivals is not None:
+        key = "closed" if isinstance(stream.arrivals, Closed) else "arrivals"
+        told[key] = stream.arrivals.model_dump(mode="json", exclude_none=True)
+        told["sends"] = stream.arrivals.sentence()
+    else:
+        told["after"] = [experiment.streams[position].stage for position in stream.after]
+        if stream.after_failures:
+            told["after_failures"] = True
+        told["think"] = stream.think.words()
+    if stream.stage is not None:
+        told["stage"] = stream.stage
+    if stream.template is not None:
+        told["template"] = stream.template
+    return told
 
 
 def package_identity(content: bytes) -> str:
     """What identifies a package: the SHA-256 of its bytes."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def _engine_version() -> str:
-    answer = subprocess.run(
-        [str(engine.binary()), "--version"], capture_output=True, text=True, check=False, timeout=30
-    )
-    return answer.stdout.strip() or "unknown"
 
 
 def _settings(plan: Plan, deployment: str) -> dict[str, Any]:

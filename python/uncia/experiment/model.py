@@ -6,58 +6,27 @@ key. What the file means is worked out in :mod:`uncia.experiment.plan`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.expect import Expect
-from uncia.forms import Form
+from uncia.forms import Form, Headers, Name, Url
 from uncia.platforms import PlatformOptions, adapter
 from uncia.settings import FUNCTION_SETTINGS, Setting, Value, form
 from uncia.units import NS_PER_S, Duration, Size
+from uncia.workload import chains
 from uncia.workload.arrivals import Arrivals
+from uncia.workload.chains import ChainStage
+from uncia.workload.loops import Closed
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 
-# Words that make up resource names on platforms whose limit is 64 characters, with room for a run's
-# prefix and a replica's number.
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-
-
-def _check_name(text: str) -> str:
-    if _NAME.fullmatch(text) is None:
-        raise ValueError(
-            f"{text!r} is not a name: write 1 to 32 letters, digits, - or _, beginning with a"
-            " letter or digit"
-        )
-    return text
-
-
-def _check_headers(headers: dict[str, str]) -> dict[str, str]:
-    for name, value in headers.items():
-        if _HEADER.fullmatch(name) is None:
-            raise ValueError(f"{name!r} is not the name of an HTTP header")
-        if any(ord(character) < 0x20 or ord(character) == 0x7F for character in value):
-            raise ValueError(f"the value of header {name!r} holds a control character")
-    return headers
-
-
-def _check_url(url: str) -> str:
-    if re.fullmatch(r"https?://[^\s/?#]+[^\s]*", url) is None:
-        raise ValueError(f"{url!r} is not an http:// or https:// address")
-    return url
-
-
-Name = Annotated[str, AfterValidator(_check_name)]
-Headers = Annotated[dict[str, str], AfterValidator(_check_headers)]
-Url = Annotated[str, AfterValidator(_check_url)]
 Parameters = dict[str, Any]
 
 
@@ -116,18 +85,86 @@ class Override(Settings):
     replicas: int | None = Field(None, ge=1, le=10_000)  # type: ignore[assignment]
 
 
-class Stream(Form):
-    """One function and when it is invoked."""
+class Stage(ChainStage):
+    """A stage of a chain, and what its requests carry."""
 
-    function: Name = Field(description="One of the file's functions")
-    arrivals: Arrivals = Field(description="When requests are sent")
+    parameters: Parameters = Field(
+        default_factory=dict,
+        description="The event, over the function's own; {{answer}} and {{answer.KEY}} in it",
+    )
+    body: str | None = Field(
+        None, description="What is sent instead of an event; {{answer}} and {{answer.KEY}} in it"
+    )
+    settings: Override = Field(
+        default_factory=Override, description="Deployed apart, with these changed"
+    )
+
+    @model_validator(mode="after")
+    def _one_body(self) -> Self:
+        if self.body is not None and self.parameters:
+            raise ValueError("a stage has parameters or a body, not both")
+        return self
+
+
+class Chain(Form):
+    """Functions whose requests are sent when others are answered."""
+
+    description: str = ""
+    stages: dict[Name, Stage] = Field(
+        min_length=1, description="In order: each waits for some before it"
+    )
+
+
+class Sender(Form):
+    """Who is sent requests, and when: one function or a chain, by arrivals or in a closed loop."""
+
+    function: Name | None = Field(None, description="One of the file's functions")
+    chain: Name | None = Field(None, description="One of the file's chains, instead of a function")
+    kind: chains.Kind | None = Field(
+        None, description="Who goes on with the chain: client (the load generator)"
+    )
+    arrivals: Arrivals | None = Field(None, description="When requests are sent")
+    closed: Closed | None = Field(None, description="Clients that wait for answers, instead")
     parameters: Parameters = Field(
         default_factory=dict, description="The event, over the function's own"
     )
     settings: Override = Field(
         default_factory=Override, description="Deployed apart, with these changed"
     )
+
+    def misfit(self, what: str) -> str | None:
+        """What is wrong with it as a whole, in words that name ``what`` it is."""
+        if self.arrivals is not None and self.closed is not None:
+            return f"{what} has arrivals or a closed loop, not both"
+        if self.function is not None and self.chain is not None:
+            return f"{what} has a function or a chain, not both"
+        if self.chain is None and self.kind is not None:
+            return "kind is of a chain, and there is none"
+        if self.chain is not None and (self.parameters or self.settings != Override()):
+            return "with a chain, parameters and settings belong into its stages"
+        return None
+
+    def loop(self) -> Arrivals | Closed:
+        """When requests are sent."""
+        found = self.arrivals if self.closed is None else self.closed
+        assert found is not None, "it was checked"
+        return found
+
+
+class Stream(Sender):
+    """One function or chain of a mix, and when it is invoked."""
+
     start: Duration = Field(0, description="After the experiment's start")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if wrong := self.misfit("a stream"):
+            raise ValueError(wrong)
+        if self.function is None and self.chain is None:
+            raise ValueError("a stream has a function or a chain")
+        if self.arrivals is None and self.closed is None:
+            raise ValueError("a stream has arrivals or a closed loop")
+        return self
 
 
 class Sweep(Form):
@@ -152,18 +189,10 @@ class Sweep(Form):
         return self
 
 
-class Experiment(Form):
-    """One experiment: a function (or a mix), when it is invoked, and what may come out."""
+class Experiment(Sender):
+    """One experiment: a function, a chain or a mix, when it is invoked, and what may come out."""
 
     description: str = ""
-    function: Name | None = Field(None, description="One of the file's functions")
-    arrivals: Arrivals | None = Field(None, description="When requests are sent")
-    parameters: Parameters = Field(
-        default_factory=dict, description="The event, over the function's own"
-    )
-    settings: Override = Field(
-        default_factory=Override, description="Deployed apart, with these changed"
-    )
     mix: list[Stream] = Field(default_factory=list, description="Several functions at once")
     warmup: Arrivals | None = Field(
         None, description="Sent before, and kept as the experiment <name>.warmup"
@@ -183,7 +212,11 @@ class Experiment(Form):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if self.mix:
-            given = [key for key in ("function", "arrivals", "parameters") if getattr(self, key)]
+            given = [
+                key
+                for key in ("function", "chain", "kind", "arrivals", "closed", "parameters")
+                if getattr(self, key)
+            ]
             if self.settings != Override():
                 given.append("settings")
             if given:
@@ -192,23 +225,26 @@ class Experiment(Form):
                 )
             if self.sweep is not None:
                 raise ValueError("a sweep is over one function, not over a mix")
-        elif self.function is None or self.arrivals is None:
-            raise ValueError("an experiment has a function and arrivals, or a mix")
+            return self
+        if wrong := self.misfit("an experiment"):
+            raise ValueError(wrong)
+        if (self.function is None and self.chain is None) or (
+            self.arrivals is None and self.closed is None
+        ):
+            raise ValueError(
+                "an experiment has a function (or a chain) and arrivals (or a closed loop),"
+                " or a mix"
+            )
+        if self.chain is not None and self.sweep is not None:
+            raise ValueError("a sweep is over one function, not over a chain")
         return self
 
     def streams(self) -> list[Stream]:
         """What is sent: the mix, or the one function as a mix of one."""
-        if self.mix or self.function is None or self.arrivals is None:
+        if self.mix:
             return self.mix
-        return [
-            Stream.model_construct(
-                function=self.function,
-                arrivals=self.arrivals,
-                parameters=self.parameters,
-                settings=self.settings,
-                start=0,
-            )
-        ]
+        shared = {key: getattr(self, key) for key in Sender.model_fields}
+        return [Stream.model_construct(**shared, start=0)]
 
 
 class ExperimentFile(Form):
@@ -219,6 +255,9 @@ class ExperimentFile(Form):
     seed: int = Field(ge=0, lt=1 << 64, description="Of every arrival process")
     platform: PlatformOptions = Field(description="Where the functions run")
     functions: dict[Name, Function] = Field(min_length=1)
+    chains: dict[Name, Chain] = Field(
+        default_factory=dict, description="Requests that follow answers, for experiments to name"
+    )
     experiments: dict[Name, Experiment] = Field(min_length=1)
 
 
@@ -257,6 +296,8 @@ def check(document: yamlio.Document) -> ExperimentFile:
                 (*at, "source"), f"{kind} deploys nothing, so give the function's url instead"
             )
         _check_settings(document, at, function, capabilities.settings, kind)
+    for name, chain in file.chains.items():
+        _check_chain(document, file, name, chain, capabilities.settings, kind)
     for name, experiment in file.experiments.items():
         _check_experiment(document, file, name, experiment, capabilities.settings, kind)
     return file
@@ -273,19 +314,81 @@ def _check_experiment(
     at: yamlio.KeyPath = ("experiments", name)
     for position, stream in enumerate(experiment.streams()):
         here: yamlio.KeyPath = (*at, "mix", position) if experiment.mix else at
-        if stream.function not in file.functions:
+        if stream.chain is not None and stream.chain not in file.chains:
+            raise document.error(
+                (*here, "chain"), f"there is no chain {stream.chain!r}", tuple(file.chains)
+            )
+        if stream.chain is None and stream.function not in file.functions:
             raise document.error(
                 (*here, "function"),
                 f"there is no function {stream.function!r}",
                 tuple(file.functions),
             )
         _check_settings(document, (*here, "settings"), stream.settings, settings, kind)
+        if stream.function is not None:
+            for place, url in _urls(stream.function, file.functions[stream.function]):
+                chains.check_without_answers(document, place, url)
     if experiment.sweep is not None and experiment.sweep.memory and "memory" not in settings:
         raise document.error((*at, "sweep", "memory"), f"the platform {kind} has no setting memory")
     if experiment.base is not None and experiment.base not in file.experiments:
         raise document.error(
             (*at, "base"), f"there is no experiment {experiment.base!r}", tuple(file.experiments)
         )
+
+
+def _check_chain(
+    document: yamlio.Document,
+    file: ExperimentFile,
+    name: str,
+    chain: Chain,
+    settings: frozenset[str],
+    kind: str,
+) -> None:
+    at: yamlio.KeyPath = ("chains", name, "stages")
+    chains.check(document, at, chain.stages, tuple(file.functions))
+    for stage_name, stage in chain.stages.items():
+        here: yamlio.KeyPath = (*at, stage_name)
+        _check_settings(document, (*here, "settings"), stage.settings, settings, kind)
+        function = file.functions[stage.function]
+        for place, url in _urls(stage.function, function):
+            chains.check_template(document, place, chain.stages, stage_name, url, chains.GIVEN)
+        has_body = function.method not in ("GET", "HEAD")
+        if stage.body is not None:
+            place = (*here, "body")
+            if not has_body:
+                raise document.error(place, f"{function.method} has no body")
+            known = chains.GIVEN
+            chains.check_template(document, place, chain.stages, stage_name, stage.body, known)
+            continue
+        is_first = stage_name == next(iter(chain.stages))
+        for place, text in _parameter_texts(here, stage, function):
+            # What the first stage sends is no template: braces are text there.
+            other = None if is_first else ()
+            chains.check_template(document, place, chain.stages, stage_name, text, other)
+            if not has_body and chains.has_references(text):
+                raise document.error(
+                    here, f"{function.method} has no body that an answer could be in"
+                )
+
+
+def _urls(alias: str, function: Function) -> Iterator[tuple[yamlio.KeyPath, str]]:
+    """The addresses of a function, with their places in the file."""
+    if function.url is not None:
+        yield ("functions", alias, "url"), function.url
+    for index, url in enumerate(function.urls):
+        yield ("functions", alias, "urls", index), url
+
+
+def _parameter_texts(
+    at: yamlio.KeyPath, stage: Stage, function: Function
+) -> Iterator[tuple[yamlio.KeyPath, str]]:
+    """All texts in what a stage sends, however deep, with the parameters that they are of."""
+    for key, value in {**function.parameters, **stage.parameters}.items():
+        place: yamlio.KeyPath = (*at, "parameters", key)
+        if key not in stage.parameters:
+            place = ("functions", stage.function, "parameters", key)
+        for text in chains.texts(value):
+            yield place, text
 
 
 def _check_settings(

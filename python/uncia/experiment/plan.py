@@ -8,16 +8,25 @@ settings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.expect import Expect
-from uncia.experiment.model import Experiment, ExperimentFile, Function, Settings, Stream
+from uncia.experiment.model import (
+    Experiment,
+    ExperimentFile,
+    Function,
+    Settings,
+    Stage,
+    Stream,
+)
 from uncia.experiment.sources import Sources
 from uncia.units import MIB, format_size
+from uncia.workload import chains
 from uncia.workload.arrivals import Arrivals
+from uncia.workload.loops import NO_THOUGHT, Closed, ThinkTime
 
 WARMUP_SUFFIX: Final = ".warmup"
 
@@ -39,14 +48,42 @@ class DeploymentPlan:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """One function's requests within an experiment; ``event`` is what each of them sends."""
+    """One function's requests within an experiment; ``event`` is what each of them sends.
+
+    Attributes:
+        alias: what the file and the tables call the function.
+        deployment: the key of what is invoked.
+        label: which random stream it draws from.
+        arrivals: when requests are sent; None of a later stage of a chain.
+        event: what each of them sends.
+        start_ns: after the experiment's start.
+        template: what is sent instead, with values of earlier answers.
+        stage: the stage of a chain, for the rows.
+        after: positions of the streams whose answers it waits for.
+        after_failures: whether it is sent as well when they have failed.
+        think: from the last of them to the request.
+        chain: of the first stage of a chain, its name and its stages in words.
+    """
 
     alias: str
     deployment: str
     label: str
-    arrivals: Arrivals
+    arrivals: Arrivals | Closed | None
     event: Mapping[str, Any]
     start_ns: int = 0
+    template: str | None = None
+    stage: str | None = None
+    after: tuple[int, ...] = ()
+    after_failures: bool = False
+    think: ThinkTime = NO_THOUGHT
+    chain: str | None = None
+
+    def sentence(self) -> str | None:
+        """When requests are sent, in a few words; None of later stages."""
+        if self.arrivals is None:
+            return None
+        words = self.arrivals.sentence()
+        return f"{self.alias} {words}" if self.chain is None else f"{self.chain}: {words}"
 
 
 @dataclass(frozen=True)
@@ -66,14 +103,32 @@ class ExperimentPlan:
     max_connections: int | None = None
 
     def expected_requests(self) -> int:
-        """How many requests it makes, on average where arrivals are random."""
-        return sum(stream.arrivals.expected_requests() for stream in self.streams)
+        """How many requests it makes, on average where arrivals are random.
+
+        Of a chain all stages count; of a closed loop without a number of requests, nothing.
+        """
+        return sum(self._head(stream).expected_requests() for stream in self.streams)
+
+    def is_bounded(self) -> bool:
+        """Whether the number of requests is known: in closed loops answers may decide it."""
+        return all(
+            not isinstance(stream.arrivals, Closed) or stream.arrivals.requests is not None
+            for stream in self.streams
+        )
 
     def span_ns(self) -> int:
         """From its start to its last scheduled request, the pause before it included."""
         return self.pause_ns + max(
-            stream.start_ns + stream.arrivals.span_ns() for stream in self.streams
+            stream.start_ns + stream.arrivals.span_ns()
+            for stream in self.streams
+            if stream.arrivals is not None
         )
+
+    def _head(self, stream: StreamPlan) -> Arrivals | Closed:
+        """When the chain of a stage begins."""
+        while stream.arrivals is None:
+            stream = self.streams[stream.after[0]]
+        return stream.arrivals
 
 
 @dataclass(frozen=True)
@@ -112,6 +167,8 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
     """
     for alias, function in file.functions.items():
         sources.check(alias, function)
+        if file.platform.kind == "embedded":
+            sources.check_start(function, ("functions", alias, "start_from"))
     builder = _Builder(file, sources)
     experiments: list[ExperimentPlan] = []
     names: set[str] = set()
@@ -185,11 +242,16 @@ class _Builder:
             name: its name in the run; another one for a member of a sweep.
             experiment: the experiment.
         """
-        streams = experiment.streams()
-        plans = [
-            self._stream(origin, name, position, streams, in_mix=bool(experiment.mix))
-            for position in range(len(streams))
-        ]
+        plans: list[StreamPlan] = []
+        for position, stream in enumerate(experiment.streams()):
+            at: yamlio.KeyPath = ("experiments", origin)
+            if experiment.mix:
+                at = (*at, "mix", position)
+            if stream.chain is None:
+                suffix = f"-{position}" if experiment.mix else ""
+                plans.append(self._stream(at, f"{name}{suffix}", stream, plans))
+            else:
+                plans += self._chain(stream.chain, stream, plans)
         if experiment.warmup is not None:
             yield ExperimentPlan(
                 name=name + WARMUP_SUFFIX,
@@ -197,12 +259,10 @@ class _Builder:
                 f"{experiment.warmup.sentence()}",
                 warmup_of=name,
                 streams=[
-                    StreamPlan(
-                        alias=stream.alias,
-                        deployment=stream.deployment,
-                        label=stream.label,
-                        arrivals=experiment.warmup,
-                        event=stream.event,
+                    replace(
+                        stream,
+                        arrivals=None if stream.after else experiment.warmup,
+                        start_ns=0,
                     )
                     for stream in plans
                 ],
@@ -226,30 +286,97 @@ class _Builder:
         )
 
     def _stream(
-        self, origin: str, name: str, position: int, streams: Sequence[Stream], *, in_mix: bool
+        self, at: yamlio.KeyPath, name: str, stream: Stream, before: Sequence[StreamPlan]
     ) -> StreamPlan:
-        stream = streams[position]
-        own = self.file.functions[stream.function]
-        function = apply(own, stream.settings)
-        wanted = stream.function if function == own else f"{stream.function}-{name}"
-        if function != own and in_mix:
-            wanted += f"-{position}"
-        at: yamlio.KeyPath = ("experiments", origin)
-        if in_mix:
-            at = (*at, "mix", position)
-        # Streams of one function in one mix draw from different random streams, else they would
-        # send in lock-step.
-        before = sum(1 for other in streams[:position] if other.function == stream.function)
+        """The requests of one function.
+
+        Args:
+            at: the experiment or stream in the file.
+            name: of a deployment of its own, if settings are changed.
+            stream: the checked stream.
+            before: the experiment's streams so far.
+        """
+        alias = stream.function
+        assert alias is not None, "it was checked"
+        own = self.file.functions[alias]
         return StreamPlan(
-            alias=stream.function,
-            deployment=self._deployment(stream.function, function, wanted),
-            label=stream.function if before == 0 else f"{stream.function}#{before + 1}",
-            arrivals=stream.arrivals,
+            alias=alias,
+            deployment=self._deploy(alias, stream.settings, name, at),
+            label=_label(alias, before),
+            arrivals=stream.loop(),
             event=self.sources.event(
                 own, {**own.parameters, **stream.parameters}, (*at, "parameters")
             ),
             start_ns=stream.start,
         )
+
+    def _chain(
+        self, chain_name: str, stream: Stream, before: Sequence[StreamPlan]
+    ) -> list[StreamPlan]:
+        """The requests of a chain, a stream for each stage."""
+        stages = self.file.chains[chain_name].stages
+        waits = chains.predecessors(stages)
+        positions = {name: len(before) + index for index, name in enumerate(stages)}
+        plans: list[StreamPlan] = []
+        for name, stage in stages.items():
+            at: yamlio.KeyPath = ("chains", chain_name, "stages", name)
+            event, template = self._body(at, stage, is_first=not waits[name])
+            after = tuple(positions[other] for other in waits[name])
+            plans.append(
+                StreamPlan(
+                    alias=stage.function,
+                    deployment=self._deploy(
+                        stage.function, stage.settings, f"{chain_name}-{name}", at
+                    ),
+                    label=_label(stage.function, [*before, *plans]),
+                    arrivals=None if after else stream.loop(),
+                    event=event,
+                    start_ns=0 if after else stream.start,
+                    template=template,
+                    stage=name,
+                    after=after,
+                    after_failures=stage.after_failures,
+                    think=stage.think,
+                    chain=None if after else f"chain {chain_name} ({chains.sentence(stages)})",
+                )
+            )
+        return plans
+
+    def _body(
+        self, at: yamlio.KeyPath, stage: Stage, *, is_first: bool
+    ) -> tuple[dict[str, Any], str | None]:
+        """What a stage sends: an event, and a template in its place if it has values of answers."""
+        if stage.body is not None:
+            return {}, stage.body
+        own = self.file.functions[stage.function]
+        given = {**own.parameters, **stage.parameters}
+        # The first stage has no answers, and sends its event as it is.
+        filled = {
+            key: value for key, value in given.items() if not is_first and chains.has_braces(value)
+        }
+        known = {key: value for key, value in given.items() if key not in filled}
+        # What comes of answers has no type yet; that there are such parameters is known.
+        self.sources.check_names(own, filled, (*at, "parameters"))
+        event = {**self.sources.event(own, known, (*at, "parameters")), **filled}
+        return event, chains.event_template(event) if filled else None
+
+    def _deploy(self, alias: str, settings: Settings, name: str, at: yamlio.KeyPath) -> str:
+        """The key of the deployment of a function with changed settings.
+
+        Args:
+            alias: the function.
+            settings: what is changed.
+            name: of a deployment of its own, if that is needed.
+            at: whose settings they are, in the file.
+        """
+        own = self.file.functions[alias]
+        function = apply(own, settings)
+        if (
+            settings.runtime or "start_from" in settings.declared()
+        ) and self.file.platform.kind == "embedded":
+            self.sources.check_start(function, (*at, "settings", "start_from"))
+        wanted = alias if function == own else f"{alias}-{name}"
+        return self._deployment(alias, function, wanted)
 
     def _deployment(self, alias: str, function: Function, wanted: str) -> str:
         """The key of a deployment; equal ones of one function are the same."""
@@ -263,6 +390,15 @@ class _Builder:
             )
         self.deployments[wanted] = DeploymentPlan(wanted, alias, function)
         return wanted
+
+
+def _label(alias: str, before: Sequence[StreamPlan]) -> str:
+    """Which random stream a function's requests draw from.
+
+    Streams of one function draw from different ones, else they would send in lock-step.
+    """
+    others = sum(1 for stream in before if stream.alias == alias)
+    return alias if others == 0 else f"{alias}#{others + 1}"
 
 
 def _outcomes_only(expect: Expect) -> Expect:

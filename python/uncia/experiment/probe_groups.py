@@ -1,4 +1,4 @@
-"""Control groups that killed CPU profiles left: the engine finds and removes them."""
+"""Control groups that killed platforms and CPU profiles left: the engine finds and removes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Groups:
 
 
 def clean(*, dry_run: bool, log: Callable[[str], None]) -> Groups:
-    """Remove the groups of CPU profiles whose engine is gone.
+    """Remove the groups of platforms and CPU profiles whose engine is gone.
 
     Args:
         dry_run: only say which there are.
@@ -44,7 +44,7 @@ def clean(*, dry_run: bool, log: Callable[[str], None]) -> Groups:
         return groups
     found = _ask(remove=not dry_run)
     if found:
-        log(f"CPU profiles: died and left {_counted(len(found))}")
+        log(f"Killed platforms and CPU profiles left {_counted(len(found))}")
     for group in found:
         folder = str(group["folder"])
         groups.found.append(folder)
@@ -65,14 +65,14 @@ def _ask(*, remove: bool) -> list[dict[str, Any]]:
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnciaError(f"control groups of CPU profiles were not looked for: {error}") from error
+        raise UnciaError(f"control groups were not looked for: {error}") from error
     try:
         found = json.loads(done.stdout)
     except ValueError:
         found = None
     if done.returncode != 0 or not isinstance(found, list):
         said = done.stderr.strip() or f"exit code {done.returncode}"
-        raise UnciaError(f"control groups of CPU profiles were not looked for: {said}")
+        raise UnciaError(f"control groups were not looked for: {said}")
     return found
 
 

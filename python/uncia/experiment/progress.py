@@ -212,9 +212,7 @@ def one(
 
 def sends(experiment: ExperimentPlan) -> str:
     """What an experiment sends, in a few words."""
-    return "; ".join(
-        f"{stream.alias} {stream.arrivals.sentence()}" for stream in experiment.streams
-    )
+    return "; ".join(words for stream in experiment.streams if (words := stream.sentence()))
 
 
 def status(event: dict[str, Any]) -> str:

@@ -17,17 +17,22 @@ from uncia import record
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import expect
 from uncia.experiment.conclude import conclude
-from uncia.experiment.describe import Description, package_identity, versions
-from uncia.experiment.folder import RunFolder
-from uncia.experiment.interrupt import Interruption
+from uncia.experiment.describe import Description, package_identity
 from uncia.experiment.join import join, rename, shift, unmatched
 from uncia.experiment.noise import NoiseWatch
 from uncia.experiment.plan import DeploymentPlan, ExperimentPlan, Plan
 from uncia.experiment.progress import Reporter, sends
 from uncia.experiment.sources import Sources, language
+from uncia.interrupt import Interruption
 from uncia.platforms import Context, Deployment, FunctionSpec, Platform, Target, adapter, processes
 from uncia.platforms.journal import Journal, Resource
-from uncia.workload.client import Load, Stream, drive
+from uncia.runs.folder import RunFolder
+from uncia.runs.versions import versions
+from uncia.workload.client import ClosedLoop, Load, Stream, drive
+from uncia.workload.loops import Closed
+
+RESULTS: Final = Path("results")
+"""Where runs are kept that name no folder, each in one named by its id."""
 
 # A platform's log may lag behind its answers for a moment; after this it is missing, not late.
 _COLLECT_PATIENCE_S: Final = 5.0
@@ -65,7 +70,7 @@ def execute(
     plan: Plan,
     sources: Sources,
     *,
-    out: Path,
+    out: Path | None,
     reporter: Reporter,
     seed: int | None = None,
     overwrite: bool = False,
@@ -76,7 +81,7 @@ def execute(
     Args:
         plan: what to do.
         sources: finds the functions to package.
-        out: the folder of the run.
+        out: the folder of the run; by default `RESULTS` / its id.
         reporter: receives progress updates.
         seed: instead of the file's.
         overwrite: an earlier run in ``out`` may be replaced.
@@ -89,6 +94,8 @@ def execute(
         UnciaError: the folder or the journal cannot be written.
     """
     run = new_run_id(plan.file.name)
+    if out is None:
+        out = RESULTS / run
     interruption = Interruption()
     with interruption.listening():
         folder = RunFolder.create(out, overwrite=overwrite)
@@ -307,11 +314,22 @@ class Execution:
         method = function.method or "POST"
         deployed = self.deployed[stream.deployment]
         headers = {"content-type": "application/json", **deployed[0][1].headers, **function.headers}
-        body = None if method in ("GET", "HEAD") else json.dumps(stream.event).encode()
+        body: bytes | dict[str, str] | None = None
+        if method not in ("GET", "HEAD"):
+            body = json.dumps(stream.event).encode()
+            if stream.template is not None:
+                body = {"template": stream.template}
+        loop = stream.arrivals
         return Stream(
             function=stream.alias,
             targets=[(deployment.name, target.url) for deployment, target in deployed],
-            arrivals=stream.arrivals,
+            arrivals=None if isinstance(loop, Closed) else loop,
+            closed=ClosedLoop.of(loop) if isinstance(loop, Closed) else None,
+            stage=stream.stage,
+            after=stream.after,
+            after_failures=stream.after_failures,
+            think_ns=stream.think.min,
+            think_max_ns=stream.think.most_ns,
             method=method,
             headers=headers,
             body=body,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.model import Function
+from uncia.settings import RUNTIMES, Runtime
 
 if TYPE_CHECKING:
     from uncia import functions
@@ -64,6 +65,27 @@ class Sources:
                 definition.runtime_names,
             )
 
+    def check_start(self, function: Function, at: yamlio.KeyPath) -> None:
+        """That instances of the function's runtime can be started from what it asks for.
+
+        :raises UnciaError: with file, line and key.
+        """
+        chosen = function.declared().get("start_from")
+        runtime = self._runtime(function)
+        if chosen is None or runtime is None or chosen in runtime.start_from:
+            return
+        raise self.document.error(
+            at, f"no function in {runtime.name} is started from {chosen!r}", runtime.start_from
+        )
+
+    def _runtime(self, function: Function) -> Runtime | None:
+        """What it runs in, if that is one of the platform's."""
+        if function.runtime is not None:
+            return RUNTIMES.get(language(function.runtime))
+        if function.source is None:
+            return None
+        return RUNTIMES.get(self.definition(function.source).runtime_names[0])
+
     def event(
         self, function: Function, parameters: Mapping[str, Any], at: yamlio.KeyPath
     ) -> dict[str, Any]:
@@ -81,6 +103,18 @@ class Sources:
             return dict(functions.validate_params(definition, parameters))
         except UnciaError as error:
             raise self.document.error(at, error.message, hint=error.hint) from error
+
+    def check_names(self, function: Function, names: Iterable[str], at: yamlio.KeyPath) -> None:
+        """That a catalogue function has parameters of these names.
+
+        :raises UnciaError: with file and line.
+        """
+        if function.source is None:
+            return
+        known = self.definition(function.source).parameters
+        for name in names:
+            if name not in known:
+                raise self.document.error((*at, name), "there is no such parameter", tuple(known))
 
 
 def language(runtime: str) -> str:

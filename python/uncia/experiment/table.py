@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from uncia.experiment.folder import REPORT
 from uncia.experiment.plan import WARMUP_SUFFIX
+from uncia.runs.folder import REPORT
 
 if TYPE_CHECKING:
     from uncia.experiment.runner import Outcome
@@ -16,7 +16,7 @@ def show(outcome: Outcome) -> None:
     """Print what came out, and where the report is."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     experiments = outcome.summary.get("experiments", {})
     shown = {name: found for name, found in experiments.items() if not name.endswith(WARMUP_SUFFIX)}
     if shown:
@@ -37,9 +37,9 @@ def show(outcome: Outcome) -> None:
         console.print(f"{len(warnings)} warnings in the report.")
     report = outcome.folder / REPORT
     if report.exists():
-        console.print(f"Report: {report}", markup=False)
+        console.print(f"Report: {report}")
     else:
-        console.print(f"Rows: {outcome.folder}", markup=False)
+        console.print(f"Rows: {outcome.folder}")
 
 
 def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
@@ -49,7 +49,10 @@ def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("experiment")
-    for title in ("requests", "failed", "cold", "p50 ms", "p99 ms", "max ms", "MR", "TR", "TMR"):
+    # A start that is restored is a start too, but only some runs have any.
+    restored = any(found["starts"].get("restored") for found in experiments.values())
+    starts = ("cold", "restored") if restored else ("cold",)
+    for title in ("requests", "failed", *starts, "p50 ms", "p99 ms", "max ms", "MR", "TR", "TMR"):
         table.add_column(title, justify="right")
     for name, found in experiments.items():
         latency = found["latency_ms"]
@@ -57,11 +60,11 @@ def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
             name,
             f"{found['invocations']:,}",
             f"{found['failed']:,}",
-            f"{found['cold']:,}",
+            *(f"{found['starts'].get(kind, 0):,}" for kind in starts),
             *(_number(latency[key]) for key in ("p50", "p99", "max")),
             *(_number(found[key]) for key in ("mr", "tr", "tmr")),
         )
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 def load_summary(found: Mapping[str, Any]) -> None:
@@ -69,11 +72,11 @@ def load_summary(found: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     counts = ", ".join(f"{count:,} {word}" for word, count in found["outcomes"].items())
-    console.print(f"{found['invocations']:,} requests: {counts or 'none was sent'}", markup=False)
+    console.print(f"{found['invocations']:,} requests: {counts or 'none was sent'}")
     for line in (*_ending(found), *_rates(found)):
-        console.print(line, markup=False)
+        console.print(line)
     shown = found.get("quantiles_less_rtt") or found["quantiles"]
     held = {name: entry for name, entry in shown.items() if entry["value"] is not None}
     if held:
@@ -88,7 +91,7 @@ def load_summary(found: Mapping[str, Any]) -> None:
             table.add_row("max", _number(found["latency_ms"]["max"]), "")
         console.print(table)
     for line in (*_unsupported(found), *_generator(found), *_trips(found), *_errors(found)):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _ending(found: Mapping[str, Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from uncia import locks
 from uncia.errors import UnciaError
 
 UNUSED_DAYS: Final = 30
@@ -97,11 +98,7 @@ def _remove_unused(made: Path) -> None:
 def _locked(path: Path) -> Iterator[None]:
     """Holds an advisory lock on a file; the kernel lets go of it when the process ends."""
     with path.open("a") as file:
-        try:
-            import fcntl
-        except ImportError:
-            # Where there are no such locks, two processes may both make it; the rename decides.
-            yield
-            return
-        fcntl.flock(file, fcntl.LOCK_EX)
+        # Where there are no such locks, two processes may both make it; the rename decides.
+        if locks.AVAILABLE:
+            locks.lock(file, wait=True)
         yield

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, create_model, model_validator
 
 from uncia.errors import UnciaError
-from uncia.forms import Form
+from uncia.forms import Form, Name
 from uncia.settings import RUNTIMES
 from uncia.units import Duration, Size, UnitError, parse_duration, parse_size
 from uncia.yamlio import Document, KeyPath
@@ -38,20 +38,10 @@ _ENVELOPE_TYPES: Final[dict[str, type]] = {
 BOOTSTRAP: Final = "bootstrap"
 """The executable that a platform starts for a function with a runtime of its own."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _HANDLER: Final = re.compile(r"(?:[A-Za-z_][\w-]*[./])*[A-Za-z_][\w-]*\.[A-Za-z_]\w*")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SOURCE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.c")
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-
-
-def _check_name(text: str) -> str:
-    if _NAME.fullmatch(text) is None:
-        raise ValueError(
-            f"{text!r} is not a name: write 1 to 32 letters, digits, - or _, "
-            "beginning with a letter or digit"
-        )
-    return text
 
 
 def _check_handler(text: str) -> str:
@@ -268,7 +258,7 @@ class Sizes(Form):
 class Function(Form):
     """A function of the catalogue, or of yours."""
 
-    name: Annotated[str, AfterValidator(_check_name)]
+    name: Name
     description: str
     runtimes: Runtimes
     parameters: dict[Annotated[str, AfterValidator(_check_parameter_name)], Parameter] = Field(

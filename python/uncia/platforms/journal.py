@@ -9,7 +9,6 @@ whose resources are all removed is deleted.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from uncia import locks
 from uncia.errors import RunFailedError, UnciaError
 
 VERSION: Final = 1
@@ -68,7 +68,7 @@ class Journal:
             # Locked before it has the name that `orphans` looks for, so never seen unlocked.
             unseen = self.path.with_suffix(".new")
             self._file = unseen.open("x", encoding="utf-8")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.lock(self._file)
             unseen.rename(self.path)
         except OSError as error:
             raise UnciaError(
@@ -250,7 +250,7 @@ def _locked(path: Path) -> TextIO | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.lock(file)
     except BlockingIOError:
         file.close()
         return None

@@ -136,7 +136,9 @@ def open_file(path: Path) -> pq.ParquetFile:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names of a folder's files are on the disk."""
+    """Wait until the names of a folder's files are on the disk, where the system lets one."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,6 +1,7 @@
 """The schemas of the tables as pyarrow sees them."""
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,10 @@ from uncia.errors import UnciaError
 TABLE_KEY = "uncia.table"
 VERSION_KEY = "uncia.schema_version"
 EPOCH_KEY = "uncia.epoch_unix_ns"
+
+_INT64_MAX = (1 << 63) - 1
+_EPOCH = re.compile(rb"-?[0-9]{1,19}")
+_EPOCH_SHOWN = 40  # characters of an epoch that is none
 
 INSTANCE_STARTS: Final = ("cold", "restored")
 """The values of ``start`` of requests for which an instance was started."""
@@ -110,9 +115,19 @@ def empty(table: str, epoch_unix_ns: int = 0) -> pa.Table:
 
 
 def epoch_unix_ns(table: pa.Table) -> int:
-    """The Unix time in ns that the times of ``table`` are counted from; 0 if it does not say."""
+    """The Unix time in ns that the times of ``table`` are counted from; 0 if it does not say.
+
+    Raises:
+        UnciaError: it says something that is no such time.
+    """
     metadata = table.schema.metadata or {}
-    return int(metadata.get(EPOCH_KEY.encode(), b"0"))
+    text = metadata.get(EPOCH_KEY.encode(), b"0")
+    # Of a long text not even the digits are read.
+    epoch = int(text) if _EPOCH.fullmatch(text) else _INT64_MAX + 1
+    if not -_INT64_MAX <= epoch <= _INT64_MAX:
+        shown = text[:_EPOCH_SHOWN].decode("utf-8", "backslashreplace")
+        raise UnciaError(f"the table's epoch is {shown!r}, which is no Unix time in ns of 64 bits")
+    return epoch
 
 
 def conform(data: pa.Table, table: str, epoch: int | None = None) -> pa.Table:

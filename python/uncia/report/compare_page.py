@@ -1,18 +1,17 @@
 """The page of a comparison: conditions, changes with their intervals, distributions, bills."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from uncia import __version__
-from uncia.report import charts, costs, numbers
-from uncia.report.compare import BREAKING, Comparison, broken, moved, spread
+from uncia.report import costs, numbers, plots
+from uncia.report.compare import BREAKING, Candidate, Comparison, broken, moved, spread
 from uncia.report.data import RunData
-from uncia.report.page import Block, Cell, Chart, Note, Page, Row, Section, Table
-from uncia.report.sections.latency import families
+from uncia.report.page import WRITTEN, Block, Chart, Note, Page, Row, Section
+from uncia.report.sections.distributions import families
+from uncia.report.table import Column, Table
 from uncia.stats.comparison import RATIOS, SHARES, WHOLE_RUN, Change
 from uncia.stats.gates import Finding, unit_of
-
-_NS_PER_MS: Final = 1e6
+from uncia.units import NS_PER_MS
 
 
 def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
@@ -48,8 +47,8 @@ def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
         warnings=list(comparison.warnings),
         sections=sections,
         footer=(
-            f"Written by uncia {__version__}. Changes are relative to the baseline; intervals are"
-            " 95 % bootstrap intervals over the rows of each run. How runs differ from one"
+            f"{WRITTEN}. Changes are relative to the baseline; intervals are"
+            " 95 % intervals over the rows of each run. How runs differ from one"
             " another (another machine, another hour) is not in them."
         ),
     )
@@ -84,18 +83,18 @@ def _gates(findings: Sequence[Finding]) -> Section:
 
 
 def _findings(findings: Sequence[Finding], trace: str, *, fold: bool) -> Table:
+    def mark(finding: Finding) -> str:
+        return "bad" if finding.verdict in BREAKING else ""
+
     return Table(
-        ("<condition", "<run", "<of", "<verdict", "<found"),
         [
-            [
-                finding.gate.text,
-                finding.run,
-                finding.subject,
-                Cell(finding.verdict, mark="bad" if finding.verdict in BREAKING else ""),
-                Cell(finding.reason, mark="wrap"),
-            ]
-            for finding in findings
+            Column("condition", lambda finding: finding.gate.text),
+            Column("run", "run"),
+            Column("of", "subject"),
+            Column("verdict", "verdict", mark=mark),
+            Column("found", "reason", mark="wrap"),
         ],
+        findings,
         trace,
         "Within the bounds" if fold else "Conditions",
         fold=fold,
@@ -129,26 +128,20 @@ def _metric_section(
             panels.append(
                 Chart(
                     f"{name}-{number}",
-                    charts.ratios(rows, "candidate / baseline (logarithmic)", 1.0, kinds),
+                    plots.ratios(rows, "candidate / baseline (logarithmic)", 1.0, kinds),
                     f"Change of {', '.join(kinds)} in {candidate.label}, by experiment",
                     candidate.label if len(comparison.candidates) > 1 else "",
                 )
             )
         blocks.append(
             Table(
-                (
-                    "<experiment",
-                    *(f"{_title(metric)}, {_unit(metric)}".rstrip(", ") for metric in metrics),
-                ),
                 [
-                    [
-                        experiment,
-                        *(_change_cell(candidate.find(experiment, metric)) for metric in metrics),
-                    ]
-                    for experiment in comparison.experiments
+                    Column("experiment", str),
+                    *(_change(candidate, metric) for metric in metrics),
                 ],
+                comparison.experiments,
                 f"{comparison.label} → {candidate.label}; below, the change and its 95 %"
-                " bootstrap interval. Coloured: the interval excludes no change. † too few rows for"
+                " interval. Coloured: the interval excludes no change. † too few rows for"
                 " an interval. Drawn: the changes that have one.",
                 candidate.label,
                 stacked=True,
@@ -163,23 +156,43 @@ def _title(metric: str) -> str:
     return metric.upper() if metric in RATIOS else metric
 
 
-def _unit(metric: str) -> str:
-    return unit_of(metric).strip()
+def _change(candidate: Candidate, metric: str) -> Column:
+    """The column of a metric, by experiment."""
+    return _changes(
+        _title(metric), unit_of(metric).strip(), lambda row: candidate.find(row, metric)
+    )
 
 
-def _change_cell(change: Change | None) -> Cell:
-    if change is None:
-        return Cell(numbers.ABSENT)
-    before, after = change.baseline.value, change.candidate.value
-    text = f"{numbers.figure(before)} → {numbers.figure(after)}"
-    note = moved(change)
-    if spread(change):
-        note += f" [{spread(change)}]"
-    mark = "few" if change.baseline.few or change.candidate.few else ""
-    if change.significant and change.change is not None and not moved(change).startswith("±"):
-        worse = change.change > (1.0 if change.kind == "ratio" else 0.0)
-        mark = "worse" if worse else "better"
-    return Cell(text, note, mark)
+def _shown(values: str | None) -> str:
+    return values or numbers.ABSENT
+
+
+def _changes(name: str, unit: str, find: Callable[[Any], Change | None]) -> Column:
+    """A column of changes: both values, below them the change and its interval."""
+
+    def values(row: Any) -> str | None:
+        change = find(row)
+        if change is None:
+            return None
+        before, after = change.baseline.value, change.candidate.value
+        return f"{numbers.figure(before)} → {numbers.figure(after)}"
+
+    def note(row: Any) -> str:
+        change = find(row)
+        if change is None:
+            return ""
+        return f"{moved(change)} [{spread(change)}]" if spread(change) else moved(change)
+
+    def mark(row: Any) -> str:
+        change = find(row)
+        if change is None:
+            return ""
+        if change.significant and change.change is not None and moved(change)[0] != "±":
+            worse = change.change > (1.0 if change.kind == "ratio" else 0.0)
+            return "worse" if worse else "better"
+        return "few" if change.baseline.few or change.candidate.few else ""
+
+    return Column(name, values, _shown, unit, note=note, mark=mark)
 
 
 def _distributions(comparison: Comparison) -> Section:
@@ -201,8 +214,8 @@ def _distributions(comparison: Comparison) -> Section:
         panels.append(
             Chart(
                 f"distribution-{number}",
-                charts.distribution(
-                    rest, first, _NS_PER_MS, "latency, ms (logarithmic)", ordered=False
+                plots.distribution(
+                    rest, first, NS_PER_MS, "latency, ms (logarithmic)", in_order=False
                 ),
                 f"Cumulative distribution of latency of {experiment}, by run",
                 experiment,
@@ -220,22 +233,17 @@ def _distributions(comparison: Comparison) -> Section:
 def _bills(comparison: Comparison) -> Section:
     blocks: list[Block] = []
     for candidate in comparison.candidates:
-        rows: list[list[Cell | str]] = [
-            [
-                tariff,
-                _change_cell(candidate.find(WHOLE_RUN, "cost", tariff)),
-                *(
-                    _change_cell(candidate.find(experiment, "cost", tariff))
-                    for experiment in comparison.experiments
-                ),
-            ]
-            for tariff in comparison.tariffs
-        ]
-        if rows:
+        if comparison.tariffs:
             blocks.append(
                 Table(
-                    ("<tariff", "whole run", *comparison.experiments),
-                    rows,
+                    [
+                        Column("tariff", str),
+                        *(
+                            _cost(candidate, experiment, experiment or "whole run")
+                            for experiment in (WHOLE_RUN, *comparison.experiments)
+                        ),
+                    ],
+                    comparison.tariffs,
                     f"USD per million priced requests, {comparison.label} → {candidate.label}, both"
                     " priced now with the same tariffs. Intervals: rows drawn anew within each"
                     f" experiment, in at most {costs.GROUPS} groups.",
@@ -246,3 +254,8 @@ def _bills(comparison: Comparison) -> Section:
     if not blocks:
         blocks.append(Note("No tariff could price these rows.", "warning"))
     return Section("bills", "Bills", blocks)
+
+
+def _cost(candidate: Candidate, experiment: str, title: str) -> Column:
+    """The column of what an experiment cost, by tariff."""
+    return _changes(title, "", lambda row: candidate.find(experiment, "cost", row))

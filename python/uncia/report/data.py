@@ -55,11 +55,10 @@ class RunData:
             if not name.endswith(summary.WARMUP_SUFFIX)
         }
 
-    @cached_property
-    def tables(self) -> dict[str, pa.Table]:
-        """The invocations of each experiment that is a result."""
-        found = columns.by_word(self.invocations, "experiment")
-        return {name: found.get(name, self.invocations.slice(0, 0)) for name in self.summaries}
+    def each(self, rows: pa.Table) -> dict[str, pa.Table]:
+        """Invocations by experiment, of those experiments that are results."""
+        found = columns.by_word(rows, "experiment")
+        return {name: found[name] for name in self.summaries if name in found}
 
     @property
     def experiment_meta(self) -> dict[str, dict[str, object]]:

@@ -1,6 +1,5 @@
 """A run in other forms: its tables as CSV, the charts of its report as SVG, PNG or PDF."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,10 +9,14 @@ import pyarrow as pa
 import pyarrow.csv
 
 from uncia import record
+from uncia.backends.written import appearing
 from uncia.errors import UnciaError
 
 CHART_WIDTH: Final = 760
 """Pixels; in the report a chart is as wide as its place, a file needs a number."""
+
+FORMS: Final = ("svg", "png", "pdf")
+"""What a chart can be a file of."""
 
 _PNG_SCALE: Final = 2.0
 
@@ -54,43 +57,52 @@ def charts(run_dir: Path, out: Path, form: str) -> Iterator[Path]:
     Raises:
         UnciaError: it is not a run folder, the form is unknown, or nothing can be written.
     """
+    from uncia.report import data, page, run
+
+    if form not in FORMS:
+        raise UnciaError(f"charts are drawn as {', '.join(FORMS)}, not as {form!r}")
+    for chart in page.charts(run.page(data.load(run_dir))):
+        image = drawn(chart.spec, form, chart.title)
+        yield _write(out / f"{chart.name}.{form}", partial(_bytes, image))
+
+
+def drawn(spec: dict[str, Any], form: str, title: str = "") -> bytes:
+    """A chart as the content of a file, on white.
+
+    Args:
+        spec: the specification.
+        form: one of `FORMS`.
+        title: set above it, if any.
+    """
     import vl_convert
 
-    from uncia.report import data, page, run, theme
+    from uncia.report import theme
 
-    draw: dict[str, Callable[[dict[str, Any]], bytes]] = {
-        "svg": lambda spec: vl_convert.vegalite_to_svg(spec).encode(),
-        "png": lambda spec: vl_convert.vegalite_to_png(spec, scale=_PNG_SCALE),
-        "pdf": vl_convert.vegalite_to_pdf,
+    whole = {
+        **spec,
+        "width": CHART_WIDTH,
+        "autosize": "pad",
+        "config": {**theme.config("light"), "background": "#ffffff"},
+        "padding": 12,
+        **({"title": title} if title else {}),
     }
-    if form not in draw:
-        raise UnciaError(f"charts are drawn as {', '.join(draw)}, not as {form!r}")
-    config = {**theme.config("light"), "background": "#ffffff"}
-    for chart in page.charts(run.page(data.load(run_dir))):
-        spec = {
-            **chart.spec,
-            "width": CHART_WIDTH,
-            "autosize": "pad",
-            "config": config,
-            "padding": 12,
-        }
-        if chart.title:
-            spec["title"] = chart.title
-        image = draw[form](spec)
-        yield _write(out / f"{chart.name}.{form}", partial(_bytes, image))
+    match form:
+        case "svg":
+            return str(vl_convert.vegalite_to_svg(whole)).encode()
+        case "png":
+            return bytes(vl_convert.vegalite_to_png(whole, scale=_PNG_SCALE))
+        case _:
+            return bytes(vl_convert.vegalite_to_pdf(whole))
 
 
 def _write(path: Path, write: Callable[[Path], None]) -> Path:
     """Write a file that appears under its name only when it is complete."""
-    unfinished = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(unfinished)
-        unfinished.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
         raise UnciaError(f"cannot write {path}: {error.strerror or error}", exit_code=1) from error
+    with appearing(path, folder=False) as unfinished:
+        write(unfinished)
     return path
 
 

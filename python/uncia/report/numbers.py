@@ -2,13 +2,26 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 ABSENT: Final = "–"
 """What stands where there is no value; a 0 would be a claim."""
 
 
-def figure(value: float | None, digits: int = 3) -> str:
+Number: TypeAlias = float | Fraction | Decimal
+
+
+def text(value: Any) -> str:
+    """A name, or anything else in its own words."""
+    if value is None:
+        return ABSENT
+    return value if isinstance(value, str) else str(value)
+
+
+def figure(value: Number | None, digits: int = 3) -> str:
     """A number with `digits` significant digits, never in scientific notation.
 
     >>> figure(1001.06), figure(0.07894), figure(None)
@@ -16,6 +29,7 @@ def figure(value: float | None, digits: int = 3) -> str:
     """
     if value is None or math.isnan(value):
         return ABSENT
+    value = float(value)
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     if value == 0:
@@ -24,17 +38,31 @@ def figure(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
+figure4: Final = partial(figure, digits=4)
+"""A number with four significant digits."""
+
+
+def general(value: Number | None) -> str:
+    """A number with at most four significant digits, whatever its size."""
+    return ABSENT if value is None else f"{float(value):,.4g}"
+
+
+def share(value: Number | None) -> str:
+    """A share as a percentage with one decimal."""
+    return ABSENT if value is None else f"{float(value):.1%}"
+
+
 def count(value: int | None) -> str:
     """A count with thousands apart."""
     return ABSENT if value is None else f"{value:,}"
 
 
-def percent(value: float | None, digits: int = 3) -> str:
+def percent(value: Number | None, digits: int = 3) -> str:
     """A share as a percentage."""
     return ABSENT if value is None else f"{figure(100 * value, digits)} %"
 
 
-def times(value: float | None) -> str:
+def times(value: Number | None) -> str:
     """A ratio: ``12.3×``."""
     return ABSENT if value is None else f"{figure(value)}×"
 
@@ -51,6 +79,11 @@ def change(ratio: float | None) -> str:
     return f"{moved:+,.1f} %" if abs(moved) < 100 else f"{moved:+,.0f} %"
 
 
+def yes_no(value: bool | None) -> str:
+    """Whether something is so."""
+    return ABSENT if value is None else "yes" if value else "no"
+
+
 def span(bounds: Sequence[float] | None) -> str:
     """An interval: ``0.76 to 0.81``."""
     if bounds is None:
@@ -58,7 +91,7 @@ def span(bounds: Sequence[float] | None) -> str:
     return f"{figure(bounds[0])} to {figure(bounds[1])}"
 
 
-def usd(value: float | None) -> str:
+def usd(value: Number | None) -> str:
     """An amount of US dollars."""
     return ABSENT if value is None else f"${figure(value)}"
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from uncia import __version__, record
-from uncia.report import numbers
+from uncia import record
+from uncia.report import numbers, sections
 from uncia.report.data import RunData
-from uncia.report.page import Page, Tile
-from uncia.report.sections import SECTIONS
+from uncia.report.page import WRITTEN, Page, Tile
 from uncia.stats.summary import BASE
 
 _NS_PER_S: Final = 1_000_000_000
@@ -18,7 +17,6 @@ _NS_PER_S: Final = 1_000_000_000
 def page(run: RunData) -> Page:
     """The whole report of a run."""
     verdict, good = _verdict(run)
-    sections = [section for make in SECTIONS if (section := make(run)) is not None]
     return Page(
         title=str(run.meta.get("title") or run.name),
         kicker="Uncia run report",
@@ -27,10 +25,10 @@ def page(run: RunData) -> Page:
         summary=str(run.meta.get("description") or ""),
         facts=list(_facts(run)),
         warnings=run.warnings,
-        sections=sections,
+        sections=list(sections.of(run)),
         tiles=_tiles(run),
         footer=(
-            f"Written by uncia {__version__} from the tables beside this file. Quantiles are order"
+            f"{WRITTEN} from the tables beside this file. Quantiles are order"
             " statistics (rank ⌈n·p⌉), nothing is interpolated and nothing is trimmed. This page"
             " loads nothing from anywhere."
         ),

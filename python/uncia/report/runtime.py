@@ -4,9 +4,13 @@ import hashlib
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from uncia.errors import UnciaError
 from uncia.functions.cache import cache_folder, made_once
+
+VEGA_LITE: Final = "6.4"
+"""The version of Vega-Lite that charts are written for."""
 
 
 @cache
@@ -15,22 +19,19 @@ def script() -> str:
 
     To bundle them takes two seconds of CPU, and all else in a report less than that.
     """
-    import altair
-
-    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     try:
-        bundle = _kept(version)
+        bundle = _kept()
     except (UnciaError, RuntimeError):  # no cache that can be written, or not even a home
-        bundle = _bundle(version)
+        bundle = _bundle()
     return bundle.decode().replace("</script", "<\\/script")
 
 
-def _kept(version: str) -> bytes:
+def _kept() -> bytes:
     bundler = metadata.version("vl-convert-python")
-    path = cache_folder("charts") / f"vega-lite-{version}-by-{bundler}.js"
+    path = cache_folder("charts") / f"vega-lite-{VEGA_LITE}-by-{bundler}.js"
 
     def make(partial: Path) -> None:
-        bundle = _bundle(version)
+        bundle = _bundle()
         partial.write_bytes(_checksum(bundle) + b"\n" + bundle)
 
     checksum, _, bundle = made_once(path, make).read_bytes().partition(b"\n")
@@ -40,10 +41,10 @@ def _kept(version: str) -> bytes:
     return bundle
 
 
-def _bundle(version: str) -> bytes:
+def _bundle() -> bytes:
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", VEGA_LITE)
     return bundle.encode()
 
 

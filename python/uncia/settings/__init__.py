@@ -134,11 +134,13 @@ class Runtime:
         name: what it is called in ``function.yaml`` and in the engine's configuration.
         identifier: what the Lambda API calls it where its version does not matter.
         requirement: what must be installed for it; None if nothing.
+        start_from: what its instances can be started from.
     """
 
     name: str
     identifier: str
     requirement: str | None
+    start_from: tuple[str, ...]
 
 
 def _read(name: str) -> list[dict[str, Any]]:

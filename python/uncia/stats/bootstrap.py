@@ -1,13 +1,11 @@
-"""Bootstrap confidence intervals for ratios, differences, means and shares, seeded.
+"""Bootstrap confidence intervals for ratios, differences and means, seeded.
 
 The plain bootstrap (Efron, 1979; intervals by the percentile method): draw n values from the n
-measured ones with replacement, compute the statistic, repeat. Two facts make it fast and exact:
-
-* The k-th smallest of a resample is the measured value of rank ceil(n*U), where U is the k-th
-  smallest of n uniform numbers, and U ~ Beta(k, n - k + 1). Several order statistics are drawn
-  together, each given the one before. So a quantile's bootstrap costs one Beta variate a
-  resample and no resample is ever drawn.
-* The number of rows of a kind in a resample is Binomial(n, share).
+measured ones with replacement, compute the statistic, repeat. Of quantiles it is fast and exact:
+the k-th smallest of a resample is the measured value of rank ceil(n*U), where U is the k-th
+smallest of n uniform numbers, and U ~ Beta(k, n - k + 1). Several order statistics are drawn
+together, each given the one before. So a quantile's bootstrap costs one Beta variate a resample
+and no resample is ever drawn.
 
 Rows are taken as independent. Rows of one burst share their fate, so for bursts, and for
 everything that differs from run to run (another machine, another hour), the truth varies more
@@ -99,17 +97,6 @@ def means(values: Ints | Floats, rng: np.random.Generator, resamples: int = RESA
     return result
 
 
-def shares(hits: int, n: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
-    """Bootstrap distribution of the share `hits` / `n`, shape (resamples,).
-
-    Raises:
-        ValueError: n < 1 or hits outside [0, n].
-    """
-    if n < 1 or not 0 <= hits <= n:
-        raise ValueError("a share needs 0 <= hits <= n and n >= 1")
-    return rng.binomial(n, hits / n, resamples) / n
-
-
 def interval(distribution: Floats, level: Fraction = LEVEL) -> tuple[float, float]:
     """The central interval of a bootstrap distribution (percentile method).
 
@@ -138,5 +125,4 @@ __all__ = [
     "quantile",
     "quantiles",
     "ratio",
-    "shares",
 ]

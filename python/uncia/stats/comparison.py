@@ -1,9 +1,10 @@
 """Runs side by side: every metric of every experiment, its change, and how sure the change is.
 
 A metric has a value in each run and, where it can have one, a bootstrap distribution
-(`uncia.stats.bootstrap`); the change from the baseline is a ratio of the two (of shares: a
-difference in percentage points), and its interval comes from the two distributions drawn
-independently. What cannot be computed says why, and is never taken for "no change".
+(`uncia.stats.bootstrap`); the change from the baseline is a ratio of the two, and its interval
+comes from the two distributions drawn independently. Shares have a difference in percentage
+points instead, with an interval from their counts (`uncia.stats.shares`). What cannot be computed
+says why, and is never taken for "no change".
 """
 
 import math
@@ -15,7 +16,8 @@ from typing import Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from uncia.stats import bootstrap, columns, summary
+from uncia.record import INSTANCE_STARTS
+from uncia.stats import bootstrap, columns, shares, summary
 from uncia.stats.quantiles import QUANTILES, Floats, Ints, minimum_rows, quantile
 
 Kind = Literal["ratio", "points"]
@@ -89,6 +91,11 @@ class Figure:
     def few(self) -> bool:
         """Whether it rests on too few rows for an interval."""
         return self.needed > 0
+
+    @property
+    def share(self) -> shares.Share | None:
+        """What it counts, of all its rows; None if it is no share."""
+        return None if self.count is None else shares.Share(self.count, self.rows)
 
 
 @dataclass(frozen=True)
@@ -180,8 +187,7 @@ def figures(run: Mapping[str, Measured], label: str, seed: int = bootstrap.SEED)
             (name, metric, ""): figure
             for metric, figure in _ratios(item, name, run, medians, seed, label).items()
         }
-        rng = bootstrap.generator(seed, label, name, "shares")
-        found |= {(name, metric, ""): figure for metric, figure in _shares(item, rng).items()}
+        found |= {(name, metric, ""): figure for metric, figure in _shares(item).items()}
         rng = bootstrap.generator(seed, label, name, "lag")
         found[name, "lag", ""] = _tail(item.lag, rng, "no request was sent")
         for tariff, grouped in item.costs.items():
@@ -219,12 +225,12 @@ def change(key: tuple[str, str, str], baseline: Figure, candidate: Figure) -> Ch
             moved = candidate.value / baseline.value
         else:
             moved = 1.0 if candidate.value == baseline.value else math.inf
-        if baseline.draws is not None and candidate.draws is not None:
-            if kind == "points":
-                spread = candidate.draws - baseline.draws
-            else:
-                spread = bootstrap.ratio(candidate.draws, baseline.draws)
-            bounds = bootstrap.interval(spread)
+        before, after = baseline.share, candidate.share
+        if before is not None and after is not None:
+            low, high = shares.difference(before, after)
+            bounds = (100.0 * low, 100.0 * high)
+        elif baseline.draws is not None and candidate.draws is not None:
+            bounds = bootstrap.interval(bootstrap.ratio(candidate.draws, baseline.draws))
     return Change(experiment, metric, tariff, baseline, candidate, kind, moved, bounds)
 
 
@@ -303,19 +309,21 @@ def _ratios(
     return found
 
 
-def _shares(item: Measured, rng: np.random.Generator) -> dict[str, Figure]:
+def _shares(item: Measured) -> dict[str, Figure]:
     rows = item.summary["invocations"]
     if not isinstance(rows, int) or rows == 0:
         return dict.fromkeys(SHARES, Figure(None, why="no request was made"))
     found = {}
     for metric in SHARES:
         hits = item.summary[metric]
-        if not isinstance(hits, int) or (metric == "cold" and not item.summary["starts"]):
+        starts = item.summary["starts"]
+        if metric == "cold" and isinstance(starts, Mapping):
+            # Whoever starts instances otherwise starts no fewer.
+            hits = sum(starts.get(kind, 0) for kind in INSTANCE_STARTS)
+        if not isinstance(hits, int) or (metric == "cold" and not starts):
             found[metric] = Figure(None, why="the platform does not tell how instances started")
             continue
-        found[metric] = Figure(
-            100.0 * hits / rows, 100.0 * bootstrap.shares(hits, rows, rng), rows, count=hits
-        )
+        found[metric] = Figure(100.0 * hits / rows, rows=rows, count=hits)
     return found
 
 

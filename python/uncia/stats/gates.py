@@ -11,7 +11,7 @@
 * ``cost>5%``, ``cost:aws-lambda-x86>5%``: the cost of the whole run, under any or one tariff.
 * ``warm.p99>10%``, ``pyaes-*.cost>5%``: one experiment, or those that match.
 
-Verdicts. A gate is *violated* where the value is beyond the bound and the 95 % bootstrap interval
+Verdicts. A gate is *violated* where the value is beyond the bound and the 95 % interval
 excludes "no change" (for a limit on the value itself: excludes the limit). Where the value is
 beyond the bound but the interval does not exclude that, it is *not supported* and passes, unless
 the gate is strict. A metric that has no interval by its nature (``max``, counts) is decided by its

@@ -14,7 +14,7 @@ asked for; the quantile is then called unsupported: 299 rows are the least for a
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -80,6 +80,20 @@ def quantile(ordered: Ints, p: Fraction) -> int | None:
     return int(ordered[rank(ordered.size, p) - 1])
 
 
+def quantiles_of(values: npt.ArrayLike, orders: Iterable[Fraction | float]) -> list[float]:
+    """The quantiles of these orders of values in any order.
+
+    Args:
+        values: shape (n,), n >= 1, any unit.
+        orders: in (0, 1]; a float means the fraction of the digits it is written with.
+
+    Raises:
+        ValueError: there are no values, or an order is out of range.
+    """
+    ordered = np.sort(np.asarray(values))
+    return [float(ordered[rank(ordered.size, Fraction(str(p))) - 1]) for p in orders]
+
+
 @lru_cache(maxsize=4096)
 def confidence_ranks(n: int, p: Fraction, level: Fraction = LEVEL) -> Ranks | None:
     """Ranks of a distribution-free confidence interval for the quantile of order `p`.
@@ -93,7 +107,7 @@ def confidence_ranks(n: int, p: Fraction, level: Fraction = LEVEL) -> Ranks | No
     """
     if n < 2 or not 0 < p < 1:
         return None
-    first, mass = _binomial(n, p)
+    first, mass = binomial(n, p)
     # below[i] = P(B < first + i); the last entry is 1.
     below = np.concatenate(([0.0], np.cumsum(mass)))
     low = np.arange(max(1, first), first + mass.size)  # candidates for r
@@ -160,8 +174,12 @@ def _covered(n: int, p: Fraction, level: Fraction) -> bool:
     return 1 - order**n - (1 - order) ** n >= wanted
 
 
-def _binomial(n: int, p: Fraction) -> tuple[int, Floats]:
+def binomial(n: int, p: Fraction) -> tuple[int, Floats]:
     """Binomial(n, p) around its mode: (the first count, the probabilities from there on).
+
+    Whatever is outside has a mass below 1e-30. Not scipy's: its distribution function is rounded
+    differently on either side of the mode, so that of two intervals that cover the same either may
+    be chosen.
 
     By the ratio of neighbours, P(k+1)/P(k) = (n-k)/(k+1) * p/(1-p), outwards from the mode: exact
     to rounding for any n, without factorials.

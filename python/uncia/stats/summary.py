@@ -51,6 +51,10 @@ LAG_LIMIT_US: Final = 1_000.0
 
 _AT_MOST: Final = re.compile(r"at most (?P<number>[0-9]+(\.[0-9]+)?)(?P<percent>%)?")
 
+_STREAM: Final = "-(?P<stream>[0-9]+)-[0-9]+$"
+"""How an invocation's id ends: the number of its stream, then its own; each stream numbers its
+bursts from 0."""
+
 _NS_PER_MS: Final = 1e6
 _NS_PER_US: Final = 1e3
 _NS_PER_S: Final = 1e9
@@ -357,21 +361,25 @@ def _by_burst_size(
 ) -> list[dict[str, Any]]:
     """For experiments with bursts: the same figures for each burst size, ascending.
 
-    A burst is the rows with the same burst number and scheduled time; its size is how many they
-    are, whatever their outcome. Latency is over those with outcome ok, as everywhere.
+    A burst is the rows of one stream of one run with the same burst number, whenever each of them
+    was scheduled (the requests of a burst with jitter are spread); its size is how many they are,
+    whatever their outcome. Latency is over those with outcome ok, as everywhere.
     """
+    stream = pc.extract_regex(columns.words(table, "invocation"), pattern=_STREAM)
     keys = pa.table(
         {
+            "run": pc.fill_null(columns.words(table, "run"), ""),
+            "stream": pc.fill_null(pc.struct_field(stream, "stream"), ""),
             "burst": columns.integers(table, "burst"),
-            "scheduled": columns.integers(table, "scheduled"),
             "ok": columns.is_word(table, "outcome", "ok"),
             "latency": columns.difference(table, "received", "scheduled"),
         }
     ).filter(pc.field("burst").is_valid())
     if keys.num_rows == 0:
         return []
-    sizes = keys.group_by(["burst", "scheduled"]).aggregate([([], "count_all")])
-    joined = keys.join(sizes, ["burst", "scheduled"])
+    names = ["run", "stream", "burst"]
+    sizes = keys.group_by(names).aggregate([([], "count_all")])
+    joined = keys.join(sizes, names)
     result = []
     for size in (int(size) for size in np.unique(columns.measured(joined.column("count_all")))):
         rows = joined.filter(pc.equal(joined.column("count_all"), size))

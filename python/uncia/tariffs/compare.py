@@ -10,8 +10,8 @@ from ibis.expr import types as ir
 
 from uncia.errors import UnciaError
 from uncia.tariffs import published
-from uncia.tariffs.cells import ABSURD, COMMON_UNPRICED, NO_EXECUTION, NOT_BILLABLE, believed
 from uncia.tariffs.exact import integer
+from uncia.tariffs.rows import ABSURD, COMMON_UNPRICED, NO_EXECUTION, NOT_BILLABLE, PRICED, believed
 
 FitRule: TypeAlias = Literal["allocated", "used-peak", "paper"]
 """``allocated``: the smallest size that covers what was allocated. ``used-peak``: the smallest that
@@ -30,6 +30,9 @@ REASONS: Final = (
     "memory above 10,240 MB",
 )
 """Why a row is left out, in the order in which they are tried; the last only as published."""
+
+COMPARABLE: Final = -1
+"""The code of a row that is not left out."""
 
 
 def check(fit: str) -> None:
@@ -54,7 +57,7 @@ def comparable(table: ir.Table, fit: str = "allocated") -> ir.Table:
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    return table.filter(stays(believed(table), fit))
+    return table.filter(first_reason(believed(table), fit) == COMPARABLE)
 
 
 def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
@@ -65,8 +68,8 @@ def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
     Raises:
         UnciaError: as `comparable`.
     """
-    coded = table.select(code=_reason(table, fit))
-    gone = coded.filter(coded["code"] >= 0)
+    coded = table.select(code=first_reason(believed(table), fit))
+    gone = coded.filter(coded["code"] != COMPARABLE)
     counted = gone.aggregate(rows=gone.count().cast("int64"), by="code")
     said = ibis.cases(
         *((counted["code"] == code, reason) for code, reason in enumerate(REASONS)),
@@ -75,23 +78,29 @@ def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
     return counted.mutate(reason=said).order_by("code")["reason", "rows"]
 
 
-def stays(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
-    """Whether a row is comparable, of columns named as `uncia.tariffs.cells.prepare` names them.
+def first_reason(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
+    """The position in `REASONS` of the first that holds, int16; `COMPARABLE` if none does.
+
+    Args:
+        columns: as `uncia.tariffs.rows.prepare` names them.
+        fit: chooses the rows.
 
     Raises:
         UnciaError: there is no such fit.
     """
-    return ~ibis.or_(*(one.fill_null(False) for one in holds(columns, fit)))
+    reasons = [(one, code) for code, one in enumerate(_holds(columns, fit))]
+    if fit != "paper":
+        # Most rows stay, so that is what is asked first where a few columns tell it.
+        good = (columns["common"] == PRICED) & (columns["v_cpu_time"] > 0)
+        good = good & columns["v_memory_avg"].notnull()
+        if fit == "allocated":
+            good = good & columns["v_allocated_memory"].notnull()
+        reasons.insert(0, (good, COMPARABLE))
+    return ibis.cases(*reasons, else_=COMPARABLE).cast("int16")
 
 
-def _reason(table: ir.Table, fit: str) -> Any:
-    """The position in `REASONS` of the first that holds; -1 for a row that stays."""
-    found = enumerate(holds(believed(table), fit))
-    return ibis.cases(*((one, code) for code, one in found), else_=-1).cast("int16")
-
-
-def holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
-    """Whether each of `REASONS` holds, in their order, of columns named as `stays` has them.
+def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
+    """Whether each of `REASONS` holds, in their order; null where a value is.
 
     Raises:
         UnciaError: there is no such fit.

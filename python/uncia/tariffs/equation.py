@@ -23,24 +23,19 @@ from typing import Any, Final
 import ibis
 from ibis.expr import types as ir
 
-from uncia.tariffs.cells import (
-    COMMON_UNPRICED,
-    NOT_BILLABLE,
-    PRICED,
-    Cells,
-    Sums,
-    capped,
-    measured_needs,
-    tariff_sums,
-    used_memory,
-)
+from uncia.tariffs import charges
+from uncia.tariffs.billable_time import measured
+from uncia.tariffs.cells import Cells
+from uncia.tariffs.charges import Total, micro_vcpu
 from uncia.tariffs.columns import Col, Columns
-from uncia.tariffs.exact import at_least, integer, round_up
+from uncia.tariffs.exact import cases, integer, product
 from uncia.tariffs.facts import Facts
-from uncia.tariffs.fit import fit
+from uncia.tariffs.fit import Fit, fit
 from uncia.tariffs.model import Charge, Tariff
+from uncia.tariffs.rows import COMMON_UNPRICED, NOT_BILLABLE, PRICED
+from uncia.tariffs.rules import Level
 from uncia.tariffs.sizes import Fixed, Observed
-from uncia.units import MICRO_PER_VCPU
+from uncia.tariffs.state import Flag
 
 _FIRST_OWN: Final = 7  # codes from here on are the tariff's own
 
@@ -108,149 +103,169 @@ def query(
     """
     cells = Cells(table, group_by, facts, wide_sums)
     # Sums are collected from all tariffs before the cells can be made, and read after.
-    sums = [tariff_sums(cells, tariff) for tariff in tariffs]
-    used = {"cpu": cells.sum(cells.row("v_cpu_time")), "memory": used_memory(cells)}
+    asked = [_ask(cells, tariff) for tariff in tariffs]
+    for name in ("cpu_time", "memory_avg"):
+        cells.flag(Flag("gap", name))
+    cpu = cells.sum(cells.row("cpu_time"))
+    memory = cells.sum(cells.add(product, cells.row("memory_avg"), cells.row("execution")))
     columns = Columns(cells.table())
-    billed = [
-        _amounts(columns, cells, tariff, own, f"t{place}_")
-        for place, (tariff, own) in enumerate(zip(tariffs, sums, strict=True))
-    ]
-    used_columns = {
-        "cpu": _times_million(columns, columns.base(used["cpu"])),
-        "memory": columns.base(used["memory"]),
-    }
+    billed = [_amounts(columns, one, f"t{index}_") for index, one in enumerate(asked)]
+    used = {"cpu": columns.add(micro_vcpu, columns.base(cpu)), "memory": columns.base(memory)}
     full = columns.table()
     metrics: dict[str, Any] = {"rows": full["n"].sum().cast("int64")}
     for code in NOT_BILLABLE:
         metrics[f"none_{code}"] = _count(full, full["common"] == code)
     for plan, amounts in billed:
-        metrics |= _metrics(full, plan, amounts, used_columns)
+        metrics |= _metrics(full, plan, amounts, used)
     return full.aggregate(metrics, by=[f"g_{name}" for name in group_by]), [
         plan for plan, _ in billed
     ]
 
 
-def _times_million(cells: Columns, time: Col) -> Col:
-    """CPU time in ns as micro-vCPU x ns."""
-    return cells.add(
-        "x 10^6",
-        lambda value: (value * integer(MICRO_PER_VCPU).cast("decimal(18, 0)")).cast(
-            "decimal(38, 0)"
-        ),
-        time,
+@dataclass(frozen=True)
+class _Asked:
+    """What a tariff asked the cells for: each charge's sums, and flags of what exceeds limits."""
+
+    tariff: Tariff
+    billed: tuple[Total, ...]
+    unrounded: tuple[Total, ...]
+    beyond: tuple[str, ...]
+
+
+def _ask(cells: Cells, tariff: Tariff) -> _Asked:
+    charges.flags(cells, tariff)
+    return _Asked(
+        tariff,
+        tuple(charges.total(cells, tariff, charge, "billed") for charge in tariff.charges),
+        tuple(charges.total(cells, tariff, charge, "unrounded") for charge in tariff.charges),
+        charges.beyond(cells, tariff),
     )
 
 
-def _amounts(
-    columns: Columns, cells: Cells, tariff: Tariff, sums: Sums, prefix: str
-) -> tuple[Plan, _Amounts]:
+def _amounts(columns: Columns, asked: _Asked, prefix: str) -> tuple[Plan, _Amounts]:
     """A tariff's columns of the cells: each charge's quantity, and why it may not be priced."""
-    observed = columns.base("v_allocated_cpu"), columns.base("v_allocated_memory")
-    size = fit(tariff.sizes, columns, *observed)
-    needs: dict[str, None] = {}
-    fitted: dict[Col, None] = {}
-    billed: list[Col] = []
-    unrounded: list[Col] = []
-    for charge, total, plain_total in zip(tariff.charges, sums.billed, sums.unrounded, strict=True):
-        is_cpu = charge.resource == "cpu"
-        if charge.basis == "allocated":
-            amount = size.cpu if is_cpu else size.memory
-            wanted = size.cpu_needs if is_cpu else size.memory_needs
-        else:
-            amount, wanted = None, measured_needs(charge)
-        if charge.unit_price != 0:  # what costs nothing cannot make a row unpriceable
-            needs |= dict.fromkeys(wanted)
-            needs |= {} if charge.when == "always" else {"preemptible": None}
-            if amount is not None and not isinstance(tariff.sizes, Fixed | Observed):
-                fitted[amount] = None
-        billed.append(_quantity(columns, charge, amount, columns.base(total), rounded=True))
-        unrounded.append(
-            _quantity(columns, charge, amount, columns.base(plain_total), rounded=False)
-        )
-    checks = _checks(columns, cells, tariff, list(needs), list(fitted))
-    status = columns.add(
-        "first reason",
-        lambda common, *flags: ibis.cases(
-            (common != PRICED, common),
-            *((flag, _FIRST_OWN + place) for place, flag in enumerate(flags)),
-            else_=PRICED,
-        ).cast("int16"),
-        columns.base("common"),
-        *(flag for _, flag in checks),
+    tariff = asked.tariff
+    size = fit_cells(columns, tariff)
+    billed = tuple(
+        _quantity(columns, charge, size, total, "billed")
+        for charge, total in zip(tariff.charges, asked.billed, strict=True)
     )
-    own = {_FIRST_OWN + place: reason for place, (reason, _) in enumerate(checks)}
+    unrounded = tuple(
+        _quantity(columns, charge, size, total, "unrounded")
+        for charge, total in zip(tariff.charges, asked.unrounded, strict=True)
+    )
+    reason, reasons = status(columns, tariff, size)
     scales = tuple(size.scale if one.basis == "allocated" else 1 for one in tariff.charges)
-    plan = Plan(tariff, prefix, COMMON_UNPRICED | own, scales)
-    beyond = None
-    if sums.beyond:
-        flags = [columns.base(name) for name in sums.beyond]
-        beyond = columns.add("any", lambda *values: ibis.or_(*values), *flags)
-    return plan, _Amounts(status, tuple(billed), tuple(unrounded), beyond)
+    plan = Plan(tariff, prefix, reasons, scales)
+    exceeds = None
+    if asked.beyond:
+        exceeds = columns.add(_any, *(columns.base(name) for name in asked.beyond))
+    return plan, _Amounts(reason, billed, unrounded, exceeds)
 
 
-def _quantity(
-    columns: Columns, charge: Charge, amount: Col | None, total: Col, *, rounded: bool
-) -> Col:
+def fit_cells(columns: Columns, tariff: Tariff) -> Fit[Col]:
+    """The size of each cell."""
+    observed = columns.base("v_allocated_cpu"), columns.base("v_allocated_memory")
+    return fit(tariff.sizes, columns, *observed)
+
+
+def fitted(charge: Charge, size: Fit[Col]) -> Col | None:
+    """The amount of the size that a charge is for; None of one that is not for an allocation."""
+    if charge.basis != "allocated":
+        return None
+    return size.cpu if charge.resource == "cpu" else size.memory
+
+
+def _quantity(columns: Columns, charge: Charge, size: Fit[Col], total: Total, level: Level) -> Col:
     """A charge's micro-vCPU x ns or bytes x ns in each cell; 0 where it does not apply."""
+    value, amount = total.column(columns), fitted(charge, size)
     if amount is not None:
-        step, least = charge.limit("granularity"), charge.limit("minimum")
-        if rounded and step is not None:
-            amount = columns.add(f"round up to {step}", lambda value: round_up(value, step), amount)
-        if rounded and least is not None:
-            amount = columns.add(f"at least {least}", lambda value: at_least(value, least), amount)
-        amount = capped(columns, amount, charge)
-        value = columns.add(
-            "amount x time",
-            lambda size, time: (size.cast("decimal(19, 0)") * time).cast("decimal(38, 0)"),
-            amount,
-            total,
-        )
-    else:
-        value = total if charge.is_rate else _times_million(columns, total)
+        amount = charge.rules.at(level).scaled(size.scale).apply(columns, amount)
+        value = columns.add(_amount_x_time, amount, value)
+    elif not charge.is_rate:
+        value = columns.add(micro_vcpu, value)
     if charge.when == "always":
         return value
-
-    def applies(quantity: Any, preemptible: Any, unknown: Any) -> Any:
-        yes = preemptible if charge.when == "preemptible" else ~preemptible
-        zero = integer(0).cast("decimal(38, 0)")
-        return ibis.cases((unknown, ibis.null("decimal(38, 0)")), (yes, quantity), else_=zero)
-
-    flags = columns.base("preemptible"), columns.base("no_preemptible")
-    return columns.add(f"if {charge.when}", applies, value, *flags)
+    conditions = columns.base("preemptible"), columns.base("no_preemptible")
+    return columns.add(_if_preemptible, value, *conditions, wanted=charge.when == "preemptible")
 
 
-def _checks(
-    columns: Columns, cells: Cells, tariff: Tariff, needs: Sequence[str], fitted: Sequence[Col]
-) -> list[tuple[str, Col]]:
+def _amount_x_time(amount: Any, time: Any) -> Any:
+    return (amount.cast("decimal(19, 0)") * time).cast("decimal(38, 0)")
+
+
+def _if_preemptible(quantity: Any, preemptible: Any, unknown: Any, *, wanted: bool) -> Any:
+    nothing = ibis.null("decimal(38, 0)")
+    zero = integer(0).cast("decimal(38, 0)")
+    applies = preemptible if wanted else ~preemptible
+    return cases((unknown, nothing), (applies, quantity), otherwise=zero)
+
+
+def status(columns: Columns, tariff: Tariff, size: Fit[Col]) -> tuple[Col, dict[int, str]]:
+    """Why a tariff cannot price a cell, the first reason that holds; `PRICED`: it can.
+
+    Returns:
+        The code of each cell, and the reason that each code stands for; those of `NOT_BILLABLE`
+        are not among them.
+    """
+    checks = _checks(columns, tariff, size)
+    codes = {_FIRST_OWN + index: reason for index, (reason, _) in enumerate(checks)}
+    code = columns.add(
+        _first_reason, columns.base("common"), *(flag for _, flag in checks), first=_FIRST_OWN
+    )
+    return code, COMMON_UNPRICED | codes
+
+
+def _first_reason(common: Any, *holds: Any, first: int) -> Any:
+    return ibis.cases(
+        (common != PRICED, common),
+        *((flag, first + index) for index, flag in enumerate(holds)),
+        else_=PRICED,
+    ).cast("int16")
+
+
+def _checks(columns: Columns, tariff: Tariff, size: Fit[Col]) -> list[tuple[str, Col]]:
     """Why this tariff may be unable to price a cell, in order: reason, and whether it holds."""
-
-    def null(name: str) -> Col:
-        return columns.add("is null", lambda value: value.isnull(), columns.base(name))
-
-    checks: list[tuple[str, Col]] = []
+    checks: dict[str, Col] = {}
+    amounts: dict[Col, None] = {}
     if tariff.time.kind == "turnaround":
-        reason = "initialization of a cold start is null"
-        checks.append((reason, columns.base("unknown_start")))
-    for name in needs:
-        if name in ("allocated_cpu", "allocated_memory"):
-            checks.append((f"{name} is null", null(f"v_{name}")))
-        elif name == "preemptible":
-            checks.append(("preemptible is null", columns.base("no_preemptible")))
-        else:
+        checks["initialization of a cold start is null"] = columns.base("unknown_start")
+    for charge in tariff.charges:
+        if charge.unit_price == 0:
+            continue  # what costs nothing cannot make a row unpriceable
+        amount = fitted(charge, size)
+        if amount is None:
+            name = measured(charge)
             said = "cpu_user and cpu_system are null" if name == "cpu_time" else f"{name} is null"
-            checks.append((said, columns.base(cells.gap(name))))
-    if fitted:
-        uncovered = columns.add(
-            "any null", lambda *values: ibis.or_(*(value.isnull() for value in values)), *fitted
-        )
-        checks.append(("larger than every size of the tariff", uncovered))
-    return checks
+            checks.setdefault(said, columns.base(Flag("gap", name).name))
+        else:
+            for name in size.cpu_needs if charge.resource == "cpu" else size.memory_needs:
+                checks.setdefault(f"{name} is null", columns.add(_null, columns.base(f"v_{name}")))
+            if not isinstance(tariff.sizes, Fixed | Observed):
+                amounts[amount] = None
+        if charge.when != "always":
+            checks.setdefault("preemptible is null", columns.base("no_preemptible"))
+    if amounts:
+        checks["larger than every size of the tariff"] = columns.add(_any_null, *amounts)
+    return list(checks.items())
+
+
+def _null(value: Any) -> Any:
+    return value.isnull()
+
+
+def _any(*values: Any) -> Any:
+    return ibis.or_(*values)
+
+
+def _any_null(*values: Any) -> Any:
+    return ibis.or_(*(value.isnull() for value in values))
 
 
 def _metrics(
     cells: ir.Table, plan: Plan, amounts: _Amounts, used: Mapping[str, Col]
 ) -> dict[str, Any]:
-    prefix, charges = plan.prefix, plan.tariff.charges
+    prefix = plan.prefix
     status = cells[amounts.status.name]
     priced = status == PRICED
     billed = [cells[column.name] for column in amounts.billed]
@@ -268,7 +283,9 @@ def _metrics(
     for resource, column in used.items():
         # Inflation compares the same rows: those whose use and whose billed amounts are all known.
         quantity = cells[column.name]
-        places = [place for place, charge in enumerate(charges) if charge.resource == resource]
+        places = [
+            place for place, charge in enumerate(plan.tariff.charges) if charge.resource == resource
+        ]
         both = priced & quantity.notnull()
         for place in places:
             both = both & billed[place].notnull()

@@ -1,30 +1,124 @@
-"""Exact integer arithmetic as Ibis expressions; nothing here passes through floating point.
+"""Exact integer arithmetic, on Ibis columns and on plain integers; nothing is floating point.
 
-Two traps are avoided throughout: Ibis's ``//`` compiles to a division of doubles, and a decimal
-literal compiles to a number in scientific notation, which SQL reads as a double. Only ``+ - * %``,
-comparisons, casts of text and products of decimals are used, which DuckDB and Spark share.
+Each function takes Ibis expressions of int64, or a `Number` in the place of each. Two traps are
+avoided throughout: Ibis's ``//`` compiles to a division of doubles, and a decimal literal compiles
+to a number in scientific notation, which SQL reads as a double. Only ``+ - * %``, comparisons,
+casts of text and products of decimals are used, which DuckDB and Spark share.
 """
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import Any, Final
-
-import ibis
-from ibis.expr import types as ir
+from typing import TYPE_CHECKING, Any, Final
 
 from uncia.units import MICRO_PER_VCPU
+
+if TYPE_CHECKING:
+    from ibis.expr import types as ir
+
+# Ibis, which takes a second to load, is imported where an expression is made: integers need none.
 
 QUOTIENT_LIMIT: Final = 5 * 10**18
 """Largest numerator of `quotient`; see there."""
 
+_HALF: Final = Fraction(1, 2)
 _FACTOR_DIGITS: Final = 19
 _RECIPROCAL_PLACES: Final = 19  # 19 digits of an int64 and 19 places fill DECIMAL(38)
 
 
+@dataclass(frozen=True, eq=False)
+class Number:
+    """An integer or truth value that may be null, with a column's operators and SQL's nulls."""
+
+    value: int | None
+
+    def _with(self, other: Any, compute: Callable[[Any, Any], Any]) -> Number:
+        right = other.value if isinstance(other, Number) else other
+        return Number(None if self.value is None or right is None else compute(self.value, right))
+
+    def __add__(self, other: Any) -> Number:
+        return self._with(other, operator.add)
+
+    def __sub__(self, other: Any) -> Number:
+        return self._with(other, operator.sub)
+
+    def __mul__(self, other: Any) -> Number:
+        return self._with(other, operator.mul)
+
+    def __mod__(self, other: Any) -> Number:
+        return self._with(other, operator.mod)
+
+    def __lt__(self, other: Any) -> Number:
+        return self._with(other, operator.lt)
+
+    def __le__(self, other: Any) -> Number:
+        return self._with(other, operator.le)
+
+    def __gt__(self, other: Any) -> Number:
+        return self._with(other, operator.gt)
+
+    def __and__(self, other: Number) -> Number:
+        if False in (self.value, other.value):
+            return Number(False)
+        return self._with(other, operator.and_)
+
+    def __or__(self, other: Number) -> Number:
+        if True in (self.value, other.value):
+            return Number(True)
+        return self._with(other, operator.or_)
+
+    def fill_null(self, value: int) -> Number:
+        """It, or a value where it is null."""
+        return Number(value) if self.value is None else self
+
+    def isnull(self) -> Number:
+        """Whether it is null."""
+        return Number(self.value is None)
+
+
+def ifelse(condition: Any, then: Any, otherwise: Any) -> Any:
+    """The one where the condition holds, else the other; where it is null, the other."""
+    return cases((condition, then), otherwise=otherwise)
+
+
+def cases(*branches: tuple[Any, Any], otherwise: Any) -> Any:
+    """The value of the first branch whose condition holds, else the other; integers are int64.
+
+    Args:
+        branches: condition and value.
+        otherwise: an integer or None may stand for itself, here and as a value.
+    """
+    first = branches[0][0]
+    if isinstance(first, bool):
+        return next((value for condition, value in branches if condition), otherwise)
+    if isinstance(first, Number):
+        value = next((value for condition, value in branches if condition.value), otherwise)
+        return value if isinstance(value, Number) else Number(value)
+    import ibis
+
+    return ibis.cases(
+        *((condition, literal(value)) for condition, value in branches), else_=literal(otherwise)
+    )
+
+
+def literal(value: Any) -> Any:
+    """An integer or None as int64; what is an expression already stays as it is."""
+    if value is None:
+        import ibis
+
+        return ibis.null("int64")
+    return integer(value) if isinstance(value, int) else value
+
+
 def integer(value: int) -> ir.IntegerScalar:
     """A literal that is int64 on every backend."""
+    import ibis
+
     return ibis.literal(value, "int64")
 
 
@@ -32,23 +126,23 @@ def round_up(value: Any, granularity: int) -> Any:
     """Equation (1)'s ``ceil(a / g) * g`` of an integer from 0: ``b - b % g``, b = a + g - 1."""
     if granularity == 1:
         return value
-    raised = value + integer(granularity - 1)
-    return raised - raised % integer(granularity)
+    raised = value + (granularity - 1)
+    return raised - raised % granularity
 
 
 def at_least(value: Any, bound: int) -> Any:
     """The larger of the two; null stays null (SQL's GREATEST would return the bound)."""
-    return ibis.ifelse(value < integer(bound), integer(bound), value)
+    return ifelse(value < bound, bound, value)
 
 
 def at_most(value: Any, bound: int) -> Any:
     """The smaller of the two; null stays null."""
-    return ibis.ifelse(value > integer(bound), integer(bound), value)
+    return ifelse(value > bound, bound, value)
 
 
 def larger(first: Any, second: Any) -> Any:
     """The larger of two columns; null if either is."""
-    return ibis.ifelse(second > first, second, ibis.ifelse(second.isnull(), second, first))
+    return ifelse(second > first, second, ifelse(second.isnull(), second, first))
 
 
 def product(first: Any, second: Any) -> Any:
@@ -66,10 +160,15 @@ def times(value: Any, factor: Fraction) -> Any:
 
     The factor, below 10^19, is kept to 19 significant digits (19 decimals where it is below 0.1).
     """
+    import ibis
+
     with localcontext(prec=60):
         digits = Decimal(factor.numerator) / Decimal(factor.denominator)
     places = min(max(_FACTOR_DIGITS - 1 - digits.adjusted(), 0), _FACTOR_DIGITS)
     text = format(digits, f".{places}f")
+    if isinstance(value, Number):
+        known = value.value
+        return Number(None if known is None else math.floor(known * Fraction(text) + _HALF))
     exact = ibis.literal(text).cast(f"decimal({_FACTOR_DIGITS}, {places})")
     # From decimal to decimal both DuckDB and Spark round half up; to int64 only one rounds at all.
     return (value.cast("decimal(13, 0)") * exact).cast("decimal(38, 0)")
@@ -83,8 +182,12 @@ def quotient(value: Any, divisor: int) -> Any:
     [n, n + 0.5] and becomes n whether the backend's cast rounds (DuckDB) or truncates (Spark).
     The bound itself is never met, as `QUOTIENT_LIMIT` is above what the callers can reach.
     """
+    if isinstance(value, Number):
+        return Number(None if value.value is None else value.value // divisor)
     if divisor == 1:
         return value
+    import ibis
+
     with localcontext(prec=60):
         exact = Decimal(1) / Decimal(divisor)
         reciprocal = format(round(exact, _RECIPROCAL_PLACES), "f")

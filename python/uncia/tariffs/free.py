@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from uncia.errors import UnciaError
+from uncia.tariffs.line import Line
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.money import money
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
-
-if TYPE_CHECKING:
-    from uncia.tariffs.bill import Line
 
 
 def credit(tariff: Tariff, line: Line) -> Fraction:

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from uncia.forms import Form
+from uncia.tariffs.rules import KEYS, Minimum, Rules
 from uncia.tariffs.sizes import AnySizes, Fixed, Sizes, Text
 from uncia.units import (
     GIB,
@@ -129,17 +130,43 @@ class Source(Form):
 
 
 class BillableTime(Form):
-    """Which time is billed (T of Equation 1) and how it is rounded up.
+    """Which time is billed (T of Equation 1), and by which rules.
 
     ``execution``: the handler runs. ``turnaround``: the same plus the initialization that this
     request waited for. ``instance``: the instance exists, whatever it does. ``cpu``: CPU time used.
+    ``minimum`` is of each time billed, or, over instance time, of ``all`` instances together. What
+    is ``free`` is taken off each time after that. See `uncia.tariffs.rules`.
     """
 
     kind: Literal["execution", "turnaround", "instance", "cpu"]
     granularity: Duration | None = None
     minimum: Duration | None = None
+    free: Duration | None = None
+    minimum_for: Literal["all"] | None = None
     source: Text
     note: Text | None = None
+
+    @property
+    def rules(self) -> Rules:
+        """What each time billed goes through."""
+        rules = Rules.of({key: getattr(self, key, None) for key in KEYS})
+        return rules if self.minimum_for is None else rules.without(Minimum)
+
+    @property
+    def minimum_all(self) -> int | None:
+        """The least time billed of all instances together."""
+        return self.minimum if self.minimum_for == "all" else None
+
+    @field_validator("minimum_for")
+    @classmethod
+    def _minimum_exists(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        if info.data.get("minimum") is None:
+            raise ValueError("there is no minimum that could be for all")
+        if info.data.get("kind") != "instance":
+            raise ValueError("only over instance time can a minimum be for all together")
+        return value
 
     @field_validator("granularity")
     @classmethod
@@ -154,8 +181,9 @@ class Charge(Form):
 
     ``basis``: ``allocated`` and ``reserved`` amounts are multiplied by the billable time, as is the
     average memory ``used`` or ``lent``; CPU ``used``, ``borrowed`` or ``lent`` is CPU time as it
-    is. What is ``lent`` is a credit. ``granularity``, ``minimum`` and ``maximum`` are of the
-    amount: a size for memory, vCPU for CPU allocated or reserved, a duration of CPU time otherwise.
+    is. What is ``lent`` is a credit. ``granularity``, ``minimum``, ``free`` and ``maximum`` are of
+    the amount: a size for memory, vCPU for CPU allocated or reserved, a duration of CPU time
+    otherwise. See `uncia.tariffs.rules`.
     """
 
     resource: Resource
@@ -164,6 +192,7 @@ class Charge(Form):
     per: Unit
     granularity: Text | None = None
     minimum: Text | None = None
+    free: Text | None = None
     maximum: Text | None = None
     amount: Text | None = None
     when: Literal["always", "preemptible", "not_preemptible"] = "always"
@@ -188,7 +217,7 @@ class Charge(Form):
             raise ValueError(f"{info.data['resource']} is priced per {' or '.join(allowed)}")
         return value
 
-    @field_validator("granularity", "minimum", "maximum", "amount")
+    @field_validator(*KEYS, "amount")
     @classmethod
     def _quantity_fits(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None or "resource" not in info.data or "basis" not in info.data:
@@ -218,8 +247,13 @@ class Charge(Form):
         """Dollars per base unit (micro-vCPU x ns, bytes x ns, instances x ns), exactly."""
         return None if self.price is None else Fraction(self.price) / _PER_UNIT[self.per]
 
-    def limit(self, name: Literal["granularity", "minimum", "maximum", "amount"]) -> int | None:
-        """A limit of the amount in its base unit: bytes, micro-vCPU, or ns of CPU time."""
+    @property
+    def rules(self) -> Rules:
+        """What each amount billed goes through: bytes, micro-vCPU, or ns of CPU time."""
+        return Rules.of({key: self.limit(key) for key in KEYS})
+
+    def limit(self, name: str) -> int | None:
+        """A figure of the amount in its base unit: bytes, micro-vCPU, or ns of CPU time."""
         text: str | None = getattr(self, name)
         return None if text is None else _parse_amount(text, self.resource, self.basis)
 
@@ -293,7 +327,7 @@ class Tariff(Form):
                 raise ValueError(f"{charge.resource} is only billed over instance time")
             if time.kind == "cpu" and (charge.resource, charge.basis) != ("cpu", "used"):
                 raise ValueError("over CPU time, only CPU used can be billed")
-            if time.kind == "cpu" and (charge.granularity or charge.minimum or charge.maximum):
+            if time.kind == "cpu" and charge.rules:
                 raise ValueError("over CPU time, granularity and minimum stand under time")
         return value
 
@@ -326,11 +360,7 @@ class Tariff(Form):
     @property
     def rounds(self) -> bool:
         """Whether any granularity or minimum applies, so that rounding can add to the bill."""
-        return bool(
-            self.time.granularity
-            or self.time.minimum
-            or any(charge.granularity or charge.minimum for charge in self.charges)
-        )
+        return self.time.rules.rounds or any(charge.rules.rounds for charge in self.charges)
 
     def cited(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Every reference to a source, with its path in the form."""

@@ -1,134 +1,173 @@
-"""The rules by which rows get the sizes that they are billed at."""
+"""The rules by which a time or an amount becomes what is billed of it.
+
+A rule is a class: its key in a tariff file, its formula, and where what it adds or takes off is
+reported. The formula is written once, with the functions of `uncia.tariffs.exact`: it takes an Ibis
+column, a `Number` or an int, and every bill and analysis applies it. A new rule is one more class
+in `KINDS`, and its key in the forms of `uncia.tariffs.model`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-import ibis
-from ibis.expr import types as ir
-
-from uncia.errors import UnciaError
-from uncia.tariffs import published
-from uncia.tariffs.cells import MAX_CPU, PRICED, believed
-from uncia.tariffs.compare import FitRule, check, comparable
-from uncia.tariffs.exact import integer, share_up
-from uncia.tariffs.model import Tariff
+from uncia.tariffs.exact import at_least, at_most, round_up
 
 if TYPE_CHECKING:
-    from uncia.backends import Backend
+    from uncia.tariffs.columns import Steps, T
 
-__all__ = ["FitRule", "check", "fitted", "mean_ratio", "used_peak"]
-
-USED_PEAK: Final = (
-    "used-peak: the allocation is taken to be what the most demanding row of the function on its"
-    " platform used (memory: the highest memory_peak, or memory_avg where that is null; vCPU: the"
-    " highest CPU time over execution, raised to a whole micro-vCPU, of each row at most the vCPU"
-    " allocated to it), then"
-)
-
-ALLOCATIONS: Final = ("allocated_cpu", "allocated_memory")
-"""The columns that ``used-peak`` replaces."""
-
-PEAK_REASONS: Final = {
-    "allocated_cpu is null": "CPU time over execution is not known in any row of the function",
-    "allocated_memory is null": "memory_peak and memory_avg are null in every row of the function",
-}
-"""What a missing allocation means under ``used-peak``."""
+Level = Literal["plain", "unrounded", "stepped", "billed"]
+"""How far rules are applied: not at all; without those that round; granularities alone; all."""
 
 
-def fitted(
-    table: ir.Table, tariffs: Sequence[Tariff], fit: str, backend: Backend
-) -> tuple[ir.Table, list[Tariff], list[str]]:
-    """A table and tariffs as a rule would have them, so that allocations are billed as they stand.
+@dataclass(frozen=True)
+class Rule(ABC):
+    """Something that changes what is billed.
 
-    Returns:
-        The table, the tariffs in their order, and for each the rule in words.
-
-    Raises:
-        UnciaError: there is no such rule, or a column is missing or not of whole numbers.
+    Attributes:
+        bound: ns, bytes or micro-vCPU; from 0.
+        key: its name in a tariff file.
+        rounds: whether what it adds is rounding (``rounding_usd``), and no other term of a price.
+        part: of `uncia.costs.decompose`, where what it adds or takes off counts.
     """
-    check(fit)
-    chosen = list(tariffs)
-    if fit == "paper":
-        by_ratio = any(one.id in published.BY_RATIO for one in chosen)
-        ratio = mean_ratio(table, backend) if by_ratio else None
-        pairs = [published.published(one, ratio) for one in chosen]
-        return table, [one for one, _ in pairs], [words for _, words in pairs]
-    if fit == "used-peak":
-        rules = [f"{USED_PEAK} {one.sizes.rule}" for one in chosen]
-        return used_peak(table), chosen, rules
-    return table, chosen, [one.sizes.rule for one in chosen]
+
+    bound: int
+    key: ClassVar[str]
+    rounds: ClassVar[bool] = False
+    part: ClassVar[Literal["rounding", "minimum"]] = "minimum"
+
+    @abstractmethod
+    def __call__(self, amount: Any) -> Any:
+        """What is billed of an amount; null of null, and never less of more."""
+
+    @abstractmethod
+    def words(self, bound: str) -> str:
+        """The rule for people, its bound as text."""
 
 
-def mean_ratio(table: ir.Table, backend: Backend) -> Fraction | None:
-    """The publication's ratio of vCPU to memory, over the distinct allocations of comparable rows.
+@dataclass(frozen=True)
+class Granularity(Rule):
+    """Whole steps: ``ceil(a / g) * g``."""
 
-    Returns:
-        Micro-vCPU per byte, exactly; None if no comparable row has an allocation.
+    key = "granularity"
+    rounds = True
+    part = "rounding"
 
-    Raises:
-        UnciaError: a column is missing or not of whole numbers.
-    """
-    kept = comparable(table, "paper")
-    if not {"allocated_cpu", "allocated_memory"} <= set(table.columns):
-        return None
-    pairs = kept.select(
-        cpu=kept["allocated_cpu"].cast("int64"), memory=kept["allocated_memory"].cast("int64")
-    ).distinct()
-    found = backend.collect(pairs).to_pylist()
-    return published.mean_ratio([(one["cpu"], one["memory"]) for one in found])
+    def __call__(self, amount: Any) -> Any:
+        return round_up(amount, self.bound)
+
+    def words(self, bound: str) -> str:
+        return f"in steps of {bound}"
 
 
-def used_peak(table: ir.Table) -> ir.Table:
-    """The table with each row's allocation replaced by what its function's peak would need.
+@dataclass(frozen=True)
+class Minimum(Rule):
+    """At least so much."""
 
-    `allocated_memory` becomes the highest of `memory_peak` (where null: `memory_avg`), and
-    `allocated_cpu` the highest CPU time over execution in whole micro-vCPU, rounded up, of each row
-    at most the vCPU allocated to it, if known, and 1000 vCPU; both over the rows of the same
-    platform and function that ran and are not absurd; null if no row tells. An absurd allocation
-    stays as it is, for it makes its row absurd.
+    key = "minimum"
+    rounds = True
 
-    Raises:
-        UnciaError: the table has no column `function`, or a column is not of whole numbers.
-    """
-    schema = table.schema()
-    keys = [name for name in ("platform", "function") if name in schema]
-    if "function" not in keys:
-        raise UnciaError(
-            "the table has no column function, so the fit used-peak has no functions to size"
-        )
-    needs = table.mutate(**{f"need_{name}": one for name, one in _needs(table).items()})
-    peaks = needs.aggregate(
-        {f"peak_{name}": needs[f"need_{name}"].max() for name in ("cpu", "memory")},
-        by=[needs[name].cast("string").name(f"of_{name}") for name in keys],
-    )
-    rows = table.view()
-    joined = rows.left_join(
-        peaks, [rows[name].cast("string").identical_to(peaks[f"of_{name}"]) for name in keys]
-    )
-    columns = believed(rows)
-    replaced: dict[str, Any] = {}
-    for name in ("cpu", "memory"):
-        full, peak = f"allocated_{name}", joined[f"peak_{name}"]
-        if full in schema and schema[full].is_integer():
-            absurd = rows[full].notnull() & columns[f"v_{full}"].isnull()
-            peak = ibis.ifelse(absurd, rows[full].cast("int64"), peak)
-        replaced[full] = peak
-    kept = [rows[name] for name in schema if name not in replaced]
-    return joined.select(*kept, **replaced)
+    def __call__(self, amount: Any) -> Any:
+        return at_least(amount, self.bound)
+
+    def words(self, bound: str) -> str:
+        return f"at least {bound}"
 
 
-def _needs(table: ir.Table) -> dict[str, Any]:
-    """What each row needed: micro-vCPU and bytes; null where it is not known or did not run."""
-    columns = believed(table)
-    ran = columns["common"] == PRICED
-    time, execution = columns["v_cpu_time"], columns["v_execution"]
-    # SQL's LEAST passes over nulls, so it is asked only where both are known.
-    most = columns["v_allocated_cpu"].fill_null(integer(MAX_CPU)).cast("decimal(38, 0)")
-    share = ibis.least(share_up(time, execution), most).cast("int64")
-    known = ran & time.notnull() & (execution > integer(0))
-    memory = columns["v_memory_peak"].coalesce(columns["v_memory_avg"])
-    nothing = ibis.null("int64")
-    return {"cpu": ibis.ifelse(known, share, nothing), "memory": ibis.ifelse(ran, memory, nothing)}
+@dataclass(frozen=True)
+class Free(Rule):
+    """The first so much of each request is not charged for: ``max(a - f, 0)``."""
+
+    key = "free"
+
+    def __call__(self, amount: Any) -> Any:
+        return at_least(amount - self.bound, 0)
+
+    def words(self, bound: str) -> str:
+        return f"the first {bound} free"
+
+
+@dataclass(frozen=True)
+class Maximum(Rule):
+    """At most so much."""
+
+    key = "maximum"
+
+    def __call__(self, amount: Any) -> Any:
+        return at_most(amount, self.bound)
+
+    def words(self, bound: str) -> str:
+        return f"at most {bound}"
+
+
+KINDS: Final[tuple[type[Rule], ...]] = (Granularity, Minimum, Free, Maximum)
+"""Every rule, in the order in which they are applied."""
+
+KEYS: Final = tuple(kind.key for kind in KINDS)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a time or of an amount, applied one after the other."""
+
+    rules: tuple[Rule, ...] = ()
+
+    @classmethod
+    def of(cls, bounds: Mapping[str, int | None]) -> Rules:
+        """The rules of a form, by key; one that is null is none."""
+        known = [(kind, bounds.get(kind.key)) for kind in KINDS]
+        return cls(tuple(kind(bound) for kind, bound in known if bound is not None))
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def __call__(self, amount: Any) -> Any:
+        """What is billed of an amount: an expression, a `Number` or an int."""
+        for rule in self.rules:
+            amount = rule(amount)
+        return amount
+
+    def apply(self, steps: Steps[T], amount: T) -> T:
+        """What is billed of an amount, a step for each rule."""
+        for rule in self.rules:
+            amount = steps.add(rule, amount)
+        return amount
+
+    def at(self, level: Level) -> Rules:
+        """Those that apply at a level."""
+        match level:
+            case "plain":
+                return Rules()
+            case "unrounded":
+                return self.keep(lambda rule: not rule.rounds)
+            case "stepped":
+                return self.keep(lambda rule: rule.part == "rounding")
+            case "billed":
+                return self
+
+    def keep(self, wanted: Callable[[Rule], bool]) -> Rules:
+        """Those of which something holds."""
+        return Rules(tuple(rule for rule in self.rules if wanted(rule)))
+
+    def without(self, kind: type[Rule]) -> Rules:
+        """All but those of a kind."""
+        return self.keep(lambda rule: type(rule) is not kind)
+
+    def scaled(self, scale: int) -> Rules:
+        """The same of amounts in smaller units, of which `scale` make one."""
+        return Rules(tuple(replace(rule, bound=rule.bound * scale) for rule in self.rules))
+
+    def bound(self, kind: type[Rule]) -> int | None:
+        """The bound of the rule of a kind; None if there is none."""
+        return next((rule.bound for rule in self.rules if type(rule) is kind), None)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether any of them rounds."""
+        return any(rule.rounds for rule in self.rules)
+
+    def words(self, text: Callable[[int], str]) -> list[str]:
+        """Each rule for people, with bounds as `text` writes them."""
+        return [rule.words(text(rule.bound)) for rule in self.rules]

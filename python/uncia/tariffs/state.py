@@ -19,7 +19,7 @@ from uncia.tariffs.exact import integer
 from uncia.tariffs.facts import UNKNOWN, Facts
 
 COMMON_CODES: Final = 8
-"""The state modulo this is the code that all tariffs share (`cells.COMMON_UNPRICED` and others)."""
+"""The state modulo this is the code that all tariffs share (see `rows.COMMON_UNPRICED`)."""
 
 _MOST_FLAGS: Final = 59  # of the 63 bits of an int64, three hold the code
 
@@ -41,6 +41,17 @@ class Flag:
     kind: Kind
     column: str = ""
     bound: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the cells' column that tells it."""
+        match self.kind:
+            case "gap":
+                return f"no_{self.column}"
+            case "above":
+                return f"{self.column}_above_{self.bound}"
+            case _:
+                return self.kind
 
     def holds(self, columns: Mapping[str, Any]) -> Any:
         """Whether it holds, of the believed columns; never null."""

@@ -13,6 +13,8 @@ and, if need be,
 * ``SUFFIXES``: how the names of its files end (by default those of CSV, `base.SUFFIXES`);
 * ``OPTIONS``: the names of further keywords of ``convert``.
 
+A provider's traces that share code are a package here, whose ``TRACES`` are such modules.
+
 Nothing else in Uncia reads the files of a trace.
 """
 
@@ -53,7 +55,8 @@ def known() -> dict[str, Trace]:
         importlib.import_module(f"{__name__}.{info.name}")
         for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name)
     )
-    return {module.NAME: cast(Trace, module) for module in modules if hasattr(module, "NAME")}
+    readers = (reader for module in modules for reader in getattr(module, "TRACES", (module,)))
+    return {reader.NAME: cast(Trace, reader) for reader in readers if hasattr(reader, "NAME")}
 
 
 def find(name: str) -> Trace:
@@ -66,7 +69,8 @@ def find(name: str) -> Trace:
     if _plain(name) not in traces:
         raise UnciaError(
             f"there is no trace {name!r}",
-            hint=f"The traces are: {', '.join(known())}; {AUTO} tells from the files.",
+            hint=f"The traces are: {', '.join(known())}; {AUTO} tells from the files."
+            " Others come with pip install 'uncia[extras]'.",
         )
     return traces[_plain(name)]
 

@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from uncia.traces import aws_report, log_files, log_values
 from uncia.traces.aws_report import Line, Unreadable
-from uncia.traces.base import Issues, Problem
+from uncia.traces.base import Issues
 from uncia.traces.json_lines import MAX_RECORD_CHARS, Broken, Text, opened, records
+from uncia.traces.rejected import Problem
 
 LISTS: Final = ("events", "logEvents", "results")
 _RECORD: Final = ("RequestId", "Billed Duration")

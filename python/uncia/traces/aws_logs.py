@@ -30,11 +30,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from uncia.errors import UnciaError
+from uncia.providers import LAMBDA_BYTES
 from uncia.traces import aws_events, log_files, log_values
 from uncia.traces.aws_events import Event
 from uncia.traces.base import Imported, Issues, expand, plural
 from uncia.traces.output import Names, Output, Stage, output
-from uncia.units import MIB, MICRO_PER_VCPU
+from uncia.units import MICRO_PER_VCPU
 
 NAME: Final = "aws-logs"
 DESCRIPTION: Final = (
@@ -44,7 +45,6 @@ DESCRIPTION: Final = (
 TABLES: Final = ("invocations",)
 SUFFIXES: Final = log_files.SUFFIXES
 
-_FULL_VCPU: Final = 1769 * MIB
 _PIECE: Final = 1 << 15  # events that are in memory at once
 
 _STAGE: Final = {
@@ -246,7 +246,7 @@ class _Reader:
         """The columns of the invocation table."""
         row = dict(zip(batch.schema.names, batch.columns, strict=True))
         restored, cold = pc.is_valid(row["restore"]), pc.is_valid(row["init"])
-        share = pc.divide(pc.multiply(row["memory"], MICRO_PER_VCPU), _FULL_VCPU)
+        share = pc.divide(pc.multiply(row["memory"], MICRO_PER_VCPU), LAMBDA_BYTES)
         return {
             "platform": pa.repeat(pa.scalar("aws", pa.utf8()), batch.num_rows),
             "function": self.functions.column(row["function"]),

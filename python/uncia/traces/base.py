@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from uncia.errors import UnciaError
-
-if TYPE_CHECKING:
-    from uncia.traces.rejected import Rejected
+from uncia.traces.rejected import Problem, Rejected
 
 SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
 """How the names of a trace's files end, unless its module says so itself as ``SUFFIXES``."""
@@ -20,7 +18,6 @@ REJECTED_FILE: Final = "rejected.csv"
 """The file of rejected rows in the folder of an import's tables."""
 
 _EXAMPLES: Final = 3  # bad rows that are told in full; the others are counted
-_SHOWN: Final = 60  # characters of a bad cell that an error shows
 _TOLD: Final = 5  # reasons that an error lists
 
 
@@ -47,50 +44,6 @@ class Imported:
     rejected: dict[str, int] = field(default_factory=dict)
     noted: dict[str, int] = field(default_factory=dict)
     rejected_file: Path | None = None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A row of a trace that cannot be believed.
-
-    Attributes:
-        path: the file.
-        line: the row's line in it, from 1; the header is line 1.
-        column: the column by name; empty if the row itself is broken.
-        text: what stands there.
-        expected: what should stand there.
-        why: the reason by which such rows are counted, if not made of column and expectation.
-        row: the text of the whole row, for the file of rejected rows.
-    """
-
-    path: Path
-    line: int
-    column: str
-    text: str
-    expected: str
-    why: str = ""
-    row: str | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why the row was rejected: the same text for all rows that share the reason."""
-        if self.why:
-            return self.why
-        return f"{self.column}: not {self.expected}" if self.column else f"not {self.expected}"
-
-    def sentence(self) -> str:
-        """The problem in words: file, line, column, what was found, what was expected."""
-        place = f"{self.path}, line {self.line}"
-        if self.column:
-            place += f", column {self.column}"
-        if not self.expected:
-            return f"{place}: {shown(self.text)}: {self.reason}"
-        return f"{place}: {shown(self.text)} is not {self.expected}"
-
-
-def shown(text: str) -> str:
-    """``text`` quoted for an error, shortened if it is long."""
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
 @dataclass

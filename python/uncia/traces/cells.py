@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from uncia.traces.base import Issues, Problem
+from uncia.traces.base import Issues
 from uncia.traces.csv import Block
+from uncia.traces.rejected import Problem
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from uncia.errors import UnciaError
-from uncia.traces.base import Issues, Problem, plural, shown
+from uncia.traces.base import Issues, plural
 from uncia.traces.packed import MAGIC, Bytes, CutError, DamagedError, Gzip, Plain
+from uncia.traces.rejected import Problem, shown
 
 BLOCK_BYTES: Final = 16 << 20
 """Text that is parsed at once; a few times as much memory is used."""
@@ -112,8 +113,8 @@ def header(path: Path) -> tuple[str, ...]:
 def blocks(path: Path, wanted: Sequence[str], issues: Issues) -> Iterator[Block]:
     """The rows of the file below its header, in order.
 
-    A row with another number of cells than the header, or with other than ASCII text, goes to
-    ``issues``. Empty lines are passed over.
+    A row with another number of cells than the header, with other than ASCII text, or with a NUL
+    byte goes to ``issues``. Empty lines are passed over.
 
     Args:
         path: the file, plain or compressed with gzip.
@@ -295,7 +296,7 @@ def parsed(some: Lines, wanted: Sequence[str], issues: Issues) -> Iterator[Block
     text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
     ends = _ends(text)
     empty = ends[0] == 0 or bool((np.diff(ends) == 1).any())
-    if not empty and text.isascii() and b"\r" not in text:
+    if not empty and text.isascii() and b"\r" not in text and b"\0" not in text:
         yield from _plain(some, text, len(ends), wanted, issues)
         return
     good: list[bytes] = []
@@ -357,7 +358,7 @@ def _runs(
     data = np.frombuffer(text, dtype=np.uint8)
     commas = np.searchsorted(np.flatnonzero(data == ord(",")), ends)
     wrong = np.diff(commas, prepend=0) != columns - 1
-    odd = np.flatnonzero((data > ord("~") + 1) | (data == ord("\r")))
+    odd = np.flatnonzero((data > ord("~") + 1) | (data == ord("\r")) | (data == 0))
     wrong[np.searchsorted(ends, odd, "right")] = True
     wrong |= np.diff(ends, prepend=0) == 1
     first = 0
@@ -374,6 +375,11 @@ def _runs(
 def _checked(path: Path, row: bytes, line: int, columns: int) -> tuple[Problem | None, list[bytes]]:
     """What is wrong with a line, else the rows that it holds: one, unless CR ends some."""
     cells = row.count(b",") + 1
+    if b"\0" in row:
+        # What a crash or a hole in a file leaves: the ends of two rows may look like one.
+        text = row.decode("utf-8", "backslashreplace").replace("\0", "\\0")
+        why = "broken line: a NUL byte within"
+        return Problem(path, line, "", text, "ASCII text: it has a NUL byte within", why, text), []
     if row.isascii() and cells == columns and b"\r" not in row:
         return None, [row]
     text = row.decode("utf-8", "backslashreplace")

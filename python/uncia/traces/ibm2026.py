@@ -36,9 +36,10 @@ import pyarrow.compute as pc
 
 from uncia.errors import UnciaError
 from uncia.traces import cells, frames, ibm_lists, json_lines, log_values, unpickle
-from uncia.traces.base import Imported, Issues, Problem, expand
+from uncia.traces.base import Imported, Issues, expand
 from uncia.traces.files import Kind
 from uncia.traces.output import BATCH_ROWS, Names, Stage, output
+from uncia.traces.rejected import Problem
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_MS, NS_PER_S
 
 NAME: Final = "ibm2026"

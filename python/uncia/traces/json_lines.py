@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from uncia.errors import UnciaError
-from uncia.traces.base import shown
+from uncia.traces.rejected import shown
 
 CHUNK_BYTES: Final = 1 << 20
 """Text that is read at once."""

@@ -1,12 +1,57 @@
 """The rows of a trace that were rejected, kept as CSV beside the tables."""
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from uncia.traces.base import Problem
-
 COLUMNS: Final = ("file", "line", "column", "reason", "row")
+
+_SHOWN: Final = 60  # characters of a bad cell that an error shows
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A row of a trace that cannot be believed.
+
+    Attributes:
+        path: the file.
+        line: the row's line in it, from 1; the header is line 1.
+        column: the column by name; empty if the row itself is broken.
+        text: what stands there.
+        expected: what should stand there.
+        why: the reason by which such rows are counted, if not made of column and expectation.
+        row: the text of the whole row, for the file of rejected rows.
+    """
+
+    path: Path
+    line: int
+    column: str
+    text: str
+    expected: str
+    why: str = ""
+    row: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the row was rejected: the same text for all rows that share the reason."""
+        if self.why:
+            return self.why
+        return f"{self.column}: not {self.expected}" if self.column else f"not {self.expected}"
+
+    def sentence(self) -> str:
+        """The problem in words: file, line, column, what was found, what was expected."""
+        place = f"{self.path}, line {self.line}"
+        if self.column:
+            place += f", column {self.column}"
+        if not self.expected:
+            return f"{place}: {shown(self.text)}: {self.reason}"
+        return f"{place}: {shown(self.text)} is not {self.expected}"
+
+
+def shown(text: str) -> str:
+    """``text`` quoted for an error, shortened if it is long."""
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
 class Rejected:

@@ -7,6 +7,7 @@ a crash cut off counts up to its last whole batch.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ from uncia import record
 from uncia.errors import UnciaError
 from uncia.record import parquet
 from uncia.record.schema import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
-from uncia.traces.base import Imported, Issues, Problem, once
+from uncia.traces.base import Imported, Issues, once
 from uncia.traces.output import BATCH_ROWS, Output, output
+from uncia.traces.rejected import Problem
 
 NAME: Final = "uncia"
 DESCRIPTION: Final = (
@@ -58,6 +60,7 @@ _OUTCOMES: Final = (
     "transport_error",
     "preempted",
 )
+_INT64_MAX: Final = pa.scalar((1 << 63) - 1, pa.uint64())
 _FILE_MAGIC: Final = b"PAR1"
 _STREAM_MAGIC: Final = b"\xff\xff\xff\xff"
 
@@ -216,6 +219,9 @@ def _checks(
     if column.name == "outcome":
         known = pc.is_in(values.cast(pa.utf8()), value_set=pa.array([*_OUTCOMES, None], pa.utf8()))
         yield ~_bools(known), f"one of {', '.join(_OUTCOMES)}"
+    if column.type == "int64" and pa.types.is_uint64(values.type):
+        yield _bools(pc.greater(values, _INT64_MAX)), "an integer of 64 bits with a sign"
+        return
     is_quantity = column.type == "int64" and column.unit and column.name not in _TIMES[table]
     if is_quantity and pa.types.is_integer(values.type):
         yield _bools(pc.less(values, 0)), "a quantity of 0 or more"
@@ -264,7 +270,8 @@ def _source(path: Path) -> _Source | None:
     """Which table a file holds; None if it is none of Uncia's.
 
     Raises:
-        UnciaError: it cannot be read, or is of another version of the tables.
+        UnciaError: it cannot be read, is of another version of the tables, names a column twice,
+            or counts its times from no time.
     """
     try:
         if path.suffix == _PARQUET:
@@ -286,7 +293,13 @@ def _source(path: Path) -> _Source | None:
             f"{path} was written with table schema version {version.decode()}; this uncia reads"
             f" version {SCHEMA_VERSION}"
         )
-    return _Source(path, table, record.epoch_unix_ns(schema.empty_table()))
+    twice = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+    if twice:
+        raise UnciaError(f"{path} has the column {', '.join(twice)} more than once")
+    try:
+        return _Source(path, table, record.epoch_unix_ns(schema.empty_table()))
+    except UnciaError as error:
+        raise UnciaError(f"{path}: {error.message}", error.hint) from error
 
 
 def _expand(paths: Iterable[Path | str]) -> list[Path]:

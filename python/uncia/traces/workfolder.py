@@ -4,7 +4,7 @@ The folder is locked (``flock``) as long as its import lives, however that ends:
 locked has none. A file system without such locks keeps its leftovers.
 """
 
-import fcntl
+import errno
 import os
 import shutil
 import tempfile
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+
+from uncia import locks
 
 _PREFIX: Final = ".uncia-trace-"
 
@@ -67,9 +69,11 @@ def _locked(beside: Path) -> tuple[Path, int | None]:
 
 def _lock(folder: Path) -> int:
     """Lock a folder; the lock ends with the file, or with this process."""
+    if not locks.AVAILABLE:
+        raise OSError(errno.ENOTSUP, "this system has no file locks")
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.lock(file)
     except OSError:
         with suppress(OSError):
             os.close(file)

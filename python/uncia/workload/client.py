@@ -16,6 +16,7 @@ from typing import Any, Final
 from uncia import engine
 from uncia.units import NS_PER_H, NS_PER_S
 from uncia.workload.arrivals import ArrivalProcess
+from uncia.workload.loops import Closed
 
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
@@ -38,15 +39,34 @@ class ClosedLoop:
     think_ns: int = 0
     duration_ns: int | None = None
     requests: int | None = None
+    together: bool = False
+    think_max_ns: int | None = None
+
+    @classmethod
+    def of(cls, closed: Closed) -> ClosedLoop:
+        """The loop that a form says."""
+        return cls(
+            closed.clients,
+            closed.think.min,
+            closed.duration,
+            closed.requests,
+            closed.together,
+            closed.think.most_ns,
+        )
 
     def engine(self) -> dict[str, Any]:
         """The loop as the engine takes it."""
-        return {
+        told: dict[str, Any] = {
             "clients": self.clients,
             "think_ns": self.think_ns,
             "duration_ns": _FOREVER_NS if self.duration_ns is None else self.duration_ns,
             "requests": self.requests,
         }
+        if self.together:
+            told["together"] = True
+        if self.think_max_ns is not None:
+            told["think_max_ns"] = self.think_max_ns
+        return told
 
 
 @dataclass(frozen=True)
@@ -57,7 +77,13 @@ class Stream:
         function: the function's name in the table.
         targets: names and addresses of its replicas, visited in turn.
         arrivals: when requests are sent, or None for a closed loop.
-        closed: the closed loop, or None; exactly one of the two is given.
+        closed: the closed loop, or None.
+        after: positions of earlier streams of the load, whose answers release requests of this one:
+            a later stage of a chain. Exactly one of ``arrivals``, ``closed`` and this is given.
+        after_failures: whether they are released as well by requests that failed.
+        think_ns: from the last of these answers to the request;
+        think_max_ns: if given, a time drawn at random between the two.
+        stage: the stage of a chain, for the rows.
         method: the HTTP method; None leaves it to the engine (POST with a body, else GET).
         headers: sent with every request.
         query: added to the URL, value templates by name.
@@ -87,6 +113,11 @@ class Stream:
     label: str | None = None
     start_ns: int = 0
     invocation_header: str | None = INVOCATION_HEADER
+    stage: str | None = None
+    after: Sequence[int] = ()
+    after_failures: bool = False
+    think_ns: int = 0
+    think_max_ns: int | None = None
 
     def engine(self) -> dict[str, Any]:
         """The stream as the engine takes it."""
@@ -109,6 +140,14 @@ class Stream:
             told["arrivals"] = self.arrivals.engine()
         if self.closed is not None:
             told["closed"] = self.closed.engine()
+        if self.after:
+            told["after"] = {"streams": list(self.after), "think_ns": self.think_ns}
+            if self.after_failures:
+                told["after"]["after_failures"] = True
+            if self.think_max_ns is not None:
+                told["after"]["think_max_ns"] = self.think_max_ns
+        if self.stage is not None:
+            told["stage"] = self.stage
         if self.query:
             told["query"] = dict(self.query)
         if self.fields:
@@ -184,7 +223,7 @@ class Load:
     dry_run: bool = False
     # Real-time priority for the sending thread, so that it is on time on a busy machine too;
     # allowed to root.
-    realtime: bool = field(default_factory=lambda: os.geteuid() == 0)
+    realtime: bool = field(default_factory=lambda: hasattr(os, "geteuid") and os.geteuid() == 0)
 
     def engine(self) -> dict[str, Any]:
         """The configuration of ``uncia-engine load``."""

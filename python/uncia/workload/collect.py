@@ -53,8 +53,11 @@ def merge(parts: Sequence[Path], out: Path) -> int:
             base.execute(f"SET memory_limit = '{_MEMORY}'")
             base.execute("SET temp_directory = ?", [spill])
             base.register("parts", _reader(parts, _used(parts, schema)))
-            second = "sent" if "sent" in schema.names else "invocation"
-            ordered = base.sql(f"SELECT * FROM parts ORDER BY scheduled, {second}")
+            # What follows an answer in a chain has no scheduled time; a schedule has no other.
+            order = "scheduled, invocation"
+            if "sent" in schema.names:
+                order = "coalesce(scheduled, sent), sent"
+            ordered = base.sql(f"SELECT * FROM parts ORDER BY {order}")
             # DuckDB 2 has renamed it.
             reader = getattr(ordered, "to_arrow_reader", None) or ordered.fetch_record_batch
             rows = _write(reader(_BATCH_ROWS), schema, partial, out.suffix)

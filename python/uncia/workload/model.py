@@ -15,10 +15,12 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from uncia import yamlio
-from uncia.experiment.model import Headers, Name, Url
-from uncia.forms import Form
+from uncia.forms import Form, Headers, Name, Url
 from uncia.units import NS_PER_S, Duration, Size
+from uncia.workload import chains
 from uncia.workload.arrivals import Arrivals
+from uncia.workload.chains import ChainStage, Kind
+from uncia.workload.loops import Closed
 from uncia.workload.replay import Replay
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
@@ -26,7 +28,6 @@ DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 DEFAULT_RTT_PROBES: Final = 5
 MAX_RTT_PROBES: Final = 1_000
 MAX_POOL: Final = 1_000_000
-MAX_CLIENTS: Final = 1_000_000
 
 
 def _percent(text: object) -> Fraction:
@@ -203,25 +204,31 @@ class Function(Form):
         return [self.url] if self.url is not None else list(self.urls)
 
 
-class Closed(Form):
-    """A closed loop: each client waits for its answer, thinks, and sends again."""
+class Stage(ChainStage):
+    """A stage of a chain, and what its requests carry."""
 
-    clients: int = Field(ge=1, le=MAX_CLIENTS, description="How many send at once")
-    think: Duration = Field(0, description="From an answer to the next request")
-    duration: Duration | None = Field(None, gt=0, description="No request begins after this time")
-    requests: int | None = Field(None, ge=1, description="How many in all, at most")
+    body: Body | None = Field(
+        None, description="Instead of the function's; {{answer}} and {{answer.KEY}} in templates"
+    )
 
-    @model_validator(mode="after")
-    def _ends(self) -> Self:
-        if self.duration is None and self.requests is None:
-            raise ValueError("a closed loop needs a duration or a number of requests, or both")
-        return self
+
+class Chain(Form):
+    """Functions whose requests are sent when others are answered."""
+
+    description: str = ""
+    stages: dict[Name, Stage] = Field(
+        min_length=1, description="In order: each waits for some before it"
+    )
 
 
 class Stream(Form):
-    """One function and when it is sent requests: open loop by arrivals, or closed loop."""
+    """One function or chain, and when it is sent requests: by arrivals, or in a closed loop."""
 
-    function: Name = Field(description="One of the file's functions")
+    function: Name | None = Field(None, description="One of the file's functions")
+    chain: Name | None = Field(None, description="One of the file's chains, instead of a function")
+    kind: Kind | None = Field(
+        None, description="Who goes on with the chain: client (the load generator)"
+    )
     arrivals: Arrivals | None = Field(None, description="When requests are sent (open loop)")
     closed: Closed | None = Field(None, description="Clients that wait for answers (closed loop)")
     start: Duration = Field(0, description="After the start of the load")
@@ -230,6 +237,10 @@ class Stream(Form):
     def _one_loop(self) -> Self:
         if (self.arrivals is None) == (self.closed is None):
             raise ValueError("a stream has exactly one of arrivals and closed")
+        if (self.function is None) == (self.chain is None):
+            raise ValueError("a stream has exactly one of function and chain")
+        if self.chain is None and self.kind is not None:
+            raise ValueError("kind is of a chain, and there is none")
         return self
 
 
@@ -268,6 +279,9 @@ class Workload(Form):
         description="TCP connects to each address, before and after",
     )
     functions: dict[Name, Function] = Field(min_length=1)
+    chains: dict[Name, Chain] = Field(
+        default_factory=dict, description="Requests that follow answers, for streams to name"
+    )
     streams: list[Stream] = Field(default_factory=list, description="Who is sent what, and when")
     replay: MappedReplay | None = Field(None, description="Arrivals of a recorded table")
 
@@ -293,8 +307,27 @@ def check(document: yamlio.Document) -> Workload:
     :raises UnciaError: with file, line and key.
     """
     workload = yamlio.validate(Workload, document)
+    for name, chain in workload.chains.items():
+        at_stages: yamlio.KeyPath = ("chains", name, "stages")
+        chains.check(document, at_stages, chain.stages, tuple(workload.functions))
+        for stage_name, stage in chain.stages.items():
+            # A stage that has no body of its own sends its function's.
+            place = (*at_stages, stage_name, "function" if stage.body is None else "body")
+            function = workload.functions[stage.function]
+            for text in (*function.addresses(), *function.query.values()):
+                where: yamlio.KeyPath = (*at_stages, stage_name, "function")
+                chains.check_template(document, where, chain.stages, stage_name, text)
+            body = stage.body or function.body
+            if body is not None and body.template is not None:
+                chains.check_template(document, place, chain.stages, stage_name, body.template)
     for position, stream in enumerate(workload.streams):
-        if stream.function not in workload.functions:
+        if stream.chain is not None and stream.chain not in workload.chains:
+            raise document.error(
+                ("streams", position, "chain"),
+                f"there is no chain {stream.chain!r}",
+                tuple(workload.chains),
+            )
+        if stream.chain is None and stream.function not in workload.functions:
             raise document.error(
                 ("streams", position, "function"),
                 f"there is no function {stream.function!r}",

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from uncia.errors import UnciaError
-from uncia.units import format_duration
-from uncia.workload import model
+from uncia.workload import chains, model
 from uncia.workload.client import ClosedLoop, Load, StopRules, Stream
 from uncia.workload.model import (
     AwsSigV4,
     Body,
-    Closed,
     Function,
     MappedReplay,
     Pool,
@@ -97,19 +95,51 @@ class _Parts:
 
     def add(self, stream: model.Stream) -> None:
         """A stream of the file."""
-        closed = None if stream.closed is None else _loop(stream.closed)
+        closed = None if stream.closed is None else ClosedLoop.of(stream.closed)
+        loop = stream.arrivals if stream.closed is None else stream.closed
+        assert loop is not None, "a stream has arrivals or a closed loop"
+        words = loop.sentence()
+        requests = loop.expected_requests()
+        if stream.chain is not None:
+            stages = self._chain(stream.chain, stream, closed)
+            self.expected += requests * len(stages)
+            self.sentences.append(f"chain {stream.chain} ({chains.sentence(stages)}): {words}")
+            return
+        assert stream.function is not None, "a stream has a function or a chain"
         self._send(
             stream.function, stream.function, stream.start, arrivals=stream.arrivals, closed=closed
         )
-        if stream.closed is not None:
-            self.expected += stream.closed.requests or 0
-            words = closed_sentence(stream.closed)
-        else:
-            assert stream.arrivals is not None, "a stream has arrivals or a closed loop"
-            self.expected += stream.arrivals.expected_requests()
-            words = stream.arrivals.sentence()
+        self.expected += requests
         alone = len(self._workload.functions) == 1
         self.sentences.append(words if alone else f"{stream.function} {words}")
+
+    def _chain(
+        self, name: str, stream: model.Stream, closed: ClosedLoop | None
+    ) -> dict[str, model.Stage]:
+        """A stream for each stage of a chain."""
+        stages = self._workload.chains[name].stages
+        waits = chains.predecessors(stages)
+        first = len(self.streams)
+        positions = {stage: first + index for index, stage in enumerate(stages)}
+        for stage_name, stage in stages.items():
+            sent: dict[str, Any] = {"stage": stage_name}
+            if waits[stage_name]:
+                sent["after"] = tuple(positions[other] for other in waits[stage_name])
+                sent["after_failures"] = stage.after_failures
+                sent["think_ns"] = stage.think.min
+                sent["think_max_ns"] = stage.think.most_ns
+            else:
+                sent |= {"arrivals": stream.arrivals, "closed": closed}
+            if stage.body is not None:
+                what = f"stage {stage_name} of chain {name}"
+                sent["body"] = _body(what, stage.body, self._folder)
+                # Those of the function's own body are nobody's here, which the engine refuses.
+                function = self._workload.functions[stage.function]
+                fields = self._requests[stage.function]["fields"]
+                sent["fields"] = _mentioned(fields, function, sent["body"])
+            start = 0 if waits[stage_name] else stream.start
+            self._send(stage.function, stage.function, start, **sent)
+        return stages
 
     def replay(self, replay: MappedReplay) -> None:
         """A stream for each function of a recorded table."""
@@ -136,8 +166,19 @@ class _Parts:
             label = f"{label}#{self._used[label]}"
         requests = self._requests[function]
         self.streams.append(
-            Stream(function=function, label=label, start_ns=start_ns, **loop, **requests)
+            Stream(function=function, label=label, start_ns=start_ns, **{**requests, **loop})
         )
+
+
+def _mentioned(
+    fields: Mapping[str, Any], function: Function, body: bytes | Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields that requests with another body than the function's have."""
+    templates = [*function.addresses(), *function.headers.values(), *function.query.values()]
+    if isinstance(body, Mapping) and "template" in body:
+        templates.append(body["template"])
+    used = set().union(*map(chains.names, templates))
+    return {name: form for name, form in fields.items() if name in used}
 
 
 def _mapped(
@@ -167,19 +208,6 @@ def _mapped(
             hint="Say `map: NAME` to replay all of them on one function, or map each.",
         )
     return result
-
-
-def closed_sentence(closed: Closed) -> str:
-    """A closed loop in a few words."""
-    clients = "1 client" if closed.clients == 1 else f"{closed.clients:,} clients"
-    parts = [f"closed loop of {clients}"]
-    if closed.think:
-        parts.append(f"thinking {format_duration(closed.think)}")
-    if closed.duration is not None:
-        parts.append(f"for {format_duration(closed.duration)}")
-    if closed.requests is not None:
-        parts.append(f"at most {closed.requests:,} requests")
-    return ", ".join(parts)
 
 
 def _load(workload: Workload, folder: Path, streams: list[Stream], *, dry_run: bool) -> Load:
@@ -254,10 +282,6 @@ def _body(function: str, body: Body, folder: Path) -> bytes | Mapping[str, Any]:
         raise UnciaError(
             f"the body of {function}: {path} cannot be read: {error.strerror or error}"
         ) from error
-
-
-def _loop(closed: Closed) -> ClosedLoop:
-    return ClosedLoop(closed.clients, closed.think, closed.duration, closed.requests)
 
 
 def _credentials(sign: AwsSigV4) -> dict[str, str]:

@@ -18,7 +18,7 @@ from uncia.workload.fleet import Ended
 from uncia.workload.resolve import Prepared
 
 if TYPE_CHECKING:
-    from uncia.experiment.interrupt import Interruption
+    from uncia.interrupt import Interruption
 
 MAX_PROCESSES: Final = 1_000
 

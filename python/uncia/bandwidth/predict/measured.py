@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from uncia.bandwidth.presets import Preset
 from uncia.errors import UnciaError
+from uncia.stats.quantiles import quantiles_of
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
 
 _QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_ms")
@@ -191,7 +192,7 @@ def _of_run(path: Path, preset: Preset) -> list[Row]:
             size,
             len(own),
             float(np.mean(own)),
-            tuple(zip(_SHARES, map(float, np.quantile(own, _SHARES)), strict=True)),
+            tuple(zip(_SHARES, quantiles_of(own, _SHARES), strict=True)),
         )
         for size, own in times.items()
     ]

@@ -23,6 +23,7 @@ from uncia.bandwidth import simulate
 from uncia.bandwidth.cpu_time import CpuTime
 from uncia.bandwidth.predict.cpu import values
 from uncia.bandwidth.presets import SLICE_NS, Preset, Quantiles
+from uncia.stats.quantiles import quantiles_of
 
 if TYPE_CHECKING:
     Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -80,7 +81,7 @@ class Predicted:
 
     def quantiles_ns(self, shares: Sequence[float] = SHARES) -> list[float]:
         """Quantiles of the duration."""
-        return [float(value) for value in np.quantile(self.durations, shares)]
+        return quantiles_of(self.durations, shares)
 
 
 def predict(
@@ -153,7 +154,7 @@ def _setting(preset: Preset, runs: int, starts: Ints, work: simulate.Task) -> si
     return simulate.Setting(
         period_ns=preset.platform.period_ns,
         quota_ns=None,  # each size has its own
-        hz=preset.hz,
+        hz=preset.platform.hz,
         slice_ns=SLICE_NS,
         kept_ns=_KEPT_NS,
         remaining_ns=_KEPT_NS,

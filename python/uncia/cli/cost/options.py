@@ -17,6 +17,7 @@ from uncia.cli import pages
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
     from uncia.report.page import Section
     from uncia.tariffs import FitRule
@@ -146,12 +147,9 @@ def emit(
         for note in notes:
             typer.echo(f"note: {note}", err=True)
         return
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDE)
+    console = plain_console(_WIDE)
     shown = dict(columns) if columns is not None else {str(name): str(name) for name in frame}
     table = Table(box=None, pad_edge=False)
     for name, heading in shown.items():
@@ -161,7 +159,21 @@ def emit(
         table.add_row(*(_text(row[name]) for name in shown))
     console.print(table)
     for note in notes:
-        console.print(note, style="yellow", markup=False)
+        console.print(note, style="yellow")
+
+
+def plain_console(width: int) -> Console:
+    """A console that shows every text as it is: names may hold brackets and colons.
+
+    Args:
+        width: columns, where no terminal says how wide it is.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, emoji=False, width=width)
+    return console
 
 
 def write_report(

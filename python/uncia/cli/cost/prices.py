@@ -43,13 +43,13 @@ def register(app: typer.Typer) -> None:
         from uncia.costs.prices import prices as compute
         from uncia.costs.sizes import parse_allocation
 
-        with connect() as backend:
-            asked = BUNDLE
-            if size:
-                asked = parse_allocation(size)
-            elif table:
+        asked = BUNDLE
+        if size:
+            asked = parse_allocation(size)
+        elif table:
+            with connect() as backend:
                 asked = commonest(one_or_many(table), backend=backend)
-            frame = compute(tariff or None, size=asked, against=against, backend=backend)
+        frame = compute(tariff or None, size=asked, against=against)
         if report is not None:
             from uncia.report.cost.prices import section
 

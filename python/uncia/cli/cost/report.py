@@ -88,7 +88,7 @@ def _sections(
         decompose_page.section(decompose(source, tariffs, fit=fit, backend=backend)),
         coldstarts_page.section(starts.frame, starts.cdf),
         rounding_page.section(
-            fee_equivalents(tariffs, backend=backend),
+            fee_equivalents(tariffs),
             rounding(source, tariffs, at_least=AT_LEAST, fit=fit, backend=backend),
         ),
         prices_page.section(prices(tariffs), BUNDLE, AGAINST),

@@ -19,6 +19,7 @@ from uncia.cli.cost.options import (
     one_or_many,
     write_report,
 )
+from uncia.cli.quantities import quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,9 +63,9 @@ def register(app: typer.Typer) -> None:
         chosen, least = tariff or None, _duration(at_least)
         sizes = [parse_allocation(text) for text in size]
         added: Rounding | None = None
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
-            fees = fee_equivalents(chosen, sizes, backend=backend)
-            if table:
+        fees = fee_equivalents(chosen, sizes)
+        if table:
+            with connect(engine, memory_limit=memory_limit, master=master) as backend:
                 added = measure(
                     one_or_many(table),
                     chosen,
@@ -109,13 +110,9 @@ def _together(fees: pd.DataFrame, added: Rounding | None) -> pd.DataFrame:
 
 
 def _duration(text: str) -> int:
-    from uncia.errors import UnciaError
-    from uncia.units import UnitError, parse_duration
+    from uncia.units import parse_duration
 
-    try:
-        return 0 if text == "0" else parse_duration(text)
-    except UnitError as error:
-        raise UnciaError(f"--at-least: {error}") from error
+    return 0 if text == "0" else quantity("--at-least", text, parse_duration)
 
 
 def _shown(frame: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from uncia.cli.cpu.laboratory import (
     Overwrite,
     Quiet,
     carry_out,
-    quantity,
+    positive,
 )
 
 if TYPE_CHECKING:
@@ -64,17 +64,17 @@ def register(app: typer.Typer) -> None:
         request. Exits 1 when a request failed.
         """
         from uncia.bandwidth import background as lab
-        from uncia.bandwidth.background_run import Settings, measure
         from uncia.report.cpu import background as report
+        from uncia.suites.background import Settings, measure
 
         settings = Settings(
             behaviours=lab.BEHAVIOURS if behaviour is KeepAliveCpu.all else [behaviour.value],
-            memory=quantity("--memory", memory, "size"),
-            idle_ns=quantity("--idle", idle, "duration"),
+            memory=positive("--memory", memory, "size"),
+            idle_ns=positive("--idle", idle, "duration"),
             repeat=repeat,
             pause_after_ns=None
             if pause_after is None
-            else quantity("--pause-after", pause_after, "duration"),
+            else positive("--pause-after", pause_after, "duration"),
         )
         experiment = Experiment(
             measure=lambda reporter: measure(

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
-    from uncia.bandwidth.closed_form import Control, Expected, Jump, Phase, Platform
+    from uncia.bandwidth.closed_form import Control, Expected, Jump, Phase
     from uncia.bandwidth.cpu_time import CpuTime
+    from uncia.providers import Platform
 
 _SHOWN_JUMPS: Final = 12
 _DEFAULT_SHARES: Final = "0.05..1/0.05"
@@ -92,7 +94,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _platform(like: str | None) -> Platform | None:
-    from uncia.bandwidth.closed_form import PLATFORMS
+    from uncia.providers import PLATFORMS
 
     if like is not None and like not in PLATFORMS:
         raise UnciaError(f"--like: {like!r} is none of {', '.join(PLATFORMS)}")
@@ -109,18 +111,13 @@ def _sold(platform: Platform) -> tuple[str | None, str | None]:
 
 
 def _phase(text: str) -> Phase:
-    from uncia.units import UnitError, parse_duration
+    from uncia.units import parse_duration
 
     if text == "random":
         return "random"
     if text in ("start", "0"):
         return 0
-    try:
-        return parse_duration(text)
-    except UnitError as error:
-        raise UnciaError(
-            f"--phase: {error}", "Write start, random, or a time such as 2ms."
-        ) from error
+    return quantity("--phase", text, parse_duration, "Write start, random, or a time such as 2ms.")
 
 
 def _periods(text: str | None, platform: Platform | None) -> Sequence[int]:

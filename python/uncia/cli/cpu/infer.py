@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 def _read(path: str, unit: str | None) -> Profile:
     from uncia.bandwidth import profiles
-    from uncia.bandwidth.profile_units import NS
+    from uncia.bandwidth.profiles import NS
     from uncia.errors import UnciaError
 
     known = {name: name for name in NS}

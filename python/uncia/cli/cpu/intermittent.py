@@ -15,11 +15,11 @@ from uncia.cli.cpu.laboratory import (
     Overwrite,
     Quiet,
     carry_out,
-    quantity,
+    positive,
 )
 
 if TYPE_CHECKING:
-    from uncia.bandwidth.intermittent_result import Result
+    from uncia.bandwidth.intermittent import Result
 
 PAGE: Final = "intermittent.html"
 
@@ -53,23 +53,23 @@ def register(app: typer.Typer) -> None:
         from the answer before. By default billed by Lambda's tariff and those of no platform.
         Exits 1 when a request failed.
         """
-        from uncia.bandwidth import intermittent_result
-        from uncia.bandwidth.intermittent_run import Settings, measure
+        from uncia.bandwidth import intermittent as lab
         from uncia.report.cpu import intermittent as report
+        from uncia.suites.intermittent import Settings, measure
 
         settings = Settings(
-            memory=quantity("--memory", memory, "size"),
-            cpu_ns=quantity("--cpu-time", cpu_time, "duration"),
+            memory=positive("--memory", memory, "size"),
+            cpu_ns=positive("--cpu-time", cpu_time, "duration"),
             bursts=_bursts(bursts),
             repeat=repeat,
-            period_ns=quantity("--period", period, "duration"),
+            period_ns=positive("--period", period, "duration"),
             margin=margin,
         )
         experiment = Experiment(
             measure=lambda reporter: measure(
                 settings, out=out, overwrite=overwrite, reporter=reporter
             ),
-            read=lambda folder: intermittent_result.read(folder, tariff or None),
+            read=lambda folder: lab.read(folder, tariff or None),
             write=report.write,
             show=lambda result: show(result, as_json=as_json),
             page=PAGE,
@@ -94,7 +94,7 @@ def _bursts(text: str) -> int | None:
 
 def show(result: Result, *, as_json: bool) -> None:
     """Print the result: JSON, or a table."""
-    from uncia.bandwidth.intermittent_result import as_data
+    from uncia.bandwidth.intermittent import as_data
 
     if as_json:
         typer.echo(json.dumps(as_data(result), indent=2, allow_nan=False))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
 
 import typer
 
+from uncia.cli.quantities import quantity
+
 if TYPE_CHECKING:
     from uncia.experiment.progress import Reporter
     from uncia.experiment.runner import Outcome
@@ -21,7 +23,7 @@ EarlierRun: TypeAlias = Annotated[
 ]
 Out: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="The run's folder. Default: results/NAME-TIME.", show_default=False),
+    typer.Option(help="The run's folder. Default: results/ID.", show_default=False),
 ]
 Overwrite: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")
@@ -89,22 +91,19 @@ def carry_out(
         raise runner.failure(outcome)
 
 
-def quantity(option: str, text: str, kind: str) -> int:
+def positive(option: str, text: str, kind: str) -> int:
     """A size or a duration above zero; a size without a unit is in MB, as in the other commands.
 
     Raises:
         UnciaError: it is none; with the option's name.
     """
     from uncia.errors import UnciaError
-    from uncia.units import UnitError, parse_duration, parse_size
+    from uncia.units import parse_duration, parse_size
 
-    try:
-        if kind == "size":
-            value = parse_size(f"{text}MB" if text.isdecimal() else text)
-        else:
-            value = parse_duration(text)
-    except UnitError as error:
-        raise UnciaError(f"{option}: {error}") from error
+    if kind == "size":
+        value = quantity(option, f"{text}MB" if text.isdecimal() else text, parse_size)
+    else:
+        value = quantity(option, text, parse_duration)
     if value <= 0:
         raise UnciaError(f"{option}: {text} is not above zero")
     return value

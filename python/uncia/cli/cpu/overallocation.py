@@ -16,7 +16,7 @@ from uncia.cli.cpu.laboratory import (
     Overwrite,
     Quiet,
     carry_out,
-    quantity,
+    positive,
 )
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def register(app: typer.Typer) -> None:
         the CPU time that a function gets for the time that is paid. Exits 1 when a request failed.
         """
         from uncia.bandwidth import overallocation as lab
-        from uncia.bandwidth import overallocation_run as measuring
         from uncia.report.cpu import overallocation as report
+        from uncia.suites import overallocation as measuring
 
         settings = measuring.Settings(
             function=function,
@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
                 for one in (lab.KERNEL, lab.EVENT_DRIVEN)
                 if enforcement in (Enforcement.both, one)
             ],
-            period_ns=quantity("--period", period, "duration"),
+            period_ns=positive("--period", period, "duration"),
         )
         experiment = Experiment(
             measure=lambda reporter: measuring.measure(

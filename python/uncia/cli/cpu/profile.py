@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def register(app: typer.Typer) -> None:
         Each run begins at a random phase of the period. Written are throttles, CPU times and the
         kernel's own counts, with a report; Ctrl-C keeps the runs made so far.
         """
-        from uncia.bandwidth.profile import Settings, measure
-        from uncia.experiment.interrupt import Interruption
+        from uncia.bandwidth.profiles.measure import Settings, measure
+        from uncia.interrupt import Interruption
+        from uncia.report.cpu import profile as report
 
         period_ns = _time(period, "--period")
         settings = Settings(
@@ -90,6 +92,7 @@ def register(app: typer.Typer) -> None:
             try:
                 with _progress(quiet=quiet or as_json) as on_event:
                     measured = measure(settings, out, overwrite=overwrite, on_event=on_event)
+                report.write(measured.folder, measured.summary, measured.description)
             except KeyboardInterrupt:
                 raise typer.Exit(interruption.exit_code) from None
         if as_json:
@@ -102,26 +105,21 @@ def register(app: typer.Typer) -> None:
 
 
 def _time(text: str, option: str) -> int:
-    from uncia.units import UnitError, parse_duration
+    from uncia.units import parse_duration
 
-    try:
-        return parse_duration(text)
-    except UnitError as error:
-        raise UnciaError(f"{option}: {error}") from error
+    return quantity(option, text, parse_duration)
 
 
 def _quota(period_ns: int, quota: str | None, vcpu: str | None) -> int:
     """The quota in ns; of a share, rounded down to the kernel's microseconds."""
-    from uncia.units import MICRO_PER_VCPU, UnitError, parse_cpu
+    from uncia.units import MICRO_PER_VCPU, parse_cpu
 
-    if (quota is None) == (vcpu is None):
-        raise UnciaError("give either --quota or --vcpu", hint="For example --quota 1.45ms.")
-    if quota is not None:
+    if quota is not None and vcpu is None:
         return _time(quota, "--quota")
-    try:
-        share = parse_cpu(f"{vcpu}vCPU" if vcpu and vcpu[-1].isdigit() else vcpu)
-    except UnitError as error:
-        raise UnciaError(f"--vcpu: {error}") from error
+    if quota is not None or vcpu is None:
+        raise UnciaError("give either --quota or --vcpu", hint="For example --quota 1.45ms.")
+    text = f"{vcpu}vCPU" if vcpu[-1:].isdigit() else vcpu
+    share = quantity("--vcpu", text, parse_cpu)
     return period_ns * share // MICRO_PER_VCPU // 1_000 * 1_000
 
 

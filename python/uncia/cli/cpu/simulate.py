@@ -220,14 +220,16 @@ def _beside(path: Path, setting: Setting, seed: int) -> dict[str, Any]:
 def _spread(values: Any) -> dict[str, float | int | None]:
     import numpy as np
 
+    from uncia.stats.quantiles import quantiles_of
+
     names = ("p5", "p25", "p50", "p75", "p95")
     found: dict[str, float | int | None] = {"count": len(values), "mean_ms": None}
     if len(values) == 0:
         return found | {f"{name}_ms": None for name in names}
     found["mean_ms"] = float(np.mean(values))
-    quantiles = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
+    quantiles = quantiles_of(values, [0.05, 0.25, 0.5, 0.75, 0.95])
     for name, value in zip(names, quantiles, strict=True):
-        found[f"{name}_ms"] = float(value)
+        found[f"{name}_ms"] = value
     return found
 
 

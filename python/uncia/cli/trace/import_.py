@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -98,16 +99,13 @@ def _without_kind(kind: str) -> UnciaError:
 
 def _bound(text: str | None) -> int | None:
     """The most memory in bytes; None if nothing was said."""
-    from uncia.units import INT64_MAX, UnitError, parse_size
+    from uncia.units import INT64_MAX, parse_size
 
     if text is None:
         return None
     if text == _NO_BOUND:
         return INT64_MAX
-    try:
-        return parse_size(text)
-    except UnitError as error:
-        raise UnciaError(f"--max-memory: {error}") from error
+    return quantity("--max-memory", text, parse_size)
 
 
 def _json(done: Imported) -> dict[str, object]:

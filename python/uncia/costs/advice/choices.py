@@ -232,7 +232,7 @@ def _estimated(found: Study) -> dict[str, list[Choice]]:
             continue
         places[function] = (one, share)
     asked = {function: candidates(memory_for(found, one)) for function, (one, _) in places.items()}
-    sizes = fitted(found.local, found.tariffs, [size for own in asked.values() for size in own])
+    sizes = fitted(found.tariffs, [size for own in asked.values() for size in own])
     for tariff in found.tariffs:
         for function, (one, share) in places.items():
             taken = _known_sizes(found, found.by_function[function], tariff)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.stats.quantiles import Ranks, confidence_ranks, rank
+from uncia.stats.quantiles import Ranks, binomial, confidence_ranks, rank
 
 P95: Final = Fraction(95, 100)
 
@@ -66,6 +66,7 @@ def rows_needed(level: Fraction) -> int:
     return n
 
 
+@lru_cache(maxsize=4096)
 def kept(n: int, within: int) -> float:
     """P(B <= within - 1) of B ~ Binomial(n, 0.95): the confidence that the p95 keeps a bound.
 
@@ -73,42 +74,12 @@ def kept(n: int, within: int) -> float:
         n: values.
         within: how many of them are at most the bound.
     """
-    return _below(n, within)
-
-
-@lru_cache(maxsize=4096)
-def _below(n: int, k: int) -> float:
-    """P(B < k); summed over the shorter tail, from its largest term, so that it does not lose
-    digits."""
-    if k <= 0:
-        return 0.0
-    if k > n:
-        return 1.0
-    p, q = float(P95), float(1 - P95)
-    if k <= n * p:
-        return _tail(n, k - 1, -1, p, q)
-    return 1.0 - _tail(n, k, 1, p, q)
-
-
-def _tail(n: int, start: int, step: int, p: float, q: float) -> float:
-    """The sum of the probabilities of start, start + step, ... until they vanish."""
-    logarithm = (
-        math.lgamma(n + 1)
-        - math.lgamma(start + 1)
-        - math.lgamma(n - start + 1)
-        + start * math.log(p)
-        + (n - start) * math.log(q)
-    )
-    term = math.exp(logarithm)
-    total, k = 0.0, start
-    while 0 <= k <= n and term > total * 1e-17:
-        total += term
-        if step > 0:
-            term *= (n - k) / (k + 1) * p / q
-        else:
-            term *= k / (n - k + 1) * q / p
-        k += step
-    return min(1.0, total)
+    first, mass = binomial(n, P95)
+    count = within - first
+    # Over the shorter tail, which loses no digits.
+    if within <= n * P95:
+        return float(mass[: max(count, 0)].sum())
+    return 1.0 - float(mass[count:].sum())
 
 
 def ranks_of(n: int, level: Fraction) -> tuple[int, Ranks | None]:

@@ -29,9 +29,9 @@ from uncia.costs.advice.sizes import MODELS, Size, allocation, fitted, is_arm, o
 from uncia.errors import UnciaError
 from uncia.stats.quantiles import LEVEL
 from uncia.tariffs import catalogue
+from uncia.tariffs.allocation import used_peak
 from uncia.tariffs.compare import FitRule, check
 from uncia.tariffs.model import Tariff
-from uncia.tariffs.rules import used_peak
 from uncia.tariffs.sizes import Proportional
 from uncia.units import parse_duration
 
@@ -195,7 +195,7 @@ def study(
             tariffs=chosen,
             priced=priced,
             prices=prices(engine, table, list(priced.values()), fit=fit, configurations=len(found)),
-            sizes=_sizes(engine, local, table, list(priced.values()), list(found), fit),
+            sizes=_sizes(engine, table, list(priced.values()), list(found), fit),
             claims=claims,
             turnaround=_turnaround(engine, rows, found, claims, of),
             samples=draw(engine, rows, found, identified=identified) if detailed else {},
@@ -283,7 +283,6 @@ def _turnaround(
 
 def _sizes(
     engine: Backend,
-    local: Backend,
     table: ir.Table,
     tariffs: Sequence[Tariff],
     found: Sequence[Configuration],
@@ -311,7 +310,7 @@ def _sizes(
             )
             if one in wanted:
                 wanted[one] = Size(row["memory"], row["cpu"])
-    sizes = fitted(local, tariffs, list(wanted.values()))
+    sizes = fitted(tariffs, list(wanted.values()))
     return {(t.id, one): sizes[t.id, size] for t in tariffs for one, size in wanted.items()}
 
 

@@ -18,6 +18,7 @@ from uncia.costs.advice.trials import Hint, saved, unjudged
 from uncia.tariffs import bill, catalogue
 from uncia.tariffs.exact import integer
 from uncia.tariffs.model import Tariff
+from uncia.tariffs.rules import Granularity
 from uncia.tariffs.sizes import Fixed
 from uncia.units import NS_PER_S
 
@@ -177,13 +178,15 @@ def _always_on(found: Study, one: Configuration, tariff: Tariff, price: Price) -
             continue
         concurrency = Fraction(own.execution, own.span)
         instances = max(1, -int(-concurrency / BUSY // 1))
-        span = max(own.span, other.time.minimum or 0)
+        # The span is an estimate, so that it is not rounded to steps.
+        billed = instances * other.time.rules.without(Granularity)(own.span)
+        billed = max(billed, other.time.minimum_all or 0)
         rate = Fraction(own.rows * NS_PER_S, own.span)
         hints += saved(
             one.function,
             ALWAYS_ON,
             tariff.id,
-            price.cost * Fraction(own.rows, price.rows) - instances * per_ns * span,
+            price.cost * Fraction(own.rows, price.rows) - per_ns * billed,
             price,
             "estimated",
             f"keep {instances} {'instance' if instances == 1 else 'instances'} of"
@@ -247,7 +250,7 @@ def _instance(found: Study, tariff: Tariff, wanted: Size) -> Size | None:
         if isinstance(tariff.sizes, Fixed):
             size: Size = Size(tariff.sizes.memory, tariff.sizes.cpu)
         else:
-            size = fitted(found.local, [tariff], [wanted])[key]
+            size = fitted([tariff], [wanted])[key]
         memory = size.memory is not None and size.memory >= wanted.memory
         cpu = wanted.cpu is None or (size.cpu is not None and size.cpu >= wanted.cpu)
         found.instances[key] = size if memory and cpu else None

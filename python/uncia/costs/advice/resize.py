@@ -87,7 +87,7 @@ def _fits(found: Study) -> Fits:
     present = [found.present(function) for function in found.by_function]
     cpus = dict.fromkeys([0, *(one.cpu if one.cpu >= 0 else None for one in present)])
     asked = [Size(step, cpu) for step in _GRID for cpu in cpus]
-    return fitted(found.local, list(found.priced.values()), [_SMALLEST, *asked])
+    return fitted(list(found.priced.values()), [_SMALLEST, *asked])
 
 
 def _not_measured(

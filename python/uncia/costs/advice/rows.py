@@ -16,9 +16,10 @@ from ibis.expr import types as ir
 
 from uncia.backends import Backend, Source
 from uncia.errors import UnciaError
-from uncia.tariffs.cells import MAX_MEMORY, PRICED, prepare
-from uncia.tariffs.exact import integer, quotient
-from uncia.units import MICRO_PER_VCPU, format_size
+from uncia.tariffs.exact import integer
+from uncia.tariffs.fit import share_of
+from uncia.tariffs.rows import MAX_MEMORY, PRICED, prepare
+from uncia.units import format_size
 
 KEYS: Final = ("function", "platform", "memory", "cpu")
 """The columns that tell configurations apart, by their names here."""
@@ -161,8 +162,7 @@ def with_shares(
         ratio = ratios(row["name"])
         if ratio is None:
             continue
-        scaled = memory * integer(MICRO_PER_VCPU)
-        share = quotient(scaled - scaled % integer(ratio), ratio)
+        share = share_of(memory, ratio=ratio)
         cpu = ibis.ifelse(cpu.isnull() & fits & (platform == row["name"]), share, cpu)
         notes.append(
             f"{row['rows']:,} rows on {row['name']} have no allocated_cpu; it is taken from their"

@@ -6,13 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import ibis
-import pyarrow as pa
-
-from uncia.backends import Backend
 from uncia.costs.advice.rows import UNKNOWN, Configuration
-from uncia.tariffs.columns import Columns
-from uncia.tariffs.fit import fit
+from uncia.providers import LAMBDA_MB
+from uncia.tariffs.fit import Size as Allocation
+from uncia.tariffs.fit import fit_size
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.sizes import Combinations, Observed
 from uncia.units import GIB, MIB, MICRO_PER_VCPU
@@ -34,7 +31,7 @@ _CPU_LADDER: Final = tuple(
     round(vcpu * MICRO_PER_VCPU) for vcpu in (0.08, 0.167, 0.25, 0.333, 0.5, 1, 2, 4)
 )
 _MEMORY_LADDER: Final = tuple(
-    megabytes * MIB for megabytes in (128, 256, 512, 1024, 1769, 2048, 3072, 4096, 8192, 10240)
+    megabytes * MIB for megabytes in (128, 256, 512, 1024, LAMBDA_MB, 2048, 3072, 4096, 8192, 10240)
 )
 
 MODELS: Final = frozenset({"sim", "slim", "spfu", "npfu"})
@@ -89,47 +86,21 @@ def own_tariff(platform: str) -> str | None:
     return None if provider is None else _USUAL[provider]
 
 
-def fitted(
-    backend: Backend, tariffs: Sequence[Tariff], allocations: Sequence[Size]
-) -> dict[tuple[str, Size], Size]:
+def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> dict[tuple[str, Size], Size]:
     """The size that each allocation becomes under each tariff, by the fit that bills use.
 
     Args:
-        backend: where it is computed; any, the answer is the same.
         tariffs: whose sizes.
         allocations: observed or asked for; None where not known.
 
     Returns:
         (tariff's id, allocation) -> size.
     """
-    distinct = list(dict.fromkeys(allocations))
-    if not distinct:
-        return {}
-    table = ibis.memtable(
-        pa.table(
-            {
-                "place": pa.array(range(len(distinct)), pa.int64()),
-                "memory": pa.array([one.memory for one in distinct], pa.int64()),
-                "cpu": pa.array([one.cpu for one in distinct], pa.int64()),
-            }
-        )
-    )
-    columns = Columns(table)
-    sizes = {
-        tariff.id: fit(tariff.sizes, columns, columns.base("cpu"), columns.base("memory"))
-        for tariff in tariffs
-    }
-    full = columns.table()
-    chosen = full.select(
-        "place",
-        **{f"m_{place}": full[sizes[t.id].memory.name] for place, t in enumerate(tariffs)},
-        **{f"c_{place}": full[sizes[t.id].cpu.name] for place, t in enumerate(tariffs)},
-    )
     found = {}
-    for row in backend.collect(chosen).to_pylist():
-        for place, tariff in enumerate(tariffs):
-            cpu = row[f"c_{place}"] if knows_cpu(tariff) else None
-            found[tariff.id, distinct[row["place"]]] = Size(row[f"m_{place}"], cpu)
+    for tariff in tariffs:
+        for asked in dict.fromkeys(allocations):
+            size = fit_size(tariff.sizes, Allocation(asked.cpu, asked.memory))
+            found[tariff.id, asked] = Size(size.memory, size.cpu if knows_cpu(tariff) else None)
     return found
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.report import charts, numbers, theme
-from uncia.report.page import Block, Cell, Chart, Note, Section, Table
+from uncia.report import vega
+from uncia.report.numbers import ABSENT, figure, percent, usd, yes_no
+from uncia.report.page import Block, Chart, Note, Section
+from uncia.report.plots import order_of
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,11 +33,11 @@ def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None =
     usable = choices[choices["rank"].notna()]
     functions = list(dict.fromkeys(usable["function"]))
     blocks: list[Block] = []
-    for place, function in enumerate(functions[:_FUNCTIONS]):
-        own = usable[usable["function"] == function]
+    for index, function in enumerate(functions[:_FUNCTIONS]):
+        own = records(usable[usable["function"] == function])
         blocks.append(
             Chart(
-                f"advice-{place}",
+                f"advice-{index}",
                 _cost_and_time(own, bound_ms),
                 f"Cost of a million requests against p95, for each choice of {function}",
                 function,
@@ -56,9 +60,7 @@ def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None =
     )
 
 
-def _cost_and_time(own: pd.DataFrame, bound_ms: float | None) -> dict[str, Any]:
-    import altair as alt
-
+def _cost_and_time(own: list[dict[str, Any]], bound_ms: float | None) -> vega.Spec:
     rows = [
         {
             "tariff": row["tariff"],
@@ -67,107 +69,64 @@ def _cost_and_time(own: pd.DataFrame, bound_ms: float | None) -> dict[str, Any]:
             "p95": row["p95_ms"],
             "cost": float(row["cost_usd_per_million"]),
         }
-        for row in _records(own.head(charts.MAX_POINTS))
+        for row in own[: vega.MAX_POINTS]
         if row["p95_ms"] and row["cost_usd_per_million"]
     ]
-    tariffs = list(dict.fromkeys(row["tariff"] for row in rows))
-    points = (
-        alt.Chart(charts.inline(rows))
-        .mark_point(filled=True, size=80, opacity=0.9)
-        .encode(
-            x=alt.X("p95:Q", title="p95, ms", scale=alt.Scale(type="log", nice=False, padding=10)),
-            y=alt.Y("cost:Q", title="USD a million", scale=alt.Scale(type="log", padding=10)),
-            color=alt.Color(
-                "tariff:N",
-                title=None,
-                scale=alt.Scale(domain=tariffs, range=theme.colours(len(tariffs))),
-            ),
-            shape=alt.Shape(
-                "basis:N",
-                title=None,
-                scale=alt.Scale(domain=["measured", "estimated"], range=["circle", "cross"]),
-            ),
-            tooltip=[
-                alt.Tooltip("tariff:N"),
-                alt.Tooltip("size:N"),
-                alt.Tooltip("basis:N"),
-                alt.Tooltip("p95:Q", title="p95, ms", format=",.4~g"),
-                alt.Tooltip("cost:Q", title="USD a million", format=",.4~g"),
-            ],
-        )
+    shapes = {"domain": ["measured", "estimated"], "range": ["circle", "cross"]}
+    log = {"type": "log", "padding": 10}
+    points = vega.layer(
+        "point",
+        rows,
+        {"filled": True, "size": 80, "opacity": 0.9},
+        x=vega.quantity("p95", "p95, ms", scale={**log, "nice": False}),
+        y=vega.quantity("cost", "USD a million", scale=log),
+        color=vega.colours("tariff", order_of(rows, "tariff")),
+        shape=vega.names("basis", scale=shapes),
+        tooltip=vega.tips(
+            ("tariff",),
+            ("size",),
+            ("basis",),
+            ("p95", "p95, ms", ",.4~g"),
+            ("cost", "USD a million", ",.4~g"),
+        ),
     )
-    chart: Any = points
-    if bound_ms is not None:
-        line = alt.Chart(charts.inline([{"bound": bound_ms}])).mark_rule(
-            color=theme.ALERT, strokeDash=[4, 3]
-        )
-        chart = points + line.encode(x="bound:Q")
-    chart = chart.properties(
-        width="container",
-        height=260,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-    )
-    spec = charts.specification(chart)
-    longest = max((len(name) for name in tariffs), default=0)
-    spec["usermeta"] = {"legend": longest, "labels": len("1,000")}
-    return spec
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as they are; pandas would make a row of texts and None one of texts and NaN."""
-    return [
-        dict(zip(map(str, frame.columns), row, strict=True))
-        for row in frame.itertuples(index=False, name=None)
-    ]
+    return vega.chart(points, *([] if bound_ms is None else [vega.rule(bound_ms)]), height=260)
 
 
 def _size(row: Mapping[str, Any]) -> str:
     parts = []
     if row["vcpu"] is not None:
-        parts.append(f"{numbers.figure(row['vcpu'])} vCPU")
+        parts.append(f"{figure(row['vcpu'])} vCPU")
     if row["memory_mb"] is not None:
         parts.append(f"{row['memory_mb']:,.0f} MB")
-    return ", ".join(parts) or numbers.ABSENT
+    return ", ".join(parts) or ABSENT
 
 
 def _choice_table(usable: pd.DataFrame) -> Table:
-    heads = usable.groupby(["function", "basis"], sort=False).head(_CHOICES)
-    rows: list[list[Cell | str]] = []
-    for row in _records(heads):
+    def interval(row: Any) -> str:
         low, high = row["p95_low_ms"], row["p95_high_ms"]
-        interval = "" if low is None else f"{numbers.figure(low)} to {numbers.figure(high)}"
-        meets = {True: "yes", False: "no"}.get(row["meets_bound"], numbers.ABSENT)
-        rows.append(
-            [
-                row["function"],
-                f"{row['rank']}",
-                row["tariff"],
-                _size(row),
-                Cell(row["basis"], mark="" if row["basis"] == "measured" else "few"),
-                Cell(numbers.figure(row["p95_ms"]), interval),
-                Cell(meets, mark="bad" if row["meets_bound"] is False else ""),
-                numbers.percent(row["confidence"], 4),
-                numbers.usd(float(row["cost_usd_per_million"])),
-                _money(row["saving_vs_present"]),
-                Cell(row["note"], mark="wrap"),
-            ]
-        )
-    head = (
-        "<function",
-        "rank",
-        "<tariff",
-        "<size",
-        "<basis",
-        "p95, ms",
-        "keeps the bound",
-        "confidence",
-        "a million",
-        "saves",
-        "<note",
-    )
+        return "" if low is None else f"{figure(low)} to {figure(high)}"
+
     return Table(
-        head,
-        rows,
+        [
+            Column("function", "function"),
+            Column("rank", "rank", str),
+            Column("tariff", "tariff"),
+            Column("size", _size),
+            Column("basis", "basis", mark=lambda row: "" if row["basis"] == "measured" else "few"),
+            Column("p95", "p95_ms", figure, "ms", note=interval),
+            Column(
+                "keeps the bound",
+                "meets_bound",
+                yes_no,
+                mark=lambda row: "bad" if row["meets_bound"] is False else "",
+            ),
+            Column("confidence", "confidence", partial(percent, digits=4)),
+            Column("a million", "cost_usd_per_million", usd),
+            Column("saves", "saving_vs_present", usd),
+            Column("note", "note", mark="wrap"),
+        ],
+        records(usable.groupby(["function", "basis"], sort=False).head(_CHOICES)),
         "The p95 is an order statistic of the rows of invocations that ran, at each allocation;"
         " the amounts are exact sums of what the tariff bills for these rows, for a million of"
         f" them. At most {_CHOICES} measured and {_CHOICES} estimated choices of each function.",
@@ -176,21 +135,17 @@ def _choice_table(usable: pd.DataFrame) -> Table:
 
 
 def _hint_table(hints: pd.DataFrame) -> Table:
-    rows: list[list[Cell | str]] = [
+    return Table(
         [
-            row["function"],
-            row["hint"],
-            row["tariff"] or numbers.ABSENT,
-            _money(row["saving_usd_per_million"]),
-            Cell(row["basis"] or numbers.ABSENT),
-            Cell(row["advice"] or row["note"], mark="wrap"),
-            Cell(row["assumption"] or numbers.ABSENT, mark="wrap"),
-        ]
-        for row in _records(hints)
-    ]
-    head = ("<function", "<hint", "<tariff", "saves, a million", "<basis", "<what", "<if")
-    return Table(head, rows, "Savings of a million requests at the present size.", "Hints")
-
-
-def _money(value: Any) -> str:
-    return numbers.ABSENT if value is None else numbers.usd(float(value))
+            Column("function", "function"),
+            Column("hint", "hint"),
+            Column("tariff", lambda row: row["tariff"] or None),
+            Column("saves, a million", "saving_usd_per_million", usd),
+            Column("basis", lambda row: row["basis"] or None),
+            Column("what", lambda row: row["advice"] or row["note"], mark="wrap"),
+            Column("if", lambda row: row["assumption"] or None, mark="wrap"),
+        ],
+        records(hints),
+        "Savings of a million requests at the present size.",
+        "Hints",
+    )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import altair as alt
-
-from uncia.report import theme
-from uncia.report.charts import inline
-from uncia.report.cost.marks import finish
-from uncia.report.page import Chart, Row, Section, Table
+from uncia.report import theme, vega
+from uncia.report.numbers import count, general, share
+from uncia.report.page import Chart, Row, Section
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,22 +30,21 @@ def section(frame: pd.DataFrame, cdf: pd.DataFrame) -> Section:
         blocks.append(_matching(facts))
         blocks.append(
             Table(
-                ["<tariff", "<bills initialization", "rows that waited", "USD, execution alone",
-                 "turnaround adds, USD", "share of both"],
                 [
-                    [
-                        str(row["tariff"]),
-                        "yes" if row["bills_initialization"] else "no",
-                        _count(row["waited_rows"]),
-                        _money(row["execution_usd"]),
-                        _money(row["initialization_usd"]),
-                        _share(row["initialization_share"]),
-                    ]
-                    for _, row in frame.iterrows()
+                    Column("tariff", "tariff"),
+                    Column(
+                        "bills initialization",
+                        lambda row: "yes" if row["bills_initialization"] else "no",
+                    ),
+                    Column("rows that waited", "waited_rows", count),
+                    Column("USD, execution alone", "execution_usd", general),
+                    Column("turnaround adds, USD", "initialization_usd", general),
+                    Column("share of both", "initialization_share", share),
                 ],
+                records(frame),
                 "execution_usd, initialization_usd of uncia cost coldstarts --json",
             )
-        )  # fmt: skip
+        )
     return Section(
         "coldstarts",
         "Cold starts and what they serve",
@@ -60,16 +57,20 @@ def section(frame: pd.DataFrame, cdf: pd.DataFrame) -> Section:
 
 def _matching(facts: pd.Series) -> Table:
     rows = [
-        ["cold starts", f"{facts['cold_starts']:,}"],
-        [f"matched ({facts['match']})", f"{facts['matched']:,}"],
-        ["requests matched", f"{facts['requests']:,}"],
-        *([f"not matched: {why}", f"{count:,}"] for why, count in facts["unmatched"].items()),
+        ("cold starts", count(facts["cold_starts"])),
+        (f"matched ({facts['match']})", count(facts["matched"])),
+        ("requests matched", count(facts["requests"])),
+        *((f"not matched: {why}", count(rows)) for why, rows in facts["unmatched"].items()),
         *(
-            [f"difference at most zero, {title}", _share(facts[f"{name}_not_repaid_share"])]
+            (f"difference at most zero, {title}", share(facts[f"{name}_not_repaid_share"]))
             for name, title in _TITLES.items()
         ),
     ]
-    return Table(["<cold starts", "value"], rows, "matched, unmatched, <resource>_not_repaid_share")
+    return Table(
+        [Column("cold starts", 0), Column("value", 1, str)],
+        rows,
+        "matched, unmatched, <resource>_not_repaid_share",
+    )
 
 
 def _chart(points: pd.DataFrame, name: str) -> Chart:
@@ -77,29 +78,20 @@ def _chart(points: pd.DataFrame, name: str) -> Chart:
     data = [
         {"difference": row["difference"], "share": row["share"]} for _, row in points.iterrows()
     ]
-    line = (
-        alt.Chart(inline(data))
-        .mark_line(interpolate="step-after", color=theme.CATEGORIES[0])
-        .encode(
-            x=alt.X(
-                "difference:Q",
-                title=f"execution less initialization, {unit}",
-                scale=alt.Scale(type="symlog", constant=_LINEAR_WITHIN),
-                axis=alt.Axis(format="~g", values=_ticks(data), labelOverlap=True),
-            ),
-            y=alt.Y("share:Q", title="share of cold starts", axis=alt.Axis(format="%")),
-            tooltip=[
-                alt.Tooltip("difference:Q", title=unit, format=",.4~g"),
-                alt.Tooltip("share:Q", title="starts at most", format=".1%"),
-            ],
-        )
+    line = vega.layer(
+        "line",
+        data,
+        {"interpolate": "step-after", "color": theme.CATEGORIES[0]},
+        x=vega.quantity(
+            "difference",
+            f"execution less initialization, {unit}",
+            scale={"type": "symlog", "constant": _LINEAR_WITHIN},
+            axis={"format": "~g", "values": _ticks(data), "labelOverlap": True},
+        ),
+        y=vega.quantity("share", "share of cold starts", axis={"format": "%"}),
+        tooltip=vega.tips(("difference", unit, ",.4~g"), ("share", "starts at most", ".1%")),
     )
-    zero = (
-        alt.Chart(inline([{"zero": 0}]))
-        .mark_rule(color=theme.ALERT, strokeDash=[4, 3])
-        .encode(x="zero:Q")
-    )
-    spec = finish(alt.layer(line, zero), 220)
+    spec = vega.chart(line, vega.rule(0), height=220)
     return Chart(
         f"coldstarts-{name}",
         spec,
@@ -114,15 +106,3 @@ def _ticks(data: list[dict[str, Any]]) -> list[float]:
     powers = [10.0**power for power in range(-3, 13, 2)]
     below = [-value for value in reversed(powers) if -value >= least]
     return [*below, 0.0, *(value for value in powers if value <= most)]
-
-
-def _count(value: Any) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _money(value: Any) -> str:
-    return "-" if value is None else f"{float(value):,.4g}"
-
-
-def _share(value: Any) -> str:
-    return "-" if value is None else f"{float(value):.1%}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.costs.decompose import PARTS
-from uncia.report import charts
-from uncia.report.page import Chart, Section, Table
+from uncia.report import plots
+from uncia.report.numbers import count, general, share
+from uncia.report.page import Chart, Section
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,10 +32,7 @@ def section(frame: pd.DataFrame) -> Section:
     groups = list(frame.columns[1 : list(frame.columns).index("fit")])
     shown = frame[[cost is not None for cost in frame["cost_usd"]]]
     bars = []
-    by_cost = sorted(
-        (row for _, row in shown.head(_MOST_BARS).iterrows()),
-        key=lambda row: row["cost_usd"] / row["rows"],
-    )
+    by_cost = sorted(records(shown.head(_MOST_BARS)), key=lambda row: row["cost_usd"] / row["rows"])
     for row in by_cost:
         for part in PARTS:
             amount = row[f"{part}_usd"]
@@ -43,8 +42,7 @@ def section(frame: pd.DataFrame) -> Section:
     there = [_WORDS[part] for part in PARTS if any(bar["part"] == _WORDS[part] for bar in bars)]
     blocks: list[Any] = []
     if bars:
-        spec = charts.stacked(bars, there, "USD a million rows")
-        spec["encoding"]["x"]["axis"]["format"] = ",~f"
+        spec = plots.stacked(bars, there, "USD a million rows", ticks=",~f")
         blocks.append(
             Chart(
                 "decompose",
@@ -56,13 +54,13 @@ def section(frame: pd.DataFrame) -> Section:
     blocks.append(
         Table(
             [
-                "<tariff",
-                *(f"<{name}" for name in groups),
-                "rows",
-                "USD a million",
-                *_WORDS.values(),
+                Column("tariff", "tariff"),
+                *(Column(name, name) for name in groups),
+                Column("rows", "rows", count),
+                Column("USD a million", _per_million, general),
+                *(Column(word, f"{part}_share", share) for part, word in _WORDS.items()),
             ],
-            [_cells(row, groups) for _, row in frame.iterrows()],
+            records(frame),
             "cost_usd and <part>_usd of uncia cost decompose --json",
         )
     )
@@ -77,15 +75,10 @@ def section(frame: pd.DataFrame) -> Section:
     )
 
 
-def _name(row: pd.Series, groups: list[str]) -> str:
+def _name(row: dict[str, Any], groups: list[str]) -> str:
     return " ".join([str(row["tariff"]), *(str(row[name]) for name in groups)])
 
 
-def _cells(row: pd.Series, groups: list[str]) -> list[str]:
-    cells = [str(row["tariff"]), *(str(row[name]) for name in groups), f"{row['rows']:,}"]
+def _per_million(row: dict[str, Any]) -> float | None:
     cost = row["cost_usd"]
-    cells.append("-" if cost is None else f"{float(cost) * 1e6 / row['rows']:,.4g}")
-    for part in PARTS:
-        share = row[f"{part}_share"]
-        cells.append("-" if share is None else f"{share:.1%}")
-    return cells
+    return None if cost is None else float(cost) * 1e6 / row["rows"]

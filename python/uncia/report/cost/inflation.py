@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.report import charts, numbers
-from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Note, Row, Section, Table
+from uncia.report import plots
+from uncia.report.numbers import count, figure4, times, usd
+from uncia.report.page import Block, Chart, Note, Row, Section
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,7 @@ def section(frame: pd.DataFrame, curves: pd.DataFrame | None = None) -> Section:
     blocks: list[Block] = []
     if not frame["rows"].sum():
         blocks.append(Note(NOTHING_MEASURED, "warning"))
-    rows = [row for _, row in frame.iterrows()]
+    rows = records(frame)
     ratios = [
         {"name": _name(row, groups), "kind": kind, "value": row[key], "low": None, "high": None}
         for row in rows[:_MOST_ROWS]
@@ -50,7 +51,7 @@ def section(frame: pd.DataFrame, curves: pd.DataFrame | None = None) -> Section:
         blocks.append(
             Chart(
                 "inflation",
-                charts.ratios(ratios, "billed / used (logarithmic)", 1.0, ["CPU", "memory"]),
+                plots.ratios(ratios, "billed / used (logarithmic)", 1.0, ["CPU", "memory"]),
                 "Billable resources divided by used ones, under each tariff; the line stands at 1",
                 "Billed for each unit used",
             )
@@ -82,7 +83,7 @@ def _distributions(curves: pd.DataFrame) -> list[Block]:
             drawn.append(
                 Chart(
                     f"inflation-{resource}",
-                    marks.curves(found, axis, "requests", reference=[_USED]),
+                    plots.curves(found, axis, "requests", reference=[_USED]),
                     f"Distribution of the {word} that is billed and used per request",
                     f"Billable {word} per request",
                 )
@@ -100,36 +101,20 @@ def _distributions(curves: pd.DataFrame) -> list[Block]:
 
 def _table(rows: list[Any], groups: list[str]) -> Table:
     return Table(
-        (
-            "<tariff",
-            *(f"<{name}" for name in groups),
-            "rows",
-            "vCPU-s billed",
-            "× used",
-            "GB-s billed",
-            "× used ",
-            "fees",
-            "rounding",
-            "bill",
-            "left out",
-        ),
         [
-            [
-                row["tariff"],
-                *(str(row[name]) for name in groups),
-                numbers.count(row["rows"]),
-                numbers.figure(_over(row["billable_vcpu_ns"], _VCPU_S), 4),
-                numbers.times(row["vcpu"]),
-                numbers.figure(_over(row["billable_byte_ns"], _GB_S), 4),
-                numbers.times(row["memory"]),
-                *(
-                    numbers.usd(None if row[key] is None else float(row[key]))
-                    for key in ("fee_usd", "rounding_usd", "cost_usd")
-                ),
-                numbers.count(sum(row["left_out"].values())),
-            ]
-            for row in rows
+            Column("tariff", "tariff"),
+            *(Column(name, name) for name in groups),
+            Column("rows", "rows", count),
+            Column("vCPU-s billed", lambda row: _over(row["billable_vcpu_ns"], _VCPU_S), figure4),
+            Column("× used", "vcpu", times, explanation="CPU time billed for each second used"),
+            Column("GB-s billed", lambda row: _over(row["billable_byte_ns"], _GB_S), figure4),
+            Column("× used ", "memory", times, explanation="memory billed for each GB-s used"),
+            Column("fees", "fee_usd", usd),
+            Column("rounding", "rounding_usd", usd),
+            Column("bill", "cost_usd", usd),
+            Column("left out", lambda row: sum(row["left_out"].values()), count),
         ],
+        rows,
         "billable_vcpu_ns, billable_byte_ns, vcpu, memory, fee_usd, rounding_usd, cost_usd and"
         " left_out (all reasons) of uncia cost inflation --json; sums over the rows, in US dollars."
         " Sizes: the fit of each tariff there.",

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-import altair as alt
-
-from uncia.report import charts, theme
-from uncia.report.charts import inline
-from uncia.report.cost.marks import finish
-from uncia.report.page import Chart, Section, Table
+from uncia.report import plots, vega
+from uncia.report.numbers import count, general, yes_no
+from uncia.report.page import Chart, Section
+from uncia.report.plots import order_of
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _POINTS: Final = 60
-_MOST_CURVES: Final = charts.MAX_POINTS // _POINTS
+_MOST_CURVES: Final = vega.MAX_POINTS // _POINTS
 
 
 def section(frame: pd.DataFrame) -> Section:
@@ -24,7 +23,7 @@ def section(frame: pd.DataFrame) -> Section:
     blocks: list[Any] = []
     priced = frame[[cost is not None for cost in frame["cost_usd"]]]
     bars: list[dict[str, Any]] = []
-    for _, row in priced.iterrows():
+    for row in records(priced):
         rounding = float(row["rounding_usd"])
         parts = {"time they existed": float(row["cost_usd"]) - rounding, "rounding": rounding}
         bars += [
@@ -34,24 +33,21 @@ def section(frame: pd.DataFrame) -> Section:
         blocks.append(
             Chart(
                 "instances",
-                charts.stacked(bars, ["time they existed", "rounding"], "USD"),
+                plots.stacked(bars, ["time they existed", "rounding"], "USD"),
                 "Bars of what the instances cost under each tariff.",
             )
         )
     blocks.append(
         Table(
-            ["<tariff", "instances", "hours", "USD", "USD an hour", "<note"],
             [
-                [
-                    str(row["tariff"]),
-                    f"{row['priced']:,}",
-                    _number(row["instance_ns"], 3.6e12),
-                    _number(row["cost_usd"]),
-                    _number(row["usd_per_instance_hour"]),
-                    str(row["note"] or ""),
-                ]
-                for _, row in frame.iterrows()
+                Column("tariff", "tariff"),
+                Column("instances", "priced", count),
+                Column("hours", lambda row: _over(row["instance_ns"], 3.6e12), general),
+                Column("USD", "cost_usd", general),
+                Column("USD an hour", "usd_per_instance_hour", general),
+                Column("note", lambda row: row["note"] or ""),
             ],
+            records(frame),
             "instance_ns, cost_usd of uncia cost instances --json",
         )
     )
@@ -72,24 +68,20 @@ def break_even_section(frame: pd.DataFrame) -> Section:
         )
     blocks.append(
         Table(
-            ["<by request", "<by instance", "USD a request", "USD an hour", "cheaper from, /s",
-             "holds, /s", "<feasible", "<note"],
             [
-                [
-                    str(row["request_tariff"]),
-                    str(row["instance_tariff"]),
-                    _number(row["usd_per_request"]),
-                    _number(row["usd_per_hour"]),
-                    _number(row["rate_per_s"]),
-                    _number(row["capacity_per_s"]),
-                    {True: "yes", False: "no"}.get(row["feasible"], "-"),
-                    str(row["note"] or ""),
-                ]
-                for _, row in frame.iterrows()
+                Column("by request", "request_tariff"),
+                Column("by instance", "instance_tariff"),
+                Column("USD a request", "usd_per_request", general),
+                Column("USD an hour", "usd_per_hour", general),
+                Column("cheaper from", "rate_per_s", general, "/s"),
+                Column("holds", "capacity_per_s", general, "/s"),
+                Column("feasible", lambda row: yes_no(row["feasible"])),
+                Column("note", lambda row: row["note"] or ""),
             ],
+            records(frame),
             "rate_per_s, capacity_per_s of uncia cost break-even --json",
         )
-    )  # fmt: skip
+    )
     return Section(
         "break-even",
         "Requests or instances",
@@ -101,14 +93,15 @@ def break_even_section(frame: pd.DataFrame) -> Section:
 
 def _curves(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Points of dollars an hour against the rate, from a tenth of the first crossing on."""
+    rows = records(frame)
     requests = {
         row["request_tariff"]: float(row["usd_per_request"])
-        for _, row in frame.iterrows()
+        for row in rows
         if row["usd_per_request"]
     }
     instances = {
         row["instance_tariff"]: (float(row["usd_per_hour"]), float(row["capacity_per_s"]))
-        for _, row in frame.iterrows()
+        for row in rows
         if row["usd_per_hour"] is not None
     }
     rates = [float(rate) for rate in frame["rate_per_s"] if rate]
@@ -134,41 +127,24 @@ def _curves(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return points[: _MOST_CURVES * _POINTS]
 
 
-def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
-    names = list(dict.fromkeys(point["name"] for point in points))
-    log = alt.Scale(type="log", nice=False)
-
-    def ticks(name: str) -> Any:
-        values = [point[name] for point in points]
-        return alt.Axis(format=",~g", values=charts.log_ticks(min(values), max(values)))
-
-    chart = (
-        alt.Chart(inline(points))
-        .mark_line(strokeWidth=1.8)
-        .encode(
-            x=alt.X("rate:Q", title="requests a second", scale=log, axis=ticks("rate")),
-            y=alt.Y("usd:Q", title="USD an hour", scale=log, axis=ticks("usd")),
-            color=alt.Color(
-                "name:N",
-                title=None,
-                sort=names,
-                legend=alt.Legend(labelLimit=0),
-                scale=alt.Scale(domain=names, range=theme.colours(len(names))),
-            ),
-            strokeDash=alt.StrokeDash(
-                "kind:N",
-                title=None,
-                scale=alt.Scale(domain=["by request", "by instance"], range=[[1, 0], [5, 3]]),
-            ),
-            tooltip=[
-                alt.Tooltip("name:N", title=" "),
-                alt.Tooltip("rate:Q", title="requests a second", format=",.4~g"),
-                alt.Tooltip("usd:Q", title="USD an hour", format=",.4~g"),
-            ],
-        )
+def _chart(points: list[dict[str, Any]]) -> vega.Spec:
+    by, kinds = order_of(points, "name"), ["by request", "by instance"]
+    line = vega.layer(
+        "line",
+        points,
+        {"strokeWidth": 1.8},
+        x=vega.quantity(
+            "rate", "requests a second", **vega.logarithmic(point["rate"] for point in points)
+        ),
+        y=vega.quantity("usd", "USD an hour", **vega.logarithmic(point["usd"] for point in points)),
+        color=vega.colours("name", by, long=True),
+        strokeDash=vega.dashes("kind", kinds, kinds[1:], (5, 3)),
+        tooltip=vega.tips(
+            ("name", " "), ("rate", "requests a second", ",.4~g"), ("usd", "USD an hour", ",.4~g")
+        ),
     )
-    return finish(chart, 320, legend=names)
+    return vega.chart(line, height=320)
 
 
-def _number(value: Any, unit: float = 1.0) -> str:
-    return "-" if value is None else f"{float(value) / unit:,.4g}"
+def _over(value: Any, unit: float) -> float | None:
+    return None if value is None else float(value) / unit

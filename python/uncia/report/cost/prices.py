@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.report import numbers
-from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Section, Table
+from uncia.report import plots
+from uncia.report.numbers import figure, figure4, megabytes, percent
+from uncia.report.page import Block, Chart, Section
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,7 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
         against: the tariff whose price is 1.
     """
     blocks: list[Block] = []
+    rows = records(frame)
     for key, name, title in (
         ("sold_usd_per_s", "prices", f"{size.words} for an hour, at the size that is sold"),
         ("usd_per_vcpu_s", "prices-vcpu", "A vCPU for an hour, where it has a price"),
@@ -38,7 +40,7 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
                 "kind": _KINDS[row["bills"] == "instance"],
                 "value": float(row[key]) * _HOUR,
             }
-            for _, row in frame.iterrows()
+            for row in rows
             if row[key] is not None
         ]
         if bars:
@@ -46,26 +48,26 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
             blocks.append(
                 Chart(
                     name,
-                    marks.bars(bars, "US dollars an hour", _KINDS, value_format="$.3~g"),
+                    plots.bars(bars, "US dollars an hour", _KINDS, form="$.3~g"),
                     title,
                     title,
                 )
             )
     blocks.append(
         Table(
-            (
-                "<tariff",
-                "<bills",
-                "<as of",
-                "$ / million vCPU-s",
-                "$ / million GB-s",
-                "ratio",
-                f"{size.words}",
-                "<sold as",
-                "sold at",
-                f"/ {against}",
-            ),
-            [_cells(row) for _, row in frame.iterrows()],
+            [
+                Column("tariff", "tariff"),
+                Column("bills", "bills"),
+                Column("as of", "as_of"),
+                _million("$ / million vCPU-s", "usd_per_vcpu_s"),
+                _million("$ / million GB-s", "usd_per_gb_s"),
+                Column("ratio", "cpu_memory_ratio", figure),
+                _million(size.words, "usd_per_s"),
+                Column("sold as", _sold),
+                _million("sold at", "sold_usd_per_s"),
+                Column(f"/ {against}", "relative", percent),
+            ],
+            rows,
             "Prices in US dollars for a million seconds. Where only memory is priced, the vCPU is"
             " in its price. Sold as: the smallest size that covers it, or the only one, with"
             " storage where the tariff has it. No fees, no rounding.",
@@ -82,28 +84,18 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
     )
 
 
-def _cells(row: Any) -> list[str]:
-    sold = "/".join(
-        text
-        for text in (
-            None if row["sold_cpu"] is None else f"{row['sold_cpu'] / _MICRO:g} vCPU",
-            None if row["sold_memory"] is None else numbers.megabytes(row["sold_memory"]),
-        )
-        if text
+def _million(name: str, key: str) -> Column:
+    """The column of a price for a million seconds."""
+
+    def price(row: Any) -> Any:
+        return None if row[key] is None else row[key] * _MICRO
+
+    return Column(name, price, figure4)
+
+
+def _sold(row: Any) -> str | None:
+    parts = (
+        None if row["sold_cpu"] is None else f"{row['sold_cpu'] / _MICRO:g} vCPU",
+        None if row["sold_memory"] is None else megabytes(row["sold_memory"]),
     )
-
-    def million(value: Any) -> str:
-        return numbers.figure(None if value is None else float(value) * _MICRO, 4)
-
-    return [
-        row["tariff"],
-        row["bills"],
-        row["as_of"],
-        million(row["usd_per_vcpu_s"]),
-        million(row["usd_per_gb_s"]),
-        numbers.figure(row["cpu_memory_ratio"]),
-        million(row["usd_per_s"]),
-        sold or numbers.ABSENT,
-        million(row["sold_usd_per_s"]),
-        numbers.percent(row["relative"]),
-    ]
+    return "/".join(text for text in parts if text) or None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from uncia.report import numbers
-from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Section, Table
+from uncia.report import plots
+from uncia.report.numbers import count, figure4
+from uncia.report.page import Block, Chart, Section
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,14 +27,14 @@ def section(fees: pd.DataFrame, added: Rounding | None = None) -> Section:
     blocks: list[Block] = []
     bars = [
         {"name": f"{row['tariff']} {row['size']}", "kind": "fee", "value": float(row["fee_ms"])}
-        for _, row in fees.iterrows()
+        for row in records(fees)
         if row["fee_ms"]
     ]
     if bars:
         blocks.append(
             Chart(
                 "fees",
-                marks.bars(bars[:_MOST_BARS], "fee, ms of billable time", ["fee"]),
+                plots.bars(bars[:_MOST_BARS], "fee, ms of billable time", ["fee"]),
                 "Milliseconds of billable time that cost as much as one invocation, by size",
                 "The invocation fee as billable time",
             )
@@ -52,18 +53,14 @@ def section(fees: pd.DataFrame, added: Rounding | None = None) -> Section:
 
 def _fees(fees: pd.DataFrame) -> Table:
     return Table(
-        ("<tariff", "<size", "USD a second", "fee, USD", "fee, ms"),
         [
-            [
-                row["tariff"],
-                row["size"],
-                *(
-                    numbers.figure(None if row[key] is None else float(row[key]), 4)
-                    for key in ("usd_per_s", "fee_usd", "fee_ms")
-                ),
-            ]
-            for _, row in fees.iterrows()
+            Column("tariff", "tariff"),
+            Column("size", "size"),
+            Column("USD a second", "usd_per_s", figure4),
+            Column("fee", "fee_usd", figure4, "USD"),
+            Column("fee", "fee_ms", figure4, "ms"),
         ],
+        records(fees),
         "Fee over the price of a millisecond at the size; of CPU time where that is billed. What is"
         " billed by use counts as if the size were used whole.",
         "Fees",
@@ -86,16 +83,23 @@ def _added(added: Rounding) -> list[Block]:
             blocks.append(
                 Chart(
                     f"rounding-{resource}",
-                    marks.curves(curves, axis, "requests"),
+                    plots.curves(curves, axis, "requests"),
                     f"Distribution of what each rule adds to the billable {resource}",
                     f"What rounding adds to billable {resource}",
                 )
             )
-    names = ("p5", "p50", "p95", "p99", "most")
     blocks.append(
         Table(
-            ("<rule", "<of", "<tariffs", "rows", "mean before", "mean added", *names),
-            [_cells(row, names) for _, row in added.frame.iterrows()],
+            [
+                Column("rule", "rule"),
+                Column("of", "resource"),
+                Column("tariffs", lambda row: ", ".join(row["tariffs"])),
+                Column("rows", "rows", count),
+                Column("mean before", "plain_mean", figure4),
+                Column("mean added", "mean", figure4),
+                *(Column(name, name, figure4) for name in ("p5", "p50", "p95", "p99", "most")),
+            ],
+            records(added.frame),
             "Time in ms: what the rule makes of execution, less execution. Memory in GB-s: rounded"
             " memory_avg times rounded time, less memory_avg times execution. Means of exact sums;"
             " quantiles from bins, by the largest value of each.",
@@ -103,15 +107,3 @@ def _added(added: Rounding) -> list[Block]:
         )
     )
     return blocks
-
-
-def _cells(row: Any, names: tuple[str, ...]) -> list[str]:
-    return [
-        row["rule"],
-        row["resource"],
-        ", ".join(row["tariffs"]),
-        numbers.count(row["rows"]),
-        numbers.figure(row["plain_mean"], 4),
-        numbers.figure(row["mean"], 4),
-        *(numbers.figure(row[name], 4) for name in names),
-    ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from uncia.costs.utilization import CELLS, PROBABILITIES
-from uncia.report import numbers
-from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Note, Row, Section, Table
+from uncia.report import plots
+from uncia.report.numbers import count, percent
+from uncia.report.page import Block, Chart, Note, Row, Section
+from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
     from uncia.costs.utilization import Utilization
@@ -27,18 +28,15 @@ def section(found: Utilization) -> Section:
     names = [f"p{p * 100:g}" for p in PROBABILITIES]
     blocks.append(
         Table(
-            ("<resource", "rows", "mean", "below 25 %", "below 50 %", "below 75 %", *names, "most"),
             [
-                [
-                    _WORDS[row["resource"]],
-                    numbers.count(row["rows"]),
-                    *(
-                        numbers.percent(row[key])
-                        for key in ("mean", "below_25", "below_50", "below_75", *names, "most")
-                    ),
-                ]
-                for _, row in found.frame.iterrows()
+                Column("resource", lambda row: _WORDS[row["resource"]]),
+                Column("rows", "rows", count),
+                Column("mean", "mean", percent),
+                *(Column(f"below {part} %", f"below_{part}", percent) for part in (25, 50, 75)),
+                *(Column(name, name, percent) for name in names),
+                Column("most", "most", percent),
             ],
+            records(found.frame),
             "CPU: (cpu_user + cpu_system) / (allocated_cpu x execution). Memory: memory_avg /"
             " allocated_memory. Quantiles are at most 0.54 % too high.",
             "Utilization",
@@ -67,11 +65,11 @@ def _curves(found: Utilization) -> Chart:
     }
     return Chart(
         "utilization",
-        marks.curves(
+        plots.curves(
             curves,
             "used / allocated",
             "requests",
-            logarithmic=False,
+            log=False,
             percent=True,
             bounds=(0.0, 1.0),
         ),
@@ -83,11 +81,11 @@ def _curves(found: Utilization) -> Chart:
 def _density(found: Utilization) -> Chart:
     cells = [
         {"x": row["cpu"], "y": row["memory"], "share": row["share"]}
-        for _, row in found.density.iterrows()
+        for row in records(found.density)
     ]
     return Chart(
         "utilization-density",
-        marks.density(cells, 1 / CELLS, ("CPU used", "memory used"), "requests"),
+        plots.density(cells, 1 / CELLS, ("CPU used", "memory used"), "requests"),
         "How many requests use so much of their CPU and so much of their memory; what is above"
         " 100 % is in the last cell",
         "CPU and memory together",

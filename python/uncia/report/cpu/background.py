@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import altair as alt
-
-from uncia.report import numbers, theme
-from uncia.report.charts import inline
-from uncia.report.cost import marks
-from uncia.report.page import Block, Cell, Chart, Note, Page, Row, Section, Table, Tile
+from uncia.report import page as pages
+from uncia.report import theme, vega
+from uncia.report.numbers import count, figure, figure4, percent, span
+from uncia.report.page import Block, Chart, Note, Page, Row, Section, Tile
+from uncia.report.table import Column, Table
 from uncia.units import MIB, NS_PER_S
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ _KINDS: Final = ("the two requests", "the work, in a request")
 
 def page(result: Result) -> Page:
     """The page of a run."""
-    from uncia import __version__
-
     blocks: list[Block] = [
         Row([_shares(result), _costs(result)]),
         _measured(result),
@@ -37,8 +34,6 @@ def page(result: Result) -> Page:
     return Page(
         title="Background work in keep-alive",
         kicker="Uncia CPU bandwidth control",
-        verdict="",
-        good=True,
         facts=[
             ("Run", str(result.folder)),
             ("Memory", f"{result.memory / MIB:,.0f} MB"),
@@ -46,7 +41,7 @@ def page(result: Result) -> Page:
         ],
         warnings=list(result.problems),
         tiles=[
-            Tile(one.name, numbers.figure(float(one.vcpu)), "vCPU", "unbilled, in keep-alive")
+            Tile(one.name, figure(float(one.vcpu)), "vCPU", "unbilled, in keep-alive")
             for one in result.behaviours
         ],
         sections=[
@@ -60,32 +55,32 @@ def page(result: Result) -> Page:
         ],
         summary="CPU time that keep-alive behaviours let a function have between its requests, and"
         " what the same work would have cost within a request.",
-        footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
     )
 
 
 def _shares(result: Result) -> Chart:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for one in result.behaviours:
         low, high = one.interval or (float(one.vcpu), float(one.vcpu))
         rows.append({"name": one.name, "vcpu": float(one.vcpu), "low": low, "high": high})
-    names = [one.name for one in result.behaviours]
-    base = alt.Chart(inline(rows))
-    y = alt.Y("name:N", sort=names, title=None)
-    tooltip = [
-        alt.Tooltip("name:N", title=" "),
-        alt.Tooltip("vcpu:Q", title="vCPU", format=".4f"),
-        alt.Tooltip("low:Q", title="from", format=".4f"),
-        alt.Tooltip("high:Q", title="to", format=".4f"),
-    ]
-    bars = base.mark_bar(height={"band": 0.6}, color=theme.colours(1)[0]).encode(
-        x=alt.X("vcpu:Q", title="vCPU, unbilled"), y=y, tooltip=tooltip
+    y = vega.names("name", [row["name"] for row in rows])
+    bars = vega.layer(
+        "bar",
+        rows,
+        {"height": {"band": 0.6}, "color": theme.colours(1)[0]},
+        x=vega.quantity("vcpu", "vCPU, unbilled"),
+        y=y,
+        tooltip=vega.tips(
+            ("name", " "), ("vcpu", "vCPU", ".4f"), ("low", "from", ".4f"), ("high", "to", ".4f")
+        ),
     )
-    spread = base.mark_rule(strokeWidth=1.5).encode(x="low:Q", x2="high:Q", y=y)
-    paid = alt.Chart(inline([{"at": result.vcpu}])).mark_rule(strokeDash=[4, 3]).encode(x="at:Q")
+    spread = vega.layer(
+        "rule", rows, {"strokeWidth": 1.5}, x=vega.quantity("low"), x2={"field": "high"}, y=y
+    )
+    paid = vega.rule(result.vcpu, color=None, strokeWidth=None)
     return Chart(
         "shares",
-        marks.finish(alt.layer(bars, spread, paid), 60 * max(2, len(names)), labels=names),
+        vega.chart(bars, spread, paid, height=vega.rows_height(len(rows), 60)),
         "CPU had between requests, by keep-alive behaviour; the line stands at the allocation",
         "CPU between requests (dashed: the allocation)",
     )
@@ -100,62 +95,45 @@ def _costs(result: Result) -> Chart:
             _KINDS, (one.prices[0].requests_usd, one.prices[0].work_usd), strict=True
         )
     ]
-    names = [one.name for one in result.behaviours]
-    chart = (
-        alt.Chart(inline(rows))
-        .mark_bar()
-        .encode(
-            y=alt.Y("name:N", sort=names, title=None),
-            yOffset=alt.YOffset("kind:N", sort=list(_KINDS)),
-            x=alt.X("usd:Q", title="bill of a round, µUSD"),
-            color=alt.Color(
-                "kind:N",
-                title=None,
-                sort=list(_KINDS),
-                scale=alt.Scale(domain=list(_KINDS), range=theme.colours(2)),
-            ),
-            tooltip=[
-                alt.Tooltip("name:N", title=" "),
-                alt.Tooltip("kind:N", title="for"),
-                alt.Tooltip("usd:Q", title="µUSD", format=",.4~g"),
-            ],
-        )
+    bars = vega.layer(
+        "bar",
+        rows,
+        x=vega.quantity("usd", "bill of a round, µUSD"),
+        y=vega.names("name", [one.name for one in result.behaviours]),
+        yOffset=vega.offset("kind", _KINDS),
+        color=vega.colours("kind", _KINDS),
+        tooltip=vega.tips(("name", " "), ("kind", "for"), ("usd", "µUSD", ",.4~g")),
     )
     return Chart(
         "costs",
-        marks.finish(chart, 60 * max(2, len(names)), legend=_KINDS, labels=names),
+        vega.chart(bars, height=vega.rows_height(len(result.behaviours), 60)),
         f"What a round was billed, and what its work would have been within a request: {tariff}",
         f"Billed, and what the work would have cost: {tariff}",
     )
 
 
-def _seconds(value: float | None) -> str:
-    return numbers.ABSENT if value is None else numbers.figure(value / NS_PER_S, 4)
+def _seconds(name: str, key: str) -> Column:
+    """The column of a time, in ns before."""
+
+    def seconds(row: Behaviour) -> float | None:
+        value = getattr(row, key)
+        return None if value is None else float(value) / NS_PER_S
+
+    return Column(name, seconds, figure4, "s")
 
 
 def _measured(result: Result) -> Table:
-    def row(one: Behaviour) -> list[Cell | str]:
-        return [
-            one.name,
-            numbers.count(len(one.good)),
-            _seconds(float(one.idle_ns)),
-            _seconds(float(one.unbilled_ns)),
-            Cell(numbers.figure(float(one.vcpu)), numbers.span(one.interval)),
-            numbers.percent(float(one.vcpu) / result.vcpu),
-            _seconds(None if one.instance_idle_ns is None else float(one.instance_idle_ns)),
-        ]
-
     return Table(
-        (
-            "<keep-alive",
-            "rounds",
-            "idle, s",
-            "CPU unbilled, s",
-            "vCPU",
-            "of its allocation",
-            "instance, idle, s",
-        ),
-        [row(one) for one in result.behaviours],
+        [
+            Column("keep-alive", "name"),
+            Column("rounds", lambda row: len(row.good), count),
+            _seconds("idle", "idle_ns"),
+            _seconds("CPU unbilled", "unbilled_ns"),
+            Column("vCPU", "vcpu", figure, note=lambda row: span(row.interval)),
+            Column("of its allocation", lambda row: float(row.vcpu) / result.vcpu, percent),
+            _seconds("instance, idle", "instance_idle_ns"),
+        ],
+        result.behaviours,
         "Spans background, and the readings background_cpu_ns of machine.parquet at their ends: the"
         " working thread's own CPU clock, averages over rounds; in small a 95 % interval, bootstrap"
         " over rounds. Last column: idle_cpu of instances.parquet, all CPU time that the platform"
@@ -167,18 +145,14 @@ def _measured(result: Result) -> Table:
 
 def _priced(result: Result) -> Table:
     return Table(
-        ("<keep-alive", "<tariff", "billed, µUSD", "within a request, µUSD", "saved"),
         [
-            [
-                one.name,
-                price.tariff,
-                numbers.figure(float(price.requests_usd) * 1e6),
-                numbers.figure(float(price.work_usd) * 1e6),
-                numbers.percent(None if price.saved is None else float(price.saved)),
-            ]
-            for one in result.behaviours
-            for price in one.prices
+            Column("keep-alive", lambda row: row[0].name),
+            Column("tariff", lambda row: row[1].tariff),
+            Column("billed", lambda row: float(row[1].requests_usd) * 1e6, figure, "µUSD"),
+            Column("within a request", lambda row: float(row[1].work_usd) * 1e6, figure, "µUSD"),
+            Column("saved", lambda row: row[1].saved, percent),
         ],
+        [(one, price) for one in result.behaviours for price in one.prices],
         "A round: the bill of its two requests; and its unbilled CPU time at what CPU time cost in"
         " the requests of the experiment billed, which did such work within themselves, and a fee.",
         "What it would have cost",
@@ -186,11 +160,5 @@ def _priced(result: Result) -> Table:
 
 
 def write(result: Result, path: Path) -> Path:
-    """Write the page.
-
-    Raises:
-        UnciaError: it cannot be written.
-    """
-    from uncia.report import page as pages
-
+    """Write the page of a run; see `uncia.report.page.write`."""
     return pages.write(page(result), path)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
-
-import altair as alt
 
 from uncia.bandwidth.closed_form import (
     Control,
@@ -19,10 +17,10 @@ from uncia.bandwidth.closed_form import (
 )
 from uncia.bandwidth.cpu_time import CpuTime
 from uncia.bandwidth.sizes import vcpu_text
-from uncia.report import charts, numbers, theme
-from uncia.report.charts import MAX_POINTS, Spec, inline
-from uncia.report.cost.marks import finish
-from uncia.report.page import Block, Chart, Section, Table
+from uncia.report import theme, vega
+from uncia.report.numbers import count, figure4
+from uncia.report.page import Block, Chart, Section
+from uncia.report.table import Column, Table
 from uncia.units import NS_PER_MS, format_duration
 
 RECIPROCAL: Final = "reciprocal"
@@ -51,7 +49,7 @@ def section(
     blocks: list[Block] = [
         Chart(
             "durations",
-            figure(cpu, phase, _ranges(rows), whole_mb),
+            durations(cpu, phase, _ranges(rows), whole_mb),
             "Expected duration by size, one curve a period, and the reciprocal",
             f"Duration of a task that needs {cpu.words} of CPU time",
         ),
@@ -74,12 +72,12 @@ def phase_words(phase: Phase) -> str:
     return "with a period" if phase == 0 else f"{format_duration(phase)} after a period began"
 
 
-def figure(
+def durations(
     cpu: CpuTime,
     phase: Phase,
     ranges: Mapping[int, tuple[int, int]],
     whole_mb: int | None = None,
-) -> Spec:
+) -> vega.Spec:
     """Expected durations over sizes, a curve a period; the reciprocal dashed beside them.
 
     Figure 11 of the cost paper, if a constant CPU time begins with a period. Such a curve is exact:
@@ -97,12 +95,12 @@ def figure(
     points = []
     for period, (least, largest) in ranges.items():
         steps = jumps(period, [median], least, largest)[0]
-        even = MAX_POINTS // len(ranges) - 2 * len(steps) - 2
+        even = vega.MAX_POINTS // len(ranges) - 2 * len(steps) - 2
         if phase == 0 and len(cpu.points) == 1:
             even = min(even, _LINEAR)
         quotas = {least, largest}
         quotas |= {quota for step in steps for quota in (step.quota_ns - 1, step.quota_ns)}
-        quotas |= {least + (largest - least) * place // max(even, 1) for place in range(even)}
+        quotas |= {least + (largest - least) * step // max(even, 1) for step in range(even)}
         controls = [control_of_quota(period, quota) for quota in sorted(quotas)]
         points += [
             {
@@ -123,54 +121,51 @@ def figure(
     return curves(points, ideal, "memory, MB" if whole_mb else "vCPU (quota / period)")
 
 
-def curves(
-    points: Sequence[Mapping[str, Any]], ideal: Sequence[Mapping[str, Any]], axis: str
-) -> Spec:
+def curves(points: vega.Rows, ideal: vega.Rows, axis: str) -> vega.Spec:
     """Durations by size: ``period``, ``size``, ``value`` (ms), ``factor``; ``ideal`` in grey."""
     periods = list(dict.fromkeys(point["period"] for point in points))
-    names = [*periods, RECIPROCAL]
-    colours = [*theme.colours(len(periods), in_order=True), theme.REFERENCE]
+    order = [*periods, RECIPROCAL]
+    shades = [*theme.colours(len(periods), in_order=True), theme.REFERENCE]
     sizes = [point["size"] for point in (*points, *ideal)]
     values = [point["value"] for point in (*points, *ideal)]
-    x = alt.X(
-        "size:Q",
-        title=axis,
-        scale=alt.Scale(domain=[min(sizes), max(sizes)], nice=False),
-        axis=alt.Axis(tickCount=8, format=",~f"),
+    x = vega.quantity(
+        "size",
+        axis,
+        scale={"domain": [min(sizes), max(sizes)], "nice": False},
+        axis={"tickCount": 8, "format": ",~f"},
     )
-    ticks: dict[str, Any] = {}
-    scale = alt.Scale(zero=False)
+    y = vega.quantity("value", "duration, ms", scale={"zero": False}, axis={"format": ",~g"})
     if max(values, default=1) > 3 * min(values, default=1) > 0:
-        ticks = {"values": charts.log_ticks(min(values), max(values))}
-        scale = alt.Scale(type="log", nice=False, padding=8)
-    y = alt.Y("value:Q", title="duration, ms", scale=scale, axis=alt.Axis(format=",~g", **ticks))
-    colour = alt.Color(
-        "period:N", title=None, sort=names, scale=alt.Scale(domain=names, range=colours)
-    )
-    pick = alt.selection_point(fields=["period"], bind="legend")
-    reference = (
-        alt.Chart(inline([{**one, "period": RECIPROCAL} for one in ideal]))
-        .mark_line(strokeDash=[5, 4], strokeWidth=1.6)
-        .encode(x=x, y=y, color=colour)
-    )
-    found = (
-        alt.Chart(inline(points))
-        .mark_line(strokeWidth=1.8)
-        .encode(
+        y |= vega.logarithmic(values, padding=8)
+    colour = vega.colours("period", order, shades)
+    pick = {**vega.PICK, "select": {"type": "point", "fields": ["period"]}}
+    return vega.chart(
+        vega.layer(
+            "line",
+            [{**one, "period": RECIPROCAL} for one in ideal],
+            {"strokeDash": vega.DASHED, "strokeWidth": 1.6},
             x=x,
             y=y,
             color=colour,
-            opacity=alt.condition(pick, alt.value(1), alt.value(0.12)),
-            tooltip=[
-                alt.Tooltip("period:N", title="period"),
-                alt.Tooltip("size:Q", title=axis, format=",.4~g"),
-                alt.Tooltip("value:Q", title="duration, ms", format=",.4~g"),
-                alt.Tooltip("factor:Q", title="CPU obtained over CPU paid for", format=".3f"),
-            ],
-        )
-        .add_params(pick)
+        ),
+        vega.layer(
+            "line",
+            points,
+            {"strokeWidth": 1.8},
+            params=[pick],
+            x=x,
+            y=y,
+            color=colour,
+            opacity={**vega.PICKED, "value": 0.12},
+            tooltip=vega.tips(
+                ("period", "period"),
+                ("size", axis, ",.4~g"),
+                ("value", "duration, ms", ",.4~g"),
+                ("factor", "CPU obtained over CPU paid for", ".3f"),
+            ),
+        ),
+        height=320,
     )
-    return finish(alt.layer(reference, found), 320, legend=names)
 
 
 def size_words(control: Control) -> str:
@@ -193,28 +188,21 @@ def _ranges(rows: Sequence[Expected]) -> dict[int, tuple[int, int]]:
 
 def _durations(rows: Sequence[Expected]) -> Table:
     shares = list(rows[0].quantiles_ns) if rows else []
+
+    def quantile(share: Fraction) -> Column:
+        return _ms(f"p{float(share * 100):g}", lambda row: row.quantiles_ns[share])
+
     return Table(
-        (
-            "<size",
-            "<period",
-            "quota, ms",
-            "mean, ms",
-            *(f"p{float(share * 100):g}, ms" for share in shares),
-            "reciprocal, ms",
-            "over-allocation",
-        ),
         [
-            [
-                size_words(row.control),
-                format_duration(row.control.period_ns),
-                ms(row.control.quota_ns),
-                ms(row.mean_ns),
-                *(ms(row.quantiles_ns[share]) for share in shares),
-                ms(row.reciprocal_ns),
-                numbers.figure(None if row.factor is None else float(row.factor), 4),
-            ]
-            for row in rows
+            Column("size", lambda row: size_words(row.control)),
+            Column("period", lambda row: format_duration(row.control.period_ns)),
+            _ms("quota", lambda row: row.control.quota_ns),
+            _ms("mean", lambda row: row.mean_ns),
+            *(quantile(share) for share in shares),
+            _ms("reciprocal", lambda row: row.reciprocal_ns),
+            Column("over-allocation", "factor", figure4),
         ],
+        rows,
         "Equation (2) over all CPU times and phases, exact in ns, shown rounded. Reciprocal: mean"
         " CPU time over the share. Over-allocation: reciprocal over mean, the CPU obtained over the"
         " CPU paid for.",
@@ -223,36 +211,27 @@ def _durations(rows: Sequence[Expected]) -> Table:
 
 
 def _jumps(found: Sequence[Jump], whole_mb: int | None) -> Table:
+    size = Column("vCPU", lambda jump: vcpu_text(jump.micro_vcpu), str)
+    if whole_mb is not None:
+        size = Column("MB", lambda jump: jump.memory_mb(whole_mb), count)
     return Table(
-        (
-            "<period",
-            "periods",
-            "quota, ms",
-            "MB" if whole_mb else "vCPU",
-            "just below, ms",
-            "at it, ms",
-            "fall, ms",
-            "mean fall, ms",
-        ),
         [
-            [
-                format_duration(jump.period_ns),
-                numbers.count(jump.periods),
-                ms(jump.quota_ns),
-                f"{jump.memory_mb(whole_mb):,}" if whole_mb else vcpu_text(jump.micro_vcpu),
-                ms(jump.below_ns),
-                ms(jump.at_ns),
-                ms(jump.below_ns - jump.at_ns),
-                ms(jump.mean_below_ns - jump.mean_at_ns),
-            ]
-            for jump in found
+            Column("period", lambda jump: format_duration(jump.period_ns)),
+            Column("periods", "periods", count),
+            _ms("quota", lambda jump: jump.quota_ns),
+            size,
+            _ms("just below", lambda jump: jump.below_ns),
+            _ms("at it", lambda jump: jump.at_ns),
+            _ms("fall", lambda jump: jump.below_ns - jump.at_ns),
+            _ms("mean fall", lambda jump: jump.mean_below_ns - jump.mean_at_ns),
         ],
+        found,
         "Of the median CPU time: the least quota with which it needs no more periods. Fall: begun"
         " with a period. Mean fall: begun anywhere, when the rest of the fall is a slope.",
         "Jumps",
     )
 
 
-def ms(ns: int | Fraction) -> str:
-    """ns as ms with four digits."""
-    return numbers.figure(float(Fraction(ns) / NS_PER_MS), 4)
+def _ms(name: str, ns: Callable[[Any], int | Fraction]) -> Column:
+    """The column of a time, in ns before."""
+    return Column(name, lambda row: Fraction(ns(row)) / NS_PER_MS, figure4, "ms")

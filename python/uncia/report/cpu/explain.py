@@ -5,7 +5,6 @@ Both are written from the same words and charts, so that neither can fall behind
 
 from __future__ import annotations
 
-import contextlib
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -13,34 +12,26 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
+
+from markupsafe import Markup, escape
 
 from uncia.bandwidth import closed_form
 from uncia.bandwidth.cpu_time import constant
-from uncia.errors import UnciaError
-from uncia.report import page
+from uncia.providers import LAMBDA, LAMBDA_MB
+from uncia.report import export, page
 from uncia.report.cpu import explain_bills as bills
 from uncia.report.cpu import explain_charts as drawn
 from uncia.report.cpu import explain_text as text
 from uncia.report.cpu import explain_ticks as ticks
-from uncia.report.cpu.duration import figure
-from uncia.report.page import Cell, Chart, Table
+from uncia.report.cpu.duration import durations
+from uncia.report.page import Chart
+from uncia.report.table import Column, Table
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS
 
 Block: TypeAlias = str | Chart | Table
 
-IMAGE_WIDTH: Final = 760
-"""Pixels of a picture; in a page a chart is as wide as its place."""
-
 _MARKED: Final = re.compile(r"`([^`]*)`|\*([^*]*)\*")
-_TAGS: Final = {
-    "\ue000": "<code>",
-    "\ue001": "</code>",
-    "\ue002": "<em>",
-    "\ue003": "</em>",
-}
-"""Characters of no meaning that stand for tags until the page has escaped the words around them."""
-
 _STYLE: Final = (
     "main p.note{font-size:1rem;line-height:1.6;color:var(--text);max-width:44rem}"
     "main code{font-size:.92em;background:var(--faint);padding:.05em .3em;border-radius:4px;"
@@ -113,11 +104,12 @@ def parts() -> tuple[Part, ...]:
             [
                 *said(text.KERNELS),
                 Table(
-                    ("<Linux", "<what changed", "<functions and files"),
                     [
-                        [row[0], *(Cell(cell, mark="wrap") for cell in row[1:])]
-                        for row in text.KERNEL_ROWS
+                        Column("Linux", 0),
+                        Column("what changed", 1, mark="wrap"),
+                        Column("functions and files", 2, mark="wrap"),
                     ],
+                    text.KERNEL_ROWS,
                     "Functions of kernel/sched/fair.c and files of the control group.",
                     "Versions",
                     fold=False,
@@ -145,7 +137,7 @@ def parts() -> tuple[Part, ...]:
                 *said(text.STEPS_AFTER),
                 Chart(
                     "periods",
-                    figure(
+                    durations(
                         constant(closed_form.FIGURE_11),
                         0,
                         {
@@ -209,36 +201,19 @@ def html(path: Path) -> Path:
     Raises:
         UnciaError: it cannot be written.
     """
-    from uncia import __version__
-
-    made = page.html(
+    return page.write(
         page.Page(
             title=text.TITLE,
             kicker="Uncia explains",
-            verdict="",
-            good=True,
-            facts=[],
-            warnings=[],
             summary=text.SUMMARY,
             sections=[
                 page.Section(part.name, part.title, [_in_page(block) for block in part.blocks])
                 for part in parts()
             ],
-            footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
-        )
+            style=_STYLE,
+        ),
+        path,
     )
-    for mark, tag in _TAGS.items():
-        made = made.replace(mark, tag)
-    made = made.replace("</head>", f"<style>{_STYLE}</style>\n</head>", 1)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(made, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise UnciaError(f"cannot write {path}: {error.strerror or error}", exit_code=1) from error
-    return path
 
 
 def markdown(images: str) -> str:
@@ -271,22 +246,10 @@ def markdown(images: str) -> str:
 
 def pictures() -> Iterator[tuple[str, bytes]]:
     """Each chart as an SVG picture on white, as it is before anything is chosen: name, content."""
-    import vl_convert
-
-    from uncia.report import theme
-
-    config = {**theme.config("light"), "background": "#ffffff"}
     for part in parts():
         for block in part.blocks:
             if isinstance(block, Chart):
-                spec: dict[str, Any] = {
-                    **block.spec,
-                    "width": IMAGE_WIDTH,
-                    "autosize": "pad",
-                    "config": config,
-                    "padding": 12,
-                }
-                yield picture(block), vl_convert.vegalite_to_svg(spec).encode()
+                yield picture(block), export.drawn(block.spec, "svg")
 
 
 def picture(chart: Chart) -> str:
@@ -303,36 +266,33 @@ def _in_page(block: Block) -> page.Block:
         return page.Note(_tagged(block))
     if isinstance(block, Chart):
         return block
-    rows = [
-        [replace(cell, text=_tagged(cell.text)) if isinstance(cell, Cell) else cell for cell in row]
-        for row in block.rows
-    ]
+    rows = [[_tagged(cell) for cell in row] for row in block.rows]
     return replace(block, rows=rows)
 
 
-def _tagged(words: str) -> str:
-    code, end_code, emphasis, end_emphasis = _TAGS
-    return _MARKED.sub(
-        lambda found: (
-            f"{code}{found[1]}{end_code}" if found[1] else f"{emphasis}{found[2]}{end_emphasis}"
-        ),
-        words,
+def _tagged(words: str) -> Markup:
+    """Words with `code` and *emphasis* as markup, and all else escaped."""
+    return Markup(
+        _MARKED.sub(
+            lambda found: f"<code>{found[1]}</code>" if found[1] else f"<em>{found[2]}</em>",
+            escape(words),
+        )
     )
 
 
 def _rows(table: Table) -> Iterator[str]:
-    yield "| " + " | ".join(head.removeprefix("<") for head in table.head) + " |"
-    yield "|" + "|".join("---" if head.startswith("<") else "---:" for head in table.head) + "|"
-    for row in table.rows:
-        cells = [cell if isinstance(cell, str) else cell.text for cell in row]
-        yield "| " + " | ".join(cells) + " |"
+    yield "| " + " | ".join(column.heading for column in table.columns) + " |"
+    lines = ("---" if column.kind == "text" else "---:" for column in table.columns)
+    yield "|" + "|".join(lines) + "|"
+    for row in table.cells:
+        yield "| " + " | ".join(cell.text for cell in row) + " |"
 
 
 def _numbers() -> dict[str, str]:
     """What the words say that is computed."""
-    period, whole = drawn.LAMBDA.period_ns, drawn.WHOLE_MB
+    period, whole = LAMBDA.period_ns, LAMBDA_MB
     found = closed_form.jumps(period, [drawn.PYAES], 1, period, most=5)[0]
-    sizes = range(drawn.LAMBDA.least, whole + 1)
+    sizes = range(LAMBDA.least, whole + 1)
     controls = [closed_form.control_of_memory(period, size, whole) for size in sizes]
     rows = closed_form.sweep(controls, constant(drawn.PYAES))
     costs = {
@@ -340,9 +300,7 @@ def _numbers() -> dict[str, str]:
         for size, row in zip(sizes, rows, strict=True)
     }
     cheapest = min(sizes, key=lambda size: costs[size])
-    plain = bills.memory_bill(
-        _LAMBDA_TARIFF, cheapest, rows[cheapest - drawn.LAMBDA.least].reciprocal_ns
-    )
+    plain = bills.memory_bill(_LAMBDA_TARIFF, cheapest, rows[cheapest - LAMBDA.least].reciprocal_ns)
     burst = bills.fees_that_pay(_LAMBDA_TARIFF, "aws", [_QUARTER])[0]
     assert burst is not None, "2 s do not fit one quota"
     return {
@@ -373,7 +331,15 @@ def _bursts() -> Table:
             ]
         )
     return Table(
-        ("<tariff", "bursts", "billed time saved", "pays below a fee of", "fee"),
+        [
+            Column("tariff", 0),
+            *(
+                Column(name, index, str)
+                for index, name in enumerate(
+                    ("bursts", "billed time saved", "pays below a fee of", "fee"), 1
+                )
+            ),
+        ],
         rows,
         "A task of 2 s of CPU time at 0.25 vCPU by Equation (2); fees in USD a million. Starts and"
         " the passing on of state are not counted.",

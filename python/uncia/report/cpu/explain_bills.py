@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from uncia.bandwidth.closed_form import PLATFORMS, control_of_share, sweep
+from uncia.bandwidth.closed_form import control_of_share, sweep
 from uncia.bandwidth.cpu_time import constant
 from uncia.costs.sizes import Size, price_per_second
+from uncia.providers import PLATFORMS
 from uncia.tariffs import catalogue
+from uncia.tariffs.request import cost
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_S
 
 BURST_TARIFFS: Final = {"aws-lambda-x86": "aws", "gcp-run-request": "gcp", "ibm-code-engine": "ibm"}
@@ -38,11 +41,8 @@ class Burst:
 
 
 def billed_ns(tariff: str, duration_ns: Fraction | int) -> int:
-    """A duration with the granularity and the minimum of the tariff, in ns."""
-    time = catalogue.get(tariff).time
-    step = time.granularity or 1
-    rounded = -(-Fraction(duration_ns) // step) * step
-    return max(int(rounded), time.minimum or 0)
+    """A duration by the rules of the tariff's billable time, in ns."""
+    return int(catalogue.get(tariff).time.rules(math.ceil(duration_ns)))
 
 
 def memory_bill(tariff: str, memory_mb: int, duration_ns: Fraction | int) -> Fraction:
@@ -51,11 +51,11 @@ def memory_bill(tariff: str, memory_mb: int, duration_ns: Fraction | int) -> Fra
     Raises:
         ValueError: the tariff has no price for such a size.
     """
-    rules = catalogue.get(tariff)
-    price = price_per_second(rules, Size(None, memory_mb * MIB), "memory")
-    if price is None:
+    request = {"execution": math.ceil(duration_ns), "allocated_memory": memory_mb * MIB}
+    usd = cost(catalogue.get(tariff), request)
+    if usd is None:
         raise ValueError(f"{tariff} has no price for {memory_mb} MB")
-    return price * billed_ns(tariff, duration_ns) / NS_PER_S + Fraction(rules.fee.price or 0)
+    return usd
 
 
 def fees_that_pay(tariff: str, platform: str, shares: Sequence[int]) -> list[Burst | None]:

@@ -10,23 +10,17 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-import altair as alt
-
 from uncia.bandwidth import closed_form
 from uncia.bandwidth.closed_form import Control, control_of_memory, control_of_share
 from uncia.bandwidth.cpu_time import constant
-from uncia.report import charts, theme
-from uncia.report.charts import Spec, inline
-from uncia.report.cost.marks import finish
+from uncia.providers import LAMBDA, LAMBDA_MB
+from uncia.report import theme, vega
 from uncia.report.cpu.explain_bills import BURST_TARIFFS, fees_that_pay, memory_bill
 from uncia.report.cpu.explain_ticks import durations
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS
 
 TASK: Final = 20 * NS_PER_MS
 """CPU time of the first example."""
-
-LAMBDA: Final = closed_form.PLATFORMS["aws"]
-WHOLE_MB: Final = 1769
 
 PYAES: Final = 17_263_000
 """ns: mean duration of the published PyAES function on AWS Lambda at 1769 MB and more."""
@@ -36,12 +30,11 @@ ANYWHERE: Final = "begins anywhere (mean)"
 TICKS: Final = "begins anywhere, accounted at ticks (simulated mean)"
 RECIPROCAL: Final = "reciprocal (what the share says)"
 
-_LAMBDA_HZ: Final = 250
 _TENTH: Final = MICRO_PER_VCPU // 10
 _MOST_MS: Final = 220
 
 
-def quota() -> Spec:
+def quota() -> vega.Spec:
     """A task of 20 ms CPU time: when it runs, for a share, a period and a phase to choose."""
     runs: list[dict[str, Any]] = []
     ends: list[dict[str, Any]] = []
@@ -71,66 +64,66 @@ def quota() -> Spec:
                     }
                 )
     params = [
-        alt.param(
-            name="share",
-            value=0.3,
-            bind=alt.binding_range(min=0.1, max=1, step=0.1, name="vCPU (quota / period) "),
-        ),
-        alt.param(
-            name="period",
-            value="20 ms",
-            bind=alt.binding_select(options=["10 ms", "20 ms", "50 ms", "100 ms"], name="period "),
-        ),
-        alt.param(
-            name="phase",
-            value=_phase(0),
-            bind=alt.binding_select(options=[_phase(n) for n in range(4)], name="task begins "),
-        ),
+        {
+            "name": "share",
+            "value": 0.3,
+            "bind": {
+                "input": "range",
+                "min": 0.1,
+                "max": 1,
+                "step": 0.1,
+                "name": "vCPU (quota / period) ",
+            },
+        },
+        vega.choice("period", "20 ms", "period ", ["10 ms", "20 ms", "50 ms", "100 ms"]),
+        vega.choice("phase", _phase(0), "task begins ", [_phase(quarter) for quarter in range(4)]),
     ]
     same = "datum.period == period && datum.phase == phase"
     here = f"{same} && abs(datum.share - share) < 0.01"
-    x = alt.X(
-        "from:Q",
-        title="ms after the task began",
-        scale=alt.Scale(domain=[0, _MOST_MS], nice=False),
-        axis=alt.Axis(grid=False, tickCount=10),
+    scale = {"domain": [0, _MOST_MS], "nice": False}
+    axis = {"grid": False, "tickCount": 10}
+    refill = vega.layer(
+        "rule",
+        refills,
+        {"color": theme.REFERENCE, "strokeDash": [2, 3], "opacity": 0.8},
+        where=same,
+        x=vega.quantity("at", scale=scale),
     )
-    refill = (
-        alt.Chart(inline(refills))
-        .transform_filter(same)
-        .mark_rule(color=theme.REFERENCE, strokeDash=[2, 3], opacity=0.8)
-        .encode(x=alt.X("at:Q", scale=alt.Scale(domain=[0, _MOST_MS], nice=False)))
-    )
-    bar = (
-        alt.Chart(inline(runs))
-        .transform_filter(here)
-        .mark_bar(height=34, color=theme.CATEGORIES[0], minBandSize=1)
-        .encode(
-            x=x,
-            x2="to:Q",
-            y=alt.Y("row:N", title=None, axis=alt.Axis(domain=False)),
-            tooltip=[
-                alt.Tooltip("from:Q", title="from, ms", format=".2f"),
-                alt.Tooltip("to:Q", title="to, ms", format=".2f"),
-            ],
-        )
+    bar = vega.layer(
+        "bar",
+        runs,
+        {"height": 34, "color": theme.CATEGORIES[0], "minBandSize": 1},
+        where=here,
+        x=vega.quantity("from", "ms after the task began", scale=scale, axis=axis),
+        x2={"field": "to"},
+        y=vega.names("row", axis={"domain": False}),
+        tooltip=vega.tips(("from", "from, ms", ".2f"), ("to", "to, ms", ".2f")),
     )
     said: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("done after", "end", {"fontWeight": 600}),
         ("by the share alone:", "reciprocal", {}),
     )
     words = [
-        alt.Chart(inline(ends))
-        .transform_filter(here)
-        .transform_calculate(words=f"'{before} ' + format(datum.{field}, '.1f') + ' ms'")
-        .mark_text(align="left", baseline="top", y=4 + 17 * line, fontSize=13, **weight)
-        .encode(x=alt.value(8), text="words:N")
+        vega.layer(
+            "text",
+            ends,
+            {"align": "left", "baseline": "top", "y": 4 + 17 * line, "fontSize": 13, **weight},
+            where=here,
+            transform=[
+                {
+                    "calculate": f"'{before} ' + format(datum.{field}, '.1f') + ' ms'",
+                    "as": "words",
+                }
+            ],
+            x=vega.fixed(8),
+            text={"field": "words", "type": "nominal"},
+        )
         for line, (before, field, weight) in enumerate(said)
     ]
-    return finish(alt.layer(refill, bar, *words).add_params(*params), 150, labels=("task runs",))
+    return vega.chart(refill, bar, *words, height=150, params=params)
 
 
-def steps() -> Spec:
+def steps() -> vega.Spec:
     """A function on AWS Lambda over its memory: the closed form, the simulator, the reciprocal."""
     needs = (5_000_000, 10_000_000, PYAES, 30_000_000, 51_800_000)
     exact: list[dict[str, Any]] = []
@@ -139,9 +132,9 @@ def steps() -> Spec:
     ideal: list[dict[str, Any]] = []
     for need in needs:
         cpu, words = constant(need), _need(need)
-        least = control_of_memory(LAMBDA.period_ns, LAMBDA.least, WHOLE_MB).quota_ns
-        places = set(range(LAMBDA.least, WHOLE_MB + 1, 20)) | {WHOLE_MB}
-        quotas = {LAMBDA.period_ns * place // WHOLE_MB for place in places}
+        least = control_of_memory(LAMBDA.period_ns, LAMBDA.least, LAMBDA_MB).quota_ns
+        places = set(range(LAMBDA.least, LAMBDA_MB + 1, 20)) | {LAMBDA_MB}
+        quotas = {LAMBDA.period_ns * place // LAMBDA_MB for place in places}
         found = closed_form.jumps(LAMBDA.period_ns, [need], least, LAMBDA.period_ns)[0]
         edges = {one.quota_ns - less for one in found for less in (0, 1)} | {
             least,
@@ -158,26 +151,22 @@ def steps() -> Spec:
         simulated += [
             {
                 "need": words,
-                "size": round(quota * WHOLE_MB / LAMBDA.period_ns, 4),
+                "size": round(quota * LAMBDA_MB / LAMBDA.period_ns, 4),
                 "value": round(value / NS_PER_MS, 5),
             }
             for quota, value in zip(
-                own, durations(need, own, LAMBDA.period_ns, _LAMBDA_HZ), strict=True
+                own, durations(need, own, LAMBDA.period_ns, LAMBDA.hz), strict=True
             )
         ]
         ideal += [
             {
                 "need": words,
                 "size": place,
-                "value": need * WHOLE_MB / place / NS_PER_MS,
+                "value": need * LAMBDA_MB / place / NS_PER_MS,
             }
             for place in sorted(places)
         ]
-    choose = alt.param(
-        name="need",
-        value=_need(PYAES),
-        bind=alt.binding_select(options=[_need(need) for need in needs], name="CPU time "),
-    )
+    choose = vega.choice("need", _need(PYAES), "CPU time ", [_need(need) for need in needs])
     return _series(
         {STARTS: exact, ANYWHERE: mean, TICKS: simulated, RECIPROCAL: ideal},
         choose,
@@ -186,14 +175,14 @@ def steps() -> Spec:
     )
 
 
-def bill() -> Spec:
+def bill() -> vega.Spec:
     """What a million requests of the function cost over its memory: AWS Lambda's tariff."""
-    places = set(range(LAMBDA.least, WHOLE_MB + 1, 4))
+    places = set(range(LAMBDA.least, LAMBDA_MB + 1, 4))
     for jump in closed_form.jumps(LAMBDA.period_ns, [PYAES], 1, LAMBDA.period_ns)[0]:
-        size = jump.memory_mb(WHOLE_MB)
+        size = jump.memory_mb(LAMBDA_MB)
         places |= {size - 1, size} if size > LAMBDA.least else set()
     sizes = sorted(places)
-    controls = [control_of_memory(LAMBDA.period_ns, size, WHOLE_MB) for size in sizes]
+    controls = [control_of_memory(LAMBDA.period_ns, size, LAMBDA_MB) for size in sizes]
     rows = closed_form.sweep(controls, constant(PYAES))
     series: dict[str, list[dict[str, Any]]] = {STARTS: [], RECIPROCAL: []}
     for size, row in zip(sizes, rows, strict=True):
@@ -205,10 +194,10 @@ def bill() -> Spec:
                     "factor": None,
                 }
             )
-    return _series(series, None, "USD a million requests", None, logarithmic=False)
+    return _series(series, None, "USD a million requests", None, log=False)
 
 
-def bursts() -> Spec:
+def bursts() -> vega.Spec:
     """The fee below which a task is cheaper in bursts that each fit the quota, and the fees."""
     rows: list[dict[str, Any]] = []
     fees: list[dict[str, Any]] = []
@@ -226,45 +215,33 @@ def bursts() -> Spec:
                     }
                 )
         fees.append({"tariff": name, "value": float(found_fee(name) * 10**6)})
-    names = list(BURST_TARIFFS)
-    colour = alt.Color(
-        "tariff:N",
-        title=None,
-        sort=names,
-        scale=alt.Scale(domain=names, range=theme.colours(len(names))),
+    colour = vega.colours("tariff", list(BURST_TARIFFS))
+    shown = [row for row in rows if row["value"] > 0]
+    y = vega.quantity(
+        "value",
+        "fee, USD a million",
+        **vega.logarithmic((row["value"] for row in (*rows, *fees)), padding=10),
     )
-    values = [row["value"] for row in (*rows, *fees) if row["value"] > 0]
-    y = alt.Y(
-        "value:Q",
-        title="fee, USD a million",
-        scale=alt.Scale(type="log", nice=False, padding=10),
-        axis=alt.Axis(format=",~g", values=charts.log_ticks(min(values), max(values))),
+    line = vega.layer(
+        "line",
+        shown,
+        {"strokeWidth": 2},
+        x=vega.quantity(
+            "share", "vCPU (quota / period)", scale={"domain": [0.05, 1], "nice": False}
+        ),
+        y=y,
+        color=colour,
+        tooltip=vega.tips(
+            ("tariff",),
+            ("share", "vCPU", ".2f"),
+            ("value", "pays below, USD a million", ",.3~g"),
+            ("saved", "billed time saved", ".0%"),
+        ),
     )
-    line = (
-        alt.Chart(inline([row for row in rows if row["value"] > 0]))
-        .mark_line(strokeWidth=2)
-        .encode(
-            x=alt.X(
-                "share:Q",
-                title="vCPU (quota / period)",
-                scale=alt.Scale(domain=[0.05, 1], nice=False),
-            ),
-            y=y,
-            color=colour,
-            tooltip=[
-                alt.Tooltip("tariff:N"),
-                alt.Tooltip("share:Q", title="vCPU", format=".2f"),
-                alt.Tooltip("value:Q", title="pays below, USD a million", format=",.3~g"),
-                alt.Tooltip("saved:Q", title="billed time saved", format=".0%"),
-            ],
-        )
+    dashed = vega.layer(
+        "rule", fees, {"strokeDash": vega.DASHED, "strokeWidth": 1.6}, y=y, color=colour
     )
-    rule = (
-        alt.Chart(inline(fees))
-        .mark_rule(strokeDash=[5, 4], strokeWidth=1.6)
-        .encode(y=y, color=colour)
-    )
-    return finish(alt.layer(line, rule), 260, legend=names)
+    return vega.chart(line, dashed, height=260)
 
 
 def found_fee(tariff: str) -> Fraction:
@@ -280,57 +257,43 @@ def _series(
     title: str,
     field: str | None,
     *,
-    logarithmic: bool = True,
-) -> Spec:
+    log: bool = True,
+) -> vega.Spec:
     """Curves over memory by name; the reciprocal, and whatever comes last, dashed in grey."""
-    names = list(series)
-    colours = [*theme.colours(len(names) - 1), theme.REFERENCE]
-    colour = alt.Color(
-        "name:N",
-        title=None,
-        sort=names,
-        scale=alt.Scale(domain=names, range=colours),
-        legend=alt.Legend(labelLimit=0),
+    order = list(series)
+    colour = vega.colours(
+        "name", order, [*theme.colours(len(order) - 1), theme.REFERENCE], long=True
     )
-    values = [row["value"] for rows in series.values() for row in rows]
-    ticks: dict[str, Any] = {"tickCount": 5}
-    scale = alt.Scale(zero=False)
-    if logarithmic:
-        ticks = {"values": charts.log_ticks(min(values), max(values))}
-        scale = alt.Scale(type="log", nice=False, padding=8)
-    layers = []
-    for name, rows in series.items():
-        chart = alt.Chart(inline([{**row, "name": name} for row in rows]))
-        if field is not None:
-            chart = chart.transform_filter(f"datum.{field} == {field}")
-        style: dict[str, Any] = (
-            {"strokeDash": [5, 4], "strokeWidth": 1.6} if name == names[-1] else {"strokeWidth": 2}
+    x = vega.quantity(
+        "size",
+        "memory, MB",
+        scale={"domain": [LAMBDA.least, LAMBDA_MB], "nice": False},
+        axis={"tickCount": 8},
+    )
+    y = vega.quantity("value", title, scale={"zero": False}, axis={"format": ",~g", "tickCount": 5})
+    if log:
+        y |= vega.logarithmic((row["value"] for rows in series.values() for row in rows), padding=8)
+    plain: dict[str, Any] = {"strokeWidth": 2}
+    layers = [
+        vega.layer(
+            "line",
+            [{**row, "name": name} for row in rows],
+            {"strokeDash": vega.DASHED, "strokeWidth": 1.6} if name == order[-1] else plain,
+            where="" if field is None else f"datum.{field} == {field}",
+            x=x,
+            y=y,
+            color=colour,
+            tooltip=vega.tips(("name", " "), ("size", "MB", ",.0f"), ("value", title, ",.4~g")),
         )
-        layers.append(
-            chart.mark_line(**style).encode(
-                x=alt.X(
-                    "size:Q",
-                    title="memory, MB",
-                    scale=alt.Scale(domain=[LAMBDA.least, WHOLE_MB], nice=False),
-                    axis=alt.Axis(tickCount=8),
-                ),
-                y=alt.Y("value:Q", title=title, scale=scale, axis=alt.Axis(format=",~g", **ticks)),
-                color=colour,
-                tooltip=[
-                    alt.Tooltip("name:N", title=" "),
-                    alt.Tooltip("size:Q", title="MB", format=",.0f"),
-                    alt.Tooltip("value:Q", title=title, format=",.4~g"),
-                ],
-            )
-        )
-    whole = alt.layer(*layers)
-    return finish(whole if choose is None else whole.add_params(choose), 320, legend=names)
+        for name, rows in series.items()
+    ]
+    return vega.chart(*layers, height=320, params=[] if choose is None else [choose])
 
 
 def _point(row: closed_form.Expected, words: str) -> dict[str, Any]:
     return {
         "need": words,
-        "size": round(float(row.control.share * WHOLE_MB), 4),
+        "size": round(float(row.control.share * LAMBDA_MB), 4),
         "value": round(float(row.mean_ns / NS_PER_MS), 5),
     }
 

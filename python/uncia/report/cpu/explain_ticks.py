@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any, Final, Literal
 
-import altair as alt
 import numpy as np
 
 from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
-from uncia.report import theme
-from uncia.report.charts import Spec, ecdf, inline
-from uncia.report.cost.marks import finish
+from uncia.providers import GCP, IBM, LAMBDA
+from uncia.report import theme, vega
 from uncia.report.page import Chart
+from uncia.report.plots import ecdf
 from uncia.units import NS_PER_MS, NS_PER_S
 
-PERIOD: Final = 20 * NS_PER_MS
+PERIOD: Final = LAMBDA.period_ns
 LAMBDA_QUOTA: Final = 1_447_000
 RATES: Final = (100, 250, 1000)
 
@@ -30,11 +29,11 @@ _POINTS: Final = 120
 _GROUPS: Final = 150
 _TASKS: Final = 120
 
-# Table 3 of the cost paper says periods and tick rates; the sizes are those of its Figure 12.
+# The sizes are those of Figure 12 of the cost paper.
 _SOLD: Final = {
-    "AWS Lambda, 128 MB": (20_000_000, LAMBDA_QUOTA, 250),
-    "IBM, 0.25 vCPU": (10_000_000, 2_500_000, 250),
-    "Google, 0.08 vCPU": (100_000_000, 8_000_000, 1000),
+    "AWS Lambda, 128 MB": (LAMBDA.period_ns, LAMBDA_QUOTA, LAMBDA.hz),
+    "IBM, 0.25 vCPU": (IBM.period_ns, 2_500_000, IBM.hz),
+    "Google, 0.08 vCPU": (GCP.period_ns, 8_000_000, GCP.hz),
 }
 
 
@@ -167,7 +166,7 @@ def obtained(found: Sequence[Trace]) -> np.ndarray[Any, np.dtype[np.int64]]:
     )
 
 
-def balance() -> Spec:
+def balance() -> vega.Spec:
     """Runs of a task that never sleeps, and its runtime left; quota, rate and offset to choose."""
     lines: list[dict[str, Any]] = []
     bars: list[dict[str, Any]] = []
@@ -192,77 +191,59 @@ def balance() -> Spec:
             if a < _WINDOW
         ]
     params = [
-        alt.param(
-            name="quota",
-            value="1.447 ms",
-            bind=alt.binding_select(options=list(_QUOTAS), name="quota "),
-        ),
-        alt.param(
-            name="hz",
-            value=250,
-            bind=alt.binding_select(options=list(RATES), name="ticks a second "),
-        ),
-        alt.param(
-            name="offset",
-            value=_AT_TICK,
-            bind=alt.binding_select(options=list(_PARTS), name="refills "),
-        ),
+        vega.choice("quota", "1.447 ms", "quota ", list(_QUOTAS)),
+        vega.choice("hz", 250, "ticks a second ", list(RATES)),
+        vega.choice("offset", _AT_TICK, "refills ", list(_PARTS)),
     ]
     here = "datum.quota == quota && datum.hz == hz && datum.offset == offset"
-    axis: dict[str, Any] = {
-        "title": "ms after the task began (refills at the dotted lines)",
-        "scale": alt.Scale(domain=[0, _WINDOW / NS_PER_MS], nice=False),
-        "axis": alt.Axis(
-            values=list(range(0, _WINDOW // NS_PER_MS + 1, PERIOD // NS_PER_MS)),
-            grid=True,
-            gridDash=[2, 3],
-            gridColor=theme.REFERENCE,
-            gridOpacity=0.7,
-        ),
+    scale = {"domain": [0, _WINDOW / NS_PER_MS], "nice": False}
+    axis = {
+        "values": list(range(0, _WINDOW // NS_PER_MS + 1, PERIOD // NS_PER_MS)),
+        "grid": True,
+        "gridDash": [2, 3],
+        "gridColor": theme.REFERENCE,
+        "gridOpacity": 0.7,
     }
-    bar = (
-        alt.Chart(inline(bars))
-        .transform_filter(here)
-        .mark_rect(color=theme.CATEGORIES[0])
-        .encode(
-            x=alt.X("from:Q", **axis),
-            x2="to:Q",
-            y=alt.value(0),
-            y2=alt.value(16),
-            tooltip=[
-                alt.Tooltip("from:Q", title="runs from, ms", format=".2f"),
-                alt.Tooltip("to:Q", title="to, ms", format=".2f"),
-                alt.Tooltip("ran:Q", title="CPU time, ms", format=".3f"),
-            ],
-        )
+
+    def x(field: str) -> vega.Channel:
+        title = "ms after the task began (refills at the dotted lines)"
+        return vega.quantity(field, title, scale=scale, axis=axis)
+
+    bar = vega.layer(
+        "rect",
+        bars,
+        {"color": theme.CATEGORIES[0]},
+        where=here,
+        x=x("from"),
+        x2={"field": "to"},
+        y=vega.fixed(0),
+        y2=vega.fixed(16),
+        tooltip=vega.tips(
+            ("from", "runs from, ms", ".2f"),
+            ("to", "to, ms", ".2f"),
+            ("ran", "CPU time, ms", ".3f"),
+        ),
     )
-    left = alt.Y(
-        "left:Q",
-        title="runtime left, ms",
-        scale=alt.Scale(zero=True, nice=False, padding=26),
-        axis=alt.Axis(tickCount=6),
+    debt = vega.layer(
+        "line",
+        lines,
+        {"color": theme.CATEGORIES[3], "strokeWidth": 1.8},
+        where=here,
+        x=x("at"),
+        y=vega.quantity(
+            "left",
+            "runtime left, ms",
+            scale={"zero": True, "nice": False, "padding": 26},
+            axis={"tickCount": 6},
+        ),
+        order=vega.quantity("order"),
+        tooltip=vega.tips(("at", "at, ms", ".2f"), ("left", "runtime left, ms", ".3f")),
     )
-    debt = (
-        alt.Chart(inline(lines))
-        .transform_filter(here)
-        .mark_line(color=theme.CATEGORIES[3], strokeWidth=1.8)
-        .encode(
-            x=alt.X("at:Q", **axis),
-            y=left,
-            order="order:Q",
-            tooltip=[
-                alt.Tooltip("at:Q", title="at, ms", format=".2f"),
-                alt.Tooltip("left:Q", title="runtime left, ms", format=".3f"),
-            ],
-        )
-    )
-    zero = (
-        alt.Chart(inline([{"zero": 0}])).mark_rule(color=theme.REFERENCE).encode(y=alt.Y("zero:Q"))
-    )
-    return finish(alt.layer(zero, debt, bar).add_params(*params), 300)
+    zero = vega.rule(0, "y", color=theme.REFERENCE, strokeDash=None, strokeWidth=None)
+    return vega.chart(zero, debt, bar, height=300, params=params)
 
 
-def offsets() -> Spec:
+def offsets() -> vega.Spec:
     """CPU time obtained in a run of many groups: timers at ticks, and with random offsets."""
     names: dict[str, Literal["absolute", "random"]] = {
         _AT_TICK: "absolute",
@@ -288,13 +269,9 @@ def offsets() -> Spec:
         for name in names
         for value, share in _curve(obtained(found[f"{hz}/{name}"]))
     ]
-    choose = alt.param(
-        name="hz",
-        value=250,
-        bind=alt.binding_select(options=list(RATES), name="ticks a second "),
-    )
+    choose = vega.choice("hz", 250, "ticks a second ", list(RATES))
     return _distribution(
-        rows, list(names), "CPU time between two throttles, ms", choose, "datum.hz == hz"
+        rows, list(names), "CPU time between two throttles, ms", [choose], "datum.hz == hz"
     )
 
 
@@ -327,7 +304,7 @@ def profiles() -> list[Chart]:
         charts.append(
             Chart(
                 f"profile-{part}",
-                _distribution(rows, list(_SOLD), title, None, None),
+                _distribution(rows, list(_SOLD), title),
                 f"Distribution: {title}",
                 {"interval": "Intervals", "throttle": "Throttles", "cpu": "CPU time"}[part]
                 + " in a simulated profile",
@@ -336,7 +313,7 @@ def profiles() -> list[Chart]:
     return charts
 
 
-def overrun() -> Spec:
+def overrun() -> vega.Spec:
     """The longest run by quota and tick rate: up to a tick longer than the quota.
 
     Quotas end where a run of the slowest ticks would reach the next refill, and go on with it.
@@ -356,7 +333,7 @@ def overrun() -> Spec:
         ]
     )
     exact = "event-driven (the quota itself)"
-    names = [*(f"{hz} ticks a second" for hz in RATES), exact]
+    order = [*(f"{hz} ticks a second" for hz in RATES), exact]
     rows = [
         {
             "name": f"{hz} ticks a second",
@@ -367,28 +344,23 @@ def overrun() -> Spec:
         for quota in quotas
     ]
     ideal = [{"name": exact, "quota": q / NS_PER_MS, "value": q / NS_PER_MS} for q in quotas]
-    colours = [*theme.colours(len(RATES), in_order=True), theme.REFERENCE]
-    encoding: dict[str, Any] = {
-        "x": alt.X("quota:Q", title="quota in a period of 20 ms, ms", scale=alt.Scale(nice=False)),
-        "y": alt.Y("value:Q", title="longest run, ms"),
-        "color": alt.Color(
-            "name:N",
-            title=None,
-            sort=names,
-            scale=alt.Scale(domain=names, range=colours),
-            legend=alt.Legend(labelLimit=0),
+    shades = [*theme.colours(len(RATES), in_order=True), theme.REFERENCE]
+    channels: dict[str, Any] = {
+        "x": vega.quantity("quota", "quota in a period of 20 ms, ms", scale={"nice": False}),
+        "y": vega.quantity("value", "longest run, ms"),
+        "color": vega.colours("name", order, shades, long=True),
+        "tooltip": vega.tips(
+            ("name", " "), ("quota", "quota, ms", ".2f"), ("value", "longest run, ms", ".2f")
         ),
-        "tooltip": [
-            alt.Tooltip("name:N", title=" "),
-            alt.Tooltip("quota:Q", title="quota, ms", format=".2f"),
-            alt.Tooltip("value:Q", title="longest run, ms", format=".2f"),
-        ],
     }
     # A run of more than n ticks begins just above a quota of n ticks.
-    stairs = alt.Chart(inline(rows)).mark_line(strokeWidth=2, interpolate="step-before")
-    line = alt.Chart(inline(ideal)).mark_line(strokeWidth=1.6, strokeDash=[5, 4])
-    chart = alt.layer(line.encode(**encoding), stairs.encode(**encoding))
-    return finish(chart, 280, legend=names)
+    stairs = {"strokeWidth": 2, "interpolate": "step-before"}
+    line = {"strokeWidth": 1.6, "strokeDash": vega.DASHED}
+    return vega.chart(
+        vega.layer("line", ideal, line, **channels),
+        vega.layer("line", rows, stairs, **channels),
+        height=280,
+    )
 
 
 def _curve(ordered: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[int, float]]:
@@ -411,39 +383,30 @@ def _profile(found: Sequence[Trace], part: str) -> np.ndarray[Any, np.dtype[np.i
 
 
 def _distribution(
-    rows: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
+    rows: vega.Rows,
+    order: Sequence[str],
     title: str,
-    choose: Any,
-    condition: str | None,
-) -> Spec:
-    chart = alt.Chart(inline(rows))
-    if condition is not None:
-        chart = chart.transform_filter(condition)
-    line = chart.mark_line(interpolate="step-after", strokeWidth=2).encode(
-        x=alt.X(
-            "value:Q",
-            title=title,
-            scale=alt.Scale(zero=True, nice=False, padding=12),
-            axis=alt.Axis(tickCount=10),
+    params: Sequence[vega.Spec] = (),
+    where: str = "",
+) -> vega.Spec:
+    line = vega.layer(
+        "line",
+        rows,
+        {"interpolate": "step-after", "strokeWidth": 2},
+        where=where,
+        x=vega.quantity(
+            "value",
+            title,
+            scale={"zero": True, "nice": False, "padding": 12},
+            axis={"tickCount": 10},
         ),
-        y=alt.Y(
-            "share:Q",
-            title="share",
-            scale=alt.Scale(domain=[0, 1]),
-            axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
+        y=vega.quantity(
+            "share",
+            "share",
+            scale={"domain": [0, 1]},
+            axis={"format": "%", "values": [0, 0.25, 0.5, 0.75, 1]},
         ),
-        color=alt.Color(
-            "name:N",
-            title=None,
-            sort=list(names),
-            scale=alt.Scale(domain=list(names), range=theme.colours(len(names))),
-            legend=alt.Legend(labelLimit=0),
-        ),
-        tooltip=[
-            alt.Tooltip("name:N", title=" "),
-            alt.Tooltip("value:Q", title="ms", format=".3f"),
-            alt.Tooltip("share:Q", title="at most that", format=".1%"),
-        ],
+        color=vega.colours("name", order, long=True),
+        tooltip=vega.tips(("name", " "), ("value", "ms", ".3f"), ("share", "at most that", ".1%")),
     )
-    return finish(line if choose is None else line.add_params(choose), 210, legend=names)
+    return vega.chart(line, height=210, params=params)

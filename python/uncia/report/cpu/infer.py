@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from uncia.bandwidth.distance import distance
 from uncia.bandwidth.infer.tick import TICKS
-from uncia.report import numbers
-from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Note, Row, Section, Table
+from uncia.report.cpu.profile import distributions
+from uncia.report.numbers import figure
+from uncia.report.page import Block, Note, Row, Section
+from uncia.report.table import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,14 +30,7 @@ _US: Final = 1e3
 _RUNS: Final = 20
 _SECONDS: Final = 10 * 10**9
 _WAKE: Final = 20_000  # ns from a refill until a thread runs, on an idle CPU
-_TAIL: Final = 0.995
 _ANYWHERE: Final = 0.4  # of a tick: where refills stand that have an offset nobody knows
-_CURVES: Final = (
-    ("interval", "time from throttle to throttle, ms", "Throttle intervals"),
-    ("throttle", "length of a throttle, ms", "Throttle durations"),
-    ("cpu", "CPU time between throttles, ms", "CPU time obtained"),
-)
-_MEASURED: Final = "measured"
 _KEYS: Final = ("period_us", "quota_us", "hz", "scheduler")
 
 Arrays = tuple["NDArray[np.float64]", "NDArray[np.float64]", "NDArray[np.float64]"]
@@ -60,7 +56,18 @@ def sections(
         measured = _as_floats(profile.arrays())
         overlays = simulated(one, measured) if len(measured[0]) else []
         if len(measured[0]):
-            blocks.insert(0, Row(_charts(f"p{number}", measured, overlays[:1])))
+            blocks.insert(
+                0,
+                Row(
+                    distributions(
+                        {"measured": _named(measured)},
+                        {overlay.name: _named(overlay.arrays) for overlay in overlays[:1]},
+                        prefix=f"p{number}",
+                        of="gaps",
+                        ending=", measured and simulated",
+                    )
+                ),
+            )
         if overlays:
             blocks.append(_distances(overlays))
         blocks += [Note(note) for note in one.notes]
@@ -94,12 +101,6 @@ def simulated(found: Inferred, measured: Arrays) -> list[Overlay]:
             near = [distance(a, b) for a, b in zip(measured, arrays, strict=True)]
             overlays.append(Overlay(setting.name, arrays, (near[0], near[1], near[2])))
     return sorted(overlays, key=lambda overlay: sum(overlay.distances))
-
-
-def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """The Wasserstein-1 distance of two samples, by 2,000 quantiles."""
-    shares = (np.arange(2000) + 0.5) / 2000
-    return float(np.abs(np.quantile(one, shares) - np.quantile(other, shares)).mean())
 
 
 def _setting(found: Inferred, hz: int, scheduler: str) -> Setting:
@@ -147,34 +148,8 @@ def _as_floats(
     return interval, gap, cpu
 
 
-def _charts(prefix: str, measured: Arrays, overlays: Sequence[Overlay]) -> list[Chart]:
-    charts = []
-    for index, (key, axis, title) in enumerate(_CURVES):
-        samples = {_MEASURED: measured[index]}
-        samples |= {overlay.name: overlay.arrays[index] for overlay in overlays}
-        curves = {name: _curve(values) for name, values in samples.items()}
-        high = max(float(np.quantile(values, _TAIL)) for values, _ in curves.values())
-        charts.append(
-            Chart(
-                f"{prefix}-{key}",
-                marks.curves(
-                    curves,
-                    axis,
-                    "gaps",
-                    reference=[overlay.name for overlay in overlays],
-                    logarithmic=False,
-                    bounds=(0.0, high * 1.05),
-                ),
-                f"Cumulative distribution of the {axis}, measured and simulated",
-                title,
-            )
-        )
-    return charts
-
-
-def _curve(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    ordered = np.sort(values) / _MS
-    return ordered, np.arange(1, len(ordered) + 1) / len(ordered)
+def _named(arrays: Arrays) -> dict[str, NDArray[np.float64]]:
+    return dict(zip(("interval", "throttle", "cpu"), arrays, strict=True))
 
 
 def _told(found: Inferred) -> Table:
@@ -184,14 +159,18 @@ def _told(found: Inferred) -> Table:
         ("Tick rate", None if found.hz is None else f"{found.hz} Hz"),
         ("Scheduler", found.scheduler),
     )
-    rows = [
-        [name, value or "cannot tell", numbers.figure(found.confidence[key], 2)]
+    rows: list[tuple[str, str, float | None]] = [
+        (name, value or "cannot tell", found.confidence[key])
         for (name, value), key in zip(values, _KEYS, strict=True)
     ]
     if found.share is not None:
-        rows.append(["CPU obtained", f"{found.share:.2%} of one", numbers.ABSENT])
+        rows.append(("CPU obtained", f"{found.share:.2%} of one", None))
     return Table(
-        ("<", "<inferred", "confidence"),
+        [
+            Column("", 0),
+            Column("inferred", 1),
+            Column("confidence", 2, partial(figure, digits=2)),
+        ],
         rows,
         f"{found.gaps:,} gaps of {found.runs:,} runs of the probe: their ends and lengths.",
         "What the profile tells",
@@ -200,13 +179,17 @@ def _told(found: Inferred) -> Table:
 
 
 def _distances(overlays: Sequence[Overlay]) -> Table:
-    rows = [
-        [overlay.name, *(numbers.figure(one / _MS, 3) for one in overlay.distances)]
-        for overlay in overlays
-    ]
+    def distance(name: str, index: int) -> Column:
+        return Column(name, lambda overlay: overlay.distances[index] / _MS, figure, "ms")
+
     return Table(
-        ("<simulated setting", "interval, ms", "throttle, ms", "CPU, ms"),
-        rows,
+        [
+            Column("simulated setting", "name"),
+            distance("interval", 0),
+            distance("throttle", 1),
+            distance("CPU", 2),
+        ],
+        overlays,
         f"Wasserstein-1 distances of simulated profiles ({_RUNS} runs of 10 s) from the"
         " measured one: how far, on average, the one's values are to be moved to make the other's.",
         "Simulated settings by distance",

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import altair as alt
-
 from uncia.bandwidth.intermittent import BURSTS, LONG, Comparison
-from uncia.report import numbers, theme
-from uncia.report.charts import MAX_POINTS, inline
-from uncia.report.cost import marks
-from uncia.report.page import Block, Cell, Chart, Note, Page, Row, Section, Table, Tile
+from uncia.report import numbers, vega
+from uncia.report import page as pages
+from uncia.report.numbers import figure, figure4, percent
+from uncia.report.page import Block, Chart, Note, Page, Row, Section, Tile
+from uncia.report.table import Column, Table
 
 if TYPE_CHECKING:
-    from uncia.bandwidth.intermittent_result import Result
+    from uncia.bandwidth.intermittent import Result
 
 _NANO: Final = 10**9
 _WAYS: Final = {LONG: "one invocation", BURSTS: "in bursts"}
+_NAMES: Final = tuple(_WAYS.values())
 
 
 def page(result: Result) -> Page:
     """The page of a run of the experiment."""
-    from uncia import __version__
-
     first = result.comparisons[0]
     blocks: list[Block] = [_timeline(result), Row([_fees(first), _bills(result)]), _table(result)]
     measured = result.measured()
     return Page(
         title="Intermittent execution",
         kicker="Uncia CPU bandwidth control",
-        verdict="",
-        good=True,
         facts=[("Run", str(result.folder)), ("Tasks", f"{len(result.pairs):,}, each both ways")],
         warnings=result.problems(),
         tiles=[
             Tile("GB-seconds in bursts", _change(first.gb_s_saved, -1), "", first.tariff),
             Tile("bill in bursts", _change(first.bill_added, 1), "", first.tariff),
             Tile("pays below", _nano(first.pays_below_usd), "nUSD a request", first.tariff),
-            Tile("bursts", numbers.figure(float(first.bursts.invocations), 4), "a task"),
+            Tile("bursts", figure(float(first.bursts.invocations), 4), "a task"),
         ],
         sections=[
             Section(
@@ -55,7 +52,6 @@ def page(result: Result) -> Page:
         ],
         summary="What it saves to cut a task into bursts that fit the CPU quota, and what the"
         " invocation fees add.",
-        footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
     )
 
 
@@ -70,44 +66,37 @@ def _change(share: Fraction | None, sign: int) -> str:
 
 
 def _nano(usd: Fraction) -> str:
-    return numbers.figure(float(usd * _NANO))
+    return figure(float(usd * _NANO))
 
 
 def _timeline(result: Result) -> Chart:
-    from uncia.bandwidth.intermittent_result import timeline
+    from uncia.bandwidth.intermittent import timeline
 
     rows: list[dict[str, Any]] = []
     for task in result.pairs[0]:
-        for number, span in enumerate(timeline(task)[: MAX_POINTS // 2]):
+        for number, span in enumerate(timeline(task)[: vega.MAX_POINTS // 2]):
             rows.append({**span, "way": _WAYS[task.way], "request": number + 1})
-    names = list(_WAYS.values())
-    chart = (
-        alt.Chart(inline(rows))
-        .mark_bar(height={"band": 0.7})
-        .encode(
-            x=alt.X("start:Q", title="seconds after the task's first event arrived"),
-            x2="end:Q",
-            y=alt.Y("way:N", sort=names, title=None),
-            color=_colour(names),
-            tooltip=[
-                alt.Tooltip("way:N", title=" "),
-                alt.Tooltip("request:Q", title="request"),
-                alt.Tooltip("start:Q", title="from, s", format=".4f"),
-                alt.Tooltip("end:Q", title="to, s", format=".4f"),
-            ],
-        )
+    bars = vega.layer(
+        "bar",
+        rows,
+        {"height": {"band": 0.7}},
+        x=vega.quantity("start", "seconds after the task's first event arrived"),
+        x2={"field": "end"},
+        y=vega.names("way", _NAMES),
+        color=vega.colours("way", _NAMES),
+        tooltip=vega.tips(
+            ("way", " "),
+            ("request", "request", ""),
+            ("start", "from, s", ".4f"),
+            ("end", "to, s", ".4f"),
+        ),
     )
     return Chart(
         "timeline",
-        marks.finish(chart, 110, labels=names),
+        vega.chart(bars, height=110),
         "When the first task ran, as one invocation and in bursts",
         "The first task: when it ran, which is what is billed",
     )
-
-
-def _colour(names: Sequence[str]) -> Any:
-    scale = alt.Scale(domain=list(names), range=theme.colours(len(names)))
-    return alt.Color("way:N", title=None, sort=list(names), scale=scale)
 
 
 def _fees(one: Comparison) -> Chart:
@@ -122,29 +111,26 @@ def _fees(one: Comparison) -> Chart:
         for way, own in ((LONG, one.long), (BURSTS, one.bursts))
         for fee in (0.0, far)
     ]
-    names = list(_WAYS.values())
-    lines = (
-        alt.Chart(inline(rows))
-        .mark_line(strokeWidth=2)
-        .encode(
-            x=alt.X("fee:Q", title="fee of an invocation, nUSD", scale=alt.Scale(nice=False)),
-            y=alt.Y("bill:Q", title="bill of a task, µUSD"),
-            color=_colour(names),
-        )
+    lines = vega.layer(
+        "line",
+        rows,
+        {"strokeWidth": 2},
+        x=vega.quantity("fee", "fee of an invocation, nUSD", scale={"nice": False}),
+        y=vega.quantity("bill", "bill of a task, µUSD"),
+        color=vega.colours("way", _NAMES),
     )
-    places = [{"at": float(one.fee_usd) * _NANO, "what": f"{one.tariff}'s fee"}]
+    fees = [{"at": float(one.fee_usd) * _NANO, "what": f"{one.tariff}'s fee"}]
     if one.pays_below_usd > 0:
-        places.append({"at": float(one.pays_below_usd) * _NANO, "what": "break-even"})
-    points = alt.Chart(inline(places))
-    rule = points.mark_rule(strokeDash=[4, 3]).encode(
-        x="at:Q", tooltip=[alt.Tooltip("what:N", title=" "), alt.Tooltip("at:Q", format=",.4~g")]
-    )
-    text = points.mark_text(angle=270, align="right", baseline="bottom", dx=-4, dy=-3).encode(
-        x="at:Q", y=alt.value(0), text="what:N"
-    )
+        fees.append({"at": float(one.pays_below_usd) * _NANO, "what": "break-even"})
+    at = vega.quantity("at")
+    tooltip = vega.tips(("what", " "), ("at", "", ",.4~g"))
+    rules = vega.layer("rule", fees, {"strokeDash": [4, 3]}, x=at, tooltip=tooltip)
+    upright = {"angle": 270, "align": "right", "baseline": "bottom", "dx": -4, "dy": -3}
+    what = {"field": "what", "type": "nominal"}
+    words = vega.layer("text", fees, upright, x=at, y=vega.fixed(0), text=what)
     return Chart(
         "fees",
-        marks.finish(alt.layer(lines, rule, text), 260, legend=names),
+        vega.chart(lines, rules, words, height=260),
         "The bill of a task over the fee of an invocation, both ways",
         f"Below which fee bursts pay: {one.tariff}",
     )
@@ -157,81 +143,62 @@ def _bills(result: Result) -> Chart:
         for way, own in ((LONG, one.long), (BURSTS, one.bursts))
         for kind, value in (("resources", own.resources_usd), ("fees", own.fees_usd))
     ]
-    names = list(_WAYS.values())
-    chart = (
-        alt.Chart(inline(rows))
-        .mark_bar()
-        .encode(
-            y=alt.Y("tariff:N", title=None, sort=[one.tariff for one in result.comparisons]),
-            yOffset=alt.YOffset("way:N", sort=names),
-            x=alt.X("usd:Q", title="bill of a task, µUSD"),
-            color=_colour(names),
-            opacity=alt.Opacity(
-                "kind:N",
-                legend=None,
-                scale=alt.Scale(domain=["resources", "fees"], range=[1, 0.45]),
-            ),
-            order=alt.Order("kind:N", sort="descending"),
-            tooltip=[
-                alt.Tooltip("tariff:N", title="tariff"),
-                alt.Tooltip("way:N", title=" "),
-                alt.Tooltip("kind:N", title="for"),
-                alt.Tooltip("usd:Q", title="µUSD a task", format=",.4~g"),
-            ],
-        )
+    parts = {"domain": ["resources", "fees"], "range": [1, 0.45]}
+    bars = vega.layer(
+        "bar",
+        rows,
+        x=vega.quantity("usd", "bill of a task, µUSD"),
+        y=vega.names("tariff", [one.tariff for one in result.comparisons]),
+        yOffset=vega.offset("way", _NAMES),
+        color=vega.colours("way", _NAMES),
+        opacity=vega.names("kind", scale=parts, legend=None),
+        order=vega.names("kind", sort="descending"),
+        tooltip=vega.tips(
+            ("tariff", "tariff"), ("way", " "), ("kind", "for"), ("usd", "µUSD a task", ",.4~g")
+        ),
     )
     return Chart(
         "bills",
-        marks.finish(
-            chart,
-            max(2, len(result.comparisons)) * 48,
-            legend=[*names, "resources"],
-            labels=[one.tariff for one in result.comparisons],
-        ),
+        vega.chart(bars, height=vega.rows_height(len(result.comparisons), 48)),
         "The bill of a task under each tariff, both ways, resources and fees",
         "What a task costs: resources, and fees (light)",
     )
 
 
 def _table(result: Result) -> Table:
+    def micro(name: str, usd: Callable[[Any], Fraction]) -> Column:
+        return Column(name, lambda row: float(usd(row)) * 1e6, figure, "µUSD")
+
+    def bursts(column: Column, times: int) -> Column:
+        # Headings differ by the blanks after them.
+        return replace(column, name="in bursts" + " " * times, unit="")
+
+    def change(
+        name: str, share: Callable[[Any], Fraction | None], sign: int, **more: Any
+    ) -> Column:
+        return Column(name, lambda row: _change(share(row), sign), str, **more)
+
     return Table(
-        (
-            "<tariff",
-            "GB-s",
-            "in bursts",
-            "change",
-            "fees, µUSD",
-            "in bursts ",
-            "bill, µUSD",
-            "in bursts  ",
-            "change ",
-            "pays below, nUSD a request",
-            "its fee",
-        ),
         [
-            [
-                one.tariff,
-                numbers.figure(_float(one.long.gb_s), 4),
-                numbers.figure(_float(one.bursts.gb_s), 4),
-                numbers.change(None if one.gb_s_saved is None else 1 - float(one.gb_s_saved)),
-                numbers.figure(float(one.long.fees_usd) * 1e6),
-                numbers.figure(float(one.bursts.fees_usd) * 1e6),
-                numbers.figure(float(one.long.usd) * 1e6),
-                numbers.figure(float(one.bursts.usd) * 1e6),
-                Cell(
-                    _change(one.bill_added, 1),
-                    " to ".join(numbers.change(1 + bound) for bound in one.bill_interval or ()),
-                ),
-                Cell(
-                    _nano(one.pays_below_usd),
-                    ""
-                    if one.pays_below_interval is None
-                    else numbers.span([bound * _NANO for bound in one.pays_below_interval]),
-                ),
-                _nano(one.fee_usd),
-            ]
-            for one in result.comparisons
+            Column("tariff", "tariff"),
+            Column("GB-s", lambda row: row.long.gb_s, figure4),
+            Column("in bursts", lambda row: row.bursts.gb_s, figure4),
+            change("change", lambda row: row.gb_s_saved, -1),
+            micro("fees", lambda row: row.long.fees_usd),
+            bursts(micro("", lambda row: row.bursts.fees_usd), 1),
+            micro("bill", lambda row: row.long.usd),
+            bursts(micro("", lambda row: row.bursts.usd), 2),
+            change("change ", lambda row: row.bill_added, 1, note=_added),
+            Column(
+                "pays below",
+                lambda row: row.pays_below_usd * _NANO,
+                figure,
+                "nUSD a request",
+                note=_below,
+            ),
+            Column("its fee", lambda row: row.fee_usd * _NANO, figure),
         ],
+        result.comparisons,
         "Rows of the experiments long and bursts in invocations.parquet, billed by task"
         " (allocation × billable time, as each tariff counts them): means over the tasks that came"
         " to their end both ways. The fee below which bursts pay is (resources as one invocation"
@@ -242,34 +209,32 @@ def _table(result: Result) -> Table:
     )
 
 
-def _float(value: Fraction | None) -> float | None:
-    return None if value is None else float(value)
+def _added(row: Comparison) -> str:
+    return " to ".join(numbers.change(1 + bound) for bound in row.bill_interval or ())
+
+
+def _below(row: Comparison) -> str:
+    bounds = row.pays_below_interval
+    return "" if bounds is None else numbers.span([bound * _NANO for bound in bounds])
 
 
 def _machine(measured: dict[str, dict[str, float | None]]) -> Table:
-    def ms(value: float | None) -> str:
-        return numbers.ABSENT if value is None else numbers.figure(value * 1e3, 4)
+    def ms(name: str, key: str) -> Column:
+        def value(row: Any) -> float | None:
+            return None if row[key] is None else row[key] * 1e3
+
+        return Column(name, value, figure4, "ms")
 
     return Table(
-        (
-            "<way",
-            "execution, ms",
-            "CPU time, ms",
-            "throttled, ms",
-            "requests held back",
-            "from first to last, ms",
-        ),
         [
-            [
-                _WAYS[way],
-                ms(found["execution_s"]),
-                ms(found["cpu_s"]),
-                ms(found["throttled_s"]),
-                numbers.percent(found["throttled_share"]),
-                ms(found["elapsed_s"]),
-            ]
-            for way, found in measured.items()
+            Column("way", "way"),
+            ms("execution", "execution_s"),
+            ms("CPU time", "cpu_s"),
+            ms("throttled", "throttled_s"),
+            Column("requests held back", "throttled_share", percent),
+            ms("from first to last", "elapsed_s"),
         ],
+        [{"way": _WAYS[way], **found} for way, found in measured.items()],
         "Means over tasks: execution, cpu_user + cpu_system, throttled_time, throttled_count > 0,"
         " and received - sent of invocations.parquet.",
         "By the kernel and the clocks",
@@ -277,11 +242,5 @@ def _machine(measured: dict[str, dict[str, float | None]]) -> Table:
 
 
 def write(result: Result, path: Path) -> Path:
-    """Write the page.
-
-    Raises:
-        UnciaError: it cannot be written.
-    """
-    from uncia.report import page as pages
-
+    """Write the page of a run; see `uncia.report.page.write`."""
     return pages.write(page(result), path)

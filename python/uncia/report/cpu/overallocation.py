@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import altair as alt
-
-from uncia.report import charts, numbers, theme
-from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Note, Page, Row, Section, Table, Tile
+from uncia.report import numbers, theme, vega
+from uncia.report import page as pages
+from uncia.report.numbers import count, figure, figure4, percent
+from uncia.report.page import Block, Chart, Note, Page, Row, Section, Tile
+from uncia.report.table import Column, Table
+from uncia.stats.quantiles import quantiles_of
 from uncia.units import MIB
 
 if TYPE_CHECKING:
@@ -20,10 +22,8 @@ _MEASURED: Final = "measured"
 
 def page(result: Result) -> Page:
     """The page of a run."""
-    from uncia import __version__
-
     tiles = [
-        Tile(name, numbers.figure(100 * share), "% off", f"mean over sizes, {enforcement}")
+        Tile(name, figure(100 * share), "% off", f"mean over sizes, {enforcement}")
         for enforcement in result.enforcements()
         for name, share in result.errors(enforcement).items()
     ]
@@ -32,8 +32,6 @@ def page(result: Result) -> Page:
     return Page(
         title="Over-allocation",
         kicker="Uncia CPU bandwidth control",
-        verdict="",
-        good=True,
         facts=[
             ("Run", str(result.folder)),
             ("Function", result.function),
@@ -48,7 +46,6 @@ def page(result: Result) -> Page:
         ],
         summary="How long a function takes at each memory size, what models say it would, and how"
         " much CPU time it gets for the time that is paid.",
-        footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
     )
 
 
@@ -59,8 +56,8 @@ def _section(result: Result, enforcement: str) -> Section:
         Row([_shares(result, enforcement), _off(result, enforcement)]),
         Note(
             "All models start from the rows at a whole vCPU alone:"
-            f" {numbers.figure(known.mean_ns / 1e6, 4)} ms of CPU time on average, and"
-            f" {numbers.figure(known.beyond_ns / 1e6)} ms beyond it, which they add."
+            f" {figure(known.mean_ns / 1e6, 4)} ms of CPU time on average, and"
+            f" {figure(known.beyond_ns / 1e6)} ms beyond it, which they add."
         ),
         _table(result, enforcement),
     ]
@@ -72,17 +69,15 @@ def _section(result: Result, enforcement: str) -> Section:
     )
 
 
-def _memory_axis() -> Any:
-    return alt.X(
-        "mb:Q",
-        title="memory, MB",
-        scale=alt.Scale(zero=False, nice=False),
-        axis=alt.Axis(tickCount=6, format=",~f"),
-    )
+_MEMORY: Final = vega.quantity(
+    "mb",
+    "memory, MB",
+    scale={"zero": False, "nice": False},
+    axis={"tickCount": 6, "format": ",~f"},
+)
 
 
 def _figure(result: Result, enforcement: str) -> Chart:
-    import numpy as np
 
     own = result.of(enforcement)
     models = list(result.models[enforcement])
@@ -93,7 +88,7 @@ def _figure(result: Result, enforcement: str) -> Chart:
     ]
     points: list[dict[str, Any]] = []
     for size in own:
-        low, high = (float(value) / 1e6 for value in np.quantile(size.durations, [0.05, 0.95]))
+        low, high = (value / 1e6 for value in quantiles_of(size.durations, [0.05, 0.95]))
         points.append(
             {
                 "model": _MEASURED,
@@ -104,58 +99,53 @@ def _figure(result: Result, enforcement: str) -> Chart:
                 "rows": size.rows,
             }
         )
-    names = [_MEASURED, *models]
+    order = [_MEASURED, *models]
     first, _, equation, simulated = theme.colours(4)
-    scale = alt.Scale(domain=names, range=[first, theme.REFERENCE, equation, simulated])
-    colour = alt.Color("model:N", title=None, sort=names, scale=scale)
-    x = _memory_axis()
+    colour = vega.colours("model", order, [first, theme.REFERENCE, equation, simulated])
     lowest = min(point["low"] for point in points) / 1.1
     highest = max(*(point["high"] for point in points), *(line["ms"] for line in lines)) * 1.1
-    y = alt.Y(
-        "ms:Q",
-        title="duration, ms (logarithmic)",
-        scale=alt.Scale(type="log", domain=[lowest, highest], nice=False),
-        axis=alt.Axis(values=charts.log_ticks(lowest, highest), format=",~g"),
+    y = vega.quantity(
+        "ms",
+        "duration, ms (logarithmic)",
+        **vega.logarithmic([lowest, highest], domain=[lowest, highest]),
     )
-    drawn = (
-        alt.Chart(charts.inline(lines))
-        .mark_line(strokeWidth=1.8)
-        .encode(
-            x=x,
-            y=y,
-            color=colour,
-            strokeDash=alt.StrokeDash(
-                "model:N",
-                title=None,
-                sort=names,
-                scale=alt.Scale(domain=names, range=[[1, 0], [5, 4], [1, 0], [1, 0]]),
-            ),
-            tooltip=[
-                alt.Tooltip("model:N", title=" "),
-                alt.Tooltip("mb:Q", title="MB"),
-                alt.Tooltip("ms:Q", title="ms", format=",.4~g"),
-            ],
-        )
-    )
-    base = alt.Chart(charts.inline(points))
-    spread = base.mark_rule(strokeWidth=1.2, opacity=0.55).encode(
-        x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour
-    )
-    dots = base.mark_circle(size=34, opacity=1).encode(
-        x=x,
+    drawn = vega.layer(
+        "line",
+        lines,
+        {"strokeWidth": 1.8},
+        x=_MEMORY,
         y=y,
         color=colour,
-        tooltip=[
-            alt.Tooltip("mb:Q", title="MB"),
-            alt.Tooltip("ms:Q", title="mean, ms", format=",.4~g"),
-            alt.Tooltip("low:Q", title="p5, ms", format=",.4~g"),
-            alt.Tooltip("high:Q", title="p95, ms", format=",.4~g"),
-            alt.Tooltip("rows:Q", title="requests"),
-        ],
+        strokeDash=vega.dashes("model", order, models[:1], vega.DASHED),
+        tooltip=vega.tips(("model", " "), ("mb", "MB", ""), ("ms", "ms", ",.4~g")),
+    )
+    spread = vega.layer(
+        "rule",
+        points,
+        {"strokeWidth": 1.2, "opacity": 0.55},
+        x=_MEMORY,
+        y=vega.quantity("low"),
+        y2={"field": "high"},
+        color=colour,
+    )
+    dots = vega.layer(
+        "circle",
+        points,
+        {"size": 34, "opacity": 1},
+        x=_MEMORY,
+        y=y,
+        color=colour,
+        tooltip=vega.tips(
+            ("mb", "MB", ""),
+            ("ms", "mean, ms", ",.4~g"),
+            ("low", "p5, ms", ",.4~g"),
+            ("high", "p95, ms", ",.4~g"),
+            ("rows", "requests", ""),
+        ),
     )
     return Chart(
         f"figure-{enforcement}",
-        marks.finish(alt.layer(drawn, spread, dots), 380, legend=names),
+        vega.chart(drawn, spread, dots, height=380),
         "Duration over memory size: measured, and by each model",
         "Duration by memory size, and by models that know only the whole vCPU",
     )
@@ -167,24 +157,18 @@ def _shares(result: Result, enforcement: str) -> Chart:
         for size in result.of(enforcement)
         if size.overallocation is not None
     ]
-    line = (
-        alt.Chart(charts.inline(rows))
-        .mark_line(strokeWidth=1.6, point=True)
-        .encode(
-            x=_memory_axis(),
-            y=alt.Y("share:Q", title="CPU time used / paid for", scale=alt.Scale(zero=False)),
-            tooltip=[
-                alt.Tooltip("mb:Q", title="MB"),
-                alt.Tooltip("share:Q", title="used / paid for", format=".3f"),
-            ],
-        )
+    line = vega.layer(
+        "line",
+        rows,
+        {"strokeWidth": 1.6, "point": True},
+        x=_MEMORY,
+        y=vega.quantity("share", "CPU time used / paid for", scale={"zero": False}),
+        tooltip=vega.tips(("mb", "MB", ""), ("share", "used / paid for", ".3f")),
     )
-    paid = (
-        alt.Chart(charts.inline([{"share": 1.0}])).mark_rule(strokeDash=[4, 3]).encode(y="share:Q")
-    )
+    paid = vega.rule(1.0, "y", color=None, strokeWidth=None)
     return Chart(
         f"share-{enforcement}",
-        marks.finish(alt.layer(line, paid), 240),
+        vega.chart(line, paid, height=240),
         "CPU time used over CPU time allocated for the execution, by memory size",
         "CPU time for what is paid: above 1, more than allocated",
     )
@@ -202,61 +186,52 @@ def _off(result: Result, enforcement: str) -> Chart:
         for at, size in enumerate(result.of(enforcement))
         if not size.whole
     ]
-    colours = theme.colours(4)
-    chart = (
-        alt.Chart(charts.inline(rows))
-        .mark_line(strokeWidth=1.6, point={"size": 18})
-        .encode(
-            x=_memory_axis(),
-            y=alt.Y("off:Q", title="model over measured", axis=alt.Axis(format="+%")),
-            color=alt.Color(
-                "model:N",
-                title=None,
-                sort=models,
-                scale=alt.Scale(domain=models, range=[theme.REFERENCE, *colours[2:]]),
-            ),
-            tooltip=[
-                alt.Tooltip("model:N", title=" "),
-                alt.Tooltip("mb:Q", title="MB"),
-                alt.Tooltip("off:Q", title="off by", format="+.1%"),
-            ],
-        )
+    line = vega.layer(
+        "line",
+        rows,
+        {"strokeWidth": 1.6, "point": {"size": 18}},
+        x=_MEMORY,
+        y=vega.quantity("off", "model over measured", axis={"format": "+%"}),
+        color=vega.colours("model", models, [theme.REFERENCE, *theme.colours(4)[2:]]),
+        tooltip=vega.tips(("model", " "), ("mb", "MB", ""), ("off", "off by", "+.1%")),
     )
     return Chart(
         f"off-{enforcement}",
-        marks.finish(chart, 240, legend=models),
+        vega.chart(line, height=240),
         "By how much each model is off at each size",
         "How far off each model is",
     )
 
 
 def _table(result: Result, enforcement: str) -> Table:
-    def ms(value: float) -> str:
-        return numbers.figure(value / 1e6, 4)
+    def ms(name: str, ns: Callable[[Any], float | None], unit: str = "") -> Column:
+        def value(row: Any) -> float | None:
+            return None if (found := ns(row)) is None else found / 1e6
 
-    told = result.models[enforcement]
+        return Column(name, value, figure4, unit)
+
+    def model(name: str, values: Sequence[float]) -> Column:
+        return ms(name, lambda row: values[row[0]])
+
     return Table(
-        (
-            "memory",
-            "requests",
-            "mean, ms",
-            "CPU time, ms",
-            *told,
-            "held back",
-            "used / paid for",
-        ),
         [
-            [
-                numbers.megabytes(size.memory),
-                numbers.count(size.rows),
-                ms(size.mean_ns),
-                numbers.ABSENT if size.cpu is None else ms(float(size.cpu.mean())),
-                *(ms(values[at]) for values in told.values()),
-                numbers.percent(None if size.throttled is None else size.throttled / size.rows),
-                numbers.figure(size.overallocation),
-            ]
-            for at, size in enumerate(result.of(enforcement))
+            Column("memory", lambda row: numbers.megabytes(row[1].memory), str),
+            Column("requests", lambda row: row[1].rows, count),
+            ms("mean", lambda row: row[1].mean_ns, "ms"),
+            ms(
+                "CPU time",
+                lambda row: None if row[1].cpu is None else float(row[1].cpu.mean()),
+                "ms",
+            ),
+            *(model(name, values) for name, values in result.models[enforcement].items()),
+            Column(
+                "held back",
+                lambda row: None if row[1].throttled is None else row[1].throttled / row[1].rows,
+                percent,
+            ),
+            Column("used / paid for", lambda row: row[1].overallocation, figure),
         ],
+        list(enumerate(result.of(enforcement))),
         "execution, cpu_user + cpu_system, throttled_count > 0 and allocated_cpu of"
         " invocations.parquet; warm requests that ended ok.",
         "Every size",
@@ -275,33 +250,24 @@ def _compared(result: Result) -> Section:
         for size in result.of(enforcement)
         if size.overallocation is not None
     ]
-    names = result.enforcements()
+    order = result.enforcements()
     drawn = []
     for name, field, title in (
         ("enforced-share", "share", "CPU time used / paid for"),
         ("enforced-duration", "ms", "duration, ms (logarithmic)"),
     ):
-        scale = alt.Scale(type="log") if field == "ms" else alt.Scale(zero=False)
-        chart = (
-            alt.Chart(charts.inline(rows))
-            .mark_line(strokeWidth=1.8, point={"size": 20})
-            .encode(
-                x=_memory_axis(),
-                y=alt.Y(f"{field}:Q", title=title, scale=scale),
-                color=alt.Color(
-                    "who:N",
-                    title=None,
-                    sort=names,
-                    scale=alt.Scale(domain=names, range=theme.colours(len(names))),
-                ),
-                tooltip=[
-                    alt.Tooltip("who:N", title=" "),
-                    alt.Tooltip("mb:Q", title="MB"),
-                    alt.Tooltip(f"{field}:Q", title=title, format=",.4~g"),
-                ],
-            )
+        line = vega.layer(
+            "line",
+            rows,
+            {"strokeWidth": 1.8, "point": {"size": 20}},
+            x=_MEMORY,
+            y=vega.quantity(
+                field, title, scale={"type": "log"} if field == "ms" else {"zero": False}
+            ),
+            color=vega.colours("who", order),
+            tooltip=vega.tips(("who", " "), ("mb", "MB", ""), (field, title, ",.4~g")),
         )
-        drawn.append(Chart(name, marks.finish(chart, 260, legend=names), title, title))
+        drawn.append(Chart(name, vega.chart(line, height=260), title, title))
     return Section(
         "enforcement",
         "The kernel's enforcement and event-driven",
@@ -312,11 +278,5 @@ def _compared(result: Result) -> Section:
 
 
 def write(result: Result, path: Path) -> Path:
-    """Write the page.
-
-    Raises:
-        UnciaError: it cannot be written.
-    """
-    from uncia.report import page as pages
-
+    """Write the page of a run; see `uncia.report.page.write`."""
     return pages.write(page(result), path)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-import altair as alt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from uncia.bandwidth.predict.cpu import size_words
-from uncia.report import charts, numbers, theme
-from uncia.report.charts import MAX_POINTS, Spec, inline
-from uncia.report.cost.marks import finish
-from uncia.report.page import Block, Cell, Chart, Section, Table
+from uncia.report import theme, vega
+from uncia.report.numbers import count, figure4, percent, usd
+from uncia.report.page import Block, Chart, Section
+from uncia.report.table import Column, Table
 
 if TYPE_CHECKING:
     from uncia.bandwidth.predict.study import Study
@@ -20,6 +18,9 @@ PREDICTED: Final = "predicted"
 RECIPROCAL: Final = "reciprocal"
 EQUATION_2: Final = "Equation (2)"
 MEASURED: Final = "measured"
+
+Errors: TypeAlias = Sequence[tuple[int, float, float, float]]
+"""Of each size: its errors by the prediction, by Equation (2) and by the reciprocal."""
 
 _ADVICE: Final = 40
 """Sizes in the table of advice."""
@@ -56,7 +57,7 @@ def _durations(found: Study) -> Section:
     )
 
 
-def durations(rows: Sequence[Mapping[str, Any]], axis: str) -> Spec:
+def durations(rows: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
     """Figure 10: durations by size.
 
     Args:
@@ -79,84 +80,57 @@ def durations(rows: Sequence[Mapping[str, Any]], axis: str) -> Spec:
         if row["measured_mean_ms"] is not None
     ]
     band = [{"size": row[key], "low": row["p5_ms"], "high": row["p95_ms"]} for row in rows]
-    names = [PREDICTED, EQUATION_2, RECIPROCAL, *([MEASURED] if dots else [])]
-    colours = dict(zip((PREDICTED, EQUATION_2, MEASURED), theme.colours(3), strict=True))
-    colours[RECIPROCAL] = theme.REFERENCE
+    order = [PREDICTED, EQUATION_2, RECIPROCAL, *([MEASURED] if dots else [])]
+    shades = dict(zip((PREDICTED, EQUATION_2, MEASURED), theme.colours(3), strict=True))
+    shades[RECIPROCAL] = theme.REFERENCE
     every = [one["value"] for one in (*lines, *dots)] + [one["low"] for one in band]
-    x = alt.X("size:Q", title=axis, scale=alt.Scale(zero=False, nice=False, padding=6))
-    ticks = charts.log_ticks(min(every), max(every)) if every else []
-    y = alt.Y(
-        "value:Q",
-        title="duration, ms",
-        scale=alt.Scale(type="log", nice=False, padding=8),
-        axis=alt.Axis(values=ticks, format=",~g"),
+    x = vega.quantity("size", axis, scale={"zero": False, "nice": False, "padding": 6})
+    y = vega.quantity("value", "duration, ms", **vega.logarithmic(every, padding=8))
+    colour = vega.colours("kind", order, [shades[name] for name in order])
+    tooltip = vega.tips(("kind", "what"), ("size", axis, ",.4~g"), ("value", "ms", ",.4~g"))
+    area = vega.layer(
+        "area",
+        band,
+        {"opacity": 0.16, "color": shades[PREDICTED]},
+        x=x,
+        y=vega.quantity("low", "duration, ms"),
+        y2={"field": "high"},
     )
-    colour = alt.Color(
-        "kind:N",
-        title=None,
-        sort=names,
-        scale=alt.Scale(domain=names, range=[colours[name] for name in names]),
-    )
-    tip = [
-        alt.Tooltip("kind:N", title="what"),
-        alt.Tooltip("size:Q", title=axis, format=",.4~g"),
-        alt.Tooltip("value:Q", title="ms", format=",.4~g"),
-    ]
-    area = (
-        alt.Chart(inline(band))
-        .mark_area(opacity=0.16, color=colours[PREDICTED])
-        .encode(x=x, y=alt.Y("low:Q", title="duration, ms"), y2="high:Q")
-    )
-    thin = alt.Chart(inline(lines)).encode(x=x, y=y, color=colour, tooltip=tip)
-    layers: list[Any] = [
-        area,
-        *(
-            thin.transform_filter(alt.datum.kind == kind).mark_line(**style)
-            for kind, style in (
-                (RECIPROCAL, {"strokeDash": [5, 4], "strokeWidth": 1.4}),
-                (EQUATION_2, {"strokeDash": [2, 2], "strokeWidth": 1.4}),
-                (PREDICTED, {"strokeWidth": 2.2}),
-            )
-        ),
+    curves = [
+        vega.layer(
+            "line",
+            [line for line in lines if line["kind"] == kind],
+            style,
+            x=x,
+            y=y,
+            color=colour,
+            tooltip=tooltip,
+        )
+        for kind, style in (
+            (RECIPROCAL, {"strokeDash": [5, 4], "strokeWidth": 1.4}),
+            (EQUATION_2, {"strokeDash": [2, 2], "strokeWidth": 1.4}),
+            (PREDICTED, {"strokeWidth": 2.2}),
+        )
     ]
     if dots:
-        layers.append(
-            alt.Chart(inline(dots))
-            .mark_point(filled=True, size=26, opacity=0.9)
-            .encode(x=x, y=y, color=colour, tooltip=tip)
-        )
-    return finish(alt.layer(*layers), 340, legend=names)
+        style = {"filled": True, "size": 26, "opacity": 0.9}
+        curves.append(vega.layer("point", dots, style, x=x, y=y, color=colour, tooltip=tooltip))
+    return vega.chart(area, *curves, height=340)
 
 
 def _rows(found: Study, rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(
-        (
-            "<size",
-            "mean, ms",
-            "p5",
-            "p50",
-            "p95",
-            "reciprocal, ms",
-            "Equation (2), ms",
-            "measured, ms",
-            "model's error",
-            "USD a million",
-        ),
         [
-            [
-                _words(found, row),
-                numbers.figure(row["mean_ms"], 4),
-                numbers.figure(row["p5_ms"], 4),
-                numbers.figure(row["p50_ms"], 4),
-                numbers.figure(row["p95_ms"], 4),
-                numbers.figure(row["reciprocal_ms"], 4),
-                numbers.figure(row["equation2_ms"], 4),
-                numbers.figure(row["measured_mean_ms"], 4),
-                numbers.percent(row["model_error"]),
-                _usd(row["cost_usd_per_million"]),
-            ]
-            for row in rows
+            Column("size", _words),
+            Column("mean", "mean_ms", figure4, "ms"),
+            *(Column(name, f"{name}_ms", figure4) for name in ("p5", "p50", "p95")),
+            Column("reciprocal", "reciprocal_ms", figure4, "ms"),
+            Column(EQUATION_2, "equation2_ms", figure4, "ms"),
+            Column("measured", "measured_mean_ms", figure4, "ms"),
+            Column("model's error", "model_error", percent),
+            Column("USD a million", "cost_usd_per_million", usd),
         ],
+        rows,
         f"Of {found.predicted[0].durations.size:,} simulated invocations at each size. The model's"
         " error: mean absolute error at such sizes on published measurements, from CPU time at one"
         " vCPU alone.",
@@ -186,15 +160,8 @@ def _bill(found: Study) -> Section:
             f"USD for a million invocations ({found.tariff.id})",
         ),
         Table(
-            ("<take", "mean, ms", "USD a million"),
-            [
-                [
-                    size_words(found.preset, one.size),
-                    numbers.figure(one.mean_ms, 4),
-                    numbers.usd(one.usd),
-                ]
-                for one in found.ladder()[:_ADVICE]
-            ],
+            _choice(found, "take"),
+            [{"take": choice} for choice in found.ladder()[:_ADVICE]],
             "The cheapest size; then each time the cheapest of those that are faster by more than"
             f" {found.tolerance:.1%}, which is what the model can tell apart.",
             "Sizes worth taking",
@@ -204,28 +171,12 @@ def _bill(found: Study) -> Section:
     if steps:
         blocks.append(
             Table(
-                (
-                    "<avoid",
-                    "mean, ms",
-                    "USD a million",
-                    "<take",
-                    "mean, ms",
-                    "USD a million",
-                    "extra",
-                ),
                 [
-                    [
-                        size_words(found.preset, step.avoid.size),
-                        numbers.figure(step.avoid.mean_ms, 4),
-                        numbers.usd(step.avoid.usd),
-                        size_words(found.preset, step.take.size),
-                        numbers.figure(step.take.mean_ms, 4),
-                        numbers.usd(step.take.usd),
-                        Cell(numbers.percent(step.extra), mark="bad"),
-                    ]
-                    for step in steps[:_ADVICE]
-                    if step.avoid is not None
+                    *_choice(found, "avoid"),
+                    *_choice(found, "take"),
+                    Column("extra", "extra", percent, mark="bad"),
                 ],
+                steps[:_ADVICE],
                 "Where the bill turns: its heights, just before a jump or at the end of the sizes,"
                 " and the lows before them, where a step begins.",
                 "Sizes to avoid",
@@ -241,59 +192,65 @@ def _bill(found: Study) -> Section:
     )
 
 
-def _cost(points: Sequence[Mapping[str, Any]], axis: str) -> Spec:
-    thin = [*points]
-    if len(thin) > MAX_POINTS:
-        step = -(-len(thin) // MAX_POINTS)
-        thin = [one for place, one in enumerate(points) if place % step == 0]
-    x = alt.X("size:Q", title=axis, scale=alt.Scale(zero=False, nice=False, padding=6))
-    y = alt.Y("usd:Q", title="USD a million", scale=alt.Scale(zero=False))
-    names = ["take", "avoid"]
-    tip = [
-        alt.Tooltip("size:Q", title=axis, format=",.4~g"),
-        alt.Tooltip("usd:Q", title="USD a million", format=",.4~g"),
-        alt.Tooltip("ms:Q", title="mean, ms", format=",.4~g"),
+def _choice(found: Study, which: str) -> list[Column]:
+    """The columns of a choice, which a row has under this name."""
+
+    def part(value: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda row: value(row[which] if isinstance(row, dict) else getattr(row, which))
+
+    return [
+        Column(which, part(lambda choice: size_words(found.preset, choice.size))),
+        Column("mean", part(lambda choice: choice.mean_ms), figure4, "ms"),
+        Column("USD a million", part(lambda choice: choice.usd), usd),
     ]
-    line = (
-        alt.Chart(inline(thin))
-        .mark_line(strokeWidth=2, color=theme.REFERENCE)
-        .encode(x=x, y=y, tooltip=tip)
+
+
+def _cost(points: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
+    step = -(-len(points) // vega.MAX_POINTS)
+    x = vega.quantity("size", axis, scale={"zero": False, "nice": False, "padding": 6})
+    y = vega.quantity("usd", "USD a million", scale={"zero": False})
+    tooltip = vega.tips(
+        ("size", axis, ",.4~g"), ("usd", "USD a million", ",.4~g"), ("ms", "mean, ms", ",.4~g")
     )
-    dots = (
-        alt.Chart(inline([one for one in points if one["mark"]]))
-        .mark_point(filled=True, size=70)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color(
-                "mark:N",
-                title=None,
-                scale=alt.Scale(domain=names, range=[theme.colours(1)[0], theme.ALERT]),
-            ),
-            tooltip=tip,
-        )
+    style = {"strokeWidth": 2, "color": theme.REFERENCE}
+    line = vega.layer("line", points[:: max(1, step)], style, x=x, y=y, tooltip=tooltip)
+    dots = vega.layer(
+        "point",
+        [one for one in points if one["mark"]],
+        {"filled": True, "size": 70},
+        x=x,
+        y=y,
+        color=vega.colours("mark", ["take", "avoid"], [theme.colours(1)[0], theme.ALERT]),
+        tooltip=tooltip,
     )
-    return finish(alt.layer(line, dots), 260, legend=names)
+    return vega.chart(line, dots, height=260)
 
 
 def _accuracy(found: Study) -> Section:
     errors = found.errors()
     bounds = [below for below, _ in found.preset.errors] or [found.preset.whole]
-    rows: list[list[Cell | str]] = []
+    rows: list[tuple[str, Errors]] = []
     low = 0
     for below in bounds:
         own = [row for row in errors if low <= row[0] < below]
         if own:
             first, last = size_words(found.preset, own[0][0]), size_words(found.preset, own[-1][0])
-            rows.append([f"{first} to {last}", *_means(own)])
+            rows.append((f"{first} to {last}", own))
         low = below
-    rows.append(["all", *_means(errors)])
+    rows.append(("all", errors))
     return Section(
         "accuracy",
         "Against the measured sizes",
         [
             Table(
-                ("<sizes", "measured", "predicted", "bias", EQUATION_2, RECIPROCAL),
+                [
+                    Column("sizes", 0),
+                    Column("measured", lambda row: len(row[1]), count),
+                    _error("predicted", 1),
+                    Column("bias", lambda row: _mean(error[1] for error in row[1]), _signed),
+                    _error(EQUATION_2, 2),
+                    _error(RECIPROCAL, 3),
+                ],
                 rows,
                 "Mean absolute relative error of the mean duration over the measured sizes below"
                 " one vCPU; bias is the mean error with its sign, of the prediction.",
@@ -304,37 +261,35 @@ def _accuracy(found: Study) -> Section:
     )
 
 
-def _means(errors: Sequence[tuple[int, float, float, float]]) -> list[Cell | str]:
-    shares = [sum(abs(row[place]) for row in errors) / len(errors) for place in (1, 2, 3)]
-    bias = sum(row[1] for row in errors) / len(errors)
-    return [
-        numbers.count(len(errors)),
-        numbers.percent(shares[0]),
-        f"{bias:+.1%}",
-        numbers.percent(shares[1]),
-        numbers.percent(shares[2]),
-    ]
+def _error(name: str, index: int) -> Column:
+    """The column of a mean absolute error."""
+    return Column(name, lambda row: _mean(abs(error[index]) for error in row[1]), percent)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def _signed(share: float) -> str:
+    return f"{share:+.1%}"
 
 
 def _axis(found: Study) -> str:
     return "memory, MB" if found.preset.by_memory else "vCPU"
 
 
-def _words(found: Study, row: Mapping[str, Any]) -> str:
+def _words(row: Mapping[str, Any]) -> str:
     return f"{row['memory_mb']:,} MB" if "memory_mb" in row else f"{row['vcpu']:g} vCPU"
-
-
-def _usd(value: float | None) -> str:
-    return numbers.ABSENT if value is None else numbers.usd(value)
 
 
 def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """At most so many rows that the three curves of a chart have `MAX_POINTS`; measured ones all
     stay."""
-    most = MAX_POINTS // 3
+    most = vega.MAX_POINTS // 3
     if len(rows) <= most:
         return rows
     measured = [row["measured_mean_ms"] is not None for row in rows]
     room = max(2, most - sum(measured))
-    even = {round(place * (len(rows) - 1) / (room - 1)) for place in range(room)}
-    return [row for place, row in enumerate(rows) if place in even or measured[place]]
+    even = {round(index * (len(rows) - 1) / (room - 1)) for index in range(room)}
+    return [row for index, row in enumerate(rows) if index in even or measured[index]]

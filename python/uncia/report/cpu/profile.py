@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from uncia import __version__
 from uncia.bandwidth import profiles
-from uncia.report import numbers
-from uncia.report.cost import marks
-from uncia.report.page import Block, Chart, Note, Page, Row, Section, Table, Tile
+from uncia.report import plots
+from uncia.report.numbers import count, figure
+from uncia.report.page import Block, Chart, Note, Page, Row, Section, Tile
 from uncia.report.page import write as write_page
+from uncia.report.table import Column, Table
+from uncia.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MS: Final = 1e6
 _TAIL: Final = 0.995  # where a chart ends, so that one late throttle does not flatten it
 _ROOM: Final = 1.05
 _CURVES: Final = (
@@ -26,17 +27,28 @@ _CURVES: Final = (
     ("throttle", "length of a throttle, ms", "Throttle durations"),
     ("cpu", "CPU time between throttles, ms", "CPU time obtained"),
 )
-_NAMES: Final = ("mean", "p5", "p50", "p95", "max")
+_NAMES: Final = {"mean": "mean", "5 %": "p5", "50 %": "p50", "95 %": "p95", "most": "max"}
+_figure5: Final = partial(figure, digits=5)
 
 Arrays = Mapping[str, "NDArray[Any]"]
 
 
-def distributions(measured: Mapping[str, Arrays], reference: Mapping[str, Arrays]) -> list[Chart]:
+def distributions(
+    measured: Mapping[str, Arrays],
+    reference: Mapping[str, Arrays],
+    *,
+    prefix: str = "profile",
+    of: str = "throttles",
+    ending: str = "",
+) -> list[Chart]:
     """The three cumulative distributions of Figure 12 of the cost paper.
 
     Args:
         measured: name to ``interval``, ``throttle`` and ``cpu`` in ns.
         reference: the same, drawn in grey: models.
+        prefix: of the charts' names.
+        of: what is counted.
+        ending: of the charts' labels.
 
     Returns:
         Three charts; fewer where nothing has a throttle.
@@ -53,16 +65,16 @@ def distributions(measured: Mapping[str, Arrays], reference: Mapping[str, Arrays
         high = max(float(np.quantile(values, _TAIL)) for values, _ in curves.values())
         charts.append(
             Chart(
-                f"profile-{key}",
-                marks.curves(
+                f"{prefix}-{key}",
+                plots.curves(
                     curves,
                     axis,
-                    "throttles",
+                    of,
                     reference=list(reference),
-                    logarithmic=False,
+                    log=False,
                     bounds=(0.0, high * _ROOM),
                 ),
-                f"Cumulative distribution of the {axis}",
+                f"Cumulative distribution of the {axis}{ending}",
                 title,
             )
         )
@@ -97,7 +109,7 @@ def write(folder: Path, summary: Mapping[str, Any], description: Mapping[str, An
 
     Args:
         folder: of the run.
-        summary: what `uncia.bandwidth.profile.summarise` returns.
+        summary: what `uncia.bandwidth.profiles.measure.summarise` returns.
         description: the content of ``run.yaml``.
 
     Raises:
@@ -119,11 +131,9 @@ def write(folder: Path, summary: Mapping[str, Any], description: Mapping[str, An
             ("Machine", f"{machine.get('cpu_model')}, {machine.get('cpus_usable')} CPUs"),
             ("Kernel", f"{machine.get('kernel')}, {'? Hz' if hz is None else f'{hz} Hz'}"),
         ],
-        warnings=[],
         tiles=_tiles(summary),
         sections=sections(folder, summary),
         summary="Throttles of the kernel's CPU bandwidth control, as a process sees them.",
-        footer=f"Written by uncia {__version__}. This page loads nothing from anywhere.",
     )
     return write_page(page, folder / "report.html")
 
@@ -132,8 +142,8 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     share, allowed = summary["used_share"], summary["quota_share"]
     note = "" if allowed is None else f"{allowed:.2%} allowed"
     tiles = [
-        Tile("Runs", numbers.count(summary["runs"])),
-        Tile("Throttles", numbers.count(summary["events"])),
+        Tile("Runs", count(summary["runs"])),
+        Tile("Throttles", count(summary["events"])),
     ]
     if share is not None:
         tiles.append(Tile("CPU obtained", f"{share:.2%}", "of one vCPU", note))
@@ -141,14 +151,13 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
 
 
 def _numbers(summary: Mapping[str, Any]) -> Table:
-    rows = []
-    for key, _, title in _CURVES:
-        found = summary[f"{key}_ns"]
-        cells = [numbers.figure(None if found is None else found[it] / _MS, 5) for it in _NAMES]
-        rows.append([title, *cells])
+    nothing = dict.fromkeys(_NAMES.values())
     return Table(
-        ("<ms", "mean", "5 %", "50 %", "95 %", "most"),
-        rows,
+        [
+            Column("ms", "title"),
+            *(_milliseconds(name, key) for name, key in _NAMES.items()),
+        ],
+        [{"title": title, **(summary[f"{key}_ns"] or nothing)} for key, _, title in _CURVES],
         "Spans `throttle`: from the end of one to the end of the next, their lengths, and the"
         " difference; without the first of each run.",
         "Quantiles",
@@ -156,20 +165,26 @@ def _numbers(summary: Mapping[str, Any]) -> Table:
     )
 
 
+def _milliseconds(name: str, key: str, unit: str = "") -> Column:
+    """The column of a time, in ns before."""
+
+    def value(row: Any) -> float | None:
+        return None if row[key] is None else row[key] / NS_PER_MS
+
+    return Column(name, value, _figure5, unit)
+
+
 def _tasks(tasks: list[dict[str, Any]]) -> Table:
     return Table(
-        ("CPU time, ms", "tasks", "used, ms", "mean, ms", "50 %", "95 %"),
         [
-            [
-                _ms(task["cpu_ns"]),
-                numbers.count(task["runs"]),
-                *(
-                    numbers.figure(task[key] / _MS, 5)
-                    for key in ("used_ns", "mean_ns", "p50_ns", "p95_ns")
-                ),
-            ]
-            for task in tasks
+            Column("CPU time", lambda task: _ms(task["cpu_ns"]), str, "ms"),
+            Column("tasks", "runs", count),
+            _milliseconds("used", "used_ns", "ms"),
+            _milliseconds("mean", "mean_ns", "ms"),
+            _milliseconds("50 %", "p50_ns"),
+            _milliseconds("95 %", "p95_ns"),
         ],
+        tasks,
         "`execution` of tasks that need a CPU time, each begun after an idle gap at a random phase;"
         " used: cpu_user + cpu_system.",
         "How long tasks took",
@@ -179,27 +194,27 @@ def _tasks(tasks: list[dict[str, Any]]) -> Table:
 def _trust(summary: Mapping[str, Any]) -> list[Block]:
     kernel, noise, baseline = summary["kernel"], summary["noise"], summary["baseline"]
     seen = [
-        ["gaps seen", numbers.count(noise["gaps"]), "spans `throttle`"],
-        ["time in gaps, ms", numbers.figure(summary["gap_ns"] / _MS, 6), "their lengths"],
-        ["refills in gaps", _count(noise["refills"]), "places where the quota is refilled"],
-        ["nr_throttled", _count(kernel["nr_throttled"]), "the kernel's own: refills waited for"],
+        ["gaps seen", count(noise["gaps"]), "spans `throttle`"],
+        ["time in gaps, ms", figure(summary["gap_ns"] / NS_PER_MS, 6), "their lengths"],
+        ["refills in gaps", count(noise["refills"]), "places where the quota is refilled"],
+        ["nr_throttled", count(kernel["nr_throttled"]), "the kernel's own: refills waited for"],
         [
             "throttled_time, ms",
-            numbers.figure(
-                None if kernel["throttled_ns"] is None else kernel["throttled_ns"] / _MS, 6
+            figure(
+                None if kernel["throttled_ns"] is None else kernel["throttled_ns"] / NS_PER_MS, 6
             ),
             "the kernel's own",
         ],
-        ["gaps without a refill", _count(noise["without_refill"]), "no throttles, probably"],
+        ["gaps without a refill", count(noise["without_refill"]), "no throttles, probably"],
         [
             "expected by the baseline",
-            numbers.figure(noise["expected_false"], 3),
+            figure(noise["expected_false"], 3),
             "pauses that no quota explains",
         ],
     ]
     blocks: list[Block] = [
         Table(
-            ("<what", "value", "<from"),
+            [Column("what", 0), Column("value", 1, str), Column("from", 2)],
             seen,
             "Throttles as the probe saw them, and as the kernel counted them (`throttled_count`,"
             " `throttled_time`).",
@@ -210,18 +225,18 @@ def _trust(summary: Mapping[str, Any]) -> list[Block]:
     if baseline is None:
         return [*blocks, Note("The probe did not look without a quota.")]
     rows = [
-        ["watched, s", numbers.figure(baseline["duration_ns"] / 1e9, 4)],
-        ["CPU time, s", numbers.figure(baseline["cpu_ns"] / 1e9, 4)],
-        ["smallest step of the clock, ns", _count(baseline["clock_step_ns"])],
-        ["turn of the loop, ns: 50 %", _count(baseline["loop_p50_ns"])],
-        ["turn of the loop, ns: 99 %", _count(baseline["loop_p99_ns"])],
-        ["pauses as long as a throttle", numbers.count(baseline["jumps"])],
-        ["involuntary context switches", numbers.count(baseline["involuntary_switches"])],
+        ["watched, s", figure(baseline["duration_ns"] / 1e9, 4)],
+        ["CPU time, s", figure(baseline["cpu_ns"] / 1e9, 4)],
+        ["smallest step of the clock, ns", count(baseline["clock_step_ns"])],
+        ["turn of the loop, ns: 50 %", count(baseline["loop_p50_ns"])],
+        ["turn of the loop, ns: 99 %", count(baseline["loop_p99_ns"])],
+        ["pauses as long as a throttle", count(baseline["jumps"])],
+        ["involuntary context switches", count(baseline["involuntary_switches"])],
     ]
     return [
         *blocks,
         Table(
-            ("<without a quota", "value"),
+            [Column("without a quota", 0), Column("value", 1, str)],
             rows,
             "The same probe without a quota, just before: its resolution, and what it would have"
             " taken for throttles.",
@@ -232,13 +247,9 @@ def _trust(summary: Mapping[str, Any]) -> list[Block]:
 
 
 def _curve(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    ordered = np.sort(values) / _MS
+    ordered = np.sort(values) / NS_PER_MS
     return ordered, np.arange(1, len(ordered) + 1) / len(ordered)
 
 
-def _count(value: int | None) -> str:
-    return "-" if value is None else numbers.count(value)
-
-
 def _ms(ns: int) -> str:
-    return f"{ns / _MS:.6g}"
+    return f"{ns / NS_PER_MS:.6g}"

@@ -1,36 +1,48 @@
 """The machine that the run was on: what it is, and what it did meanwhile."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from uncia.report import charts, numbers
+from uncia.report import numbers, plots
 from uncia.report.data import RunData
-from uncia.report.page import Block, Chart, Note, Section, Table
+from uncia.report.numbers import count, figure
+from uncia.report.page import Block, Chart, Note, Section
+from uncia.report.sections import Rows
+from uncia.report.table import Column, Table
+from uncia.report.vega import MAX_POINTS
 from uncia.stats import columns
-from uncia.stats.quantiles import Floats
+from uncia.stats.quantiles import Floats, quantiles_of
+from uncia.units import NS_PER_S
 
-_NS_PER_S: Final = 1e9
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITION: Final = 120
+ROWS: Final = Rows("machine", {"cgroup": None})
+
 _PERCENT: Final = "_percent"
 _DRAWN: Final = 6
 
 
-def machine(run: RunData) -> Section | None:
+def section(run: RunData, rows: pa.Table) -> Section | None:
     """Facts from the run's description, and the counters that were watched."""
-    series = _series(run)
+    series = _series(rows)
     facts = run.meta.get("machine")
-    rows = _facts(facts) if isinstance(facts, Mapping) else []
-    if not series and not rows:
+    told = _facts(facts) if isinstance(facts, Mapping) else []
+    if not series and not told:
         return None
     blocks: list[Block] = []
     drawn = [name for name in series if name.endswith(_PERCENT)][:_DRAWN]
     if drawn:
-        budget = charts.MAX_POINTS // len(drawn)
+        budget = MAX_POINTS // len(drawn)
         blocks.append(
             Chart(
                 "machine",
-                charts.series(
+                plots.series(
                     [
                         {"name": _title(name), "time": time, "value": value}
                         for name in drawn
@@ -47,28 +59,34 @@ def machine(run: RunData) -> Section | None:
     if series:
         blocks.append(
             Table(
-                ("<counter", "samples", "mean", "median", "max"),
                 [
-                    [
-                        name,
-                        numbers.count(int(values.size)),
-                        numbers.figure(float(values.mean())),
-                        numbers.figure(float(np.quantile(values, 0.5, method="inverted_cdf"))),
-                        numbers.figure(float(values.max())),
-                    ]
-                    for name, (_, values) in series.items()
+                    Column("counter", 0),
+                    Column("samples", lambda row: int(row[1].size), count),
+                    Column("mean", lambda row: row[1].mean(), figure),
+                    Column(
+                        "median",
+                        lambda row: quantiles_of(row[1], [0.5])[0],
+                        figure,
+                    ),
+                    Column("max", lambda row: row[1].max(), figure),
                 ],
+                [(name, values) for name, (_, values) in series.items()],
                 "Rows of the table machine without a cgroup, by counter; a counter's name ends in"
                 " its unit.",
             )
         )
-    if rows:
-        blocks.append(
-            Table(("<fact", "<value"), rows, "run.yaml, machine and versions.", "Machine facts")
-        )
     versions = run.meta.get("versions")
-    if rows and isinstance(versions, Mapping):
-        rows.extend([f"version of {key}", str(value)] for key, value in versions.items())
+    if told and isinstance(versions, Mapping):
+        told += [(f"version of {key}", str(value)) for key, value in versions.items()]
+    if told:
+        blocks.append(
+            Table(
+                [Column("fact", 0), Column("value", 1)],
+                told,
+                "run.yaml, machine and versions.",
+                "Machine facts",
+            )
+        )
     return Section(
         "machine",
         "The machine",
@@ -78,16 +96,15 @@ def machine(run: RunData) -> Section | None:
     )
 
 
-def _series(run: RunData) -> dict[str, tuple[Floats, Floats]]:
-    """counter -> (times in s, values), of the whole machine."""
-    found = {}
-    for name, table in columns.by_word(run.machine, "counter").items():
-        own = table.filter(columns.pc.is_null(columns.words(table, "cgroup")))
-        if own.num_rows:
-            times = columns.measured(columns.integers(own, "time")) / _NS_PER_S
-            values = np.asarray(own.column("value").to_numpy(), dtype=np.float64)
-            found[name] = (times, values)
-    return found
+def _series(rows: pa.Table) -> dict[str, tuple[Floats, Floats]]:
+    """counter -> (times in s, values)."""
+    return {
+        name: (
+            columns.measured(columns.integers(own, "time")) / NS_PER_S,
+            np.asarray(own.column("value").to_numpy(), dtype=np.float64),
+        )
+        for name, own in columns.by_word(rows, "counter").items()
+    }
 
 
 def _thin(times: Floats, values: Floats, budget: int) -> list[tuple[float, float]]:
@@ -105,9 +122,9 @@ def _title(counter: str) -> str:
     return counter.removesuffix(_PERCENT).replace("_", " ").replace(".", " ")
 
 
-def _facts(facts: Mapping[str, Any]) -> list[list[str]]:
+def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
-        [str(key).replace("_", " "), _value(value)]
+        (str(key).replace("_", " "), _value(value))
         for key, value in facts.items()
         if value is not None and not isinstance(value, Mapping)
     ]

@@ -14,15 +14,15 @@ from typing import Final
 
 import numpy as np
 
+from uncia.providers import LAMBDA_MB
 from uncia.traces.synth import records
 from uncia.traces.synth.base import Made, Order, generator, spread
 
 KIND: Final = "aws-logs"
 DESCRIPTION: Final = "START, END and REPORT lines of AWS Lambda functions, as aws logs prints them."
 
-_SIZES: Final = (128, 256, 512, 1024, 1769, 3008)
-_FULL: Final = 1769
-_FULL_US: Final = 17_263
+_SIZES: Final = (128, 256, 512, 1024, LAMBDA_MB, 3008)
+LAMBDA_MB_US: Final = 17_263
 _BEGIN_MS: Final = 1_747_008_000_000  # 2025-05-12, 00:00 UTC
 _GAP_MS: Final = 1_000
 _LIFE: Final = 500  # invocations of an instance
@@ -61,7 +61,7 @@ def make(order: Order) -> Made:
 
 def _invocations(seed: int, number: int, rows: int) -> Iterator[list[str]]:
     memory = _SIZES[number % len(_SIZES)]
-    usual = _FULL_US * max(1.0, _FULL / memory)
+    usual = LAMBDA_MB_US * max(1.0, LAMBDA_MB / memory)
     time = _BEGIN_MS
     for life in range(-(-rows // _LIFE)):
         rng = generator(seed, number, life)

@@ -85,8 +85,10 @@ def read(path: Path) -> yamlio.Document:
         ) from error
     except (RecursionError, ValueError) as error:
         raise UnciaError(f"{path}: this is not valid JSON: {error or 'nested too deep'}") from error
-    # JSON is YAML but for tabs, which within JSON's strings are always escaped.
-    lines = yamlio.load(text.replace("\t", " "), name=str(path))
+    # JSON is YAML but for tabs, which within JSON's strings are always escaped, and for control
+    # characters such as U+007F.
+    text = yamlio.NOT_IN_YAML.sub(" ", text.replace("\t", " "))
+    lines = yamlio.load(text, name=str(path))
     return lines.with_data(data)
 
 

@@ -1,0 +1,231 @@
+"""The published form of profiles: a list of invocations of the probe, as JSON.
+
+``data.data`` is the list of ``[time, gap]``; or ``data.body`` is text, and that is JSON with
+``data``. Beside them ``t0``, when the probe began in ns, ``iteration_counter``, the loops that it
+made, and outside, ``duration``: seconds from request to answer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from uncia.bandwidth.profiles.raw import RawRun
+from uncia.errors import UnciaError
+
+STDIN: Final = Path("-")
+"""Means standard input, not a file."""
+
+_GZIP: Final = b"\x1f\x8b"
+_FORM: Final = (
+    'A profile is a list of invocations, each with {"data": {"data": [[time, gap], ...]}} or '
+    '{"data": {"body": "<that as text>"}}, or the folder of a run.'
+)
+_PAIR: Final = 2
+_SUCCESS: Final = range(200, 300)
+_LONGEST_TEXT: Final = 200  # of an error that is quoted
+_WHOLE_NS: Final = 2**62  # times beyond this fit no int64
+_BROKEN_OFF: Final = re.compile(r"[-+.\w]*\s*")  # what is left of a number or a word at the end
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file holds: runs that succeeded, and why the others did not."""
+
+    runs: list[RawRun]
+    failed: list[str]
+
+
+def load(path: Path) -> Document:
+    """Read a file.
+
+    Raises:
+        UnciaError: it is missing, empty, cut off, no JSON, or of another form; with the run and the
+            event that are wrong.
+    """
+    content = _parse(path, _text(path))
+    invocations = _invocations(path, content)
+    runs: list[RawRun] = []
+    failed: list[str] = []
+    for index, invocation in enumerate(invocations):
+        if not isinstance(invocation, dict):
+            raise UnciaError(
+                f"{path}: run {index} is {_kind(invocation)}, not an invocation", hint=_FORM
+            )
+        if (failure := _failure(invocation)) is not None:
+            failed.append(f"run {index}: {failure}")
+            continue
+        payload = _payload(path, index, invocation)
+        if (failure := _failure(payload)) is not None:
+            failed.append(f"run {index}: {failure}")
+            continue
+        runs.append(_run(path, index, invocation, payload))
+    return Document(runs, failed)
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+        if not raw:
+            raise UnciaError(f"{path} is empty", hint=_FORM)
+        if raw.startswith(_GZIP):
+            raw = gzip.decompress(raw)
+        return raw.decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise UnciaError(f"{path} does not exist") from error
+    except EOFError as error:
+        raise UnciaError(
+            f"{path} is cut off: its compressed data has no end", hint="Copy it once more."
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UnciaError(f"{path} is damaged: {error}", hint="Copy it once more.") from error
+    except UnicodeDecodeError as error:
+        raise UnciaError(f"{path} is no text: {error.reason}", hint=_FORM) from error
+    except OSError as error:
+        raise UnciaError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _parse(path: Path, text: str) -> Any:
+    if not text.strip():
+        raise UnciaError(f"{path} is empty", hint=_FORM)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = _BROKEN_OFF.fullmatch(text, error.pos)
+        if rest or error.msg.startswith("Unterminated string"):
+            raise UnciaError(
+                f"{path} is cut off: its JSON ends in the middle, at line {error.lineno}, "
+                f"column {error.colno}",
+                hint="Copy it once more.",
+            ) from error
+        raise UnciaError(f"{path} is not JSON: {error}", hint=_FORM) from error
+    except RecursionError as error:
+        raise UnciaError(f"{path} is nested too deeply to be a profile", hint=_FORM) from error
+
+
+def _invocations(path: Path, content: Any) -> list[Any]:
+    """The invocations; a single one, or its bare events, count as a list of one.
+
+    A list of lists of events is one of invocations without anything beside them.
+    """
+    if isinstance(content, dict):
+        return [content]
+    if not isinstance(content, list):
+        raise UnciaError(f"{path} holds {_kind(content)}, not a list of invocations", hint=_FORM)
+    if not content:
+        raise UnciaError(f"{path} holds no invocation: its list is empty", hint=_FORM)
+    if not isinstance(content[0], list):
+        return content
+    bare = [run for run in content if isinstance(run, list)]
+    if len(bare) == len(content) and all(not run or isinstance(run[0], list) for run in bare):
+        return [{"data": run} for run in bare]
+    return [{"data": content}]
+
+
+def _failure(of: dict[str, Any]) -> str | None:
+    """Why an invocation has no result, in its own words."""
+    error = of.get("error") or of.get("errorMessage")
+    if error:
+        text = error if isinstance(error, str) else json.dumps(error)
+        return text[:_LONGEST_TEXT]
+    for key in ("status_code", "statusCode"):
+        status = of.get(key)
+        if isinstance(status, int) and status not in _SUCCESS:
+            return f"HTTP {status}"
+    inner = of.get("data")
+    return _failure(inner) if isinstance(inner, dict) and "data" not in inner else None
+
+
+def _payload(path: Path, index: int, invocation: dict[str, Any]) -> dict[str, Any]:
+    """The object whose ``data`` is the list of events."""
+    payload: Any = invocation
+    while not (isinstance(payload, dict) and isinstance(payload.get("data"), list)):
+        where = f"{path}: run {index}"
+        if isinstance(payload, dict) and "data" in payload:
+            payload = payload["data"]
+        elif isinstance(payload, dict) and "body" in payload:
+            payload = payload["body"]
+        elif isinstance(payload, str):
+            payload = _parse_body(where, payload)
+            if isinstance(payload, str):
+                raise UnciaError(f"{where}: its body is text within text", hint=_FORM)
+        elif isinstance(payload, dict):
+            raise UnciaError(f"{where} has no `data`", hint=_FORM)
+        else:
+            raise UnciaError(
+                f"{where}: its data is {_kind(payload)}, not a list of events", hint=_FORM
+            )
+    return payload
+
+
+def _parse_body(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UnciaError(
+            f"{where}: its body is not JSON, or cut off: {error}", hint="Copy the file once more."
+        ) from error
+
+
+def _run(path: Path, index: int, invocation: dict[str, Any], payload: dict[str, Any]) -> RawRun:
+    where = f"{path}: run {index}"
+    events = [
+        _event(f"{where}, event {number}", event) for number, event in enumerate(payload["data"])
+    ]
+    iterations = payload.get("iteration_counter")
+    return RawRun(
+        index=index,
+        events=events,
+        t0=_optional(where, "t0", payload.get("t0")),
+        duration_s=_optional(where, "duration", invocation.get("duration")),
+        iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
+    )
+
+
+def _event(where: str, event: Any) -> tuple[float, float]:
+    if not isinstance(event, list) or len(event) != _PAIR:
+        raise UnciaError(f"{where} is {_kind(event)}, not [time, gap]", hint=_FORM)
+    time, gap = (
+        _number(where, name, value) for name, value in zip(("time", "gap"), event, strict=True)
+    )
+    if time < 0:
+        raise UnciaError(f"{where}: its time is negative: {time:g}")
+    if gap <= 0:
+        raise UnciaError(f"{where}: its gap is {gap:g}, and a clock jumps forward only")
+    return time, gap
+
+
+def _optional(where: str, name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    number = _number(where, name, value)
+    if number < 0:
+        raise UnciaError(f"{where}: {name} is negative: {number:g}")
+    return number
+
+
+def _number(where: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnciaError(f"{where}: its {name} is {_kind(value)}, not a number")
+    if not math.isfinite(value) or abs(value) > _WHOLE_NS:
+        raise UnciaError(f"{where}: its {name} is {value}, which is no time")
+    return value
+
+
+def _kind(value: Any) -> str:
+    """What a value is, for people."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    names = {str: "text", dict: "an object", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)

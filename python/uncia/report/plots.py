@@ -1,0 +1,416 @@
+"""Charts that several sections share, each a declaration over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from uncia.report import theme, vega
+from uncia.stats.quantiles import Ints
+
+POINTS_PER_CURVE: Final = 220
+"""Enough for a distribution's curve at any width of screen."""
+
+_SEEN: Final = 0.001  # a logarithmic axis begins where so many are reached
+_ROOM: Final = 1.2  # beyond the smallest and the largest bar, on a logarithmic axis
+_QUANTILES: Final = ("p50", "p90", "p99")
+_QUANTILE_COLOURS: Final = (*theme.CATEGORIES[:2], theme.ALERT)
+_SHADES: Final = ("#f4e3bd", *theme.RAMP[1:5], "#2c3f86")
+
+
+def ecdf(ordered: Ints, points: int = POINTS_PER_CURVE) -> list[tuple[int, float]]:
+    """Points of the empirical distribution function: (value, share of values <= it).
+
+    All values if they are few. Else order statistics: one half of them evenly spaced in rank, the
+    other half ever denser towards the largest, so that the tail keeps its shape; the first and the
+    last value always.
+
+    Args:
+        ordered: shape (n,), ascending.
+        points: at most so many.
+    """
+    n = int(ordered.size)
+    if n <= points:
+        ranks = np.arange(1, n + 1)
+    else:
+        half = points // 2
+        even = np.linspace(1, n, half)
+        tail = n + 1 - np.geomspace(1, n, points - half)
+        ranks = np.unique(np.clip(np.round(np.concatenate((even, tail))), 1, n).astype(np.int64))
+    return [(int(ordered[r - 1]), float(r) / n) for r in ranks]
+
+
+def distribution(
+    curves: Mapping[str, Ints],
+    reference: Mapping[str, Ints],
+    unit: float,
+    axis: str,
+    *,
+    in_order: bool,
+) -> vega.Spec:
+    """Cumulative distributions on a logarithmic axis.
+
+    Args:
+        curves: name -> ascending values.
+        reference: curves drawn in grey, for comparison.
+        unit: values are divided by this.
+        axis: title of the horizontal axis.
+        in_order: whether the names have an order (memory sizes), for the colours.
+    """
+    both = {**reference, **curves}
+    each = min(POINTS_PER_CURVE, vega.MAX_POINTS // max(1, len(both)))
+    rows: list[dict[str, Any]] = [
+        {"name": name, "value": value / unit, "share": share}
+        for name, values in both.items()
+        for value, share in ecdf(values, each)
+        if value > 0
+    ]
+    shades = [theme.REFERENCE] * len(reference) + theme.colours(len(curves), in_order=in_order)
+    line = _cumulative(
+        rows,
+        vega.quantity("value", axis, **vega.logarithmic(row["value"] for row in rows)),
+        vega.colours("name", list(both), shades),
+        ("requests", "experiment", ",.4~g"),
+        reference,
+    )
+    line |= {"params": [vega.PICK]}
+    line["encoding"]["opacity"] = vega.PICKED
+    return vega.chart(line, height=240)
+
+
+def curves(
+    found: Mapping[str, tuple[Any, Any]],
+    axis: str,
+    of: str,
+    *,
+    reference: Sequence[str] = (),
+    log: bool = True,
+    percent: bool = False,
+    bounds: tuple[float, float] | None = None,
+) -> vega.Spec:
+    """Cumulative distributions that are known by points.
+
+    Args:
+        found: name to ascending values and the share at most each.
+        axis: title of the horizontal axis.
+        of: what is counted, such as ``requests``.
+        reference: names that are drawn in grey.
+        log: whether the horizontal axis is logarithmic; then only what is above zero is drawn.
+        percent: whether values are shares.
+        bounds: of the horizontal axis; by default all values.
+    """
+    each = vega.MAX_POINTS // max(1, len(found)) - 3
+    rows: list[dict[str, Any]] = [
+        {"name": name, "value": value, "share": share}
+        for name, (values, shares) in found.items()
+        for value, share in _thinned(values, shares, each)
+        if value > 0 or not log
+    ]
+    plain = [name for name in found if name not in reference]
+    shades = dict(zip(plain, theme.colours(len(plain)), strict=True))
+    shown = [row["value"] for row in rows if row["share"] >= _SEEN]
+    low, high = bounds or (min(shown, default=1.0), max(shown, default=1.0))
+    ticks = {"values": own} if log and (own := vega.log_ticks(low, high)) else {"tickCount": 6}
+    x = vega.quantity(
+        "value",
+        axis,
+        scale={
+            "type": "log" if log else "linear",
+            "domain": [low, high],
+            "nice": False,
+            "clamp": True,
+        },
+        axis={
+            "format": "%" if percent else ",~g" if log else ",~f",
+            "labelOverlap": True,
+            **ticks,
+        },
+    )
+    palette = [shades.get(name, theme.REFERENCE) for name in found]
+    colour = vega.colours("name", list(found), palette, long=True)
+    line = _cumulative(rows, x, colour, (of, " ", ".1%" if percent else ",.4~g"), reference)
+    return vega.chart(line, height=240)
+
+
+def _cumulative(
+    rows: vega.Rows,
+    x: vega.Channel,
+    colour: vega.Channel,
+    words: tuple[str, str, str],
+    reference: Collection[str],
+) -> vega.Spec:
+    """Steps of cumulative distributions; `words`: what is counted, what a name is, and how values
+    are written."""
+    of, what, form = words
+    return vega.layer(
+        "line",
+        rows,
+        {"interpolate": "step-after", "strokeWidth": 2, "clip": True},
+        x=x,
+        y=vega.quantity("share", f"share of {of}", **vega.SHARES),
+        color=colour,
+        strokeDash=vega.dashes("name", colour["sort"], reference),
+        tooltip=vega.tips(
+            ("name", what), ("value", x["title"], form), ("share", f"{of} at most", ".2%")
+        ),
+    )
+
+
+def _thinned(values: Any, shares: Any, points: int) -> list[tuple[float, float]]:
+    """Points of a cumulative curve, chosen evenly by share and by rank, first and last always;
+    before them one with the share 0, from which the curve rises."""
+    count = len(values)
+    if count <= points:
+        chosen = np.arange(count)
+    else:
+        by_share = np.searchsorted(shares, np.linspace(0, 1, points // 2))
+        by_rank = np.linspace(0, count - 1, points - points // 2).round()
+        chosen = np.unique(np.clip(np.concatenate((by_share, by_rank)), 0, count - 1))
+    found = [(float(values[int(i)]), float(shares[int(i)])) for i in chosen]
+    return [(value, 0.0) for value, _ in found[:1]] + found
+
+
+def _by_name(order: Sequence[str], width: int = 130) -> vega.Channel:
+    """A vertical axis with a row for each name."""
+    return vega.names("name", order, axis={"labelLimit": width})
+
+
+def ranges(rows: vega.Rows, axis: str) -> vega.Spec:
+    """Spread of each experiment: a line from p50 to p99, with p50, p90 and p99 as points.
+
+    Args:
+        rows: each with ``name``, ``p50``, ``p90``, ``p99`` in the axis' unit, all above 0.
+        axis: title of the horizontal axis.
+    """
+    order = [row["name"] for row in rows]
+    points = [
+        {"name": row["name"], "quantile": quantile, "value": row[quantile]}
+        for row in rows
+        for quantile in _QUANTILES
+    ]
+    x = vega.logarithmic((row["value"] for row in points), padding=10)
+    domain = list(_QUANTILES)
+    shapes = {"domain": domain, "range": ["circle", "diamond", "triangle-right"]}
+    return vega.chart(
+        vega.layer(
+            "rule",
+            rows,
+            {"strokeWidth": 3, "opacity": 0.35, "color": theme.CATEGORIES[0]},
+            x=vega.quantity("p50", axis, scale=x["scale"]),
+            x2={"field": "p99"},
+            y=_by_name(order),
+        ),
+        vega.layer(
+            "point",
+            points,
+            {"filled": True, "size": 85, "opacity": 1},
+            x=vega.quantity("value", axis, **x),
+            y=_by_name(order),
+            color=vega.colours("quantile", domain, _QUANTILE_COLOURS),
+            shape=vega.names("quantile", scale=shapes),
+            tooltip=vega.tips(("name", "experiment"), ("quantile",), ("value", axis, ",.4~g")),
+        ),
+        height=vega.rows_height(len(rows)),
+    )
+
+
+def ratios(rows: vega.Rows, axis: str, limit: float, kinds: Sequence[str]) -> vega.Spec:
+    """Ratios with their intervals on a logarithmic axis, and a limit as a vertical line.
+
+    Args:
+        rows: each with ``name``, ``kind``, ``value`` and ``low``, ``high`` (or None).
+        axis: title of the horizontal axis.
+        limit: where the line stands.
+        kinds: in order.
+    """
+    order = order_of(rows, "name")
+    x = vega.logarithmic(
+        [limit, *(row[key] for row in rows for key in ("value", "low", "high"))], padding=10
+    )
+    place: dict[str, Any] = {
+        "y": _by_name(order),
+        "yOffset": vega.offset("kind", kinds),
+        "color": vega.colours("kind", kinds),
+    }
+    intervals = vega.layer(
+        "rule",
+        certain := [row for row in rows if row["low"] is not None],
+        {"strokeWidth": 2, "opacity": 0.6},
+        x=vega.quantity("low", axis, scale=x["scale"]),
+        x2={"field": "high"},
+        **place,
+    )
+    points = vega.layer(
+        "point",
+        rows,
+        {"filled": True, "size": 75, "opacity": 1},
+        x=vega.quantity("value", axis, **x),
+        **place,
+        tooltip=vega.tips(
+            ("name", "experiment"),
+            ("kind", "ratio"),
+            ("value", "", ",.4~g"),
+            ("low", "from", ",.4~g"),
+            ("high", "to", ",.4~g"),
+        ),
+    )
+    layers = [*([intervals] if certain else ()), points, vega.rule(limit)]
+    return vega.chart(*layers, height=vega.rows_height(len(order)))
+
+
+def stacked(
+    rows: vega.Rows,
+    parts: Sequence[str],
+    axis: str,
+    *,
+    normalized: bool = False,
+    palette: Sequence[str] | None = None,
+    form: str = ",.3~g",
+    ticks: str = ",~g",
+) -> vega.Spec:
+    """Horizontal bars made of parts.
+
+    Args:
+        rows: each with ``name``, ``part`` and ``value``.
+        parts: the parts in the order in which they are stacked.
+        axis: title of the horizontal axis.
+        normalized: show shares of each bar.
+        palette: colours of the parts.
+        form: of the values under the pointer.
+        ticks: format of the axis.
+    """
+    bars = vega.layer(
+        "bar",
+        [{**row, "rank": parts.index(row["part"])} for row in rows],
+        {"height": {"band": 0.66}},
+        x=vega.quantity(
+            "value",
+            axis,
+            stack="normalize" if normalized else "zero",
+            axis={"format": "%" if normalized else ticks, "tickCount": 6},
+        ),
+        y=_by_name(order := order_of(rows, "name"), 165),
+        color=vega.colours("part", parts, palette),
+        order=vega.quantity("rank"),
+        tooltip=vega.tips(("name", " "), ("part",), ("value", "", form)),
+    )
+    return vega.chart(bars, height=vega.rows_height(len(order)))
+
+
+def bars(
+    rows: vega.Rows, axis: str, kinds: Sequence[str], *, log: bool = False, form: str = ",.3~g"
+) -> vega.Spec:
+    """Horizontal bars, one a row, with their value beside them.
+
+    Args:
+        rows: each with ``name``, ``kind`` (its colour), ``value`` above zero; each name once.
+        axis: title of the horizontal axis.
+        kinds: in order.
+        log: whether the axis is logarithmic; bars then begin below the smallest value.
+        form: of the values.
+    """
+    values = [row["value"] for row in rows]
+    low = min(values, default=1.0) / _ROOM**4 if log else 0.0
+    # The text stands right of the longest bar.
+    high = max(values, default=1.0) * (_ROOM**6 if log else _ROOM)
+    data = [{**row, "low": low} for row in rows]
+    scale = {"type": "log" if log else "linear", "domain": [low, high], "nice": False}
+    ticks = {"values": vega.log_ticks(low, high)} if log else {"tickCount": 6}
+    y = _by_name([row["name"] for row in rows], 230)
+    colour = vega.colours("kind", kinds)
+    return vega.chart(
+        vega.layer(
+            "bar",
+            data,
+            {"height": {"band": 0.66}},
+            x=vega.quantity(
+                "low", axis, scale=scale, axis={"format": ",~g" if log else ",~f", **ticks}
+            ),
+            x2={"field": "value"},
+            y=y,
+            color=colour if len(kinds) > 1 else {**colour, "legend": None},
+            tooltip=vega.tips(("name", " "), ("value", axis, form)),
+        ),
+        vega.layer(
+            "text",
+            data,
+            {"align": "left", "dx": 5, "fontSize": 11},
+            x=vega.quantity("value", scale=scale),
+            y=y,
+            text=vega.quantity("value", format=form),
+        ),
+        height=vega.rows_height(len(rows)),
+    )
+
+
+def density(cells: vega.Rows, width: float, titles: tuple[str, str], of: str) -> vega.Spec:
+    """A heat map of two shares, 0 to 1 each.
+
+    Args:
+        cells: each with ``x``, ``y`` (lower edges) and ``share`` of the rows, above zero.
+        width: of a cell.
+        titles: of the axes.
+        of: what is counted.
+    """
+    rows = [{**cell, "x2": cell["x"] + width, "y2": cell["y"] + width} for cell in cells]
+    place: vega.Channel = {
+        "scale": {"domain": [0, 1], "nice": False},
+        "axis": {"format": "%", "values": [0, 0.25, 0.5, 0.75, 1], "grid": False},
+    }
+    shades = {"type": "log", "range": list(_SHADES)}
+    shares = [row["share"] for row in rows]
+    ticks = vega.log_ticks(min(shares, default=1), max(shares, default=1))
+    legend = {"format": ".1~p", "gradientLength": 260, "orient": "bottom"}
+    heat = vega.layer(
+        "rect",
+        rows,
+        {"strokeWidth": 0.7},
+        x=vega.quantity("x", titles[0], **place),
+        x2={"field": "x2"},
+        y=vega.quantity("y", titles[1], **place),
+        y2={"field": "y2"},
+        color=vega.quantity(
+            "share",
+            f"share of {of}",
+            scale=shades,
+            legend={**legend, **({"values": ticks} if ticks else {})},
+        ),
+        # In its own colour, or seams show between the cells.
+        stroke=vega.quantity("share", scale=shades, legend=None),
+        tooltip=vega.tips(
+            ("x", f"{titles[0]}, from", ".1%"),
+            ("y", f"{titles[1]}, from", ".1%"),
+            ("share", f"share of {of}", ".3~p"),
+        ),
+    )
+    return vega.chart(heat, height=340)
+
+
+def series(rows: vega.Rows, order: Sequence[str], axis: str, *, steps: bool = False) -> vega.Spec:
+    """Values over the time of the run.
+
+    Args:
+        rows: each with ``name``, ``time`` (s) and ``value``, in order of time.
+        order: of the names.
+        axis: title of the vertical axis.
+        steps: whether a value holds until the next.
+    """
+    line = vega.layer(
+        "line",
+        rows,
+        {"interpolate": "step-after" if steps else "linear", "strokeWidth": 1.8},
+        x=vega.quantity(
+            "time", "seconds since the run began", axis={"grid": False, "tickCount": 8}
+        ),
+        y=vega.quantity("value", axis, axis={"tickCount": 5}),
+        color=vega.colours("name", order),
+        tooltip=vega.tips(("name", " "), ("time", "second", ",.2f"), ("value", axis, ",.4~g")),
+    )
+    return vega.chart(line, height=220)
+
+
+def order_of(rows: Iterable[Mapping[str, Any]], field: str) -> list[Any]:
+    """The values of a field, each once, as they come."""
+    return list(dict.fromkeys(row[field] for row in rows))

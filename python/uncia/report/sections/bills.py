@@ -1,0 +1,255 @@
+"""The bills: what the same rows cost under each tariff, and what of it was used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.report import numbers, plots, theme
+from uncia.report.data import RunData
+from uncia.report.numbers import count, figure, figure4, times, usd
+from uncia.report.page import Block, Chart, Note, Section
+from uncia.report.sections import Rows
+from uncia.report.table import Column, Table
+from uncia.stats import money
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITION: Final = 80
+ROWS: Final = Rows("bill")
+
+_MICRO_VCPU_NS: Final = 10**15
+"""Base units of CPU (micro-vCPU x ns) in a vCPU-second."""
+
+_BYTE_NS: Final = 2**30 * 10**9
+"""Base units of memory (bytes x ns) in a GB-second."""
+
+_USED: Final = "used"
+_OVER: Final = "over-allocation"
+_RESOURCES: Final = "resources"
+_ROUNDING: Final = "rounding"
+_FEE: Final = "invocation fee"
+_PARTS: Final = {
+    _USED: "#3f9f68",
+    _RESOURCES: "#3b7fc4",
+    _OVER: "#e08a2c",
+    _ROUNDING: "#8a6fd1",
+    _FEE: theme.REFERENCE,
+}
+
+
+def section(run: RunData, rows: pa.Table) -> Section:
+    """Cost under each tariff in parts, and billable resources against used ones."""
+    tariffs = run.tariffs
+    priced = {k: v for k, v in tariffs.items() if v.get("cost_usd_per_million") is not None}
+    if not priced:
+        return Section(
+            "bills",
+            "Bills",
+            [
+                Note(
+                    "No tariff could price these rows: a bill needs durations and allocations that"
+                    " the platform reports (execution, allocated_memory, allocated_cpu)."
+                    if tariffs
+                    else "This run was not priced yet (uncia bill RUN).",
+                    "warning",
+                )
+            ],
+        )
+    order = sorted(priced, key=lambda name: -float(priced[name]["cost_usd_per_million"]))
+    split = {name: _parts(priced[name], _used_usd(name, priced[name])) for name in order}
+    used = [part for part in _PARTS if any(part in parts for parts in split.values())]
+    entries = [{"name": name, "parts": split[name], **priced[name]} for name in order]
+    blocks: list[Block] = [
+        Chart(
+            "bills",
+            plots.stacked(
+                [
+                    {"name": name, "part": part, "value": value}
+                    for name, parts in split.items()
+                    for part, value in _drawn(parts).items()
+                ],
+                used,
+                "US dollars per million of these requests",
+                palette=[_PARTS[part] for part in used],
+                form="$,.4~g",
+            ),
+            "Cost per million requests under each tariff, in parts",
+            "Cost per million requests",
+        ),
+        _table(entries, used),
+    ]
+    inflated = [
+        {"name": row["name"], "kind": kind, "value": row[key], "low": None, "high": None}
+        for row in entries
+        for kind, key in (("CPU", "inflation_vcpu"), ("memory", "inflation_memory"))
+        if row.get(key)
+    ]
+    if inflated:
+        blocks.append(
+            Chart(
+                "inflation",
+                plots.ratios(inflated, "billable / used (logarithmic)", 1.0, ["CPU", "memory"]),
+                "Billable resources divided by used ones, under each tariff; the line stands at 1",
+                "Billed for each unit used",
+            )
+        )
+    blocks.append(
+        Table(
+            [
+                Column("tariff", "name"),
+                Column("billable vCPU-s", lambda row: row.get("billable_vcpu_s"), figure4),
+                Column("billable GB-s", lambda row: row.get("billable_gb_s"), figure4),
+                Column("CPU, billable / used", lambda row: row.get("inflation_vcpu"), times),
+                Column("memory, billable / used", lambda row: row.get("inflation_memory"), times),
+            ],
+            entries,
+            "Billable: what the tariff's rules make of time and allocation. Used: CPU time"
+            " (cpu_user + cpu_system), and average memory (memory_avg) over the execution. A"
+            " dash: the tariff does not bill for it, or its use was not measured.",
+            "Billable against used",
+        )
+    )
+    by_experiment = money.cost_per_million(rows)
+    if len(by_experiment) > 1:
+        blocks.append(_matrix(by_experiment, order))
+    return Section(
+        "bills",
+        "Bills",
+        blocks,
+        "The same rows, priced as each platform would: what a request costs depends on how time is"
+        " rounded and which resources are counted, as much as on the price. No free tiers.",
+    )
+
+
+def _table(entries: list[dict[str, Any]], used: list[str]) -> Table:
+    most = float(entries[0]["cost_usd_per_million"])
+
+    def part(name: str) -> Column:
+        def share(row: Any) -> str:
+            total = float(row["cost_usd_per_million"])
+            value = row["parts"].get(name)
+            return numbers.percent(value / total, 2) if total and value is not None else ""
+
+        return Column(name, lambda row: row["parts"].get(name), usd, note=share)
+
+    def reasons(row: Any, key: str) -> str:
+        found = row.get(key)
+        return ", ".join(found) if isinstance(found, Mapping) else ""
+
+    def not_billable(row: Any) -> int | None:
+        found = row.get("not_billable")
+        return sum(found.values()) if isinstance(found, Mapping) else None
+
+    return Table(
+        [
+            Column("tariff", "name"),
+            Column("rows priced", lambda row: row.get("rows"), count),
+            Column(
+                "not billable", not_billable, count, note=lambda row: reasons(row, "not_billable")
+            ),
+            Column(
+                "not priceable",
+                lambda row: row.get("unpriced_rows"),
+                count,
+                note=lambda row: reasons(row, "unpriced"),
+                mark=lambda row: "bad" if row.get("unpriced_rows") else "",
+            ),
+            Column("USD per million", "cost_usd_per_million", usd),
+            *(part(name) for name in used),
+            Column(
+                "dearest = 1",
+                lambda row: float(row["cost_usd_per_million"]) / most if most else None,
+                figure,
+            ),
+        ],
+        entries,
+        "From bill.parquet, summed over its rows of each tariff. Rounding is what"
+        " granularities and minimums add; the fee is per request. "
+        + _explain(used)
+        + " Not billable: rows that no platform charges for, such as throttled ones. Not"
+        " priceable: rows that lack what this tariff bills by.",
+        "Bills",
+    )
+
+
+def _parts(tariff: Mapping[str, Any], used_usd: float | None) -> dict[str, float]:
+    """The cost per million in parts, USD, as far as the bill tells them apart."""
+    total = float(tariff["cost_usd_per_million"])
+    fee = total * float(tariff.get("fee_share") or 0.0)
+    rounding = total * float(tariff.get("rounding_share") or 0.0)
+    rest = total - fee - rounding
+    shared = {_ROUNDING: rounding, _FEE: fee}
+    if used_usd is None:
+        return {_RESOURCES: rest, **shared}
+    return {_USED: used_usd, _OVER: rest - used_usd, **shared}
+
+
+def _drawn(parts: Mapping[str, float]) -> dict[str, float]:
+    """The parts as lengths of a bar that is as long as the bill.
+
+    What is below zero (more was used than is billed for) is taken off the parts before it.
+    """
+    missing = -sum(value for value in parts.values() if value < 0)
+    drawn = {}
+    for part, value in parts.items():
+        taken = min(missing, max(0.0, value))
+        missing -= taken
+        drawn[part] = max(0.0, value) - taken
+    return drawn
+
+
+def _used_usd(name: str, entry: Mapping[str, Any]) -> float | None:
+    """What the used CPU and memory cost at the tariff's own prices, USD per million requests.
+
+    None where that has no meaning: a tariff that is not in the catalogue, one that charges for
+    reserving or lending, or rows whose use was not measured.
+    """
+    from uncia.tariffs import get, ids
+
+    rows = entry.get("rows")
+    if not rows or name not in ids():
+        return None
+    used = {
+        "cpu": (entry.get("used_vcpu_s"), entry.get("used_vcpu_rows"), _MICRO_VCPU_NS),
+        "memory": (entry.get("used_gb_s"), entry.get("used_memory_rows"), _BYTE_NS),
+    }
+    total = 0.0
+    for charge in get(name).charges:
+        if charge.basis not in ("allocated", "used") or charge.when != "always":
+            return None
+        price = charge.unit_price
+        if not price:
+            continue
+        amount, measured, unit = used.get(charge.resource, (None, None, 1))
+        if amount is None or measured != rows:
+            return None
+        total += float(price * unit) * float(amount)
+    return total / float(rows) * money.MILLION
+
+
+def _explain(used: list[str]) -> str:
+    if _USED in used:
+        return (
+            "Used: what the CPU and memory that were used would have cost at the tariff's prices;"
+            " over-allocation is what is left, below zero where more was used than is billed for"
+            " (the bar then shows as much of the use as is billed)."
+        )
+    return "Resources: the rest, for what was used and what was allocated beyond it."
+
+
+def _matrix(found: Mapping[str, Mapping[str, Fraction]], tariffs: list[str]) -> Table:
+    """Cost per million of each experiment under each tariff."""
+
+    def cost(tariff: str) -> Column:
+        return Column(tariff, lambda row: row[1].get(tariff), usd)
+
+    return Table(
+        [Column("experiment", 0), *(cost(tariff) for tariff in tariffs)],
+        list(found.items()),
+        "USD per million requests: cost_usd / rows × 1,000,000 over the rows of bill.parquet of the"
+        " experiment and the tariff.",
+        "By experiment",
+    )

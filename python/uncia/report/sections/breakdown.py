@@ -1,0 +1,120 @@
+"""Where time goes: the mean latency of each experiment, in parts that add up to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from uncia.report import plots, theme
+from uncia.report.data import RunData
+from uncia.report.numbers import count, figure
+from uncia.report.page import Block, Chart, Note, Section
+from uncia.report.sections import Rows
+from uncia.report.table import Column, Table
+from uncia.stats import breakdown as parts_of
+from uncia.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITION: Final = 50
+ROWS: Final = Rows("invocations", {"outcome": "ok"})
+
+_COLOURS: Final = dict(
+    zip(
+        parts_of.PARTS,
+        (
+            theme.ALERT,
+            "#98923a",
+            "#e08a2c",
+            "#8a6fd1",
+            "#3b7fc4",
+            "#28a19c",
+            theme.REFERENCE,
+            "#b9c2cc",
+        ),
+        strict=True,
+    )
+)
+
+
+def section(run: RunData, rows: pa.Table) -> Section:
+    """Shares as bars, and a table of means."""
+    found = [
+        (name, item) for name, table in run.each(rows).items() for item in parts_of.breakdown(table)
+    ]
+    if not found:
+        return Section("breakdown", "Where time goes", [Note("No request succeeded.", "warning")])
+    twice = {name for name, _ in found if sum(other == name for other, _ in found) > 1}
+    labelled = [
+        (name if name not in twice or item.platform_times else f"{name} (times not told)", item)
+        for name, item in found
+    ]
+    used = [part for part in parts_of.PARTS if any(part in item.parts_ns for _, item in found)]
+    bars = [
+        {
+            "name": f"{label} · {figure(item.mean_ns / NS_PER_MS)} ms",
+            "part": part,
+            "value": max(0.0, value) / NS_PER_MS,
+        }
+        for label, item in labelled
+        for part, value in item.parts_ns.items()
+    ]
+    blocks: list[Block] = [
+        Chart(
+            "breakdown",
+            plots.stacked(
+                bars,
+                used,
+                "share of the mean latency",
+                normalized=True,
+                palette=[_COLOURS[part] for part in used],
+            ),
+            "Parts of the mean latency of each experiment, as shares",
+        )
+    ]
+    if any(value < 0 for _, item in found for value in item.parts_ns.values()):
+        blocks.append(
+            Note(
+                "A part below zero means that the platform reports more time than the client"
+                " waited; it is drawn as nothing and stands in the table as it is.",
+                "warning",
+            )
+        )
+    if not all(item.platform_times for _, item in found):
+        blocks.append(
+            Note(
+                "Where the platform does not tell its own times, everything between connection and"
+                " first byte is one part: waiting for the answer."
+            )
+        )
+    blocks.append(
+        Table(
+            [
+                Column("experiment", 0),
+                Column("n", lambda row: row[1].rows, count),
+                Column("mean latency", lambda row: row[1].mean_ns / NS_PER_MS, figure),
+                *(_part(part) for part in used),
+            ],
+            labelled,
+            "Means in ms over rows of invocations with outcome ok; the parts of a row add up to its"
+            " mean latency. generator lag = sent − scheduled; connect = connected − sent, 0 on a"
+            " reused connection; platform queue = queued; initialization and execution as the"
+            " platform reports them, initialization counting 0 in requests that caused no start;"
+            " answer transfer = received − first_byte; network and platform = what is left.",
+        )
+    )
+    return Section(
+        "breakdown",
+        "Where time goes",
+        blocks,
+        "The mean latency of each experiment in parts. Means, because only means add up; each part "
+        "is a duration by one clock, so the clocks need not agree.",
+    )
+
+
+def _part(name: str) -> Column:
+    def value(row: Any) -> float | None:
+        found = row[1].parts_ns.get(name)
+        return None if found is None else found / NS_PER_MS
+
+    return Column(name, value, figure, mark=lambda row: "bad" if (value(row) or 0) < 0 else "")

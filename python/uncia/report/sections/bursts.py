@@ -1,0 +1,65 @@
+"""Latency and ratios by the size of bursts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from uncia.report import plots
+from uncia.report.data import RunData
+from uncia.report.numbers import count
+from uncia.report.page import Block, Chart, Section
+from uncia.report.sections import Rows
+from uncia.report.sections.latency import AXIS, FEW, INTERVAL, drawn, quantile
+from uncia.report.sections.ratios import RATIOS, ratio
+from uncia.report.table import Column, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITION: Final = 40
+ROWS: Final = Rows("invocations", {"outcome": "ok"})
+
+
+def section(run: RunData, _: pa.Table) -> Section | None:
+    """Chart and table of the summaries by burst size, where there are bursts."""
+    rows = [
+        {"name": name, **size}
+        for name, found in run.summaries.items()
+        for size in found["by_burst_size"]
+    ]
+    if not rows:
+        return None
+    blocks: list[Block] = []
+    if ranges := drawn({f"{row['name']} × {row['size']}": row for row in rows}):
+        blocks.append(
+            Chart(
+                "bursts",
+                plots.ranges(ranges, AXIS),
+                "Median, p90 and p99 latency by burst size on a logarithmic axis",
+            )
+        )
+    blocks.append(
+        Table(
+            [
+                Column("experiment", "name"),
+                Column("burst size", "size", count),
+                Column("bursts", "bursts", count),
+                Column("n", "latency_rows", count),
+                quantile("p50"),
+                quantile("p99"),
+                *(ratio(kind) for kind in RATIOS),
+            ],
+            rows,
+            "A burst is the rows of one stream of a run with the same burst number; its size counts"
+            f" them all, n those with outcome ok. {INTERVAL} {FEW}",
+            "By burst size",
+        )
+    )
+    return Section(
+        "bursts",
+        "Bursts",
+        blocks,
+        "Many requests at the same instant, or spread by its jitter, by how many there were. If"
+        " large bursts are slower than small ones by whole executions, requests queue; if only by"
+        " a start, the platform scales.",
+    )

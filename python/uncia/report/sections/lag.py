@@ -1,0 +1,98 @@
+"""How late the load generator was, and the rates that it offered and achieved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from uncia.report import theme, vega
+from uncia.report.data import RunData
+from uncia.report.numbers import count, figure
+from uncia.report.page import Chart, Note, Section
+from uncia.report.sections import Rows
+from uncia.report.table import Column, Table
+from uncia.stats import columns
+from uncia.stats.quantiles import Ints
+from uncia.stats.summary import LAG_LIMIT_US
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITION: Final = 100
+ROWS: Final = Rows("invocations")
+
+_NS_PER_US: Final = 1e3
+_BINS: Final = 48
+
+
+def section(run: RunData, rows: pa.Table) -> Section:
+    """A histogram of all rows, and a table by experiment."""
+    values = columns.ordered(columns.difference(rows, "sent", "scheduled"))
+    if values.size == 0:
+        return Section("lag", "Generator lag", [Note("No request was sent.", "warning")])
+
+    def late(row: Any) -> str:
+        p99 = row["lag_us"]["p99"]
+        return "high" if p99 is not None and p99 > LAG_LIMIT_US else ""
+
+    return Section(
+        "lag",
+        "Generator lag",
+        [
+            Chart(
+                "lag",
+                histogram(values, _NS_PER_US, "sent − scheduled, µs", LAG_LIMIT_US),
+                "Histogram of generator lag on a logarithmic axis; the line stands at 1 ms",
+            ),
+            Table(
+                [
+                    Column("experiment", "name"),
+                    Column("sent", "sent", count),
+                    Column("p50", lambda row: row["lag_us"]["p50"], figure, "µs"),
+                    Column("p99", lambda row: row["lag_us"]["p99"], figure, "µs", mark=late),
+                    Column("max", lambda row: row["lag_us"]["max"], figure, "µs"),
+                    Column("offered", "offered_rate", figure, "1/s"),
+                    Column("answered", "achieved_rate", figure, "1/s"),
+                ],
+                [{"name": name, **found} for name, found in run.all_summaries.items()],
+                "Lag is sent − scheduled over all rows of invocations with both, whatever their"
+                " outcome. Offered: (rows − 1) / (last − first scheduled); answered: the same of"
+                " received over rows with outcome ok. A dash: all at one instant.",
+            ),
+        ],
+        "How late the load generator was itself. It is part of every latency above, so it must be "
+        "small beside them; the line stands at 1 ms.",
+    )
+
+
+def histogram(values: Ints, unit: float, axis: str, limit: float) -> vega.Spec:
+    """A histogram with bins of equal width on a logarithmic axis.
+
+    Args:
+        values: any order; what is not above 0 falls into the first bin.
+        unit: values are divided by this.
+        axis: title of the horizontal axis.
+        limit: a vertical line there, in the axis' unit.
+    """
+    scaled = np.maximum(values / unit, 1e-9)
+    low = max(float(scaled.min()), 1e-1)
+    high = max(float(scaled.max()), limit * 1.5, low * 10)
+    edges = np.geomspace(low, high * 1.001, _BINS + 1)
+    counts, _ = np.histogram(np.maximum(scaled, low), bins=edges)
+    rows = [
+        {"low": edges[bin], "high": edges[bin + 1], "share": int(n) / values.size, "zero": 0}
+        for bin, n in enumerate(counts)
+        if n
+    ]
+    bars = vega.layer(
+        "bar",
+        rows,
+        {"color": theme.CATEGORIES[0], "opacity": 0.85},
+        x=vega.quantity("low", axis, **vega.logarithmic((low, high))),
+        x2={"field": "high"},
+        y=vega.quantity("share", "share of requests", axis={"format": "~%", "tickCount": 4}),
+        y2={"field": "zero"},
+        tooltip=vega.tips(("low", "from", ",.3~g"), ("high", "to", ",.3~g"), ("share", "", ".2%")),
+    )
+    return vega.chart(bars, vega.rule(limit), height=190)

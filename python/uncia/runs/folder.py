@@ -1,0 +1,191 @@
+"""The folder of a run: what is in it, and how it comes to be there without half-made files.
+
+``run.yaml`` is written first and says ``status: running``; tables grow as Arrow IPC streams, one
+part per experiment, and become Parquet files at the end; every other file appears under its name
+when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from uncia import record, yamlio
+from uncia.errors import RunFailedError, UnciaError
+
+RUN: Final = "run.yaml"
+SUMMARY: Final = "summary.json"
+REPORT: Final = "report.html"
+
+Status = Literal["running", "complete", "failed", "interrupted", "crashed"]
+
+_STREAM: Final = ".arrows"
+# Of the same length, for the one replaces the other in place.
+_RUNNING: Final = b"\nstatus: running\n"
+_FAILED: Final = b"\nstatus: failed \n"
+
+
+class RunFolder:
+    """A run's folder, open for writing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+
+    @classmethod
+    def create(cls, path: Path, *, overwrite: bool) -> RunFolder:
+        """Make the folder, or empty the one of an earlier run.
+
+        Args:
+            path: where.
+            overwrite: an earlier run that is there may be deleted.
+
+        Raises:
+            UnciaError: the folder holds something else, a run that may not be overwritten or still
+                goes on, or cannot be made.
+        """
+        try:
+            if path.exists():
+                _make_room(path, overwrite)
+            path.mkdir(parents=True, exist_ok=True)
+            probe = path / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise UnciaError(f"cannot write to {path}: {error.strerror or error}") from error
+        return cls(path)
+
+    def write_run(self, description: Mapping[str, Any]) -> None:
+        """Write ``run.yaml`` anew."""
+        self.write_text(RUN, yamlio.dump(description))
+
+    def mark_failed(self) -> None:
+        """Let ``run.yaml`` say that the run failed when it cannot be written anew (a full disk).
+
+        The word is replaced where it stands, which needs no space.
+        """
+        path = self.path / RUN
+        try:
+            with path.open("r+b") as file:
+                position = file.read().find(_RUNNING)
+                if position >= 0:
+                    file.seek(position)
+                    file.write(_FAILED)
+        except OSError:
+            # Then the folder is beyond reach, and the error that led here says so.
+            return
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a file that appears under its name only when it is complete."""
+        path = self.path / name
+        partial = self.path / f"{name}.partial"
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
+        return path
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
+        """Write a JSON file that appears under its name only when it is complete."""
+        return self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def part(self, table: str, number: int, experiment: str) -> Path:
+        """Where the engine writes one experiment's rows while the run goes on."""
+        return self.path / f"{table}.{number:03d}-{experiment}{_STREAM}"
+
+    def parts(self, table: str) -> list[Path]:
+        """The parts of a table that are there, in order."""
+        return sorted(self.path.glob(f"{table}.*{_STREAM}"))
+
+    def drop_parts(self) -> None:
+        """Delete the parts, once the tables made from them are complete."""
+        for table in record.TABLES:
+            for part in self.parts(table):
+                part.unlink()
+
+
+def recover(path: Path) -> dict[str, int]:
+    """Turn what a dead run left as streams into its Parquet tables, and mark the run as crashed.
+
+    Returns:
+        Rows by stream (see :func:`uncia.record.recover_folder`).
+
+    Raises:
+        UnciaError: a part's head is damaged, or nothing can be written.
+    """
+    recovered = record.recover_folder(path)
+    description = read_run(path)
+    if description.get("status") == "running":
+        RunFolder(path).write_run({**description, "status": "crashed"})
+    return recovered
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """``run.yaml`` as plain data; empty when there is none.
+
+    :raises UnciaError: it is not YAML.
+    """
+    file = path / RUN
+    if not file.exists():
+        return {}
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UnciaError(f"{file} is not valid YAML: {error}") from error
+    return data if isinstance(data, dict) else {}
+
+
+def _make_room(path: Path, overwrite: bool) -> None:
+    """Delete an earlier run at ``path``, if it is one, is over, and may be deleted."""
+    if not path.is_dir():
+        raise UnciaError(f"{path} is a file; a run is written to a folder")
+    if not any(path.iterdir()):
+        return
+    if not (path / RUN).exists():
+        raise UnciaError(
+            f"{path} is not empty and does not hold a run",
+            hint="Choose another folder with --out; nothing was deleted.",
+        )
+    if not overwrite:
+        raise UnciaError(
+            f"{path} already holds a run",
+            hint="Choose another folder with --out, or add --overwrite to replace it.",
+        )
+    check_over(path)
+    # Out of the way in one step, so that no mixture of two runs is ever seen.
+    aside = path.with_name(f".{path.name}.old-{os.getpid()}")
+    path.rename(aside)
+    shutil.rmtree(aside)
+
+
+def check_over(path: Path) -> None:
+    """That nothing writes into this folder: no living run, and nothing that a dead one left.
+
+    :raises UnciaError: something does.
+    """
+    from uncia.platforms import journal, processes
+
+    living = journal.living()
+    for file in sorted(journal.journal_folder().glob("*.jsonl")):
+        story = journal.read(file)
+        if story.folder != path.resolve():
+            continue
+        if file in living:
+            raise UnciaError(f"the run in {path} is still going on")
+        if any(
+            processes.alive(found) for found in map(processes.named, story.outstanding) if found
+        ):
+            raise UnciaError(
+                f"the run in {path} died, but what it had started still goes on",
+                hint="`uncia clean` ends it and closes the tables.",
+            )

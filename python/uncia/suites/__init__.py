@@ -1,0 +1,1 @@
+"""Studies that run experiments of their own and conclude from them, one module each."""

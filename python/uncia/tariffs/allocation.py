@@ -1,0 +1,156 @@
+"""The rules by which rows get the sizes that they are billed at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import ibis
+from ibis.expr import types as ir
+
+from uncia.errors import UnciaError
+from uncia.tariffs import published
+from uncia.tariffs.compare import COMPARABLE, FitRule, check, first_reason
+from uncia.tariffs.exact import integer, share_up
+from uncia.tariffs.facts import Facts, facts
+from uncia.tariffs.model import Tariff
+from uncia.tariffs.rows import MAX_CPU, PRICED, believed
+
+if TYPE_CHECKING:
+    from uncia.backends import Backend, Source
+
+__all__ = ["FitRule", "check", "fitted", "known", "mean_ratio", "used_peak"]
+
+USED_PEAK: Final = (
+    "used-peak: the allocation is taken to be what the most demanding row of the function on its"
+    " platform used (memory: the highest memory_peak, or memory_avg where that is null; vCPU: the"
+    " highest CPU time over execution, raised to a whole micro-vCPU, of each row at most the vCPU"
+    " allocated to it), then"
+)
+
+ALLOCATIONS: Final = ("allocated_cpu", "allocated_memory")
+"""The columns that ``used-peak`` replaces."""
+
+PEAK_REASONS: Final = {
+    "allocated_cpu is null": "CPU time over execution is not known in any row of the function",
+    "allocated_memory is null": "memory_peak and memory_avg are null in every row of the function",
+}
+"""What a missing allocation means under ``used-peak``."""
+
+
+def known(source: Source, fit: str) -> Facts:
+    """What the files of a source say of its columns, but for those that a fit replaces."""
+    return kept(facts(source), fit)
+
+
+def kept(of: Facts, fit: str) -> Facts:
+    """Facts of a table's columns, but for those that a fit replaces."""
+    replaced = ALLOCATIONS if fit == "used-peak" else ()
+    return {name: fact for name, fact in of.items() if name not in replaced}
+
+
+def fitted(
+    table: ir.Table,
+    tariffs: Sequence[Tariff],
+    fit: str,
+    backend: Backend,
+    of: Facts | None = None,
+) -> tuple[ir.Table, list[Tariff], list[str]]:
+    """A table and tariffs as a rule would have them, so that allocations are billed as they stand.
+
+    Args:
+        table: invocations.
+        tariffs: each bills by request.
+        fit: the rule.
+        backend: where the publication's mean ratio is computed.
+        of: what is known of the table's columns; see `known`.
+
+    Returns:
+        The table, the tariffs in their order, and for each the rule in words.
+
+    Raises:
+        UnciaError: there is no such rule, or a column is missing or not of whole numbers.
+    """
+    check(fit)
+    chosen = list(tariffs)
+    if fit == "paper":
+        by_ratio = any(one.id in published.BY_RATIO for one in chosen)
+        ratio = mean_ratio(table, backend, of) if by_ratio else None
+        pairs = [published.published(one, ratio) for one in chosen]
+        return table, [one for one, _ in pairs], [words for _, words in pairs]
+    if fit == "used-peak":
+        rules = [f"{USED_PEAK} {one.sizes.rule}" for one in chosen]
+        return used_peak(table), chosen, rules
+    return table, chosen, [one.sizes.rule for one in chosen]
+
+
+def mean_ratio(table: ir.Table, backend: Backend, of: Facts | None = None) -> Fraction | None:
+    """The publication's ratio of vCPU to memory, over the distinct allocations of comparable rows.
+
+    Returns:
+        Micro-vCPU per byte, exactly; None if no comparable row has an allocation.
+
+    Raises:
+        UnciaError: a column is missing or not of whole numbers.
+    """
+    if not set(ALLOCATIONS) <= set(table.columns):
+        return None
+    rows = table.select(**believed(table, (), of))
+    rows = rows.filter(first_reason(rows, "paper") == COMPARABLE)
+    pairs = rows.select(cpu=rows["v_allocated_cpu"], memory=rows["v_allocated_memory"]).distinct()
+    found = backend.collect(pairs).to_pylist()
+    return published.mean_ratio([(int(one["cpu"]), int(one["memory"])) for one in found])
+
+
+def used_peak(table: ir.Table) -> ir.Table:
+    """The table with each row's allocation replaced by what its function's peak would need.
+
+    `allocated_memory` becomes the highest of `memory_peak` (where null: `memory_avg`), and
+    `allocated_cpu` the highest CPU time over execution in whole micro-vCPU, rounded up, of each row
+    at most the vCPU allocated to it, if known, and 1000 vCPU; both over the rows of the same
+    platform and function that ran and are not absurd; null if no row tells. An absurd allocation
+    stays as it is, for it makes its row absurd.
+
+    Raises:
+        UnciaError: the table has no column `function`, or a column is not of whole numbers.
+    """
+    schema = table.schema()
+    keys = [name for name in ("platform", "function") if name in schema]
+    if "function" not in keys:
+        raise UnciaError(
+            "the table has no column function, so the fit used-peak has no functions to size"
+        )
+    needs = table.mutate(**{f"need_{name}": one for name, one in _needs(table).items()})
+    peaks = needs.aggregate(
+        {f"peak_{name}": needs[f"need_{name}"].max() for name in ("cpu", "memory")},
+        by=[needs[name].cast("string").name(f"of_{name}") for name in keys],
+    )
+    rows = table.view()
+    joined = rows.left_join(
+        peaks, [rows[name].cast("string").identical_to(peaks[f"of_{name}"]) for name in keys]
+    )
+    columns = believed(rows)
+    replaced: dict[str, Any] = {}
+    for name in ("cpu", "memory"):
+        full, peak = f"allocated_{name}", joined[f"peak_{name}"]
+        if full in schema and schema[full].is_integer():
+            absurd = rows[full].notnull() & columns[f"v_{full}"].isnull()
+            peak = ibis.ifelse(absurd, rows[full].cast("int64"), peak)
+        replaced[full] = peak
+    kept = [rows[name] for name in schema if name not in replaced]
+    return joined.select(*kept, **replaced)
+
+
+def _needs(table: ir.Table) -> dict[str, Any]:
+    """What each row needed: micro-vCPU and bytes; null where it is not known or did not run."""
+    columns = believed(table)
+    ran = columns["common"] == PRICED
+    time, execution = columns["v_cpu_time"], columns["v_execution"]
+    # SQL's LEAST passes over nulls, so it is asked only where both are known.
+    most = columns["v_allocated_cpu"].fill_null(integer(MAX_CPU)).cast("decimal(38, 0)")
+    share = ibis.least(share_up(time, execution), most).cast("int64")
+    known = ran & time.notnull() & (execution > integer(0))
+    memory = columns["v_memory_peak"].coalesce(columns["v_memory_avg"])
+    nothing = ibis.null("int64")
+    return {"cpu": ibis.ifelse(known, share, nothing), "memory": ibis.ifelse(ran, memory, nothing)}

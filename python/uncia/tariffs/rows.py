@@ -1,0 +1,158 @@
+"""The rows of an invocation table as bills read them: which are billable, which values believable.
+
+A value that cannot be true (negative, or above every platform's bounds) is null here, and its row
+is counted as absurd; a row that never ran is counted by why. Columns become ``v_<name>``, int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import ibis
+from ibis.expr import types as ir
+
+from uncia.errors import UnciaError
+from uncia.record import INSTANCE_STARTS
+from uncia.tariffs.billable_time import lacks_initialization
+from uncia.tariffs.exact import integer
+from uncia.tariffs.facts import UNKNOWN, Facts
+from uncia.units import MICRO_PER_VCPU
+
+MAX_TIME: Final = 366 * 24 * 3600 * 10**9
+"""Longest duration that is believed, ns: a year. No platform runs an invocation for that long."""
+
+MAX_CPU: Final = 1000 * MICRO_PER_VCPU
+"""Largest vCPU allocation that is believed, micro-vCPU."""
+
+MAX_MEMORY: Final = 1 << 42
+"""Largest memory that is believed, bytes: 4 TiB. The fit multiplies it by 10^6 within 64 bits."""
+
+BELIEVED: Final[dict[str, int]] = {
+    "execution": MAX_TIME,
+    "initialization": MAX_TIME,
+    "allocated_cpu": MAX_CPU,
+    "allocated_memory": MAX_MEMORY,
+    "cpu_user": MAX_TIME,
+    "cpu_system": MAX_TIME,
+    "memory_avg": MAX_MEMORY,
+    "memory_peak": MAX_MEMORY,
+    "reserved_cpu": MAX_CPU,
+    "borrowed_cpu_time": MAX_TIME,
+    "lent_cpu_time": MAX_TIME,
+    "lent_memory_avg": MAX_MEMORY,
+}
+"""The columns that bills are made from, with the largest value that is believed."""
+
+NOT_BILLABLE: Final[dict[int, str]] = {
+    1: "throttled",
+    2: "preempted",
+    3: "timeout before it ran",
+    4: "transport error before it ran",
+}
+"""What no tariff charges for, by code of the column `common`."""
+
+NO_EXECUTION: Final = 5
+ABSURD: Final = 6
+COMMON_UNPRICED: Final[dict[int, str]] = {
+    NO_EXECUTION: "execution is null",
+    ABSURD: "a value is negative or absurd",
+}
+PRICED: Final = 0
+
+
+def prepare(table: ir.Table, group_by: Sequence[str]) -> ir.Table:
+    """The needed columns only, as int64; a value that cannot be believed is null and marked.
+
+    Raises:
+        UnciaError: a column is missing or not of whole numbers.
+    """
+    return table.select(**believed(table, group_by))
+
+
+def believed(
+    table: ir.Table, group_by: Sequence[str] = (), facts: Facts | None = None
+) -> dict[str, Any]:
+    """The columns of `prepare` by name, as expressions over the table.
+
+    Args:
+        table: the rows.
+        group_by: columns to keep, as ``g_<name>``.
+        facts: what is known of the table's columns, so that it need not be asked of each row.
+
+    Raises:
+        UnciaError: a column is missing or not of whole numbers.
+    """
+    schema = table.schema()
+    known = facts or {}
+    for required in ("execution", *group_by):
+        if required not in schema:
+            raise UnciaError(f"the table has no column {required}, so it cannot be billed")
+    columns: dict[str, Any] = {f"g_{name}": table[name] for name in group_by}
+    absurd_row: Any = ibis.literal(False)
+    for name, most in BELIEVED.items():
+        value, fact = integers(table, name), known.get(name, UNKNOWN)
+        if value is None or fact.empty:
+            columns[f"v_{name}"] = ibis.null("int64")
+            continue
+        if fact.within(0, most):
+            columns[f"v_{name}"] = value
+            continue
+        absurd = ((value < integer(0)) | (value > integer(most))).fill_null(False)
+        absurd_row = absurd_row | absurd
+        columns[f"v_{name}"] = ibis.ifelse(absurd, ibis.null("int64"), value)
+    start = table["start"].cast("string") if "start" in schema else ibis.null("string")
+    told = known.get("start", UNKNOWN)
+    if told.low == told.high and told.low in INSTANCE_STARTS:
+        cold = start.notnull()
+    else:
+        cold = start.isin(INSTANCE_STARTS).fill_null(False)
+    columns["preemptible"] = (
+        table["preemptible"].cast("boolean") if "preemptible" in schema else ibis.null("boolean")
+    )
+    columns["unknown_start"] = lacks_initialization(cold, columns["v_initialization"])
+    execution = integers(table, "execution")
+    ran = ibis.literal(False) if execution is None else execution.notnull()
+    outcome: Any = ibis.literal("ok")
+    if "outcome" in schema and not known.get("outcome", UNKNOWN).always("ok"):
+        outcome = table["outcome"].cast("string")
+    columns["common"] = ibis.cases(
+        (outcome == "throttled", 1),
+        (outcome == "preempted", 2),
+        (~ran & (outcome == "timeout"), 3),
+        (~ran & (outcome == "transport_error"), 4),
+        (~ran, NO_EXECUTION),
+        (absurd_row, ABSURD),
+        else_=PRICED,
+    ).cast("int16")
+    columns["v_cpu_time"] = _cpu_time(columns["v_cpu_user"], columns["v_cpu_system"], known)
+    return columns
+
+
+def _cpu_time(user: Any, system: Any, facts: Facts) -> Any:
+    """Their sum; a platform that reports only the total of CPU time has it in one of the two."""
+    if facts.get("cpu_system", UNKNOWN).empty:
+        return user
+    if facts.get("cpu_user", UNKNOWN).empty:
+        return system
+    return ibis.ifelse(
+        user.isnull() & system.isnull(), ibis.null("int64"), user.fill_null(0) + system.fill_null(0)
+    )
+
+
+def integers(table: ir.Table, name: str) -> Any:
+    """A column as int64, or None if it is not there or holds nothing.
+
+    Raises:
+        UnciaError: it holds something else than whole numbers.
+    """
+    dtype = table.schema().get(name)
+    # Parquet's null type comes through DuckDB as a type that Ibis does not know.
+    if dtype is None or dtype.is_null() or (dtype.is_unknown() and "NULL" in str(dtype)):
+        return None
+    if not dtype.is_integer():
+        raise UnciaError(
+            f"the column {name} is {dtype}, but bills are exact: it must hold whole numbers"
+            " (ns, bytes, micro-vCPU)"
+        )
+    return table[name].cast("int64")

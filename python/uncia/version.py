@@ -1,0 +1,3 @@
+"""Uncia's version."""
+
+__version__ = "0.1.0"

@@ -14,6 +14,7 @@ from lambda_api.conftest import cgroups, instances, mounts
 from .clients import Client, Deployer, Gate, Invoker, Upstream, deploy_steady
 from .engine import Connection, Engine
 from .ledger import Ledger, Row, disagreements, is_done
+from .tears import cut
 
 CONFIG = {
     "event_retry_ms": 50,
@@ -126,11 +127,8 @@ class Soak:
         # The last may be one that is made ready for later.
         files = [file for file in sorted((self.state / "journal").glob("*")) if file.stat().st_size]
         names += [str(file) for file in files[-1:]] * 2
-        path = self.state / self.random.choice(names)
-        if not path.exists() or not path.stat().st_size:
+        if not cut(self.state / self.random.choice(names), self.random):
             return
-        with path.open("r+b") as file:
-            file.truncate(self.random.randrange(path.stat().st_size))
         self.kinds["tear"] = self.kinds.get("tear", 0) + 1
         self.ledger.era += 1
         self._seen.clear()

@@ -233,6 +233,7 @@ fn own_and_ancestors() -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
     use crate::tree::clear_tree;
@@ -351,10 +352,15 @@ mod tests {
         controller: String,
         /// Whether the controller was switched on for it above.
         switched: bool,
+        /// Held by one test at a time: another would switch the controller off above this one.
+        _alone: MutexGuard<'static, ()>,
     }
+
+    static ALONE: Mutex<()> = Mutex::new(());
 
     impl Real {
         fn new(name: &str) -> Option<Self> {
+            let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
             let mounts = Mounts::read().ok()?;
             let tree = mounts.trees.iter().find(|tree| tree.version == Version::V2)?;
             let top = &tree.mount;
@@ -365,7 +371,7 @@ mod tests {
             }
             let group = top.join(format!("test-{name}-{}", std::process::id()));
             fs::create_dir(&group).ok()?;
-            Some(Self { group, controller, switched })
+            Some(Self { group, controller, switched, _alone: alone })
         }
 
         fn subtree(&self) -> Vec<String> {

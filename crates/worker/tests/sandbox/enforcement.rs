@@ -116,8 +116,8 @@ async fn short() {
 async fn initialization() {
     let code = "
         import time
-        began = time.monotonic_ns()
-        while time.process_time_ns() < 100000000:
+        began, used = time.monotonic_ns(), time.process_time_ns()
+        while time.process_time_ns() - used < 100000000:
             pass
         took = time.monotonic_ns() - began
         def handler(event, context):

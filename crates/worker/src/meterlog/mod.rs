@@ -18,9 +18,9 @@ mod tables;
 mod tests;
 mod writer;
 
-pub(crate) use entry::{
-    AcceptedEvent, EventUpdate, IdleInterval, PayloadSize, Recorded, WaitingEvent,
-};
+#[cfg(test)]
+pub(crate) use entry::PayloadSize;
+pub(crate) use entry::{AcceptedEvent, EventUpdate, IdleInterval, Recorded, WaitingEvent};
 pub(crate) use journal::FORMAT as JOURNAL_FORMAT;
 pub(crate) use log::MeterLog;
 pub(crate) use reader::{MAX_PAGE_ROWS, Page, Query, Reader};

@@ -133,7 +133,9 @@ async fn initialization() {
     assert!(tenth(true).once("{}").await.as_i64().unwrap() > 500_000_000);
     let instance = tenth(false).start().await;
     let reply = instance.invoke(request("{}")).await;
-    assert_eq!(reply.usage.throttled_count, Some(0), "what it used before is not charged");
+    // That would be a second; on a slow machine the request itself may take more than a period's budget.
+    let held_ns = reply.usage.throttled_ns.unwrap();
+    assert!(held_ns < 500 * NS_PER_MS, "what it used before is charged: held for {held_ns} ns");
     instance.stop(Duration::ZERO).await;
 }
 

@@ -30,6 +30,9 @@ _BRACES: Final = re.compile(
 _REFERENCE: Final = re.compile(r"(?:(?P<form>json|text)\s+)?(?P<name>answers?(?:\..*)?)", re.DOTALL)
 _ESCAPED: Final = "{{{{"
 
+_MAX_NAMED: Final = 12
+"""Stages that a sentence names; of longer chains it has the first three and the last."""
+
 GIVEN: Final = ("invocation", "number")
 """What every template can have between braces."""
 
@@ -309,7 +312,7 @@ def _before(waits: Mapping[str, Sequence[str]], name: str) -> list[str]:
 
 
 def sentence(stages: Mapping[str, ChainStage]) -> str:
-    """The stages in a few words: ``fetch, then small and large (after fetch), ...``."""
+    """The stages in a few words: ``fetch > small > large (after fetch)``; of many the ends alone."""
     waits = predecessors(stages)
     parts = []
     before: str | None = None
@@ -317,4 +320,6 @@ def sentence(stages: Mapping[str, ChainStage]) -> str:
         usual = waits[name] in ([], [before])
         parts.append(name if usual else f"{name} (after {' and '.join(waits[name])})")
         before = name
+    if len(parts) > _MAX_NAMED:
+        parts[3:-1] = [f"... {len(parts) - 4:,} more ..."]
     return " > ".join(parts)

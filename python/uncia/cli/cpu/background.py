@@ -65,9 +65,10 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.bandwidth import background as lab
         from uncia.report.cpu import background as report
-        from uncia.suites.background import Settings, measure
+        from uncia.suites import background as study
+        from uncia.suites import measure
 
-        settings = Settings(
+        settings = study.Settings(
             behaviours=lab.BEHAVIOURS if behaviour is KeepAliveCpu.all else [behaviour.value],
             memory=positive("--memory", memory, "size"),
             idle_ns=positive("--idle", idle, "duration"),
@@ -78,7 +79,10 @@ def register(app: typer.Typer) -> None:
         )
         experiment = Experiment(
             measure=lambda reporter: measure(
-                settings, out=out, overwrite=overwrite, reporter=reporter
+                study.document(settings),
+                out=out,
+                overwrite=overwrite,
+                reporter=reporter,
             ),
             read=lambda folder: lab.read(folder, tariff or None),
             write=report.write,

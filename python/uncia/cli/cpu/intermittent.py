@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -55,9 +56,10 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.bandwidth import intermittent as lab
         from uncia.report.cpu import intermittent as report
-        from uncia.suites.intermittent import Settings, measure
+        from uncia.suites import intermittent as study
+        from uncia.suites import measure
 
-        settings = Settings(
+        settings = study.Settings(
             memory=positive("--memory", memory, "size"),
             cpu_ns=positive("--cpu-time", cpu_time, "duration"),
             bursts=_bursts(bursts),
@@ -67,7 +69,11 @@ def register(app: typer.Typer) -> None:
         )
         experiment = Experiment(
             measure=lambda reporter: measure(
-                settings, out=out, overwrite=overwrite, reporter=reporter
+                study.document(settings),
+                out=out,
+                overwrite=overwrite,
+                reporter=reporter,
+                go_on=partial(study.go_on, settings),
             ),
             read=lambda folder: lab.read(folder, tariff or None),
             write=report.write,

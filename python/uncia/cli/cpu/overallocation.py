@@ -72,11 +72,12 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.bandwidth import overallocation as lab
         from uncia.report.cpu import overallocation as report
-        from uncia.suites import overallocation as measuring
+        from uncia.suites import measure
+        from uncia.suites import overallocation as study
 
-        settings = measuring.Settings(
+        settings = study.Settings(
             function=function,
-            memory_mb=measuring.sizes(memory, sizes),
+            memory_mb=study.sizes(memory, sizes),
             samples=samples,
             enforcement=[
                 one
@@ -86,8 +87,8 @@ def register(app: typer.Typer) -> None:
             period_ns=positive("--period", period, "duration"),
         )
         experiment = Experiment(
-            measure=lambda reporter: measuring.measure(
-                settings, out=out, overwrite=overwrite, reporter=reporter
+            measure=lambda reporter: measure(
+                study.document(settings), out=out, overwrite=overwrite, reporter=reporter
             ),
             read=lambda folder: lab.read(folder, hz),
             write=report.write,

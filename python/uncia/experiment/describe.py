@@ -99,7 +99,7 @@ def _pacing(experiment: ExperimentPlan, stream: StreamPlan) -> dict[str, Any]:
     if stream.arrivals is not None:
         key = "closed" if isinstance(stream.arrivals, Closed) else "arrivals"
         told[key] = stream.arrivals.model_dump(mode="json", exclude_none=True)
-        told["sends"] = stream.arrivals.sentence()
+        told["sends"] = stream.pace()
     else:
         told["after"] = [experiment.streams[position].stage for position in stream.after]
         if stream.after_failures:

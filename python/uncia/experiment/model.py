@@ -346,25 +346,29 @@ def _check_chain(
 ) -> None:
     at: yamlio.KeyPath = ("chains", name, "stages")
     chains.check(document, at, chain.stages, tuple(file.functions))
+    waits = chains.predecessors(chain.stages)
+
+    def check(
+        stage: str, place: yamlio.KeyPath, template: str, known: Sequence[str] | None
+    ) -> None:
+        chains.check_template(document, place, chain.stages, stage, template, known, waits)
+
     for stage_name, stage in chain.stages.items():
         here: yamlio.KeyPath = (*at, stage_name)
         _check_settings(document, (*here, "settings"), stage.settings, settings, kind)
         function = file.functions[stage.function]
         for place, url in _urls(stage.function, function):
-            chains.check_template(document, place, chain.stages, stage_name, url, chains.GIVEN)
+            check(stage_name, place, url, chains.GIVEN)
         has_body = function.method not in ("GET", "HEAD")
         if stage.body is not None:
             place = (*here, "body")
             if not has_body:
                 raise document.error(place, f"{function.method} has no body")
-            known = chains.GIVEN
-            chains.check_template(document, place, chain.stages, stage_name, stage.body, known)
+            check(stage_name, place, stage.body, chains.GIVEN)
             continue
-        is_first = stage_name == next(iter(chain.stages))
         for place, text in _parameter_texts(here, stage, function):
             # What the first stage sends is no template: braces are text there.
-            other = None if is_first else ()
-            chains.check_template(document, place, chain.stages, stage_name, text, other)
+            check(stage_name, place, text, () if waits[stage_name] else None)
             if not has_body and chains.has_references(text):
                 raise document.error(
                     here, f"{function.method} has no body that an answer could be in"

@@ -78,11 +78,17 @@ class StreamPlan:
     think: ThinkTime = NO_THOUGHT
     chain: str | None = None
 
+    def pace(self) -> str | None:
+        """When requests (or chains) are sent, in a few words; None of later stages."""
+        if isinstance(self.arrivals, Closed) and self.chain is not None:
+            return self.arrivals.sentence("chains")
+        return None if self.arrivals is None else self.arrivals.sentence()
+
     def sentence(self) -> str | None:
-        """When requests are sent, in a few words; None of later stages."""
-        if self.arrivals is None:
+        """What is sent, and when, in a few words; None of later stages."""
+        words = self.pace()
+        if words is None:
             return None
-        words = self.arrivals.sentence()
         return f"{self.alias} {words}" if self.chain is None else f"{self.chain}: {words}"
 
 

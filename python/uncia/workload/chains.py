@@ -235,6 +235,7 @@ def check_template(
     name: str,
     template: str,
     known: Sequence[str] | None = None,
+    waits: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """That a stage's template refers to stages before it.
 
@@ -245,16 +246,16 @@ def check_template(
         name: the stage.
         template: its template.
         known: what else may stand between braces; None: whatever it is, it is checked elsewhere.
+        waits: the `predecessors` of the stages, where they are known.
 
     Raises:
         UnciaError: with file, line and key.
     """
-    waits = predecessors(stages)
-    before = _before(waits, name)
     if known is not None:
         _check_braces(document, at, template, known)
     for reference in references(template):
-        if not before:
+        waits = predecessors(stages) if waits is None else waits
+        if not waits[name]:
             raise document.error(at, f"{reference.text}: no stage comes before {name!r}")
         if reference.stage is None and len(waits[name]) > 1:
             raise document.error(
@@ -262,10 +263,14 @@ def check_template(
                 f"{reference.text}: {name!r} waits for several stages; say answers.STAGE",
                 tuple(waits[name]),
             )
-        if reference.stage is not None and reference.stage not in before:
-            raise document.error(
-                at, f"{reference.text}: {name!r} does not come after such a stage", tuple(before)
-            )
+        if reference.stage is not None:
+            before = _before(waits, name)
+            if reference.stage not in before:
+                raise document.error(
+                    at,
+                    f"{reference.text}: {name!r} does not come after such a stage",
+                    tuple(before),
+                )
         if "" in reference.name.split("."):
             raise document.error(at, f"{reference.text}: a key is empty")
 
@@ -312,7 +317,7 @@ def _before(waits: Mapping[str, Sequence[str]], name: str) -> list[str]:
 
 
 def sentence(stages: Mapping[str, ChainStage]) -> str:
-    """The stages in a few words: ``fetch > small > large (after fetch)``; of many the ends alone."""
+    """The stages in a few words: ``fetch > small > large (after fetch)``; of many only the ends."""
     waits = predecessors(stages)
     parts = []
     before: str | None = None

@@ -220,8 +220,12 @@ def check(
         for other in after or []:
             if other not in seen:
                 message = f"there is no stage {other!r} before {name!r}"
-                if other in stages:
-                    message = f"{other!r} comes after {name!r} in the file: put it before"
+                if other == name:
+                    message = "a stage cannot wait for itself"
+                elif other in stages:
+                    message = f"{other!r} comes after {name!r} in the file"
+                    is_circle = name in _before(predecessors(stages), other)
+                    message += ", and waits for it: a circle" if is_circle else ": put it before"
                 raise document.error((*here, "after"), message, tuple(seen))
         if after is not None and len(set(after)) < len(after):
             raise document.error((*here, "after"), "it waits for a stage twice")
@@ -312,7 +316,7 @@ def _before(waits: Mapping[str, Sequence[str]], name: str) -> list[str]:
         stage = left.pop()
         if stage not in found:
             found.add(stage)
-            left += waits[stage]
+            left += waits.get(stage, ())
     return [stage for stage in waits if stage in found]
 
 

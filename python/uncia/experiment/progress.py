@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -211,8 +212,11 @@ def one(
 
 
 def sends(experiment: ExperimentPlan) -> str:
-    """What an experiment sends, in a few words."""
-    return "; ".join(words for stream in experiment.streams if (words := stream.sentence()))
+    """What an experiment sends, in a few words; streams of the same words are counted."""
+    counts = Counter(words for stream in experiment.streams if (words := stream.sentence()))
+    return "; ".join(
+        words if count == 1 else f"{count:,} times {words}" for words, count in counts.items()
+    )
 
 
 def status(event: dict[str, Any]) -> str:

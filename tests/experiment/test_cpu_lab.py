@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_helpers import Uncia, description, finish, left_behind, rows, status, wait_until
+from run_helpers import Uncia, description, finish, left_behind, rows, sending, status, wait_until
 from typer.testing import CliRunner
 
 from uncia import record, yamlio
@@ -90,12 +90,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(
         "cpu", "intermittent", "--memory", "512MB", "--cpu-time", "20ms", "--out", folder, "--quiet"
     )
 
-    def measuring() -> bool:
-        parts = list(folder.glob("invocations.*-tasks.arrows"))
-        # The stream's head alone is smaller than this.
-        return bool(parts) and parts[0].stat().st_size > 20_000
-
-    wait_until(measuring, process)
+    wait_until(sending(folder, "tasks"), process)
     process.send_signal(signal.SIGINT)
     ended = finish(process)
     assert ended.code == 130, ended.err

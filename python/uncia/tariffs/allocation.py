@@ -13,14 +13,14 @@ from uncia.errors import UnciaError
 from uncia.tariffs import published
 from uncia.tariffs.compare import COMPARABLE, FitRule, check, first_reason
 from uncia.tariffs.exact import integer, share_up
-from uncia.tariffs.facts import Facts, facts
+from uncia.tariffs.facts import Facts, read_facts
 from uncia.tariffs.model import Tariff
-from uncia.tariffs.rows import MAX_CPU, PRICED, believed
+from uncia.tariffs.rows import MAX_CPU, PRICED, billing_columns
 
 if TYPE_CHECKING:
     from uncia.backends import Backend, Source
 
-__all__ = ["FitRule", "check", "fitted", "known", "mean_ratio", "used_peak"]
+__all__ = ["FitRule", "apply_fit", "known_facts", "mean_ratio", "used_peak"]
 
 USED_PEAK: Final = (
     "used-peak: the allocation is taken to be what the most demanding row of the function on its"
@@ -39,23 +39,23 @@ PEAK_REASONS: Final = {
 """What a missing allocation means under ``used-peak``."""
 
 
-def known(source: Source, fit: str) -> Facts:
+def known_facts(source: Source, fit: str) -> Facts:
     """What the files of a source say of its columns, but for those that a fit replaces."""
-    return kept(facts(source), fit)
+    return without_replaced(read_facts(source), fit)
 
 
-def kept(of: Facts, fit: str) -> Facts:
+def without_replaced(facts: Facts, fit: str) -> Facts:
     """Facts of a table's columns, but for those that a fit replaces."""
     replaced = ALLOCATIONS if fit == "used-peak" else ()
-    return {name: fact for name, fact in of.items() if name not in replaced}
+    return {name: fact for name, fact in facts.items() if name not in replaced}
 
 
-def fitted(
+def apply_fit(
     table: ir.Table,
     tariffs: Sequence[Tariff],
     fit: str,
     backend: Backend,
-    of: Facts | None = None,
+    facts: Facts | None = None,
 ) -> tuple[ir.Table, list[Tariff], list[str]]:
     """A table and tariffs as a rule would have them, so that allocations are billed as they stand.
 
@@ -64,7 +64,7 @@ def fitted(
         tariffs: each bills by request.
         fit: the rule.
         backend: where the publication's mean ratio is computed.
-        of: what is known of the table's columns; see `known`.
+        facts: what is known of the table's columns; see `known_facts`.
 
     Returns:
         The table, the tariffs in their order, and for each the rule in words.
@@ -76,7 +76,7 @@ def fitted(
     chosen = list(tariffs)
     if fit == "paper":
         by_ratio = any(one.id in published.BY_RATIO for one in chosen)
-        ratio = mean_ratio(table, backend, of) if by_ratio else None
+        ratio = mean_ratio(table, backend, facts) if by_ratio else None
         pairs = [published.published(one, ratio) for one in chosen]
         return table, [one for one, _ in pairs], [words for _, words in pairs]
     if fit == "used-peak":
@@ -85,7 +85,7 @@ def fitted(
     return table, chosen, [one.sizes.rule for one in chosen]
 
 
-def mean_ratio(table: ir.Table, backend: Backend, of: Facts | None = None) -> Fraction | None:
+def mean_ratio(table: ir.Table, backend: Backend, facts: Facts | None = None) -> Fraction | None:
     """The publication's ratio of vCPU to memory, over the distinct allocations of comparable rows.
 
     Returns:
@@ -96,7 +96,7 @@ def mean_ratio(table: ir.Table, backend: Backend, of: Facts | None = None) -> Fr
     """
     if not set(ALLOCATIONS) <= set(table.columns):
         return None
-    rows = table.select(**believed(table, (), of))
+    rows = table.select(**billing_columns(table, (), facts))
     rows = rows.filter(first_reason(rows, "paper") == COMPARABLE)
     pairs = rows.select(cpu=rows["v_allocated_cpu"], memory=rows["v_allocated_memory"]).distinct()
     found = backend.collect(pairs).to_pylist()
@@ -130,7 +130,7 @@ def used_peak(table: ir.Table) -> ir.Table:
     joined = rows.left_join(
         peaks, [rows[name].cast("string").identical_to(peaks[f"of_{name}"]) for name in keys]
     )
-    columns = believed(rows)
+    columns = billing_columns(rows)
     replaced: dict[str, Any] = {}
     for name in ("cpu", "memory"):
         full, peak = f"allocated_{name}", joined[f"peak_{name}"]
@@ -144,7 +144,7 @@ def used_peak(table: ir.Table) -> ir.Table:
 
 def _needs(table: ir.Table) -> dict[str, Any]:
     """What each row needed: micro-vCPU and bytes; null where it is not known or did not run."""
-    columns = believed(table)
+    columns = billing_columns(table)
     ran = columns["common"] == PRICED
     time, execution = columns["v_cpu_time"], columns["v_execution"]
     # SQL's LEAST passes over nulls, so it is asked only where both are known.

@@ -34,7 +34,7 @@ def bill(
     *,
     fit: FitRule = "allocated",
     free_tier: bool = False,
-    of: Facts | None = None,
+    facts: Facts | None = None,
 ) -> list[Line]:
     """Price an invocation table.
 
@@ -49,7 +49,7 @@ def bill(
             ``paper``: as the cost paper's artifact did; see `uncia.tariffs.published`.
         free_tier: whether each tariff's free tier is taken off, once: as if the table were all that
             an account did in a month.
-        of: what is known of the columns; by default what the footers of the files tell, and
+        facts: what is known of the columns; by default what the footers of the files tell, and
             nothing of an expression. Of columns that `fit` replaces it does not count.
 
     Returns:
@@ -68,16 +68,16 @@ def bill(
         from uncia.backends import connect
 
         with connect() as own:
-            return bill(table, tariffs, group_by, own, fit=fit, free_tier=free_tier, of=of)
-    answer = _answer(table, tariffs, group_by, backend, fit, of)
+            return bill(table, tariffs, group_by, own, fit=fit, free_tier=free_tier, facts=facts)
+    answer = _answer(table, tariffs, group_by, backend, fit, facts)
     if not group_by and not answer.rows:
         raise UnciaError("the aggregation returned nothing")
     lines = answer.lines(answer.rows, group_by)
     if not free_tier:
         return lines
-    from uncia.tariffs.free import taken_off
+    from uncia.tariffs.free import apply_free_tier
 
-    return taken_off(lines, answer.tariffs)
+    return apply_free_tier(lines, answer.tariffs)
 
 
 def bill_with_total(
@@ -133,16 +133,16 @@ def _answer(
     group_by: Sequence[str],
     backend: Backend,
     fit: FitRule,
-    of: Facts | None,
+    facts: Facts | None,
 ) -> _Answer:
-    from uncia.tariffs.allocation import PEAK_REASONS, fitted, kept, known
+    from uncia.tariffs.allocation import PEAK_REASONS, apply_fit, known_facts, without_replaced
     from uncia.tariffs.equation import query
 
     chosen = catalogue.resolve(tariffs)
     if not chosen:
         raise UnciaError("no tariff was named")
-    facts = known(table, fit) if of is None else kept(of, fit)
-    rows_of, chosen, rules = fitted(backend.table(table), chosen, fit, backend)
+    facts = known_facts(table, fit) if facts is None else without_replaced(facts, fit)
+    rows_of, chosen, rules = apply_fit(backend.table(table), chosen, fit, backend)
     expression, plans = query(rows_of, chosen, group_by, facts, wide_sums=_is_wide(rows_of))
     rows = backend.collect(expression).to_pylist()
     rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])

@@ -14,7 +14,7 @@ from ibis.expr import types as ir
 from uncia.tariffs.columns import Col, Columns, Step
 from uncia.tariffs.exact import integer
 from uncia.tariffs.facts import UNKNOWN, Facts
-from uncia.tariffs.rows import BELIEVED, believed, integers
+from uncia.tariffs.rows import MAX_VALUES, billing_columns, integers
 from uncia.tariffs.state import COMMON_CODES, Flag, state_of
 
 _ALLOCATION = ("v_allocated_cpu", "v_allocated_memory")
@@ -98,12 +98,12 @@ class Cells:
 
     def table(self) -> ir.Table:
         """The cells: `g_*`, allocation, keys, `common`, flags, sums, and ``n``, how many rows."""
-        columns = believed(self._table, (*self._group_by, *self._carried), self._facts)
+        columns = billing_columns(self._table, (*self._group_by, *self._carried), self._facts)
         kept = [*(f"g_{name}" for name in self._group_by), *_ALLOCATION]
         used = [name for name in columns if name in self._used and name not in kept]
-        values = {name: integers(self._table, name) for name in BELIEVED}
+        values = {name: integers(self._table, name) for name in MAX_VALUES}
         values = {name: value for name, value in values.items() if value is not None}
-        state, flags = state_of(self._table, values, columns, self._flags, BELIEVED, self._facts)
+        state, flags = state_of(self._table, values, columns, self._flags, MAX_VALUES, self._facts)
         base = self._table.select(**{name: columns[name] for name in (*kept, *used)}, state=state)
         rows = self._rows.table(base)
         cells = rows.aggregate(

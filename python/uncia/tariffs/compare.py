@@ -11,7 +11,14 @@ from ibis.expr import types as ir
 from uncia.errors import UnciaError
 from uncia.tariffs import published
 from uncia.tariffs.exact import integer
-from uncia.tariffs.rows import ABSURD, COMMON_UNPRICED, NO_EXECUTION, NOT_BILLABLE, PRICED, believed
+from uncia.tariffs.rows import (
+    ABSURD,
+    COMMON_UNPRICED,
+    NO_EXECUTION,
+    NOT_BILLABLE,
+    PRICED,
+    billing_columns,
+)
 
 FitRule: TypeAlias = Literal["allocated", "used-peak", "paper"]
 """``allocated``: the smallest size that covers what was allocated. ``used-peak``: the smallest that
@@ -57,7 +64,7 @@ def comparable(table: ir.Table, fit: str = "allocated") -> ir.Table:
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    return table.filter(first_reason(believed(table), fit) == COMPARABLE)
+    return table.filter(first_reason(billing_columns(table), fit) == COMPARABLE)
 
 
 def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
@@ -68,7 +75,7 @@ def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
     Raises:
         UnciaError: as `comparable`.
     """
-    coded = table.select(code=first_reason(believed(table), fit))
+    coded = table.select(code=first_reason(billing_columns(table), fit))
     gone = coded.filter(coded["code"] != COMPARABLE)
     counted = gone.aggregate(rows=gone.count().cast("int64"), by="code")
     said = ibis.cases(
@@ -88,7 +95,7 @@ def first_reason(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
     Raises:
         UnciaError: there is no such fit.
     """
-    reasons = [(one, code) for code, one in enumerate(_holds(columns, fit))]
+    reasons = [(one, code) for code, one in enumerate(_conditions(columns, fit))]
     if fit != "paper":
         # Most rows stay, so that is what is asked first where a few columns tell it.
         good = (columns["common"] == PRICED) & (columns["v_cpu_time"] > 0)
@@ -99,7 +106,7 @@ def first_reason(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
     return ibis.cases(*reasons, else_=COMPARABLE).cast("int16")
 
 
-def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
+def _conditions(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
     """Whether each of `REASONS` holds, in their order; null where a value is.
 
     Raises:

@@ -51,7 +51,7 @@ Facts: TypeAlias = Mapping[str, Fact]
 UNKNOWN = Fact()
 
 
-def facts(source: Source) -> dict[str, Fact]:
+def read_facts(source: Source) -> dict[str, Fact]:
     """What the footers say of a source's columns; nothing if it is not of local Parquet files.
 
     A file that cannot be read tells nothing here: the backend says what is wrong with it.

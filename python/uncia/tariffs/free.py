@@ -47,7 +47,7 @@ def credit(tariff: Tariff, line: Line) -> Fraction:
     return taken
 
 
-def taken_off(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Line]:
+def apply_free_tier(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Line]:
     """The lines of a whole table, their cost less what is free.
 
     Args:

@@ -28,7 +28,7 @@ MAX_CPU: Final = 1000 * MICRO_PER_VCPU
 MAX_MEMORY: Final = 1 << 42
 """Largest memory that is believed, bytes: 4 TiB. The fit multiplies it by 10^6 within 64 bits."""
 
-BELIEVED: Final[dict[str, int]] = {
+MAX_VALUES: Final[dict[str, int]] = {
     "execution": MAX_TIME,
     "initialization": MAX_TIME,
     "allocated_cpu": MAX_CPU,
@@ -67,10 +67,10 @@ def prepare(table: ir.Table, group_by: Sequence[str]) -> ir.Table:
     Raises:
         UnciaError: a column is missing or not of whole numbers.
     """
-    return table.select(**believed(table, group_by))
+    return table.select(**billing_columns(table, group_by))
 
 
-def believed(
+def billing_columns(
     table: ir.Table, group_by: Sequence[str] = (), facts: Facts | None = None
 ) -> dict[str, Any]:
     """The columns of `prepare` by name, as expressions over the table.
@@ -90,7 +90,7 @@ def believed(
             raise UnciaError(f"the table has no column {required}, so it cannot be billed")
     columns: dict[str, Any] = {f"g_{name}": table[name] for name in group_by}
     absurd_row: Any = ibis.literal(False)
-    for name, most in BELIEVED.items():
+    for name, most in MAX_VALUES.items():
         value, fact = integers(table, name), known.get(name, UNKNOWN)
         if value is None or fact.empty:
             columns[f"v_{name}"] = ibis.null("int64")

@@ -53,7 +53,7 @@ class Flag:
             case _:
                 return self.kind
 
-    def holds(self, columns: Mapping[str, Any]) -> Any:
+    def is_set(self, columns: Mapping[str, Any]) -> Any:
         """Whether it holds, of the believed columns; never null."""
         match self.kind:
             case "gap":
@@ -105,7 +105,7 @@ def state_of(
             continue
         bit = COMMON_CODES << len(asked)
         asked.append(flag)
-        code = code + ibis.ifelse(flag.holds(columns), integer(bit), integer(0))
+        code = code + ibis.ifelse(flag.is_set(columns), integer(bit), integer(0))
         readers[name] = _bit(bit)
     if len(asked) > _MOST_FLAGS:
         raise UnciaError(
@@ -188,4 +188,4 @@ def _usual(
         yield ibis.or_(*(values[name].notnull() for name in sorted(_sources("cpu_time") & present)))
     for flag in flags:
         if flag.kind in ("unknown_start", "preemptible", "no_preemptible"):
-            yield ~flag.holds(columns)
+            yield ~flag.is_set(columns)

@@ -102,7 +102,7 @@ def break_even(
             )
     import pandas as pd
 
-    from uncia.tariffs.allocation import fitted
+    from uncia.tariffs.allocation import apply_fit
 
     by_instance = resolve_instances(instance_tariffs)
     table = backend.table(source)
@@ -110,7 +110,7 @@ def break_even(
         if "function" not in table.columns:
             raise UnciaError("the table has no column function")
         table = table.filter(table["function"].cast("string") == function)
-    table, by_request, _ = fitted(table, catalogue.resolve(request_tariffs), fit, backend)
+    table, by_request, _ = apply_fit(table, catalogue.resolve(request_tariffs), fit, backend)
     workload, sizes = _workload(table, by_instance, backend)
     if workload.requests == 0:
         said = "" if function is None else f" of the function {function}"

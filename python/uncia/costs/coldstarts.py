@@ -176,7 +176,7 @@ def analysed(
     import pandas as pd
 
     from uncia.costs import starts
-    from uncia.tariffs.allocation import fitted
+    from uncia.tariffs.allocation import apply_fit
 
     table = backend.table(source)
     if instances is None and backend.has(source, "instances"):
@@ -206,7 +206,7 @@ def analysed(
     records = []
     if tariffs is None or tariffs:
         named = catalogue.resolve(tariffs)
-        table, chosen, _ = fitted(table, named, fit, backend)
+        table, chosen, _ = apply_fit(table, named, fit, backend)
         waited = starts.waited(table)
         if instances is not None and not _count(waited, backend):
             notes.append(

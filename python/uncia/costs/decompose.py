@@ -166,11 +166,11 @@ def decompositions(
 
         with connect() as own:
             return decompositions(source, tariffs, group_by, fit=fit, backend=own)
-    from uncia.tariffs.allocation import PEAK_REASONS, fitted
+    from uncia.tariffs.allocation import PEAK_REASONS, apply_fit
 
     words = PEAK_REASONS if fit == "used-peak" else {}
     table = observing(backend.table(source))
-    table, chosen, rules = fitted(table, catalogue.resolve(tariffs), fit, backend)
+    table, chosen, rules = apply_fit(table, catalogue.resolve(tariffs), fit, backend)
     collector = Collector(table, group_by, chosen)
     cells = [_integers(cell) for cell in backend.collect(collector.cells()).to_pylist()]
     groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from uncia.costs import bins
-from uncia.costs.rows import Tariffs, applied, prepared, resolve
-from uncia.costs.sizes import Size, fitted
+from uncia.costs.rows import Tariffs, fit_comparable, prepared, resolve
+from uncia.costs.sizes import Size, fit_sizes
 from uncia.tariffs import Tariff
-from uncia.tariffs.allocation import known
+from uncia.tariffs.allocation import known_facts
 from uncia.tariffs.billable_time import actual_time, measured, turnaround
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.model import BillableTime, Charge
@@ -72,13 +72,13 @@ def inflation_cdf(
 
         with connect() as own:
             return inflation_cdf(source, tariffs, fit=fit, backend=own)
-    of = known(source, fit)
-    table, chosen, _ = applied(backend.table(source), resolve(tariffs), fit, backend, of)
-    return curves_of(table, chosen, fit, of, backend)
+    facts = known_facts(source, fit)
+    table, chosen, _ = fit_comparable(backend.table(source), resolve(tariffs), fit, backend, facts)
+    return curves_of(table, chosen, fit, facts, backend)
 
 
 def curves_of(
-    table: ir.Table, chosen: Sequence[Tariff], fit: FitRule, of: Facts, backend: Backend
+    table: ir.Table, chosen: Sequence[Tariff], fit: FitRule, facts: Facts, backend: Backend
 ) -> pd.DataFrame:
     """As `inflation_cdf`, of a table and tariffs to which the fit is applied already.
 
@@ -86,12 +86,12 @@ def curves_of(
         table: invocations.
         chosen: the tariffs.
         fit: chooses the rows.
-        of: what is known of the columns.
+        facts: what is known of the columns.
         backend: where it is computed.
     """
     import pandas as pd
 
-    rows = prepared(table, fit, of)
+    rows = prepared(table, fit, facts)
     curves: dict[tuple[str, str], bins.Curve] = {}
     for tariff, resource, values, counts in _all(rows, chosen, backend):
         curves[tariff, resource] = bins.cumulative(values / _UNITS[resource], counts)
@@ -147,7 +147,7 @@ def _sized(
     if waited:
         found.append(_Times(backend.collect(_by_turnaround(rows, list(waited))), turnaround=True))
     flavours = list(dict.fromkeys(size for one in found for size in one.sizes))
-    sold = dict(zip((t.id for t in tariffs), fitted(tariffs, flavours), strict=True))
+    sold = dict(zip((t.id for t in tariffs), fit_sizes(tariffs, flavours), strict=True))
     for tariff, resource, charge in wanted:
         amounts = _amounts(tariff, charge, flavours, sold[tariff.id])
         values: list[bins.Floats] = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
+from uncia.costs.sizes import Size, decimal, fit_sizes, known_tariffs, price_per_second
 from uncia.providers import LAMBDA_BYTES, LAMBDA_MIN_MB
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.sizes import Combinations, Fixed
@@ -62,7 +62,7 @@ def fee_equivalents(
     if tariffs is None:
         chosen = [tariff for tariff in chosen if Fraction(tariff.fee.price or 0)]
     wanted = list(sizes) if sizes else [_SMALLEST, _ONE_VCPU]
-    for tariff, sold in zip(chosen, fitted(chosen, wanted), strict=True):
+    for tariff, sold in zip(chosen, fit_sizes(chosen, wanted), strict=True):
         own_sizes = sold if sizes else _own_sizes(tariff, sold)
         for asked, size in zip(sizes or own_sizes, own_sizes, strict=True):
             rows.append(_row(tariff, asked, size))

@@ -79,26 +79,26 @@ def inflation(
 
         with connect() as own:
             return inflation(source, tariffs, fit=fit, group_by=group_by, cdf=cdf, backend=own)
-    from uncia.costs.rows import applied, counts, measured, resolve
+    from uncia.costs.rows import counts, fit_comparable, measured, resolve
     from uncia.tariffs import bill
-    from uncia.tariffs.allocation import PEAK_REASONS, known
+    from uncia.tariffs.allocation import PEAK_REASONS, known_facts
 
     chosen = resolve(tariffs)
     table = backend.table(source)
-    of = known(source, fit)
-    left = counts(table, fit, group_by, backend, of)
-    rows, sized, words = applied(table, chosen, fit, backend, of)
+    facts = known_facts(source, fit)
+    left = counts(table, fit, group_by, backend, facts)
+    rows, sized, words = fit_comparable(table, chosen, fit, backend, facts)
     rule = dict(zip((tariff.id for tariff in sized), words, strict=True))
     renamed = PEAK_REASONS if fit == "used-peak" else {}
     entries = [
         _entry(line, rule[line.tariff], left.get(tuple(line.group.values()), {}), renamed)
-        for line in bill(measured(rows, fit, of), sized, group_by, backend, of=of)
+        for line in bill(measured(rows, fit, facts), sized, group_by, backend, facts=facts)
     ]
     frame = pd.DataFrame(entries, columns=[COLUMNS[0], *group_by, *COLUMNS[1:]], dtype=object)
     if cdf:
         from uncia.costs.distributions import curves_of
 
-        curves = curves_of(rows, sized, fit, of, backend)
+        curves = curves_of(rows, sized, fit, facts, backend)
         frame["cdf"] = pd.Series([_points(curves, name) for name in frame["tariff"]], dtype=object)
     return frame
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
+from uncia.costs.sizes import Size, decimal, fit_sizes, known_tariffs, price_per_second
 from uncia.errors import UnciaError
 from uncia.providers import LAMBDA_BYTES
 from uncia.tariffs.model import Tariff
@@ -59,7 +59,7 @@ def prices(
 
     chosen = known_tariffs(tariffs, "all")
     reference = known_tariffs([against], "all")[0]
-    sold = [one[0] for one in fitted([*chosen, reference], [size])]
+    sold = [one[0] for one in fit_sizes([*chosen, reference], [size])]
     unit = _sold_price(reference, sold[-1])
     rows = [_row(tariff, size, own, unit) for tariff, own in zip(chosen, sold[:-1], strict=True)]
     return pd.DataFrame(rows, dtype=object)

@@ -19,9 +19,9 @@ from uncia.costs.fees import fee_equivalents
 from uncia.costs.sizes import decimal
 from uncia.tariffs import Tariff, catalogue
 from uncia.tariffs.exact import integer, product
-from uncia.tariffs.facts import facts
+from uncia.tariffs.facts import read_facts
 from uncia.tariffs.published import published
-from uncia.tariffs.rows import PRICED, believed
+from uncia.tariffs.rows import PRICED, billing_columns
 from uncia.tariffs.rules import Granularity, Minimum, Rules
 from uncia.units import GIB, NS_PER_MS, NS_PER_S, format_duration, format_size
 
@@ -171,7 +171,7 @@ def measure(
         chosen = [published(tariff, None)[0] for tariff in chosen]
     rules = _rules(chosen)
     table = backend.table(source)
-    prepared = table.select(**believed(table, (), facts(source)))
+    prepared = table.select(**billing_columns(table, (), read_facts(source)))
     totals = backend.collect(_totals(prepared, list(rules), at_least)).to_pylist()[0]
     left = {said: int(totals[name]) for name, said in _REASONS.items() if totals[name]}
     kept = _kept(prepared, at_least)

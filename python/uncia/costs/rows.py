@@ -17,7 +17,7 @@ from uncia.tariffs.compare import COMPARABLE, REASONS, check, first_reason
 from uncia.tariffs.exact import integer
 from uncia.tariffs.facts import Facts
 from uncia.tariffs.published import MAX_MEMORY
-from uncia.tariffs.rows import believed
+from uncia.tariffs.rows import billing_columns
 
 if TYPE_CHECKING:
     from ibis.expr import types as ir
@@ -55,7 +55,7 @@ def resolve(tariffs: Tariffs | None) -> list[Tariff]:
 
 
 def counts(
-    table: ir.Table, fit: FitRule, by: Sequence[str], backend: Backend, of: Facts | None = None
+    table: ir.Table, fit: FitRule, by: Sequence[str], backend: Backend, facts: Facts | None = None
 ) -> Mapping[Group, Mapping[str, int]]:
     """How many rows are left out, by reason: those of `uncia.tariffs.left_out`.
 
@@ -64,7 +64,7 @@ def counts(
         fit: chooses the rows.
         by: columns whose values are told apart; then there is one reason, `NOT_COMPARABLE`.
         backend: where it is computed.
-        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
+        facts: what is known of the columns; see `uncia.tariffs.allocation.known_facts`.
 
     Returns:
         Group to reason to count; without `by` there is one group, ``()``.
@@ -72,7 +72,7 @@ def counts(
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    rows = table.select(**believed(table, by, of))
+    rows = table.select(**billing_columns(table, by, facts))
     coded = rows.select(code=first_reason(rows, fit), **{name: rows[f"g_{name}"] for name in by})
     gone = coded.filter(coded["code"] != COMPARABLE)
     groups = [gone[name].cast("string").name(name) for name in by]
@@ -85,22 +85,22 @@ def counts(
     return found
 
 
-def prepared(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
+def prepared(table: ir.Table, fit: FitRule, facts: Facts | None = None) -> ir.Table:
     """The comparable rows as `uncia.tariffs.rows.prepare` has them.
 
     Args:
         table: invocations.
         fit: chooses the rows.
-        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
+        facts: what is known of the columns; see `uncia.tariffs.allocation.known_facts`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    rows = table.select(**believed(table, (), of))
+    rows = table.select(**billing_columns(table, (), facts))
     return rows.filter(first_reason(rows, fit) == COMPARABLE)
 
 
-def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
+def measured(table: ir.Table, fit: FitRule, facts: Facts | None = None) -> ir.Table:
     """The rows whose use is known; of these a bill prices exactly the comparable ones.
 
     What is left of the others (not billable, without execution, absurd) no tariff prices.
@@ -108,13 +108,13 @@ def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table
     Args:
         table: invocations.
         fit: chooses the rows.
-        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
+        facts: what is known of the columns; see `uncia.tariffs.allocation.known_facts`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
     check(fit)
-    values = believed(table, (), of)
+    values = billing_columns(table, (), facts)
     kept = ((values["v_cpu_user"] > 0) | (values["v_cpu_system"] > 0)).fill_null(False)
     kept = kept & values["v_memory_avg"].notnull()
     size = values["v_allocated_memory"]
@@ -126,23 +126,23 @@ def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table
     return table.filter(kept)
 
 
-def applied(
+def fit_comparable(
     table: ir.Table,
     tariffs: Sequence[Tariff],
     fit: FitRule,
     backend: Backend,
-    of: Facts | None = None,
+    facts: Facts | None = None,
 ) -> tuple[ir.Table, list[Tariff], list[str]]:
     """A table and tariffs as a fit would have them, and each rule in words.
 
-    As `uncia.tariffs.allocation.fitted`, over the comparable rows: the peaks of a function are
+    As `uncia.tariffs.allocation.apply_fit`, over the comparable rows: the peaks of a function are
     theirs, too. Then allocations are billed as they stand.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
     base = measured(table, fit) if fit == "used-peak" else table
-    return allocation.fitted(base, tariffs, fit, backend, of)
+    return allocation.apply_fit(base, tariffs, fit, backend, facts)
 
 
 def said(reasons: Mapping[str, int]) -> str:

@@ -18,7 +18,7 @@ __all__ = [
     "Size",
     "billed_amount",
     "decimal",
-    "fitted",
+    "fit_sizes",
     "known_tariffs",
     "parse_allocation",
     "price_per_second",
@@ -47,7 +47,7 @@ def parse_allocation(text: str) -> Size:
     return Size(cpu, memory)
 
 
-def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> list[list[Size]]:
+def fit_sizes(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> list[list[Size]]:
     """What each tariff sells for each allocation, by the rule that bills are fitted with.
 
     Returns:
@@ -65,7 +65,7 @@ def billed_amount(charge: Charge, size: Size, level: Level = "billed") -> int | 
 
     Args:
         charge: of a tariff.
-        size: as it is; see `fitted`.
+        size: as it is; see `fit_sizes`.
         level: how far the rules are applied.
 
     Returns:
@@ -92,7 +92,7 @@ def price_per_second(tariff: Tariff, size: Size, resource: str | None = None) ->
     Args:
         tariff: the tariff; only its plain charges for what is allocated or used count: what is
             reserved, borrowed or lent is no property of a size.
-        size: as it is; see `fitted`.
+        size: as it is; see `fit_sizes`.
         resource: of this resource alone.
     """
     total = Fraction(0)

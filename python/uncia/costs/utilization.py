@@ -18,7 +18,7 @@ import pyarrow as pa
 from uncia.costs import bins
 from uncia.costs.ranks import Binned, Spearman, spearman
 from uncia.costs.rows import counts, prepared
-from uncia.tariffs.allocation import known
+from uncia.tariffs.allocation import known_facts
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def measure(
         with connect() as own:
             return measure(source, fit=fit, backend=own)
     table = backend.table(source)
-    of = known(source, fit)
-    left = dict(counts(table, fit, (), backend, of).get((), {}))
-    joint = backend.collect(_joint(_ratios(prepared(table, fit, of))))
+    facts = known_facts(source, fit)
+    left = dict(counts(table, fit, (), backend, facts).get((), {}))
+    joint = backend.collect(_joint(_ratios(prepared(table, fit, facts))))
     return _assemble(joint, left)
 
 

@@ -18,7 +18,7 @@ _WIDE = 150  # columns, where no terminal says how wide it is
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands ``tariffs list``, ``show`` and ``check`` to ``app``."""
+    """Add the commands ``tariffs list``, ``show``, ``check`` and ``rules`` to ``app``."""
     tariffs = typer.Typer(
         help="What platforms charge: the catalogue, and the check of a tariff of your own.",
         no_args_is_help=True,
@@ -71,6 +71,14 @@ def register(app: typer.Typer) -> None:
             typer.echo(f"{file}: {tariff.id} is a well-formed tariff; {_verdict(tariff)}")
         if broken:
             raise UnciaError("\n".join(broken))
+
+    @tariffs.command()
+    def rules() -> None:
+        """List the rules that a tariff can have for its time and for the amounts of its charges.
+
+        They are keys of a tariff file, applied in this order, whatever their order in the file.
+        """
+        _print_rules()
 
 
 def _verdict(tariff: Tariff) -> str:
@@ -130,6 +138,23 @@ def _print_list(known: list[Tariff]) -> None:
         " invocation.\nTariffs billed by instance are listed, and `uncia bill` refuses them.",
         style="dim",
     )
+
+
+def _print_rules() -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from uncia.cli.cost.options import plain_console
+    from uncia.tariffs.rules import KINDS
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("key", "of"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what is billed of a")
+    for kind in KINDS:
+        of = " and ".join(word for word in ("time", "amount") if word in kind.of)
+        table.add_row(kind.key, of, escape(kind.summary()))
+    plain_console(_WIDE).print(table)
 
 
 def _prices(tariff: Tariff, resource: str) -> str:

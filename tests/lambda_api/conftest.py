@@ -106,8 +106,9 @@ def cgroups(state: Path) -> list[Path]:
     return [path for path in found if path.is_dir() and _group(state).startswith(path.name)]
 
 
-def instances(state: Path) -> list[int]:
-    """Process ids of the first processes of all instances of the platform on ``state``."""
+def instances(state: Path, *, made_ahead: bool = True) -> list[int]:
+    """Process ids of the first processes of all instances of the platform on ``state``, and, unless not
+    asked for, of those that are kept for instances to come."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -116,8 +117,9 @@ def instances(state: Path) -> list[int]:
             except OSError:
                 continue
             if b"__instance" in arguments[:2]:
-                group = arguments[2].decode().split("/")[0]
-                if _group(state).startswith(group):
+                group, _, instance = arguments[2].decode().partition("/")
+                kept = instance in ("prepared", "pool")
+                if _group(state).startswith(group) and (made_ahead or not kept):
                     found.append(int(folder.name))
     return found
 

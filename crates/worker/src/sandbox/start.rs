@@ -106,6 +106,14 @@ impl Host {
         Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
+    /// Makes ahead what the first instances of a function are started from, so that these starts are as all
+    /// later ones; returns when it is there. What cannot be made is missing then, and its starts say so.
+    pub async fn expect(self: &Arc<Self>, spec: &InstanceSpec) {
+        if !self.closed.load(Ordering::SeqCst) {
+            kinds::of(spec.start_from).expect(self, spec).await;
+        }
+    }
+
     async fn try_start(
         self: &Arc<Self>,
         spec: &InstanceSpec,

@@ -100,8 +100,8 @@ pub(super) enum Report {
     Listening,
     /// The runtime, or the copy of a zygote that becomes it, was made ahead and waits for an instance.
     Waiting,
-    /// There is no copy of the zygote that was asked: the runtime will be executed.
-    Alone,
+    /// Why there is no copy of the zygote that was asked: the runtime will be executed.
+    Alone(String),
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
     Running {
         phases: Vec<(String, i64, i64)>,

@@ -124,7 +124,7 @@ fn run(title: Title) -> Result<(), Failure> {
     };
     match &copy {
         Some(Ok((_, true))) => Some(Report::Waiting),
-        Some(Err(_)) => Some(Report::Alone),
+        Some(Err(failure)) => Some(Report::Alone(failure.to_string())),
         Some(Ok((_, false))) | None => None,
     }
     .map_or(Ok(()), |report| wire::send(CONTROL, &report, &[]))

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::unistd::{ForkResult, Pid, chdir, execve, fork, pipe2, setsid};
+use nix::sched::{CloneFlags, clone};
+use nix::unistd::{Pid, chdir, execve, pipe2, setsid};
 
 use super::{Doing, Failure, null, privileges, silence};
 use crate::sandbox::rootfs::TASK;
@@ -18,7 +19,14 @@ use crate::sandbox::wire::InitConfig;
 /// they are.
 pub(super) const GATE: RawFd = 100;
 
-/// Forks the runtime's process and returns once its program runs. `gate` becomes its [`GATE`].
+/// Of the runtime's process until its program runs; what it keeps there is small.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Starts the runtime's process and returns once its program runs. `gate` becomes its [`GATE`].
+///
+/// The process shares this one's memory until then, while this one waits: to copy the memory for a
+/// process that executes another program at once takes longer than executing it. Where the process makes
+/// a user namespace of its own, which none that shares memory may, it has a copy.
 pub(super) fn start(
     config: &InitConfig,
     join: &[File],
@@ -29,24 +37,31 @@ pub(super) fn start(
         let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;
         (File::from(read), write)
     };
-    // SAFETY: this process has one thread, so the child may do whatever its parent could.
-    match unsafe { fork() }.doing("start a process")? {
-        ForkResult::Child => {
-            let failure = become_runtime(config, join, gate);
-            let _ = nix::unistd::write(&report, failure.to_string().as_bytes());
-            // SAFETY: ends the child without running what belongs to its parent.
-            unsafe { libc::_exit(127) }
-        }
-        ForkResult::Parent { child } => {
-            drop(report);
-            let mut message = String::new();
-            failed.read_to_string(&mut message).doing("wait for the runtime")?;
-            if message.is_empty() {
-                Ok(child)
-            } else {
-                Err(Failure::Program(config.program.display().to_string(), message))
-            }
-        }
+    let child = || {
+        let failure = become_runtime(config, join, gate);
+        let _ = nix::unistd::write(&report, failure.to_string().as_bytes());
+        127
+    };
+    let mut flags = CloneFlags::empty();
+    if !config.user_namespace {
+        flags |= CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+    }
+    let mut stack = vec![0; STACK_BYTES];
+    // SAFETY: this process has one thread, so the child may do whatever its parent could. It has a stack of
+    // its own, and this process goes on once it has executed its program or ended; what it has done to the
+    // memory by then is what a function that was called would have done. It ends without running what
+    // belongs to its parent.
+    let child = unsafe { clone(Box::new(child), &mut stack, flags, Some(libc::SIGCHLD)) }
+        .doing("start a process")?;
+    drop((stack, report));
+    // The kernel has judged this process's memory by its new user's rights.
+    nix::sys::prctl::set_dumpable(false).doing("stay undumpable")?;
+    let mut message = String::new();
+    failed.read_to_string(&mut message).doing("wait for the runtime")?;
+    if message.is_empty() {
+        Ok(child)
+    } else {
+        Err(Failure::Program(config.program.display().to_string(), message))
     }
 }
 

@@ -155,7 +155,7 @@ def _print_rules() -> None:
     for kind in KINDS:
         of = " and ".join(word for word in ("time", "amount") if word in kind.of)
         table.add_row(kind.key, of, escape(kind.summary()))
-    plain_console(_WIDE).print(table)
+    plain_console(_WIDTH).print(table)
 
 
 def _prices(tariff: Tariff, resource: str) -> str:

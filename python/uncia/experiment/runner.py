@@ -346,12 +346,12 @@ class Execution:
             self.folder.part("invocations", position, experiment.name), "invocations"
         )
         deadline = time.monotonic() + _COLLECT_PATIENCE_S
-        own: list[pa.Table] = []
+        logged: list[pa.Table] = []
         while True:
             fetched = self._fetch()
             if fetched is not None:
-                own.append(fetched)
-            missing = unmatched(rows, record.merge(own)) if own else rows.num_rows
+                logged.append(fetched)
+            missing = unmatched(rows, record.merge(logged)) if logged else rows.num_rows
             if missing == 0 or time.monotonic() > deadline:
                 break
             time.sleep(_COLLECT_POLL_S)
@@ -462,14 +462,16 @@ class Execution:
         """Whether the rows are as the experiments declare; fills in status and failures."""
         breaches = {}
         for experiment in self.plan.experiments:
-            own = _rows_of(rows, experiment.name)
-            found = expect.breaches(experiment.expect, _count(own, "outcome"), _count(own, "start"))
+            sent = _rows_of(rows, experiment.name)
+            broken = expect.breaches(
+                experiment.expect, _count(sent, "outcome"), _count(sent, "start")
+            )
             # An experiment that was cut short has not had its chance to keep a lower bound.
-            if own.num_rows and found:
-                breaches[experiment.name] = found
+            if sent.num_rows and broken:
+                breaches[experiment.name] = broken
         failures = [
-            f"{name}: {', '.join(breach.sentence() for breach in found)}"
-            for name, found in breaches.items()
+            f"{name}: {', '.join(breach.sentence() for breach in broken)}"
+            for name, broken in breaches.items()
         ]
         if error is not None:
             failures.insert(0, error.message)

@@ -97,14 +97,14 @@ def tasks(rows: pa.Table) -> list[Task]:
     """
     from uncia.record.selection import of_experiments
 
-    own = of_experiments(rows, [TASKS]).to_pylist()
-    heads = [row for row in own if row["stage"] == LONG]
+    requests = of_experiments(rows, [TASKS]).to_pylist()
+    heads = [row for row in requests if row["stage"] == LONG]
     if not heads:
         raise UnciaError(
             f"the run has no rows of the stage {LONG} of the experiment {TASKS}",
             hint="Such a run is made by: uncia cpu intermittent --out DIR",
         )
-    next_of = {row["parent"]: row for row in own if row["parent"] is not None}
+    next_of = {row["parent"]: row for row in requests if row["parent"] is not None}
     whole = [Task(LONG, number, [row], _problem([row], 1)) for number, row in enumerate(heads)]
     parts = []
     for number, head in enumerate(heads):
@@ -128,24 +128,24 @@ def _problem(rows: Sequence[Mapping[str, Any]], of: int) -> str | None:
     return None
 
 
-def pairs(found: Sequence[Task]) -> list[tuple[Task, Task]]:
+def pairs(tasks: Sequence[Task]) -> list[tuple[Task, Task]]:
     """The numbers of which both ways came to their end: (as a whole, in bursts)."""
-    whole = {task.number: task for task in found if task.way == LONG and task.problem is None}
+    whole = {task.number: task for task in tasks if task.way == LONG and task.problem is None}
     return [
         (whole[task.number], task)
-        for task in found
+        for task in tasks
         if task.way == BURSTS and task.problem is None and task.number in whole
     ]
 
 
 def costs(
-    rows: pa.Table, found: Sequence[Task], tariffs: Sequence[str] | None = None
+    rows: pa.Table, tasks: Sequence[Task], tariffs: Sequence[str] | None = None
 ) -> dict[str, dict[str, Cost]]:
     """What each tariff charges for each task: tariff id -> task name -> cost.
 
     Args:
         rows: the run's invocation table.
-        found: tasks of it.
+        tasks: of it.
         tariffs: ids or files; by default `TARIFFS`.
 
     Raises:
@@ -156,11 +156,11 @@ def costs(
     from uncia.tariffs import bill, catalogue
 
     chosen = catalogue.resolve(list(tariffs or TARIFFS))
-    of = {row["invocation"]: task.name for task in found for row in task.rows}
-    label = [of.get(invocation) for invocation in rows.column("invocation").to_pylist()]
+    task_of = {row["invocation"]: task.name for task in tasks for row in task.rows}
+    label = [task_of.get(invocation) for invocation in rows.column("invocation").to_pylist()]
     marked = rows.append_column("task", pa.array(label, pa.utf8()))
     marked = marked.filter(marked.column("task").is_valid())
-    sizes = {task.name: len(task.rows) for task in found}
+    sizes = {task.name: len(task.rows) for task in tasks}
     charged: dict[str, dict[str, Cost]] = {tariff.id: {} for tariff in chosen}
     for line in bill(marked, chosen, ["task"]):
         name = str(line.group["task"])
@@ -304,19 +304,19 @@ def compare(
     )
 
 
-def _average(found: Sequence[Cost]) -> Way:
-    count = len(found)
+def _average(costs: Sequence[Cost]) -> Way:
+    count = len(costs)
 
     def mean(values: Sequence[Fraction | None]) -> Fraction | None:
         known = [value for value in values if value is not None]
         return None if len(known) < count else sum(known, Fraction(0)) / count
 
     return Way(
-        Fraction(sum(cost.invocations for cost in found), count),
-        sum((cost.resources_usd for cost in found), Fraction(0)) / count,
-        sum((cost.invocations * cost.fee_usd for cost in found), Fraction(0)) / count,
-        mean([cost.gb_s for cost in found]),
-        mean([cost.vcpu_s for cost in found]),
+        Fraction(sum(cost.invocations for cost in costs), count),
+        sum((cost.resources_usd for cost in costs), Fraction(0)) / count,
+        sum((cost.invocations * cost.fee_usd for cost in costs), Fraction(0)) / count,
+        mean([cost.gb_s for cost in costs]),
+        mean([cost.vcpu_s for cost in costs]),
     )
 
 

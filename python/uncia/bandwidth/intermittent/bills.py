@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia.bandwidth.labelled import charges
 from uncia.errors import UnciaError
-from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,9 +30,6 @@ BURSTS: Final = "bursts"
 
 TARIFFS: Final = ("aws-lambda-x86", "sim", "slim", "spfu")
 """Lambda's, which the published experiment was billed by, and those of no platform."""
-
-_GB_S: Final = GIB * NS_PER_S
-_VCPU_S: Final = MICRO_PER_VCPU * NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -151,35 +148,21 @@ def costs(
     Raises:
         UnciaError: a tariff cannot be read, or cannot price all rows of a task.
     """
-    import pyarrow as pa
-
-    from uncia.tariffs import bill, catalogue
+    from uncia.tariffs import catalogue
 
     chosen = catalogue.resolve(list(tariffs or TARIFFS))
     task_of = {row["invocation"]: task.name for task in tasks for row in task.rows}
-    label = [task_of.get(invocation) for invocation in rows.column("invocation").to_pylist()]
-    marked = rows.append_column("task", pa.array(label, pa.utf8()))
-    marked = marked.filter(marked.column("task").is_valid())
-    sizes = {task.name: len(task.rows) for task in tasks}
     charged: dict[str, dict[str, Cost]] = {tariff.id: {} for tariff in chosen}
-    for line in bill(marked, chosen, ["task"]):
-        name = str(line.group["task"])
-        if line.rows != sizes[name] or line.exact_cost is None or line.fee_usd is None:
-            reasons = ", ".join([*line.not_billable, *line.unpriced]) or "not priced"
-            raise UnciaError(f"{line.tariff} cannot price every request of the task: {reasons}")
-        fees = Fraction(line.fee_usd)
-        charged[line.tariff][name] = Cost(
+    for charge in charges(rows, task_of, chosen):
+        line = charge.line
+        charged[line.tariff][charge.label] = Cost(
             line.rows,
-            line.exact_cost - fees,
-            fees / line.rows,
-            _per(line.billable_byte_ns, _GB_S),
-            _per(line.billable_micro_vcpu_ns, _VCPU_S),
+            charge.resources_usd,
+            charge.fee_usd,
+            line.billable_gb_s or None,
+            line.billable_vcpu_s or None,
         )
     return charged
-
-
-def _per(value: int | None, unit: int) -> Fraction | None:
-    return None if not value else Fraction(value, unit)
 
 
 @dataclass(frozen=True)

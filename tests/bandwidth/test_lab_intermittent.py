@@ -72,6 +72,14 @@ def test_each_request_is_rounded_up_as_the_tariff_says() -> None:
     assert one.pays_below_interval is None, "one pair has no spread"
 
 
+def test_a_task_that_a_tariff_cannot_price_is_refused_with_the_reason() -> None:
+    rows = tasks([(50 * MS, [9 * MS] * 2)])
+    rows[2]["allocated_memory"] = None
+    found = intermittent.tasks(table(rows))
+    with pytest.raises(UnciaError, match=f"{AWS} cannot price every request: .*memory"):
+        costs(table(rows), found, [AWS])
+
+
 @settings(max_examples=50)
 @given(long=amounts, bursts=amounts, count=st.integers(2, 10_000))
 def test_at_the_break_even_fee_both_bills_are_equal(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.bandwidth.intermittent import TARIFFS
+from uncia.bandwidth.labelled import charges
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.units import MIB, NS_PER_S
@@ -283,26 +284,15 @@ def _priced(
     chosen: Sequence[Any],
 ) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
     """By tariff and experiment: the bill without fees, and the fees, of the rows that count."""
-    import pyarrow as pa
-
-    from uncia.tariffs import bill
-
-    of = {row["invocation"]: BILLED for row in billed}
+    label_of = {row["invocation"]: BILLED for row in billed}
     for name, own in found.items():
         for one in own:
             if one.problem is None and one.collect is not None:
-                of[one.start["invocation"]] = of[one.collect["invocation"]] = name
-    label = [of.get(invocation) for invocation in rows.column("invocation").to_pylist()]
-    marked = rows.append_column("task", pa.array(label, pa.utf8()))
-    marked = marked.filter(marked.column("task").is_valid())
-    charged = {}
-    for line in bill(marked, list(chosen), ["task"]):
-        if line.rows != line.total_rows or line.exact_cost is None or line.fee_usd is None:
-            reasons = ", ".join([*line.not_billable, *line.unpriced]) or "not priced"
-            raise UnciaError(f"{line.tariff} cannot price every request: {reasons}")
-        fees = Fraction(line.fee_usd)
-        charged[line.tariff, str(line.group["task"])] = line.exact_cost - fees, fees
-    return charged
+                label_of[one.start["invocation"]] = label_of[one.collect["invocation"]] = name
+    return {
+        (charge.line.tariff, charge.label): (charge.resources_usd, charge.fees_usd)
+        for charge in charges(rows, label_of, chosen)
+    }
 
 
 def _idle_cpu(instances: pa.Table, own: Sequence[Round]) -> int | None:

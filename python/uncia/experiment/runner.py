@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from uncia import record
 from uncia.errors import RunFailedError, UnciaError
-from uncia.experiment import expect
+from uncia.experiment import verdict
 from uncia.experiment.conclude import conclude
 from uncia.experiment.describe import Description
 from uncia.experiment.join import join, rename, shift, unmatched
@@ -346,12 +346,12 @@ class Execution:
             self.folder.part("invocations", position, experiment.name), "invocations"
         )
         deadline = time.monotonic() + _COLLECT_PATIENCE_S
-        own: list[pa.Table] = []
+        logged: list[pa.Table] = []
         while True:
             fetched = self._fetch()
             if fetched is not None:
-                own.append(fetched)
-            missing = unmatched(rows, record.merge(own)) if own else rows.num_rows
+                logged.append(fetched)
+            missing = unmatched(rows, record.merge(logged)) if logged else rows.num_rows
             if missing == 0 or time.monotonic() > deadline:
                 break
             time.sleep(_COLLECT_POLL_S)
@@ -460,31 +460,14 @@ class Execution:
 
     def _judge(self, rows: pa.Table, error: UnciaError | None, interrupted: bool) -> None:
         """Whether the rows are as the experiments declare; fills in status and failures."""
-        breaches = {}
-        for experiment in self.plan.experiments:
-            own = _rows_of(rows, experiment.name)
-            found = expect.breaches(experiment.expect, _count(own, "outcome"), _count(own, "start"))
-            # An experiment that was cut short has not had its chance to keep a lower bound.
-            if own.num_rows and found:
-                breaches[experiment.name] = found
-        failures = [
-            f"{name}: {', '.join(breach.sentence() for breach in found)}"
-            for name, found in breaches.items()
-        ]
-        if error is not None:
-            failures.insert(0, error.message)
-        elif not interrupted:
-            failures.extend(
-                f"{experiment.name}: no request was sent"
-                for experiment in self.plan.experiments
-                if _sent(_rows_of(rows, experiment.name)) == 0
-            )
-        self.description.failures = failures
+        is_whole = error is None and not interrupted
+        failures = verdict.failures(self.plan.experiments, rows, is_whole=is_whole)
+        self.description.failures = failures if error is None else [error.message, *failures]
         self.description.ended_unix_ns = time.time_ns()
         if interrupted:
             self.description.status = "interrupted"
         else:
-            self.description.status = "failed" if failures else "complete"
+            self.description.status = "failed" if self.description.failures else "complete"
 
 
 def failure(outcome: Outcome) -> RunFailedError:
@@ -495,24 +478,3 @@ def failure(outcome: Outcome) -> RunFailedError:
         f"the run failed ({count} {'reason' if count == 1 else 'reasons'}):\n{lines}",
         hint=f"Every row is kept in {outcome.folder}. What may happen is declared with `expect:`.",
     )
-
-
-def _rows_of(rows: pa.Table, experiment: str) -> pa.Table:
-    from pyarrow import compute
-
-    pc: Any = compute
-    names = rows.column("experiment").cast(pa.utf8())
-    return rows.filter(pc.fill_null(pc.equal(names, experiment), False))
-
-
-def _count(rows: pa.Table, column: str) -> dict[str, int]:
-    from pyarrow import compute
-
-    pc: Any = compute
-    counted = pc.value_counts(rows.column(column).cast(pa.utf8()).drop_null())
-    return {str(item["values"]): int(item["counts"]) for item in counted.to_pylist()}
-
-
-def _sent(rows: pa.Table) -> int:
-    sent: int = rows.num_rows - rows.column("sent").null_count
-    return sent

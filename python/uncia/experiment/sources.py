@@ -39,8 +39,8 @@ class Sources:
 
         if source not in self._found:
             # A name is in the catalogue; anything with a slash is a folder, beside the file.
-            place = self.base / source if "/" in source else source
-            self._found[source] = functions.load(place)
+            folder = self.base / source if "/" in source else source
+            self._found[source] = functions.load(folder)
         return self._found[source]
 
     def check(self, alias: str, function: Function) -> None:

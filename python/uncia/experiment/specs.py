@@ -54,10 +54,10 @@ class Specs:
         wanted = None if function.runtime is None else language(function.runtime)
         identity = (function.source, wanted, function.filler)
         if identity not in self._packages:
-            made = functions.package(definition, wanted, filler=function.filler or 0)
-            content = made.read_bytes()
-            self._packages[identity] = (content, made.handler, made.runtime)
-            self.identities[f"{function.source} ({made.runtime})"] = package_identity(content)
+            packaged = functions.package(definition, wanted, filler=function.filler or 0)
+            content = packaged.read_bytes()
+            self._packages[identity] = (content, packaged.handler, packaged.runtime)
+            self.identities[f"{function.source} ({packaged.runtime})"] = package_identity(content)
         package, handler, runtime = self._packages[identity]
         return [
             FunctionSpec(

@@ -169,16 +169,16 @@ def document(settings: Settings) -> dict[str, Any]:
     }
 
 
-def whole_document(settings: Settings, made: Cut, measured: str) -> dict[str, Any]:
+def whole_document(settings: Settings, task: Cut, measured: str) -> dict[str, Any]:
     """The experiment file with the tasks: a chain of the whole task and then its bursts.
 
     Args:
         settings: the size and how often.
-        made: how the task is cut.
+        task: how the task is cut.
         measured: what that was made of, in a sentence.
     """
     samples = document(settings)
-    count = len(made.bursts)
+    count = len(task.bursts)
     # The quota is there again then, at any phase of the period.
     think = {
         "min": format_duration(settings.period_ns),
@@ -186,8 +186,8 @@ def whole_document(settings: Settings, made: Cut, measured: str) -> dict[str, An
     }
     experiment = {
         "description": (
-            f"{settings.repeat:,} tasks of {made.frames:,} frames, each as one request and then in"
-            f" {count:,} of at most {max(made.bursts):,} frames that go on from the answer before."
+            f"{settings.repeat:,} tasks of {task.frames:,} frames, each as one request and then in"
+            f" {count:,} of at most {max(task.bursts):,} frames that go on from the answer before."
             f" {measured}"
         ),
         "chain": TASKS,
@@ -198,21 +198,21 @@ def whole_document(settings: Settings, made: Cut, measured: str) -> dict[str, An
     }
     return {
         **samples,
-        "chains": {TASKS: {"stages": _stages(made, think)}},
+        "chains": {TASKS: {"stages": _stages(task, think)}},
         "experiments": {**samples["experiments"], TASKS: experiment},
     }
 
 
-def _stages(made: Cut, think: Mapping[str, str]) -> dict[str, Any]:
+def _stages(task: Cut, think: Mapping[str, str]) -> dict[str, Any]:
     """One request for the whole task; bursts, of which the last checks that both came to the same.
 
     Each waits for the one above it.
     """
     stages: dict[str, Any] = {
-        LONG: {"function": "intermittent", "parameters": {"frames": made.frames}}
+        LONG: {"function": "intermittent", "parameters": {"frames": task.frames}}
     }
-    count = len(made.bursts)
-    for number, frames in enumerate(made.bursts):
+    count = len(task.bursts)
+    for number, frames in enumerate(task.bursts):
         parameters: dict[str, Any] = {"frames": frames}
         if number > 0:
             parameters |= {"first": "{{answer.next}}", "digest": "{{answer.digest}}"}
@@ -239,12 +239,12 @@ def calibrated(rows: pa.Table) -> tuple[float, float]:
 
     used: dict[str, Any] = {}
     for name in (EMPTY, SAMPLE):
-        own = of_experiments(rows, [name])
+        sample = of_experiments(rows, [name])
         times = [
             user + system
             for user, system in zip(
-                own.column("cpu_user").to_pylist(),
-                own.column("cpu_system").to_pylist(),
+                sample.column("cpu_user").to_pylist(),
+                sample.column("cpu_system").to_pylist(),
                 strict=True,
             )
             if user is not None and system is not None
@@ -267,16 +267,16 @@ def go_on(settings: Settings, rows: pa.Table, reporter: Reporter) -> dict[str, A
     Args:
         settings: what is measured.
         rows: those of the samples, with the platform's columns.
-        reporter: is told how the task is cut.
+        reporter: receives a note of how the task is cut.
 
     Raises:
         UnciaError: the samples were not measured, or no burst fits the quota.
     """
     frame, request = calibrated(rows)
-    made = cut(settings, frame, request)
+    task = cut(settings, frame, request)
     measured = (
         f"A frame took {frame / 1e3:.1f} us of CPU time, a request without frames at most"
         f" {request / 1e3:.0f} us (95th percentile)."
     )
-    reporter.note(f"{measured} A task: {made.frames:,} frames, in {len(made.bursts):,} bursts.")
-    return whole_document(settings, made, measured)
+    reporter.note(f"{measured} A task: {task.frames:,} frames, in {len(task.bursts):,} bursts.")
+    return whole_document(settings, task, measured)

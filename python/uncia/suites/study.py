@@ -50,13 +50,13 @@ def measure(
     Raises:
         UnciaError: the file is not right, or the folder cannot be written.
     """
-    made, sources = planned(document)
+    first, sources = planned(document)
 
     def extend(rows: pa.Table) -> Plan | None:
         return None if go_on is None else planned(go_on(rows, reporter))[0]
 
     return runner.execute(
-        made, sources, out=out, overwrite=overwrite, reporter=reporter, extend=extend
+        first, sources, out=out, overwrite=overwrite, reporter=reporter, extend=extend
     )
 
 
@@ -66,6 +66,6 @@ def planned(document: Document) -> tuple[Plan, Sources]:
     Raises:
         UnciaError: it is not right.
     """
-    read = yamlio.Document(f"{document['name']}", dict(document), {})
-    sources = Sources(read, Path.cwd())
-    return plan(model.check(read), sources), sources
+    file = yamlio.Document(f"{document['name']}", dict(document), {})
+    sources = Sources(file, Path.cwd())
+    return plan(model.check(file), sources), sources

@@ -108,12 +108,12 @@ def _reference(match: re.Match[str]) -> Reference | None:
     """The reference that braces are, if they are one."""
     if not match["close"]:
         return None
-    found = _REFERENCE.fullmatch(match["content"].strip())
-    if found is None:
+    reference = _REFERENCE.fullmatch(match["content"].strip())
+    if reference is None:
         return None
-    first, _, rest = found["name"].partition(".")
+    first, _, rest = reference["name"].partition(".")
     stage = rest.partition(".")[0] if first == "answers" else None
-    return Reference(stage, _placeholder(match), found["name"], found["form"])
+    return Reference(stage, _placeholder(match), reference["name"], reference["form"])
 
 
 def _placeholder(match: re.Match[str]) -> str:
@@ -142,9 +142,9 @@ def _template(value: object) -> str:
 
 
 def _text_template(text: str) -> str:
-    found = list(references(text))
-    if len(found) == 1 and found[0].text == text.strip() and found[0].form != "text":
-        return "{{json " + found[0].name + "}}"
+    values = list(references(text))
+    if len(values) == 1 and values[0].text == text.strip() and values[0].form != "text":
+        return "{{json " + values[0].name + "}}"
     parts = []
     end = 0
     for match in _BRACES.finditer(text):
@@ -310,14 +310,14 @@ def _check_braces(document: Document, at: KeyPath, template: str, known: Sequenc
 
 def _before(waits: Mapping[str, Sequence[str]], name: str) -> list[str]:
     """All stages before one, in the order of the file."""
-    found: set[str] = set()
+    seen: set[str] = set()
     left = list(waits[name])
     while left:
         stage = left.pop()
-        if stage not in found:
-            found.add(stage)
+        if stage not in seen:
+            seen.add(stage)
             left += waits.get(stage, ())
-    return [stage for stage in waits if stage in found]
+    return [stage for stage in waits if stage in seen]
 
 
 def sentence(stages: Mapping[str, ChainStage]) -> str:

@@ -107,8 +107,10 @@ def cgroups(state: Path) -> list[Path]:
 
 
 def instances(state: Path, *, made_ahead: bool = True) -> list[int]:
-    """Process ids of the first processes of all instances of the platform on ``state``, and, unless not
-    asked for, of those that are kept for instances to come."""
+    """Process ids of the first processes of all instances of the platform on ``state``.
+
+    With those that are kept for instances to come, unless they are not asked for.
+    """
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

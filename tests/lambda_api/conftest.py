@@ -68,7 +68,7 @@ class Platform:
             "Role": ROLE,
             "Code": {"ZipFile": package(source)},
             "MemorySize": 256,
-            "Timeout": 50,
+            "Timeout": 10,
         }
         return self.client.create_function(**(arguments | settings))
 
@@ -107,9 +107,9 @@ def cgroups(state: Path) -> list[Path]:
 
 
 def instances(state: Path, *, made_ahead: bool = True) -> list[int]:
-    """Process ids of the first processes of the instances of the platform on ``state``.
+    """Process ids of the first processes of all instances of the platform on ``state``.
 
-    Unless ``made_ahead`` is false, those kept for instances to come are among them.
+    With those that are kept for instances to come, unless they are not asked for.
     """
     found = []
     for folder in Path("/proc").iterdir():

@@ -54,6 +54,8 @@ pub(super) struct InitConfig {
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// Control files through which the runtime's process joins its cgroups.
     pub join: Vec<PathBuf>,
+    /// The folder of the one group in which it can begin, so that it need not join.
+    pub begin_in: Option<PathBuf>,
     /// What thaws the instance: written when the worker vanishes, so that a frozen instance can die.
     pub thaw: Option<(PathBuf, String)>,
     pub program: PathBuf,

@@ -149,6 +149,10 @@ impl StartKind for FromPrepared {
         Box::pin(begin(host, spec, None))
     }
 
+    fn note(&self, host: &Host, spec: &InstanceSpec) {
+        host.ready_groups.note(&spec.function);
+    }
+
     fn expect<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
         Box::pin(expect(host, spec, None))
     }
@@ -174,7 +178,8 @@ pub(super) async fn begin(
 }
 
 /// Makes as many as are kept, before there is a start that could have taken one.
-pub(super) async fn expect(host: &Host, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+pub(super) async fn expect(host: &Arc<Host>, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+    host.make_group_ready(spec).await;
     let Some(kept) = host.prepared.of(spec, zygote.as_deref()) else { return };
     // Whoever makes them already has made them then.
     let _making = kept.making.lock().await;
@@ -182,7 +187,8 @@ pub(super) async fn expect(host: &Host, spec: &InstanceSpec, zygote: Option<Arc<
 }
 
 /// Makes as many as are kept, after a start.
-pub(super) async fn replenish(host: &Host, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+pub(super) async fn replenish(host: &Arc<Host>, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+    host.make_group_ready(spec).await;
     let Some(kept) = host.prepared.of(spec, zygote.as_deref()) else { return };
     // Whoever makes more already goes on until there are enough.
     let Ok(_making) = kept.making.try_lock() else { return };

@@ -53,6 +53,10 @@ impl StartKind for FromZygote {
         })
     }
 
+    fn note(&self, host: &Host, spec: &InstanceSpec) {
+        host.ready_groups.note(&spec.function);
+    }
+
     fn expect<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
         Box::pin(async move {
             let zygote = host.zygotes.of(host, spec).await;

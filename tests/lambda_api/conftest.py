@@ -68,7 +68,7 @@ class Platform:
             "Role": ROLE,
             "Code": {"ZipFile": package(source)},
             "MemorySize": 256,
-            "Timeout": 10,
+            "Timeout": 50,
         }
         return self.client.create_function(**(arguments | settings))
 

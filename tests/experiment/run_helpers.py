@@ -27,7 +27,7 @@ experiments:
     warmup: {kind: burst, sizes: [2]}
   cold:
     function: hello
-    settings: {replicas: 2, keep_alive: 50ms}
+    settings: {replicas: 4, keep_alive: 50ms}
     arrivals: {kind: constant, rate: 2/s, duration: 2s}
 """
 

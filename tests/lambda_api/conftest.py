@@ -88,7 +88,7 @@ class Platform:
         """End it, and return its exit code; a second call returns the same."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

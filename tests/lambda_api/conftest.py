@@ -68,7 +68,7 @@ class Platform:
             "Role": ROLE,
             "Code": {"ZipFile": package(source)},
             "MemorySize": 256,
-            "Timeout": 10,
+            "Timeout": 50,
         }
         return self.client.create_function(**(arguments | settings))
 
@@ -88,7 +88,7 @@ class Platform:
         """End it, and return its exit code; a second call returns the same."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

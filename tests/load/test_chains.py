@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from load_helpers import Request, Server, finish
+from load_helpers import Request, Server, finish, wait_until
 
 Uncia = Callable[..., "Popen[str]"]
 
@@ -109,9 +108,7 @@ def test_an_interrupted_chain_has_all_its_rows(uncia: Uncia, tmp_path: Path) -> 
     with Server(respond) as server:
         path = write(tmp_path, server.url, duration="10min")
         process = uncia("run", str(path), "--out", str(tmp_path / "run"))
-        deadline = time.monotonic() + 60
-        while len(server.requests) < 40 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(server.requests) >= 40, process)
         process.send_signal(signal.SIGINT)
         ended = finish(process)
     assert ended.code == 130, ended.err

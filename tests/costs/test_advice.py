@@ -324,7 +324,7 @@ def test_only_the_functions_that_are_named(backend: Backend) -> None:
     [
         ({"p95": "200"}, "no unit|not a duration"),
         ({"p95": 0}, "above zero"),
-        ({"confidence": 1.0}, "cannot be had"),
+        ({"confidence": 1.0}, "is not possible"),
         ({"fit": "paper"}, "no platform sells"),
         ({"of": "latency"}, "no time"),
         ({"tariffs": ["no-such"]}, "no tariff"),

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from uncia.costs.advice.claims import claim, kept, level_of, ranks_of, rows_needed
+from uncia.costs.advice.claims import claim, confidence_within, level_of, ranks_of, rows_needed
 from uncia.errors import UnciaError
 
 MS = 10**6
@@ -20,18 +20,20 @@ def test_rows_needed_are_the_least_with_which_all_within_the_bound_suffice(
 ) -> None:
     wanted = Fraction(level)
     assert rows_needed(wanted) == rows == math.ceil(math.log(1 - wanted) / math.log(0.95))
-    assert kept(rows, rows) >= wanted > kept(rows - 1, rows - 1)
+    assert confidence_within(rows, rows) >= wanted > confidence_within(rows - 1, rows - 1)
 
 
 @pytest.mark.parametrize(("n", "within"), [(1, 1), (59, 59), (100, 95), (100, 20), (713, 690)])
 def test_confidence_is_the_binomial_tail(n: int, within: int) -> None:
     p = Fraction(19, 20)
     exact = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(within))
-    assert kept(n, within) == pytest.approx(float(exact), rel=1e-9)
+    assert confidence_within(n, within) == pytest.approx(float(exact), rel=1e-9)
 
 
 def test_confidence_of_many_rows_is_finite_and_ordered() -> None:
-    found = [kept(10**8, within) for within in (94_000_000, 95_000_000, 95_010_000, 10**8)]
+    found = [
+        confidence_within(10**8, within) for within in (94_000_000, 95_000_000, 95_010_000, 10**8)
+    ]
     assert found[0] == 0.0
     assert found[1] == pytest.approx(0.5, abs=1e-3)
     assert 0.999 < found[2] <= found[3] == 1.0
@@ -43,7 +45,7 @@ def test_a_claim_is_wrong_no_more_often_than_it_says() -> None:
     rng = np.random.default_rng(95)
     for n, level in ((59, 0.95), (200, 0.95), (1000, 0.8)):
         within = rng.binomial(n, 0.9499, 20_000)
-        wrong = float(np.mean([kept(n, int(k)) >= level for k in within]))
+        wrong = float(np.mean([confidence_within(n, int(k)) >= level for k in within]))
         assert wrong <= 1 - level + 4 * math.sqrt(level * (1 - level) / 20_000)
         assert wrong > 0  # the bound is not kept so far from it that nothing is tested
 
@@ -51,7 +53,7 @@ def test_a_claim_is_wrong_no_more_often_than_it_says() -> None:
 def test_a_function_that_keeps_the_bound_clearly_is_found_to() -> None:
     rng = np.random.default_rng(99)
     within = rng.binomial(300, 0.99, 2_000)
-    assert np.mean([kept(300, int(k)) >= 0.95 for k in within]) > 0.95
+    assert np.mean([confidence_within(300, int(k)) >= 0.95 for k in within]) > 0.95
 
 
 def _claim(values: list[int], bound: int | None, level: str = "0.95"):  # type: ignore[no-untyped-def]
@@ -82,12 +84,12 @@ def test_too_few_rows_have_neither_interval_nor_confidence() -> None:
     # The interval holds the p95 at 95 %: P(low <= B <= 58) with B ~ Binomial(59, 0.95).
     assert enough.high == 59
     assert enough.low is not None
-    assert kept(59, 59) - kept(59, enough.low) >= 0.95
+    assert confidence_within(59, 59) - confidence_within(59, enough.low) >= 0.95
     assert enough.confidence == pytest.approx(1 - 0.95**59)
     assert enough.meets is True
 
 
 @pytest.mark.parametrize("confidence", [0.0, 0.3, 1.0, 2.0])
 def test_confidences_that_cannot_be_had_are_refused(confidence: float) -> None:
-    with pytest.raises(UnciaError, match="cannot be had"):
+    with pytest.raises(UnciaError, match="is not possible"):
         level_of(confidence)

@@ -27,6 +27,7 @@ Costs on Public Platforms* (EuroSys'26, section 2.1).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -193,11 +194,11 @@ def _decomposition(
     cells: Sequence[Mapping[str, Any]],
 ) -> Decomposition:
     priced = [cell for cell in cells if cell[sums.status] == PRICED]
-    left_out: dict[str, int] = {}
-    for code, reason in sums.reasons.items():
-        if count := sum(cell["n"] for cell in cells if cell[sums.status] == code):
-            reason = words.get(reason, reason)
-            left_out[reason] = left_out.get(reason, 0) + count
+    left_out: Counter[str] = Counter()
+    for cell in cells:
+        if cell[sums.status] != PRICED:
+            reason = sums.reasons[cell[sums.status]]
+            left_out[words.get(reason, reason)] += cell["n"]
     rows = sum(cell["n"] for cell in priced)
     parts = dict.fromkeys(PARTS, Fraction(0))
     for charge in sums.charges:
@@ -210,7 +211,7 @@ def _decomposition(
         for part, quantity in quantities.items():
             parts[part] += price * quantity
     parts["fee"] += Fraction(sums.tariff.fee.price or 0) * rows
-    return Decomposition(sums.tariff.id, group, rule, rows, left_out, parts)
+    return Decomposition(sums.tariff.id, group, rule, rows, dict(sorted(left_out.items())), parts)
 
 
 def _applies(sums: ChargeSums, cell: Mapping[str, Any]) -> bool:

@@ -84,14 +84,14 @@ def billing_columns(
         UnciaError: a column is missing or not of whole numbers.
     """
     schema = table.schema()
-    facts = facts or {}
+    known = facts or {}
     for required in ("execution", *group_by):
         if required not in schema:
             raise UnciaError(f"the table has no column {required}, so it cannot be billed")
     columns: dict[str, Any] = {f"g_{name}": table[name] for name in group_by}
     absurd_row: Any = ibis.literal(False)
     for name, maximum in MAX_VALUES.items():
-        value, fact = integers(table, name), facts.get(name, UNKNOWN)
+        value, fact = integers(table, name), known.get(name, UNKNOWN)
         if value is None or fact.empty:
             columns[f"v_{name}"] = ibis.null("int64")
             continue
@@ -102,7 +102,7 @@ def billing_columns(
         absurd_row = absurd_row | absurd
         columns[f"v_{name}"] = ibis.ifelse(absurd, ibis.null("int64"), value)
     start = table["start"].cast("string") if "start" in schema else ibis.null("string")
-    start_fact = facts.get("start", UNKNOWN)
+    start_fact = known.get("start", UNKNOWN)
     if start_fact.low == start_fact.high and start_fact.low in INSTANCE_STARTS:
         cold = start.notnull()
     else:
@@ -114,10 +114,10 @@ def billing_columns(
     execution = integers(table, "execution")
     ran = ibis.literal(False) if execution is None else execution.notnull()
     outcome: Any = ibis.literal("ok")
-    if "outcome" in schema and not facts.get("outcome", UNKNOWN).always("ok"):
+    if "outcome" in schema and not known.get("outcome", UNKNOWN).always("ok"):
         outcome = table["outcome"].cast("string")
     columns["common"] = common_code(outcome, ~ran, absurd_row).cast("int16")
-    columns["v_cpu_time"] = _cpu_time(columns["v_cpu_user"], columns["v_cpu_system"], facts)
+    columns["v_cpu_time"] = _cpu_time(columns["v_cpu_user"], columns["v_cpu_system"], known)
     return columns
 
 

@@ -1,6 +1,6 @@
 """The bill of every configuration under every tariff, whole and in random blocks of its rows.
 
-The whole is exact. The blocks tell how much the cost of a row varies: a bootstrap draws them anew.
+The whole bill is exact. A bootstrap resamples the blocks to estimate how much costs vary.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from uncia.tariffs.compare import FitRule
 from uncia.tariffs.model import Tariff
 
 BLOCKS: Final = 64
-"""Random blocks of a configuration's rows; the spread of a mean over 64 is known to some 9 %."""
+"""Random blocks of a configuration's rows; 64 of them give the spread of a mean to about 9 %."""
 
 MAX_IN_BLOCKS: Final = 100
-"""Configurations that are billed in blocks at most; of more, each is billed whole, and no interval
-is given."""
+"""Maximum number of configurations that are billed in blocks; if there are more, each is billed
+whole, and intervals are left out."""
 
 MIN_BLOCKS: Final = 20
-"""Fewer than so many blocks with rows tell nothing of how costs vary."""
+"""Blocks with rows that an interval needs."""
 
 _MILLION: Final = 1_000_000
 
 
 @dataclass
 class Price:
-    """What a tariff charges for the rows of a configuration.
+    """The bill of a configuration's rows under a tariff.
 
     Attributes:
         rows: priced.
         cost: their bill, USD.
-        fee: the fees in it.
-        rounding: what granularities and minimums add to it.
-        beyond: priced rows that exceed what the platform allows.
+        fee: the fees included.
+        rounding: what granularities and minimums add, included.
+        beyond: priced rows that exceed the platform's limits.
         unpriced: rows that cannot be priced, by reason.
         block_costs, block_rows: of each block with rows, by the block's name.
     """
@@ -62,11 +62,11 @@ class Price:
 
     @property
     def per_million(self) -> Fraction | None:
-        """Dollars for a million rows like these; None if none could be priced."""
+        """Dollars for a million rows like these; None if no row was priced."""
         return self.cost * _MILLION / self.rows if self.rows else None
 
     def add(self, line: Line, block: str | None) -> None:
-        """Add a line of the bill, that of a block or of all."""
+        """Add a line of the bill, of a block or of all rows."""
         self.beyond += line.beyond_limits
         for reason, n in line.unpriced.items():
             self.unpriced[reason] = self.unpriced.get(reason, 0) + n
@@ -96,11 +96,11 @@ def prices(
     """Bill each configuration.
 
     Args:
-        backend: where it is computed.
+        backend: computes it.
         table: of `source_table`.
         tariffs: each bills by request.
         fit: how allocations become sizes.
-        configurations: how many there are; it decides whether they are billed in blocks.
+        configurations: their number, which decides whether they are billed in blocks.
     """
     groups = ["function", "advice_platform", "advice_memory", "advice_cpu"]
     in_blocks = configurations <= MAX_IN_BLOCKS and "invocation" in table.schema()
@@ -138,14 +138,14 @@ def digest_of(identifier: Any) -> Any:
 def saving(
     price: Price, present: Price, *, same_rows: bool, level: Fraction, labels: Sequence[str]
 ) -> tuple[Fraction | None, tuple[float, float] | None]:
-    """What a million requests cost less than at present, with its bootstrap interval.
+    """What a choice saves for a million requests, with its bootstrap interval.
 
     Args:
         price: of the choice.
-        present: of what is in use.
+        present: of the present configuration and tariff.
         same_rows: whether both are of the same rows; then the same blocks are drawn for both.
         level: of the interval.
-        labels: what sets the random numbers apart from those of other choices.
+        labels: distinguish the random numbers from those of other choices.
     """
     cost, present_cost = price.per_million, present.per_million
     if cost is None or present_cost is None:

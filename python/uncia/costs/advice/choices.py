@@ -1,4 +1,4 @@
-"""Platforms and sizes for each function, with what is known of their p95 and their cost."""
+"""Choices: platforms and sizes for each function, with their p95, cost and saving."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from uncia.tariffs.model import Tariff
 from uncia.tariffs.sizes import Proportional
 
 HEADROOM: Final = Fraction(6, 5)
-"""Memory that a smaller size must have, over the most that was used."""
+"""Memory of a smaller size over the most that was used, at least."""
 
 Basis = Literal["measured", "estimated"]
 
@@ -43,22 +43,22 @@ class Choice:
     Attributes:
         function: its name.
         tariff: id.
-        platform: where the rows that it rests on were measured; "" if not known.
-        size: what is billed.
-        basis: ``measured``: rows ran at this size, on this provider's platform as far as is known.
-            ``estimated``: their times are assumed to hold, or are computed by a model.
-        claim: of the p95; of an estimate only its value and whether it keeps the bound.
-        turnaround_p95: ns; None if not known.
-        rows: how many it rests on.
-        per_million: USD; None if nothing could be priced.
-        saved: USD a million less than at present; None if that is not known.
+        platform: where its rows were measured; "" if unknown.
+        size: the billed size.
+        basis: ``measured``: rows ran at this size, on this provider's platform as far as known.
+            ``estimated``: times of another size are assumed, or computed by a model.
+        claim: of the p95; an estimate has only its value and whether it keeps the bound.
+        turnaround_p95: ns; None if unknown.
+        rows: number of rows behind it.
+        per_million: USD; None if no row was priced.
+        saved: USD a million less than at present; None if unknown.
         saved_interval: its bootstrap interval.
         usable: False if the platform cannot run it; None if that was not measured.
-        is_present: whether it is what the function uses now.
+        is_present: whether the function uses it now.
         note: the assumption, and what is missing.
-        rank: from 1 within its function: first the measured, cheapest first of those that keep the
-            bound, then those that may, then the others; then the estimated likewise; None if it is
-            not usable or has no price.
+        rank: from 1 within its function: measured choices first, those that keep the bound before
+            those that may and those that do not, each by cost; then the estimated likewise. None if
+            it is not usable or has no price.
     """
 
     function: str
@@ -79,7 +79,7 @@ class Choice:
 
 
 def choices(study: Study) -> list[Choice]:
-    """Every choice for every function, by function and rank."""
+    """List the choices for every function, by function and rank."""
     result = []
     estimated = _estimated(study)
     for function, configs in study.by_function.items():
@@ -95,8 +95,8 @@ def choices(study: Study) -> list[Choice]:
 
 
 def _closest(observed: Iterable[tuple[Configuration, Choice]]) -> list[Choice]:
-    """Every measured choice; of those that assume the times of another size, for each size the one
-    of the most vCPU that it is not slower than: what it has most in common with."""
+    """Keep all measured choices; of those that assume the times of other sizes, keep for each size
+    the one with the most similar size: the largest that it is not slower than."""
     measured: list[Choice] = []
     assumed: dict[tuple[str, Size], list[tuple[Configuration, Choice]]] = defaultdict(list)
     for config, choice in observed:
@@ -112,7 +112,7 @@ def _closest(observed: Iterable[tuple[Configuration, Choice]]) -> list[Choice]:
 
 
 def ranked(listed: list[Choice]) -> list[Choice]:
-    """The choices of one function in order, each with its rank."""
+    """Sort the choices of one function and number them by rank."""
 
     def order(choice: Choice) -> tuple[object, ...]:
         verdict = {True: 0, None: 1, False: 2}[choice.claim.meets]
@@ -141,7 +141,7 @@ def ranked(listed: list[Choice]) -> list[Choice]:
 def _observed(
     study: Study, config: Configuration, tariff: Tariff, present: Configuration
 ) -> Choice:
-    """Rows of a configuration under a tariff, at the size that this fits them to."""
+    """The choice of a tariff for the rows of a configuration, at the size they are fitted to."""
     facts = study.facts[config]
     price = study.prices.get((config, tariff.id), Price())
     size = study.sizes[tariff.id, config]
@@ -210,7 +210,7 @@ def _observed(
 def _usable(
     study: Study, config: Configuration, size: Size, price: Price
 ) -> tuple[bool | None, list[str]]:
-    """Whether the platform can run the rows, and why not."""
+    """Whether the platform can run the rows, and the reasons if not."""
     facts = study.facts[config]
     if price.beyond:
         return False, [f"{price.beyond:,} rows exceed what the platform allows"]
@@ -232,7 +232,7 @@ def _reasons(price: Price) -> str:
 
 
 def _estimated(study: Study) -> dict[str, list[Choice]]:
-    """Sizes at which nothing ran, by the CPU-bound model, from the rows of the present size."""
+    """Estimate sizes at which no row ran, by the CPU-bound model from the present size's rows."""
     plans: dict[str, dict[tuple[str, Size], Rows]] = {}
     present = {}
     for function in study.by_function:
@@ -276,20 +276,20 @@ def _estimated(study: Study) -> dict[str, list[Choice]]:
 
 
 def _known_sizes(study: Study, configs: list[Configuration], tariff: Tariff) -> list[Size]:
-    """Sizes of which the times are known or assumed, so that they need not be computed."""
+    """Sizes with known or assumed times, which need no model."""
     sizes = []
     for config in configs:
         size = study.sizes[tariff.id, config]
         if study.fit != "allocated" or not slower(size, config.cpu):
             sizes.append(size)
-        # What ran at a size is not computed, whatever size the rule of the fit gives it.
+        # A measured size is not modelled, whatever size the fit gives it.
         if study.measured_there(config, tariff):
             sizes.append(allocation(config))
     return sizes
 
 
 def undominated(candidates: list[Choice]) -> list[Choice]:
-    """Those choices than which none of the others is both as cheap and as fast."""
+    """Keep the choices for which no other is both as cheap and as fast."""
     result: list[Choice] = []
     priced = [choice for choice in candidates if choice.per_million is not None and choice.usable]
     for choice in sorted(
@@ -347,13 +347,13 @@ def _modelled(
 
 
 def share_of(config: Configuration) -> int | None:
-    """The vCPU share that rows ran at, micro-vCPU; None if it is not known."""
+    """The vCPU share that rows ran at, micro-vCPU; None if unknown."""
     return config.cpu if config.cpu > 0 else None
 
 
 def memory_for(study: Study, config: Configuration) -> int:
-    """The memory that a size must have, bytes: the most used and `HEADROOM`, never more than was
-    allocated; as allocated where the peak is not known."""
+    """The memory that a size must have, bytes: the most used times `HEADROOM`, at most what was
+    allocated; the allocation where the peak is unknown."""
     peak = memory_needed(study.facts[config])
     if peak is None:
         return config.memory

@@ -1,4 +1,4 @@
-"""What a sample lets one claim of a 95th percentile, whatever the distribution.
+"""Distribution-free claims about a 95th percentile: its interval, and whether it keeps a bound.
 
 Of n independent values, the number B that lie at or below the true p95 is Binomial(n, 0.95). So the
 p95 is at most the s-th smallest value with probability P(B <= s - 1) at least (David and Nagaraja,
@@ -24,16 +24,16 @@ P95: Final = Fraction(95, 100)
 
 @dataclass(frozen=True)
 class Claim:
-    """A p95, its interval, and what can be said of a bound.
+    """A p95, its interval, and the confidence that it keeps a bound.
 
     Attributes:
-        rows: how many values it rests on.
-        value: the p95, ns; None if there are no values.
+        rows: number of values.
+        value: the p95, ns; None without values.
         low, high: its distribution-free interval, ns; None if there are too few values.
-        confidence: that the p95 keeps the bound, at least; None if there is no bound or there are
-            too few values for the level asked for, whatever they are.
-        meets: True if it keeps it with the confidence asked for; False if the p95 of these values
-            exceeds it; None if it does not, but too few values say so, or there is no bound.
+        confidence: that the p95 keeps the bound, at least; None without a bound, or if there are
+            too few values for any claim at the level.
+        meets: True if it keeps the bound with the required confidence; False if the p95 of these
+            values exceeds it; None if it does not, but with less confidence, or without a bound.
     """
 
     rows: int
@@ -45,7 +45,7 @@ class Claim:
 
 
 def level_of(confidence: float) -> Fraction:
-    """A confidence level as a fraction of the digits it is written with.
+    """Convert a confidence level to the fraction of its shortest decimal text.
 
     Raises:
         UnciaError: it does not lie between 0.5 and 1.
@@ -53,13 +53,14 @@ def level_of(confidence: float) -> Fraction:
     level = Fraction(str(confidence))
     if not Fraction(1, 2) <= level < 1:
         raise UnciaError(
-            f"a confidence of {confidence} cannot be had: it lies from 0.5 to below 1, such as 0.95"
+            f"a confidence of {confidence} is not possible: it lies from 0.5 to below 1, such as"
+            " 0.95"
         )
     return level
 
 
 def rows_needed(level: Fraction) -> int:
-    """The least n with 1 - 0.95^n >= level: 59 at 95 %, 90 at 99 %."""
+    """The smallest n with 1 - 0.95^n >= level: 59 at 95 %, 90 at 99 %."""
     n = max(1, math.ceil(math.log(1 - level) / math.log(P95)) - 1)
     while 1 - P95**n < level:
         n += 1
@@ -67,7 +68,7 @@ def rows_needed(level: Fraction) -> int:
 
 
 @lru_cache(maxsize=4096)
-def kept(n: int, within: int) -> float:
+def confidence_within(n: int, within: int) -> float:
     """P(B <= within - 1) of B ~ Binomial(n, 0.95): the confidence that the p95 keeps a bound.
 
     Args:
@@ -76,7 +77,7 @@ def kept(n: int, within: int) -> float:
     """
     first, mass = binomial(n, P95)
     count = within - first
-    # Over the shorter tail, which loses no digits.
+    # The shorter tail is summed, which loses no digits.
     if within <= n * P95:
         return float(mass[: max(count, 0)].sum())
     return 1.0 - float(mass[count:].sum())
@@ -94,12 +95,12 @@ def claim(
     bound: int | None,
     within: int | None,
 ) -> Claim:
-    """What n values say.
+    """Make the claim that n values support.
 
     Args:
-        n: how many there are.
+        n: their number.
         values: rank -> value, for the ranks of `ranks_of`.
-        level: the confidence asked for.
+        level: the required confidence.
         bound: ns; None for none.
         within: how many values are at most the bound.
     """
@@ -110,7 +111,7 @@ def claim(
     low, high = (None, None) if interval is None else (values[i] for i in interval)
     if bound is None or within is None:
         return Claim(n, value, low, high, None, None)
-    confidence = kept(n, within) if n >= rows_needed(level) else None
+    confidence = confidence_within(n, within) if n >= rows_needed(level) else None
     meets: bool | None = None
     if value > bound:
         meets = False

@@ -1,4 +1,4 @@
-"""Hints on how requests come: merged, together in an instance, or to one that is always on."""
+"""Hints on load: merging requests or chains, concurrency, and instances that are always on."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ CONCURRENCY: Final = "concurrency"
 ALWAYS_ON: Final = "always on"
 
 BATCH: Final = 10
-"""Requests that are taken to be merged into one."""
+"""Requests that are merged into one, as an assumption."""
 
 BUSY: Final = Fraction(7, 10)
-"""How busy an instance that is always on may be on average."""
+"""Maximum mean utilization of an instance that is always on."""
 
 _MAX_WAIT_S: Final = 60  # s, for so many requests to come together
 _SHARE: Final = Fraction(1, 4)  # of the bill, from which fee and rounding are worth a hint
@@ -40,7 +40,7 @@ _CALL: Final = "\x1f"
 
 
 def loading(study: Study) -> list[Hint]:
-    """Hints of every function."""
+    """Return the hints on load for every function."""
     hints = _chains(study)
     overlap = _busy(study)
     for function in study.by_function:
@@ -57,7 +57,7 @@ def loading(study: Study) -> list[Hint]:
 
 
 def _batches(study: Study, config: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
-    """Many short requests in one: the fee and the rounding of all but one are saved."""
+    """Many short requests in one, which saves the fee and the rounding of all but one."""
     fee_and_rounding = price.fee + price.rounding
     if fee_and_rounding < _SHARE * price.cost:
         return []
@@ -88,7 +88,7 @@ def _batches(study: Study, config: Configuration, tariff: Tariff, price: Price) 
 def _concurrent(
     study: Study, config: Configuration, tariff: Tariff, price: Price, busy: int | None
 ) -> list[Hint]:
-    """Several requests in one instance, billed while any of them runs."""
+    """Several concurrent requests in an instance, which is billed while any of them runs."""
     if tariff.provider not in _CONCURRENT or not _bills_allocation(tariff):
         return []
     facts = study.facts[config]
@@ -132,8 +132,8 @@ def _bills_allocation(tariff: Tariff) -> bool:
 def _busy(study: Study) -> dict[Configuration, int]:
     """Time in which at least one request of a configuration ran, ns: the union of their intervals.
 
-    Only where a tariff's platform has concurrency, every row says when it ran, and there are at
-    most 20 million rows.
+    Only for platforms with concurrency, if every row has its times and there are at most 20 million
+    rows.
     """
     wanted = [
         config
@@ -164,7 +164,7 @@ def _busy(study: Study) -> dict[Configuration, int]:
 
 
 def _always_on(study: Study, config: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
-    """Instances that are paid by time, enough for the mean load."""
+    """Instances that are paid by time, as many as the mean load needs."""
     own = study.facts[config]
     hints: list[Hint] = []
     for other, size, per_ns in _instances(study, config, tariff):
@@ -199,7 +199,7 @@ def _always_on(study: Study, config: Configuration, tariff: Tariff, price: Price
 
 
 def _without_starts(study: Study, config: Configuration) -> list[Hint]:
-    """Without knowing when requests came, the break-even rate of always-on is all there is."""
+    """The break-even rates of instances, for functions without the times of their requests."""
     if study.facts[config].span is not None:
         return []
     rates = []
@@ -218,14 +218,14 @@ def _without_starts(study: Study, config: Configuration) -> list[Hint]:
 def _instances(
     study: Study, config: Configuration, tariff: Tariff
 ) -> list[tuple[Tariff, Size, Fraction]]:
-    """What the same provider rents by time and holds this allocation: tariff, size, USD per ns."""
+    """Offers by time of the same provider that hold this allocation: tariff, size, USD per ns."""
     offers = []
     for other in _by_time(tariff.provider):
         size = _instance(study, other, allocation(config))
         if size is None:
             continue
         price = sizes.price_per_second(other, sizes.Size(size.cpu, size.memory))
-        if price is not None:  # without a price it is no offer, and not one for nothing
+        if price is not None:  # None: no public price, so no offer
             offers.append((other, size, price / NS_PER_S))
     return offers
 
@@ -256,7 +256,7 @@ def _instance(study: Study, tariff: Tariff, wanted: Size) -> Size | None:
 
 
 def _chains(study: Study) -> list[Hint]:
-    """A function that others are called by, merged with those: billed as if it were one."""
+    """A function merged with one that it calls, billed as a single function."""
     if not any(facts.parent_rows for facts in study.facts.values()):
         return []
     tariffs = {t.id: t for config in study.facts for t in study.hinted(config)}
@@ -297,7 +297,7 @@ _LARGEST: Final = ("v_allocated_cpu", "v_allocated_memory", "v_memory_avg", "v_m
 
 
 def _merged(rows: ir.Table) -> tuple[ir.Table, ir.Table]:
-    """Callers and the calls that they caused, as they are and merged; both with ``pair``.
+    """Callers and their calls, separate and merged; both tables have the column ``pair``.
 
     An invocation with several rows (retries) is not merged.
     """
@@ -308,7 +308,7 @@ def _merged(rows: ir.Table) -> tuple[ir.Table, ir.Table]:
     calls = rows.filter(rows["parent"].notnull()).select(*_columns(rows, "c_"))
     joined = calls.inner_join(callers, calls["c_parent"] == callers["p_invocation"])
     pair = joined["p_function"] + _CALL + joined["c_function"]
-    # Only steps between functions: a function that calls itself is a recursion, not a chain.
+    # A function that calls itself is a recursion, not a chain.
     joined = joined.mutate(pair=pair).filter(joined["p_function"] != joined["c_function"])
     within = (
         (joined["c_started"] >= joined["p_started"]) & (joined["c_ended"] <= joined["p_ended"])
@@ -335,7 +335,7 @@ def _merged(rows: ir.Table) -> tuple[ir.Table, ir.Table]:
         )
         for name in _LARGEST
     }
-    # A maximum that is known of one side only is not known.
+    # The maximum is unknown if one side is.
     larger = {
         name: ibis.ifelse(
             merged[f"c_{name}"].isnull() | merged[f"p_{name}"].isnull(),

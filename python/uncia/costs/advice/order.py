@@ -1,9 +1,8 @@
-"""Order statistics of each configuration, exactly, of any number of rows.
+"""Exact order statistics of each configuration, for any number of rows, without sorting.
 
-Sorting half a billion values to read off three of them would be waste. Two aggregations do instead:
-the first counts values in bins of whole numbers, at most 1/128 of the value wide; it tells in which
-bin a rank lies, and the second counts the single values of these bins. Only the values that were
-asked for are brought back.
+Two aggregations suffice. The first counts values in bins of whole numbers, at most 1/128 of the
+value wide, and so finds the bin of each rank; the second counts the single values in these bins.
+Only the requested values are fetched.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PRECISION: Final = 7  # a bin is at most 2^-7 of its values wide
 
 
 def bin_of(value: Any) -> Any:
-    """The least value of the bin that holds ``value`` >= 0; it rises with the value.
+    """The smallest value of the bin that contains ``value`` >= 0; it rises with the value.
 
     Bins are widest, in proportion, at the lower end of each four octaves.
     """
@@ -48,7 +47,7 @@ def order_statistics(
     """The values of given ranks among a column's values that are not null.
 
     Args:
-        backend: where it is computed.
+        backend: computes it.
         rows: of `billable_rows`.
         column: of whole numbers >= 0, such as ``v_execution``.
         ranks: of each configuration, from 1; none above the number of its values.
@@ -96,11 +95,11 @@ def _count(table: ir.Table) -> Any:
 
 
 def _up_to(counts: ir.Table, group: Sequence[str], order: str) -> ir.Table:
-    """Counts with ``up_to``: how many there are up to each, in an order within groups."""
+    """Add ``up_to``, the cumulative counts, in an order within groups."""
     window = ibis.window(group_by=list(group), order_by=order, rows=(None, 0))
     return counts.mutate(up_to=counts["n"].sum().over(window).cast("int64"))
 
 
 def _contains(table: ir.Table) -> Any:
-    """Whether a rank lies among the ``n`` that end at ``up_to``."""
+    """Whether a rank is among the ``n`` ranks that end at ``up_to``."""
     return (table["rank"] <= table["up_to"]) & (table["rank"] > table["up_to"] - table["n"])

@@ -1,4 +1,4 @@
-"""Hints on sizes: less memory, requests of different need or idle time apart, other hardware."""
+"""Hints on sizes: less memory, splitting by memory or idle time, another architecture."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ SPLIT_BY_NEED: Final = "split by memory"
 SPLIT_IDLE: Final = "split off idle time"
 ARCHITECTURE: Final = "other architecture"
 
-_IDLE_SHARE: Final = 0.3  # less idle time is not worth a second function
-_CUTS: Final = (0.5, 0.75, 0.9)  # where requests of little and of much need are told apart
-_MODES: Final = 2  # times less memory that the lower ones must need
+_IDLE_SHARE: Final = 0.3  # with less idle time, a second function is not worth it
+_CUTS: Final = (0.5, 0.75, 0.9)  # quantiles of memory at which requests are split
+_MODES: Final = 2  # how many times less memory the lower requests must need
 _GRID: Final = tuple(range(64 * MIB, 10_240 * MIB + 1, 64 * MIB))
-"""Sizes that are tried, where a tariff sells finer steps."""
+"""Sizes to try, where a tariff sells finer steps."""
 
 _MAX_SIZES: Final = 8
 _SMALLEST: Final = Size(1, 0)
 
 Fits: TypeAlias = Mapping[tuple[str, Size], Size]
-"""(tariff's id, size asked for) -> size."""
+"""(tariff's id, wanted size) -> fitted size."""
 
 _HEADROOM_WORDS: Final = f"{float(HEADROOM - 1):.0%} above the most that was used"
 
 
 def resizing(study: Study) -> list[Hint]:
-    """Hints of every function whose rows were drawn."""
+    """Return the hints on sizes for every function that has a sample."""
     hints: list[Hint] = []
     trials: list[Trial] = []
     fits = _fits(study)
@@ -81,7 +81,7 @@ def resizing(study: Study) -> list[Hint]:
 
 
 def _fits(study: Study) -> Fits:
-    """What the sizes that may be tried become under each tariff, in one query."""
+    """Fit all sizes to try to each tariff."""
     if not study.samples:
         return {}
     present = [study.present(function) for function in study.by_function]
@@ -108,14 +108,14 @@ def _not_measured(
 
 
 def _missing(study: Study, config: Configuration, sample: Sample) -> str:
-    """What the CPU-bound model lacks, in words; "" if nothing."""
+    """Say which measurement the CPU-bound model lacks; "" if none."""
     if not sample.has_cpu:
         return "the CPU time was not measured in every row"
     return "" if share_of(config) else "the allocated vCPU is not known"
 
 
 def _runs(study: Study, config: Configuration, tariff: Tariff) -> bool:
-    """Whether a tariff prices and can run the present rows."""
+    """Whether a tariff can price and run the present rows."""
     price = study.prices.get((config, tariff.id))
     if price is None or not price.rows or price.beyond:
         return False
@@ -126,7 +126,7 @@ def _runs(study: Study, config: Configuration, tariff: Tariff) -> bool:
 
 
 def _sells_memory(tariff: Tariff) -> bool:
-    """Whether less allocated memory is a smaller bill."""
+    """Whether less allocated memory means a smaller bill."""
     return not isinstance(tariff.sizes, Fixed) and any(
         charge.resource == "memory" and charge.basis == "allocated" and charge.unit_price
         for charge in tariff.charges
@@ -150,7 +150,7 @@ def _at(
     memory: int,
     fits: Fits,
 ) -> list[tuple[Size, Ints]]:
-    """Sizes with at least this memory and less than now, with the executions expected there."""
+    """Sizes with at least this memory and less than now, with the expected executions."""
     now = study.sizes[tariff.id, config]
     keeps_cpu = not _memory_moves_cpu(tariff)
     cpu = (config.cpu if config.cpu >= 0 else None) if keeps_cpu else 0
@@ -212,7 +212,7 @@ def _by_need(
     simpler: Sequence[Way],
     fits: Fits,
 ) -> list[Trial]:
-    """Two functions, for requests that need little memory and for those that need much."""
+    """Two functions: for requests that need little memory, and for those that need much."""
     if not sample.has_peak:
         return []
     ordered = np.sort(sample.peak)
@@ -254,7 +254,7 @@ def _by_need(
 def _idle(
     study: Study, config: Configuration, sample: Sample, tariff: Tariff, fits: Fits
 ) -> list[Trial]:
-    """The idle time in a function of the smallest size, apart from the CPU time."""
+    """Move the idle time to a function of the smallest size."""
     share = share_of(config)
     if share is None or is_observed(tariff):
         return []
@@ -288,7 +288,7 @@ def _idle(
 def _architecture(
     study: Study, config: Configuration, sample: Sample, tariff: Tariff
 ) -> list[Trial]:
-    """The same product on other hardware."""
+    """The same product on another architecture."""
     before = _before(study, config, sample, tariff)
     trials = []
     for name in catalogue.billable():

@@ -1,6 +1,6 @@
-"""A sample of each configuration's rows in memory, for what is only an estimate anyway.
+"""Samples of each configuration's rows in memory, for estimates.
 
-Rows are chosen by a digest of their identifier, so that every engine chooses the same.
+A digest of their identifier selects rows, so that every engine selects the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from uncia.tariffs import bill
 from uncia.tariffs.model import Tariff
 
 MAX_ROWS: Final = 2_000
-"""Rows of a configuration that an estimate rests on; of more, about so many are drawn."""
+"""Rows of a configuration in a sample; of more, about as many are drawn."""
 
 _NONE: Final = -1
 _DIGITS: Final = 12
@@ -40,13 +40,13 @@ _MEASURES: Final = (
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of a configuration, columns of shape (n,); -1 where a value is not known.
+    """Rows of a configuration, columns of shape (n,); -1 where a value is unknown.
 
     Attributes:
-        total: how many rows there are of which these were drawn.
+        total: number of rows from which these were drawn.
         execution, initialization, cpu_time: ns.
         peak, average: memory, bytes.
-        unknown_start: cold starts whose initialization is not known.
+        unknown_start: cold starts with unknown initialization.
     """
 
     total: int
@@ -59,7 +59,7 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        """How many were drawn."""
+        """The number of rows in the sample."""
         return int(self.execution.size)
 
     @property
@@ -73,7 +73,7 @@ class Sample:
         return self.rows > 0 and bool((self.peak >= 0).all())
 
     def describe(self) -> str:
-        """How many rows an estimate rests on, in words."""
+        """Describe the size of the sample, in words."""
         if self.rows == self.total:
             return f"all {self.total:,} rows"
         return f"{self.rows:,} of {self.total:,} rows, drawn at random"
@@ -82,14 +82,14 @@ class Sample:
 def draw(
     backend: Backend, rows: ir.Table, facts: Mapping[Configuration, Facts], *, identified: bool
 ) -> dict[Configuration, Sample]:
-    """Samples of configurations.
+    """Draw samples of configurations.
 
     Args:
         backend: where the rows are.
         rows: of `billable_rows`.
         found: the configurations, with their facts.
-        identified: whether rows have identifiers; without, there is no sample of a configuration
-            of more than `MAX_ROWS` rows.
+        identified: whether rows have identifiers; without, configurations of more than `MAX_ROWS`
+            rows have no sample.
     """
     chosen = [
         config for config, positions in facts.items() if identified or positions.rows <= MAX_ROWS
@@ -136,14 +136,14 @@ def _limit(rows: int) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to be billed, as they would be elsewhere.
+    """Rows of a sample with other times and size, to be billed.
 
     Attributes:
         execution: ns, shape (n,).
-        size: what each is allocated.
-        sample: where the rest comes from, row by row.
-        cpu_time: ns, where it is not that of the sample.
-        picked: which rows of the sample they are; by default all.
+        size: the allocation of each row.
+        sample: has the other columns, row by row.
+        cpu_time: ns, if it differs from the sample's.
+        picked: mask of the sample's rows; by default all.
     """
 
     execution: Ints
@@ -157,7 +157,7 @@ def bill_rows(backend: Backend, tariff: Tariff, groups: Mapping[Any, Rows]) -> d
     """Bill groups of rows under a tariff.
 
     Args:
-        backend: where it is computed; one that takes tables in memory.
+        backend: computes it; must accept tables in memory.
         tariff: which bills by request.
         groups: by any name.
     """
@@ -201,16 +201,16 @@ def _known(values: Ints) -> pa.Array:
 def stretched(sample: Sample, measured: int, wanted: int, threads: int) -> Ints:
     """Executions at another vCPU share, by the CPU-bound model.
 
-    The CPU time takes ``cpu_time / min(share, threads)``; what is left of the execution is idle,
-    and stays. More vCPU never slows a row down, and less never speeds it up. The model is the
-    reciprocal one, which is known to be too slow by 25.8 % on average on AWS Lambda, where short
-    CPU bursts pass before the quota holds them back (cost paper, section 4).
+    The busy time is ``cpu_time / min(share, threads)``; the rest of the execution is idle and does
+    not change. More vCPU never slows a row down, and less never speeds it up. This is the
+    reciprocal model, which overestimates by 25.8 % on average on AWS Lambda, where short CPU bursts
+    end before the quota throttles them (cost paper, section 4).
 
     Args:
-        sample: whose CPU time is known.
+        sample: with known CPU time.
         measured: the share at which it was measured, micro-vCPU.
-        wanted: the other.
-        threads: how many run at a time, at most.
+        wanted: the other share, micro-vCPU.
+        threads: the most that run at the same time.
 
     Returns:
         ns, rounded up, shape (n,).
@@ -231,9 +231,9 @@ def _speed(share: int, threads: int) -> float:
 
 
 def threads_of(sample: Sample) -> int:
-    """How many threads ran at a time, at most: the CPU time over the execution, rounded up.
+    """The most threads that ran at the same time: CPU time over execution, rounded up.
 
-    A tenth more is taken for the error of measuring, not for a thread.
+    An excess of a tenth counts as measurement error, not as a thread.
     """
     ran = sample.execution > 0
     if not ran.any():

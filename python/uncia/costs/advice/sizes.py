@@ -1,4 +1,4 @@
-"""Sizes of tariffs, and whose platform a row was measured on."""
+"""Sizes of tariffs for given allocations, and the provider behind a platform's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from uncia.units import GIB, MIB, MICRO_PER_VCPU
 
 
 class Size(NamedTuple):
-    """A size; None where the tariff does not say or nothing was observed.
+    """A size; None where it is not documented or was not observed.
 
     Attributes:
         memory: bytes.
@@ -35,7 +35,7 @@ _MEMORY_LADDER: Final = tuple(
 )
 
 MODELS: Final = frozenset({"sim", "slim", "spfu", "npfu"})
-"""Billing models of a paper; nobody sells by them, so they are no choice unless they are named."""
+"""Billing models of a paper; nobody sells by them, so they are a choice only if named."""
 
 _OWNERS: Final = {
     "aws": "Amazon Web Services",
@@ -64,13 +64,13 @@ _USUAL: Final = {
 
 
 def owner(platform: str) -> str | None:
-    """The provider whose platform it is, by its name; None if the name tells none."""
+    """The provider of a platform, by its name; None if the name identifies none."""
     words = _words(platform)
     return next((provider for word, provider in _OWNERS.items() if word in words), None)
 
 
 def is_arm(platform: str) -> bool:
-    """Whether a platform's name says that it is of ARM."""
+    """Whether a platform's name identifies it as ARM."""
     return not _words(platform).isdisjoint({"arm", "arm64", "graviton"})
 
 
@@ -79,7 +79,7 @@ def _words(platform: str) -> set[str]:
 
 
 def own_tariff(platform: str) -> str | None:
-    """The id of the tariff that the platform bills by unless told otherwise; None if unknown."""
+    """The id of the tariff that a platform bills by, by default; None if unknown."""
     provider = owner(platform)
     if provider == "Amazon Web Services" and is_arm(platform):
         return "aws-lambda-arm"
@@ -87,11 +87,11 @@ def own_tariff(platform: str) -> str | None:
 
 
 def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> dict[tuple[str, Size], Size]:
-    """The size that each allocation becomes under each tariff, by the fit that bills use.
+    """Fit allocations to the sizes of each tariff, as bills do.
 
     Args:
         tariffs: whose sizes.
-        allocations: observed or asked for; None where not known.
+        allocations: observed or wanted; None where unknown.
 
     Returns:
         (tariff's id, allocation) -> size.
@@ -105,15 +105,15 @@ def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> dict[tuple
 
 
 def allocation(config: Configuration) -> Size:
-    """What was allocated at a configuration."""
+    """The allocation of a configuration."""
     memory = None if config.memory == UNKNOWN else config.memory
     return Size(memory, None if config.cpu == UNKNOWN else config.cpu)
 
 
 def same(size: Size, measured: Size) -> bool:
-    """Whether a fitted size is the one that was measured; what is not known differs from nothing.
+    """Whether a fitted size equals the measured one; an unknown value equals every value.
 
-    A micro-vCPU is the resolution, so shares that differ by one are the same.
+    Shares that differ by one micro-vCPU, the resolution, are equal.
     """
     memory = size.memory is None or measured.memory is None or size.memory == measured.memory
     cpu = size.cpu is None or measured.cpu is None or abs(size.cpu - measured.cpu) <= 1
@@ -121,29 +121,29 @@ def same(size: Size, measured: Size) -> bool:
 
 
 def candidates(memory: int) -> list[Size]:
-    """Allocations to ask each tariff for, that hold this memory: steps of vCPU, and of memory."""
+    """Allocations with at least this memory, to fit to each tariff: steps of vCPU and of memory."""
     by_cpu = [Size(memory, cpu) for cpu in _CPU_LADDER]
     by_memory = [Size(step, 0) for step in _MEMORY_LADDER if step >= memory]
     return [*by_cpu, Size(memory, 0), *by_memory]
 
 
 def is_observed(tariff: Tariff) -> bool:
-    """Whether it has no sizes of its own, but bills what was allocated, wherever that was."""
+    """Whether a tariff has no sizes but bills the observed allocation."""
     return isinstance(tariff.sizes, Observed)
 
 
 def knows_cpu(tariff: Tariff) -> bool:
-    """Whether the vCPU of its sizes is documented; else a fit keeps what was observed."""
+    """Whether the vCPU of a tariff's sizes is documented; otherwise a fit keeps the observed."""
     return not isinstance(tariff.sizes, Combinations) or tariff.sizes.names_cpu
 
 
 def slower(size: Size, share: int | None) -> bool:
-    """Whether a size has less vCPU than a share that rows ran at, if both are known."""
+    """Whether a size has less vCPU than the share that rows ran at, if both are known."""
     return size.cpu is not None and share is not None and size.cpu + 1 < share
 
 
 def size_words(size: Size) -> str:
-    """A size for people: ``1 vCPU, 1,769 MB``."""
+    """Format a size, as in ``1 vCPU, 1,769 MB``."""
     parts = []
     if size.cpu is not None:
         parts.append(f"{size.cpu / MICRO_PER_VCPU:.3g} vCPU")

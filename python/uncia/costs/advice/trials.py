@@ -1,4 +1,4 @@
-"""Changes tried on a sample of a function's rows: billed before and after, and compared."""
+"""Trials of changes on a sample of a function's rows, billed before and after."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _MILLION: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Hint:
-    """A change, and what it would save.
+    """A suggested change and its saving.
 
     Attributes:
         function: its name.
         kind: which change.
-        tariff: id of the tariff that it would save under; None if that does not matter.
+        tariff: id of the tariff under which it saves; None if it cannot be judged.
         saving: USD, of all rows at the function's present size; None if it cannot be judged.
         per_million: USD a million of these rows; None likewise.
         share: of their bill; None likewise.
-        basis: ``exact``, ``estimated`` (the assumption is of times), ``at most``; "" if it cannot
-            be judged.
+        basis: ``exact``, ``estimated`` (with an assumption about times), ``at most``; "" if it
+            cannot be judged.
         advice: what to do.
-        assumption: what must hold for it.
-        note: what it rests on, or what was not measured.
+        assumption: what must be true for the saving.
+        note: the data behind it, or what was not measured.
     """
 
     function: str
@@ -47,11 +47,11 @@ class Hint:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to do it: in words, and the rows that would be billed instead.
+    """One way to make a change: in words, and the rows that are then billed.
 
     Attributes:
         words: what to do.
-        parts: their bills are added.
+        parts: the rows; their bills are added.
         tariff: the tariff that bills them; by default that of the trial.
     """
 
@@ -62,14 +62,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Trial:
-    """A change of one function under one tariff, with several ways to do it.
+    """A change of one function under one tariff, with several ways to make it.
 
     Attributes:
-        function, kind, assumption: as of `Hint`.
-        tariff: under which it is billed now.
-        before: the rows as they are.
-        ways: the cheapest is taken.
-        instead: simpler changes; what these save already is not counted.
+        function, kind, assumption: as in `Hint`.
+        tariff: bills the function now.
+        before: the present rows.
+        ways: the cheapest one counts.
+        instead: simpler changes, whose saving is subtracted.
     """
 
     function: str
@@ -82,7 +82,7 @@ class Trial:
 
 
 def unjudged(function: str, kind: str, missing: str) -> Hint:
-    """A hint that cannot be judged, for something was not measured."""
+    """Return a hint that cannot be judged, because something was not measured."""
     return Hint(function, kind, None, None, None, None, "", "", "", f"cannot be judged: {missing}")
 
 
@@ -97,7 +97,7 @@ def saved(
     assumption: str,
     note: str = "",
 ) -> list[Hint]:
-    """A hint that saves an amount of the bill of all rows; none if it saves nothing."""
+    """Return a hint that saves an amount of the bill of all rows; none if it saves nothing."""
     if amount <= 0 or not price.rows:
         return []
     return [
@@ -117,7 +117,7 @@ def saved(
 
 
 def tried(study: Study, trials: Sequence[Trial]) -> list[Hint]:
-    """The hints that trials lead to: one each, if its cheapest way saves anything."""
+    """Bill trials, and return a hint for each whose cheapest way saves anything."""
     groups: dict[str, dict[tuple[int, str, int, int], Rows]] = {}
     tariffs: dict[str, Tariff] = {}
     for index, trial in enumerate(trials):
@@ -187,7 +187,7 @@ def _cost(
     number: int,
     parts: Sequence[Rows],
 ) -> Fraction | None:
-    """The bill of several parts; None if a row of theirs cannot be priced or run."""
+    """The bill of several parts; None if one of their rows cannot be priced or run."""
     total = Fraction(0)
     for part, rows in enumerate(parts):
         price = billed[index, role, number, part]

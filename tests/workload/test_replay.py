@@ -146,7 +146,7 @@ def test_experiments_of_a_run_are_replayed_one_by_one(tmp_path: Path) -> None:
             {"function": "f", "experiment": "warm", "scheduled": 12 * S},
         ],
     )
-    assert "holds several experiments" in refused(table=str(folder))
+    assert "has several experiments" in refused(table=str(folder))
     assert "They are: cold, warm." in refused(table=str(folder))
     assert "no experiment 'wram', did you mean warm?" in refused(
         table=str(folder), experiment="wram"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, made_once
+from uncia.functions.cache import cache_folder, create_once
 
 VEGA_LITE: Final = "6.4"
 """The version of Vega-Lite that charts are written for."""
@@ -34,10 +34,10 @@ def _cached() -> bytes:
         bundle = _bundle()
         partial.write_bytes(_checksum(bundle) + b"\n" + bundle)
 
-    checksum, _, bundle = made_once(path, make).read_bytes().partition(b"\n")
+    checksum, _, bundle = create_once(path, make).read_bytes().partition(b"\n")
     if checksum != _checksum(bundle):  # the machine stopped before the file was on the disk
         path.unlink(missing_ok=True)
-        return made_once(path, make).read_bytes().partition(b"\n")[2]
+        return create_once(path, make).read_bytes().partition(b"\n")[2]
     return bundle
 
 

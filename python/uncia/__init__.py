@@ -8,7 +8,7 @@ __all__ = ["__version__", "load"]
 def __getattr__(name: str) -> object:
     # Loaded on first use, so that `import uncia` stays quick.
     if name == "load":
-        from uncia.workload.one import load
+        from uncia.workload.load import load
 
         return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -127,7 +127,7 @@ def test_rounds_that_broke_off_are_told_and_not_counted(tmp_path: Path) -> None:
     result = background.read(tmp_path, [AWS])
     assert [one.unbilled_ns for one in result.behaviours[0].good] == [700 * MS]
     assert len(result.problems) == 3
-    expected = ("timeout (late)", "cold start", "was gone")
+    expected = ("timeout (late)", "cold start", "was lost")
     for words, problem in zip(expected, result.problems, strict=True):
         assert words in problem
 

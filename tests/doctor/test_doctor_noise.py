@@ -26,7 +26,7 @@ def _reading(at: float = 0.0, **fields: int) -> Reading:
     base = {"busy": 0, "idle": 0, "iowait": 0, "steal": 0, "ours": 0}
     pressure = {key[3:]: value for key, value in fields.items() if key.startswith("ps_")}
     base.update({k: v for k, v in fields.items() if not k.startswith("ps_")})
-    return Reading(at=at, pressure=pressure, **base)
+    return Reading(time_s=at, pressure=pressure, **base)
 
 
 def test_shares_are_of_all_cpu_time() -> None:

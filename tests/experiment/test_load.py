@@ -15,7 +15,7 @@ from uncia import functions
 from uncia.errors import UnciaError
 from uncia.platforms import embedded
 from uncia.platforms.embedded import Server
-from uncia.workload.one import process
+from uncia.workload.load import process
 
 
 @pytest.fixture(scope="module")

@@ -333,11 +333,11 @@ def test_what_is_made_is_whole_or_not_there(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        caching.made_once(path, fail)
+        caching.create_once(path, fail)
     assert [p.name for p in tmp_path.iterdir()] == ["thing.lock"]
-    assert caching.made_once(path, lambda p: p.write_text("whole") and None) == path
+    assert caching.create_once(path, lambda p: p.write_text("whole") and None) == path
     assert path.read_text() == "whole"
-    assert caching.made_once(path, fail) == path
+    assert caching.create_once(path, fail) == path
 
 
 def test_a_killed_attempt_leaves_nothing_that_counts(tmp_path: Path) -> None:
@@ -345,12 +345,12 @@ def test_a_killed_attempt_leaves_nothing_that_counts(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import os, pathlib, signal, sys
-        from uncia.functions.cache import made_once
+        from uncia.functions.cache import create_once
         def half(partial):
             partial.mkdir()
             (partial / "half").write_text("x")
             os.kill(os.getpid(), signal.SIGKILL)
-        made_once(pathlib.Path(sys.argv[1]), half)
+        create_once(pathlib.Path(sys.argv[1]), half)
         """
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=60)
@@ -363,7 +363,7 @@ def test_a_killed_attempt_leaves_nothing_that_counts(tmp_path: Path) -> None:
         partial.mkdir()
         (partial / "all").write_text("x")
 
-    assert [p.name for p in caching.made_once(path, whole).iterdir()] == ["all"]
+    assert [p.name for p in caching.create_once(path, whole).iterdir()] == ["all"]
     assert not (tmp_path / "thing.partial").exists()
 
 
@@ -372,13 +372,13 @@ def test_several_processes_make_a_thing_once(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import os, pathlib, sys, time
-        from uncia.functions.cache import made_once
+        from uncia.functions.cache import create_once
         def make(partial):
             with open(sys.argv[2], "a") as log:
                 log.write("made\\n")
             time.sleep(0.2)
             partial.write_text("whole")
-        assert made_once(pathlib.Path(sys.argv[1]), make).read_text() == "whole"
+        assert create_once(pathlib.Path(sys.argv[1]), make).read_text() == "whole"
         """
     )
     processes = [
@@ -390,10 +390,10 @@ def test_several_processes_make_a_thing_once(tmp_path: Path) -> None:
 
 def test_what_was_not_used_for_long_is_removed(tmp_path: Path) -> None:
     for name in ("old", "new"):
-        caching.made_once(tmp_path / name, lambda p: p.write_text("x") and None)
+        caching.create_once(tmp_path / name, lambda p: p.write_text("x") and None)
     long_ago = time.time() - (caching.UNUSED_DAYS + 1) * 86_400
     os.utime(tmp_path / "old", (long_ago, long_ago))
-    caching.made_once(tmp_path / "third", lambda p: p.write_text("x") and None)
+    caching.create_once(tmp_path / "third", lambda p: p.write_text("x") and None)
     kept = {p.name for p in tmp_path.iterdir() if p.suffix != ".lock"}
     assert kept == {"new", "third"}
 

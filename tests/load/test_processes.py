@@ -192,7 +192,7 @@ def test_a_start_in_the_past_is_refused() -> None:
 def test_rows_of_an_earlier_load_are_never_overwritten(tmp_path: Path) -> None:
     part = tmp_path / "rows.1-of-2.arrows"
     part.write_bytes(b"precious")
-    with pytest.raises(UnciaError, match="an earlier load ended without"):
+    with pytest.raises(UnciaError, match="an earlier load ended before"):
         package.load(
             "http://127.0.0.1:1/", rate="1/s", duration="1s", processes=2,
             out=tmp_path / "rows.parquet",

@@ -205,7 +205,7 @@ def test_options_of_a_url_do_not_go_with_a_file(
     file.write_text(FULL)
     code, _, err = command("load", file, "--rate", "1/s", "--method", "GET")
     assert code == 2
-    assert "rate, method: of a workload file this is a key, not an option" in err
+    assert "rate, method: with a workload file, this is a key of the file, not an option" in err
     code, _, err = command("load", tmp_path / "none.yaml")
     assert code == 2
     assert "there is no such file" in err
@@ -263,7 +263,7 @@ def test_an_earlier_run_is_replayed_with_its_times(tmp_path: Path) -> None:
     assert set(second.column("function").to_pylist()) == {"only"}
     halves = {**again, "functions": {"a": {"url": "http://127.0.0.1:1/"}}}
     halves["replay"] = {"table": str(earlier)}
-    with pytest.raises(UnciaError, match=r"replay: no function here stands for 'b' of "):
+    with pytest.raises(UnciaError, match=r"replay: no function here replaces 'b' of "):
         package.load(halves)
 
 

@@ -118,8 +118,11 @@ def test_a_saved_chart_has_the_settings_of_the_page_and_its_title(
 
 
 def test_a_page_without_charts_copies_its_tables_too(page: Browser, tmp_path: Path) -> None:
-    columns = [Column("name", 0), Column("value", 1, figure, "s", note=lambda row: row[2])]
-    rows = [('a "b", c', 1 / 3, "0.1 to 0.5"), ("d\ne", None, "")]
+    size = Column(
+        "size", lambda row: "several", parts=[Column("x", 1), Column("y", 3, figure, "MB")]
+    )
+    columns = [Column("name", 0), Column("value", 1, figure, "s", note=lambda row: row[2]), size]
+    rows = [('a "b", c', 1 / 3, "0.1 to 0.5", 1 / 8), ("d\ne", None, "", None)]
     section = Section("s", "S", [Table(columns, rows, "from somewhere")])
     page.open(write(Page("t", "k", [section]), tmp_path / "page.html"))
     page.run(
@@ -128,7 +131,7 @@ def test_a_page_without_charts_copies_its_tables_too(page: Browser, tmp_path: Pa
     )
     page.wait("copied !== undefined")
     assert list(csv.reader(io.StringIO(page.run("copied")))) == [
-        ["name", "value, s", "value, s (note)"],
-        ['a "b", c', "0.3333333333333333", "0.1 to 0.5"],
-        ["d\ne", "", ""],
+        ["name", "value, s", "value, s (note)", "x", "y, MB"],
+        ['a "b", c', "0.3333333333333333", "0.1 to 0.5", "0.3333333333333333", "0.125"],
+        ["d\ne", "", "", "", ""],
     ]

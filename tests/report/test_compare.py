@@ -160,7 +160,7 @@ def test_the_page(command: Run, runs: Path, tmp_path: Path) -> None:
         for _, rows in marks(spec):
             assert 0 < len(rows) <= vega.MAX_POINTS
     assert all(addresses(content) == [] for name, content in page.scripts if name != "vega-runtime")
-    conditions = page.table_with("condition", "verdict", "found")
+    conditions = page.table_with("condition", "verdict", "reason")
     assert {row["verdict"] for row in conditions} == {"violated"}
 
 

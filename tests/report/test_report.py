@@ -176,14 +176,14 @@ def test_the_section_of_the_guide_is_found_by_its_place(
 
 
 def test_parts_of_a_bar_add_up_to_the_mean(page: Page) -> None:
-    rows = page.table_with("experiment", "mean latency", "execution")
+    rows = page.table_with("experiment", "mean latency, ms", "execution, ms")
     for row in rows:
         parts = [
             float(value.replace(",", ""))
             for name, value in row.items()
-            if name not in ("experiment", "n", "mean latency") and value != "–"
+            if name not in ("experiment", "n", "mean latency, ms") and value != "–"
         ]
-        mean = float(row["mean latency"].replace(",", ""))
+        mean = float(row["mean latency, ms"].replace(",", ""))
         assert sum(parts) == pytest.approx(mean, rel=2e-2)
 
 
@@ -198,14 +198,15 @@ def test_the_ideal_is_the_reciprocal_of_the_cpu_share(page: Page) -> None:
 
 
 def test_bills_are_split_into_parts_that_add_up(page: Page) -> None:
-    rows = page.table_with("tariff", "USD per million", "rounding")
+    rows = page.table_with("tariff", "per million, USD", "rounding, USD")
     assert {row["tariff"] for row in rows} == set(synthetic_run.TARIFFS)
     for row in rows:
-        total = float(row["USD per million"].lstrip("$").replace(",", ""))
+        total = float(row["per million, USD"].lstrip("$").replace(",", ""))
         parts = [
             float(row[name].split()[0].lstrip("$").replace(",", ""))
             for name in row
-            if name in ("used", "over-allocation", "resources", "rounding", "invocation fee")
+            if name.removesuffix(", USD")
+            in ("used", "over-allocation", "resources", "rounding", "invocation fee")
             and row[name] != "–"
         ]
         assert sum(parts) == pytest.approx(total, rel=2e-2)

@@ -12,8 +12,8 @@ from markupsafe import Markup
 from page_reader import Page as Reader
 
 from uncia.report import page
-from uncia.report.numbers import ABSENT, count, figure, percent, text, usd
-from uncia.report.table import Column, Table, records
+from uncia.report.numbers import ABSENT, count, fact, figure, percent, relative, text, usd, whole
+from uncia.report.table import Column, Fact, Table, fact_columns, records
 
 
 @dataclass
@@ -66,6 +66,53 @@ def test_notes_and_marks_are_of_the_row() -> None:
     column = Column("x", 0, figure, note=lambda row: f"of {row[1]}", mark=lambda row: "bad")
     cell = column.cell((1.0, 7))
     assert (cell.text, cell.note, cell.mark) == ("1.00", "of 7", "bad")
+
+
+def test_a_column_of_several_numbers_is_several_columns_in_csv() -> None:
+    parts = [Column("vCPU", 0, figure), Column("memory", 1, whole, "MB")]
+    column = Column("size", lambda row: f"{row[0]:g} vCPU, {row[1]:g} MB", parts=parts)
+    cell = column.cell((1 / 3, 1769))
+    assert (cell.text, cell.parts) == (
+        "0.333333 vCPU, 1769 MB",
+        ["0.3333333333333333", "1769"],
+    )
+    section = page.Section("s", "S", [Table([column], [(0.5, 128)], "t")])
+    found = page.html(page.Page("t", "k", [section]))
+    assert 'data-parts="[&#34;vCPU&#34;,&#34;memory, MB&#34;]"' in found
+    assert 'data-parts="[&#34;0.5&#34;,&#34;128&#34;]"' in found
+
+
+def test_rows_of_different_quantities_have_formats_and_units_of_their_own() -> None:
+    rows = [
+        Fact("starts", 1234, count),
+        Fact("share", Fraction(1, 3), percent, "of the starts", "start"),
+        Fact("throttled", None, figure, "ms"),
+    ]
+    table = Table(fact_columns("quantity", "source"), rows, "t")
+    assert [column.kind for column in table.columns] == ["text", "number", "text", "text"]
+    assert [[cell.csv for cell in row] for row in table.cells] == [
+        ["starts", "1234", "", ""],
+        ["share", "0.3333333333333333", "of the starts", "start"],
+        ["throttled", "", "ms", ""],
+    ]
+    assert [row[1].text for row in table.cells] == ["1,234", "33.3 %", ABSENT]
+    assert len(fact_columns("quantity")) == 3
+
+
+def test_facts_of_any_type_are_written_for_readers() -> None:
+    assert [fact(value) for value in (True, 16384, ["a", 1], 0.5, "x", None)] == [
+        "yes",
+        "16,384",
+        "a, 1",
+        "0.5",
+        "x",
+        ABSENT,
+    ]
+    assert [relative(value) for value in (Fraction(-2, 3), 0.0, None)] == [
+        "-66.7 %",
+        "±0 %",
+        ABSENT,
+    ]
 
 
 def test_a_page_shows_cells_and_carries_their_digits() -> None:

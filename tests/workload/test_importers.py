@@ -232,7 +232,7 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
         (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "DesiredServiceTimes"),
         (STELLAR, {"SubExperiments": sub(DataTransferChainLength=2)}, "chains of functions"),
         (STELLAR, {"SubExperiments": sub(Function="chameleon")}, "no counterpart of 'chameleon'"),
-        ({}, {}, "cannot be told which tool"),
+        ({}, {}, "the tool of this file is not recognised"),
     ],
 )
 def test_bad_files_name_the_key(

@@ -146,7 +146,7 @@ def test_experiments_of_a_run_are_replayed_one_by_one(tmp_path: Path) -> None:
             {"function": "f", "experiment": "warm", "scheduled": 12 * S},
         ],
     )
-    assert "holds several experiments" in refused(table=str(folder))
+    assert "has several experiments" in refused(table=str(folder))
     assert "They are: cold, warm." in refused(table=str(folder))
     assert "no experiment 'wram', did you mean warm?" in refused(
         table=str(folder), experiment="wram"
@@ -247,7 +247,7 @@ def test_files_that_are_no_tables_of_ours_are_told(tmp_path: Path) -> None:
     assert "not the folder of a run" in refused(table=str(tmp_path / "folder"))
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"function": ["a"], "minute": [1], "count": [1]}), other)
-    assert "is not a table of Uncia's" in refused(table=str(other))
+    assert "is not a table of Uncia" in refused(table=str(other))
     spans = tmp_path / "spans.parquet"
     record.write(record.empty("spans"), spans, "spans")
     assert "holds the table spans; a replay reads invocations or arrivals" in refused(

@@ -1,8 +1,8 @@
-"""Work in the background of an instance that idles: how much CPU time, and what it would have cost.
+"""Background work during keep-alive: its CPU time, and what it would have cost in a request.
 
-Section 3.3 of "Demystifying Serverless Costs on Public Platforms" (EuroSys'26): a brief request
-starts work in another thread, another collects it, and what lies between is billed by nobody. How
-much that is depends on what the platform does with an instance in its keep-alive.
+Section 3.3 of "Demystifying Serverless Costs on Public Platforms" (EuroSys'26): a short request
+starts work in another thread, a second request collects it, and the CPU time in between is not
+billed. How much that is depends on what the platform does with idle instances.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Round:
     """One request that began work, and the one that collected it.
 
     Attributes:
-        start: the row of the first.
-        collect: the row of the second; None where the first one failed.
+        start: the row of the first request.
+        collect: the row of the second; None if the first one failed.
         unbilled_ns: CPU time of the work between the end of the first and the beginning of the
-            second, by the clock of the thread that did it; None where it is not known.
-        idle_ns: how long that was.
-        problem: why the round is not in the figures; None where it is.
+            second request, by the clock of the working thread; None if unknown.
+        idle_ns: the time between the two.
+        problem: why the round does not count; None if it does.
     """
 
     start: Mapping[str, Any]
@@ -56,13 +56,13 @@ class Round:
 
 @dataclass(frozen=True)
 class Price:
-    """What a tariff makes of a behaviour; averages over rounds, US dollars.
+    """The price of a behaviour under a tariff; averages over rounds, in US dollars.
 
     Attributes:
         tariff: its id.
         requests_usd: the bill of the two requests.
-        work_usd: what the work would have been billed within a request, its fee included: the
-            CPU time that was unbilled, at what CPU time costs in the requests of ``billed``.
+        work_usd: what the work would have cost within a request, including the fee: the unbilled
+            CPU time at the price of CPU time in the requests of ``billed``.
     """
 
     tariff: str
@@ -71,20 +71,20 @@ class Price:
 
     @property
     def saved(self) -> Fraction | None:
-        """Share of the bill that background work does without; below zero: it costs more."""
+        """Share of the bill that background work saves; below zero, it costs more."""
         return None if self.work_usd <= 0 else 1 - self.requests_usd / self.work_usd
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What one keep-alive behaviour lets a function do.
+    """The results of one keep-alive behaviour.
 
     Attributes:
         name: ``freeze``, ``scale-down`` or ``run``.
-        rounds: all of them.
+        rounds: all rounds.
         prices: by tariff.
         instance_idle_ns: CPU time of the instances of this experiment while they served nothing, as
-            the platform counted it, over their whole lives; None where not measured.
+            the platform counted it, over their whole lifetime; None if not measured.
     """
 
     name: str
@@ -95,26 +95,26 @@ class Behaviour:
     @property
     def good(self) -> list[Round]:
         """The rounds that count."""
-        return [one for one in self.rounds if one.problem is None]
+        return [item for item in self.rounds if item.problem is None]
 
     @property
     def unbilled_ns(self) -> Fraction:
-        """CPU time that was unbilled, a round."""
-        return Fraction(sum(one.unbilled_ns or 0 for one in self.good), len(self.good))
+        """Mean unbilled CPU time of a round."""
+        return Fraction(sum(item.unbilled_ns or 0 for item in self.good), len(self.good))
 
     @property
     def idle_ns(self) -> Fraction:
-        """How long an instance idled, a round."""
-        return Fraction(sum(one.idle_ns or 0 for one in self.good), len(self.good))
+        """Mean idle time of a round."""
+        return Fraction(sum(item.idle_ns or 0 for item in self.good), len(self.good))
 
     @property
     def vcpu(self) -> Fraction:
-        """The share of a vCPU that was had for nothing."""
+        """Unbilled CPU time over idle time."""
         return vcpu_share(self.good)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % of a bootstrap over rounds of `vcpu`; None for a single round."""
+        """95 % interval of `vcpu`, by a bootstrap over rounds; None for a single round."""
         import numpy as np
 
         from uncia.stats import bootstrap
@@ -124,8 +124,8 @@ class Behaviour:
             return None
         rng = bootstrap.generator(bootstrap.SEED, "background", self.name)
         draws = rng.integers(0, len(good), (bootstrap.RESAMPLES, len(good)))
-        used = np.array([float(one.unbilled_ns or 0) for one in good])[draws].sum(axis=1)
-        idle = np.array([float(one.idle_ns or 0) for one in good])[draws].sum(axis=1)
+        used = np.array([float(item.unbilled_ns or 0) for item in good])[draws].sum(axis=1)
+        idle = np.array([float(item.idle_ns or 0) for item in good])[draws].sum(axis=1)
         return bootstrap.interval(used / idle)
 
 
@@ -138,8 +138,8 @@ class Result:
         memory: of the function, bytes.
         vcpu: its share of a vCPU.
         behaviours: in order.
-        billed_cpu_ns: CPU time of the requests that did the work within themselves.
-        problems: what is not in the figures, a sentence each.
+        billed_cpu_ns: CPU time of the requests that did the work before they answered.
+        problems: sentences on rounds that do not count.
     """
 
     folder: Path
@@ -151,26 +151,26 @@ class Result:
 
 
 def vcpu_share(rounds: Sequence[Round]) -> Fraction:
-    """Unbilled CPU time over the time it was had in, all rounds together.
+    """Compute unbilled CPU time over idle time, summed over all rounds.
 
     Raises:
         ValueError: the rounds took no time.
     """
-    idle = sum(one.idle_ns or 0 for one in rounds)
+    idle = sum(item.idle_ns or 0 for item in rounds)
     if idle <= 0:
         raise ValueError("the rounds took no time")
-    return Fraction(sum(one.unbilled_ns or 0 for one in rounds), idle)
+    return Fraction(sum(item.unbilled_ns or 0 for item in rounds), idle)
 
 
 def work_cost(
     resources_usd: Fraction, billed_cpu_ns: int, unbilled_ns: Fraction, fee_usd: Fraction
 ) -> Fraction:
-    """What work would be billed within one request.
+    """Compute what work would cost within one request.
 
     Args:
         resources_usd: the bill without fees of requests that do such work.
         billed_cpu_ns: their CPU time.
-        unbilled_ns: CPU time of the work in question.
+        unbilled_ns: CPU time of the work.
         fee_usd: the fee of the request.
 
     Raises:
@@ -182,25 +182,25 @@ def work_cost(
 
 
 def rounds(rows: pa.Table, spans: pa.Table, name: str) -> list[Round]:
-    """The rounds of one behaviour, from the tables of a run."""
+    """Read the rounds of one behaviour from the tables of a run."""
     from uncia.record.selection import of_experiments
 
-    own = of_experiments(rows, [name]).to_pylist()
-    collects = {row["parent"]: row for row in own if row["stage"] == COLLECT}
+    experiment_rows = of_experiments(rows, [name]).to_pylist()
+    collects = {row["parent"]: row for row in experiment_rows if row["stage"] == COLLECT}
     lengths = {
         (span["invocation"], span["name"]): span["end"] - span["start"]
         for span in spans.to_pylist()
     }
-    found = []
-    for start in (row for row in own if row["stage"] == START):
+    result = []
+    for start in (row for row in experiment_rows if row["stage"] == START):
         collect = collects.get(start["invocation"])
         collected = None if collect is None else collect["invocation"]
         used, idle = lengths.get((collected, CPU_SPAN)), lengths.get((collected, SPAN))
         problem = _problem(start, collect)
         if problem is None and (used is None or idle is None):
-            problem = f"{start['invocation']}: the work it began was gone when it was collected"
-        found.append(Round(start, collect, used, idle, problem))
-    return found
+            problem = f"{start['invocation']}: the work it began was lost before it was collected"
+        result.append(Round(start, collect, used, idle, problem))
+    return result
 
 
 def _problem(start: Mapping[str, Any], collect: Mapping[str, Any] | None) -> str | None:
@@ -215,11 +215,11 @@ def _problem(start: Mapping[str, Any], collect: Mapping[str, Any] | None) -> str
 
 
 def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
-    """What a run says.
+    """Read the result of a run.
 
     Args:
         folder: the run.
-        tariffs: ids or files; by default Lambda's and those of no platform.
+        tariffs: ids or files; by default Lambda's and those that belong to no platform.
 
     Raises:
         UnciaError: it is no such run, no round can be used, or a tariff cannot price it.
@@ -231,27 +231,27 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
     rows, spans, instances = (
         record.read(folder, name) for name in ("invocations", "spans", "instances")
     )
-    found = {name: rounds(rows, spans, name) for name in BEHAVIOURS}
-    found = {name: own for name, own in found.items() if own}
+    by_behaviour = {name: rounds(rows, spans, name) for name in BEHAVIOURS}
+    by_behaviour = {name: group for name, group in by_behaviour.items() if group}
     billed = [row for row in of_experiments(rows, [BILLED]).to_pylist() if row["outcome"] == "ok"]
-    if not found or not billed:
+    if not by_behaviour or not billed:
         raise UnciaError(
             f"{folder} has no rows of background work",
             hint="Such a run is made by: uncia cpu background --out DIR",
         )
-    for name, own in found.items():
-        if all(one.problem is not None for one in own):
-            raise UnciaError(f"{folder}: no round of {name}: {own[0].problem}", exit_code=1)
+    for name, group in by_behaviour.items():
+        if all(item.problem is not None for item in group):
+            raise UnciaError(f"{folder}: no round of {name}: {group[0].problem}", exit_code=1)
     used = [(row["cpu_user"], row["cpu_system"]) for row in billed]
-    if any(None in one for one in used):
+    if any(None in item for item in used):
         raise UnciaError(f"{folder}: the CPU time of requests was not measured")
     cpu_ns = sum(user + system for user, system in used)
-    chosen = catalogue.resolve(list(tariffs or TARIFFS))
-    priced = _priced(rows, found, billed, chosen)
+    resolved = catalogue.resolve(list(tariffs or TARIFFS))
+    priced = _priced(rows, by_behaviour, billed, resolved)
     behaviours = []
-    for name, own in found.items():
-        good = [one for one in own if one.problem is None]
-        unbilled = Fraction(sum(one.unbilled_ns or 0 for one in good), len(good))
+    for name, group in by_behaviour.items():
+        good = [item for item in group if item.problem is None]
+        unbilled = Fraction(sum(item.unbilled_ns or 0 for item in good), len(good))
         prices = [
             Price(
                 tariff.id,
@@ -263,10 +263,15 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
                     priced[tariff.id, BILLED][1] / len(billed),
                 ),
             )
-            for tariff in chosen
+            for tariff in resolved
         ]
-        behaviours.append(Behaviour(name, own, prices, _idle_cpu(instances, own)))
-    problems = [one.problem for own in found.values() for one in own if one.problem is not None]
+        behaviours.append(Behaviour(name, group, prices, _idle_cpu(instances, group)))
+    problems = [
+        item.problem
+        for group in by_behaviour.values()
+        for item in group
+        if item.problem is not None
+    ]
     return Result(
         folder,
         billed[0]["allocated_memory"],
@@ -279,25 +284,27 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
 
 def _priced(
     rows: pa.Table,
-    found: Mapping[str, Sequence[Round]],
+    by_behaviour: Mapping[str, Sequence[Round]],
     billed: Sequence[Mapping[str, Any]],
-    chosen: Sequence[Any],
+    resolved: Sequence[Any],
 ) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
-    """By tariff and experiment: the bill without fees, and the fees, of the rows that count."""
+    """Bill the rows that count: (tariff, experiment) -> the bill without fees, and the fees."""
     label_of = {row["invocation"]: BILLED for row in billed}
-    for name, own in found.items():
-        for one in own:
-            if one.problem is None and one.collect is not None:
-                label_of[one.start["invocation"]] = label_of[one.collect["invocation"]] = name
+    for name, group in by_behaviour.items():
+        for item in group:
+            if item.problem is None and item.collect is not None:
+                label_of[item.start["invocation"]] = label_of[item.collect["invocation"]] = name
     return {
         (charge.line.tariff, charge.label): (charge.resources_usd, charge.fees_usd)
-        for charge in charges(rows, label_of, chosen)
+        for charge in charges(rows, label_of, resolved)
     }
 
 
-def _idle_cpu(instances: pa.Table, own: Sequence[Round]) -> int | None:
-    """What the platform counted of the instances of these rounds while they served nothing."""
-    names = {row["instance"] for one in own for row in (one.start, one.collect) if row is not None}
+def _idle_cpu(instances: pa.Table, group: Sequence[Round]) -> int | None:
+    """Sum the platform's count of CPU time of these rounds' instances while they served nothing."""
+    names = {
+        row["instance"] for item in group for row in (item.start, item.collect) if row is not None
+    }
     if "idle_cpu" not in instances.column_names:
         return None
     counted = [row["idle_cpu"] for row in instances.to_pylist() if row["instance"] in names]
@@ -305,7 +312,7 @@ def _idle_cpu(instances: pa.Table, own: Sequence[Round]) -> int | None:
 
 
 def as_data(result: Result) -> dict[str, Any]:
-    """The result for JSON; dollars a round."""
+    """Convert the result for JSON; dollars are per round."""
     return {
         "run": str(result.folder),
         "memory_mb": result.memory / MIB,
@@ -313,16 +320,16 @@ def as_data(result: Result) -> dict[str, Any]:
         "problems": list(result.problems),
         "behaviours": [
             {
-                "keep_alive_cpu": one.name,
-                "rounds": len(one.good),
-                "idle_s": float(one.idle_ns / NS_PER_S),
-                "unbilled_cpu_s": float(one.unbilled_ns / NS_PER_S),
-                "unbilled_vcpu": float(one.vcpu),
-                "unbilled_vcpu_interval": one.interval,
-                "share_of_allocation": float(one.vcpu) / result.vcpu,
+                "keep_alive_cpu": item.name,
+                "rounds": len(item.good),
+                "idle_s": float(item.idle_ns / NS_PER_S),
+                "unbilled_cpu_s": float(item.unbilled_ns / NS_PER_S),
+                "unbilled_vcpu": float(item.vcpu),
+                "unbilled_vcpu_interval": item.interval,
+                "share_of_allocation": float(item.vcpu) / result.vcpu,
                 "instance_idle_cpu_s": None
-                if one.instance_idle_ns is None
-                else one.instance_idle_ns / NS_PER_S,
+                if item.instance_idle_ns is None
+                else item.instance_idle_ns / NS_PER_S,
                 "tariffs": [
                     {
                         "tariff": price.tariff,
@@ -330,9 +337,9 @@ def as_data(result: Result) -> dict[str, Any]:
                         "work_billed_usd": float(price.work_usd),
                         "saved": None if price.saved is None else float(price.saved),
                     }
-                    for price in one.prices
+                    for price in item.prices
                 ],
             }
-            for one in result.behaviours
+            for item in result.behaviours
         ],
     }

@@ -1,10 +1,10 @@
-"""How long a task takes under a quota that is enforced to the nanosecond.
+"""The closed form: how long a task takes under a quota that is enforced to the nanosecond.
 
 Equation (2) of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26, section 4.2), its
-sweeps (Figure 11), and what comes of it if the CPU time varies and a task begins at any time. The
-arithmetic is Rust's (``crates/bandwidth``, ``closed_form`` and ``expected``), in whole numbers;
-here are the sizes, and what is derived from the answers. Kernels account at ticks and let a task
-run past its quota, which this does not know: that is the simulator's part.
+sweeps (Figure 11), and its extension to varying CPU times and to tasks that begin at any time. The
+arithmetic is in Rust, in whole numbers (``crates/bandwidth``, ``closed_form`` and ``expected``);
+this module makes the sizes, and derives figures from the answers. Kernels account at ticks and let
+a task run past its quota: only the simulator knows that.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from uncia.errors import UnciaError
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS, NS_PER_S, format_duration
 
 FIGURE_11: Final = 51_800_000
-"""ns of CPU time, the mean of the Huawei trace's requests, that Figure 11 is drawn for."""
+"""CPU time of Figure 11 in ns: the mean of the Huawei trace's requests."""
 
 FIGURE_11_PERIODS: Final = tuple(ms * NS_PER_MS for ms in (5, 10, 20, 40, 80, 100))
 
 MIN_PERIOD: Final = NS_PER_MS
 MAX_PERIOD: Final = NS_PER_S
 MIN_QUOTA: Final = NS_PER_MS
-"""What the kernel takes (kernel/sched/core.c: min_cfs_quota_period, max_cfs_quota_period)."""
+"""The kernel's bounds (kernel/sched/core.c: min_cfs_quota_period, max_cfs_quota_period)."""
 
 Phase: TypeAlias = int | Literal["random"]
-"""ns after a period began at which a task begins (0: with it), or anywhere within it."""
+"""When a task begins: so many ns after a period began (0: with it), or at a random time in it."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,12 @@ class Control:
 
 @dataclass(frozen=True)
 class Expected:
-    """What becomes of a task under a control, exactly.
+    """The expected duration of a task under a control, exactly.
 
     Attributes:
-        sum_ns: of the durations of all cases (values of the CPU time, phases).
-        cases: how many these are; the mean is their quotient.
+        control: quota and period.
+        sum_ns: sum of the durations of all cases (values of the CPU time, phases).
+        cases: number of cases; the mean is the quotient.
         quantiles_ns: by share.
         cpu_ns: mean CPU time.
     """
@@ -77,12 +78,12 @@ class Expected:
 
     @property
     def reciprocal_ns(self) -> Fraction:
-        """What the share alone says: CPU time over share."""
+        """CPU time over share: the duration in inverse proportion to the share."""
         return self.cpu_ns / self.control.share
 
     @property
     def factor(self) -> Fraction | None:
-        """How many times the CPU that was paid for was obtained; None if nothing was needed."""
+        """CPU time obtained over CPU time paid for; None for a task that needs none."""
         return self.reciprocal_ns / self.mean_ns if self.sum_ns else None
 
 
@@ -91,12 +92,12 @@ class Jump:
     """A quota at which a task becomes faster at once.
 
     Attributes:
-        periods: how many it needs from here on, if it begins with one.
-        quota_ns: the least quota with which it does.
+        periods: number of periods that the task needs from this quota on, if it begins with one.
+        quota_ns: the smallest quota with which so many suffice.
         below_ns, at_ns: the duration with a quota 1 ns less, and with this one.
-        mean_below_ns, mean_at_ns: the same for a task that begins anywhere. The fall is
-            smaller, (P - Q)^2 / P instead of P - Q, half of that if it ends in one period: the
-            rest of it is a slope.
+        mean_below_ns, mean_at_ns: the same for a task that begins at a random time. Its fall is
+            smaller, (P - Q)^2 / P instead of P - Q, and half of that if it ends in one period; the
+            rest of the fall is a slope.
     """
 
     period_ns: int
@@ -109,40 +110,41 @@ class Jump:
 
     @property
     def micro_vcpu(self) -> int:
-        """The least share in micro-vCPU with this quota."""
+        """The smallest share in micro-vCPU with this quota."""
         return -(-self.quota_ns * MICRO_PER_VCPU // self.period_ns)
 
     def memory_mb(self, whole_mb: int) -> int:
-        """The least memory size with this quota, where a whole vCPU comes with `whole_mb`."""
+        """Compute the smallest memory size with this quota; `whole_mb` comes with a whole vCPU."""
         return -(-self.quota_ns * whole_mb // self.period_ns)
 
 
 def control_of_share(period_ns: int, micro_vcpu: int) -> Control:
-    """The control for a share of one vCPU, the quota rounded down to ns.
+    """Make the control for a share of one vCPU; the quota is rounded down to ns.
 
     Raises:
-        UnciaError: there is no such control.
+        UnciaError: the kernel allows no such control.
     """
     quota = period_ns * micro_vcpu // MICRO_PER_VCPU
     return _checked(Control(period_ns, quota, micro_vcpu=micro_vcpu))
 
 
 def control_of_memory(period_ns: int, memory_mb: int, whole_mb: int) -> Control:
-    """The control for a memory size, the quota rounded down to ns; a whole vCPU at most, which is
-    all that one thread can use.
+    """Make the control for a memory size; the quota is rounded down to ns.
+
+    It is at most a whole vCPU, because one thread cannot use more.
 
     Raises:
-        UnciaError: there is no such control.
+        UnciaError: the kernel allows no such control.
     """
     quota = min(period_ns, period_ns * memory_mb // whole_mb)
     return _checked(Control(period_ns, quota, memory_mb=memory_mb))
 
 
 def control_of_quota(period_ns: int, quota_ns: int) -> Control:
-    """The control with this quota.
+    """Make the control with this quota.
 
     Raises:
-        UnciaError: there is no such control.
+        UnciaError: the kernel allows no such control.
     """
     return _checked(Control(period_ns, quota_ns))
 
@@ -153,13 +155,13 @@ def sweep(
     phase: Phase = 0,
     quantiles: Sequence[Fraction] = (),
 ) -> list[Expected]:
-    """Expected durations, one for each control, exactly.
+    """Compute the expected duration under each control, exactly.
 
     Args:
         controls: as the functions above make them.
-        cpu: how much CPU time is needed.
-        phase: where in a period the task begins; ``"random"``: anywhere, each ns as likely.
-        quantiles: shares (0 to 1, at most 6 decimals) of which the quantiles are wanted.
+        cpu: the CPU time that the task needs.
+        phase: when in a period the task begins; ``"random"``: at any ns with equal probability.
+        quantiles: shares (0 to 1, at most 6 decimals) whose quantiles to compute.
 
     Raises:
         UnciaError: the phase is not within a period, or a sum is beyond 128 bits.
@@ -168,7 +170,7 @@ def sweep(
         "duration",
         {
             "sweep": {
-                "controls": [[one.period_ns, one.quota_ns] for one in controls],
+                "controls": [[control.period_ns, control.quota_ns] for control in controls],
                 "cpu_ns": [list(point) for point in cpu.points],
                 "phase_ns": None if phase == "random" else phase,
                 "quantiles": [[share.numerator, share.denominator] for share in quantiles],
@@ -189,7 +191,7 @@ def sweep(
 
 
 def duration(period_ns: int, quota_ns: int, cpu_ns: int) -> int:
-    """Equation (2): ns that a task takes which begins with a period.
+    """Compute Equation (2): the duration in ns of a task that begins with a period.
 
     Raises:
         UnciaError: there is no such control.
@@ -198,9 +200,9 @@ def duration(period_ns: int, quota_ns: int, cpu_ns: int) -> int:
 
 
 def timeline(control: Control, cpu_ns: int, phase: int = 0) -> list[tuple[int, int]]:
-    """When a task runs under a control: (from, to) in ns after it began, one pair a period.
+    """Compute when a task runs: (from, to) in ns after it began, a pair for each period.
 
-    It ends when the last of them does, which is what :func:`sweep` computes without them.
+    The last pair ends with the duration that `sweep` computes.
 
     Args:
         control: the quota and the period.
@@ -208,13 +210,13 @@ def timeline(control: Control, cpu_ns: int, phase: int = 0) -> list[tuple[int, i
         phase: ns after a period began at which the task begins.
     """
     runs: list[tuple[int, int]] = []
-    start, room = 0, min(control.quota_ns, control.period_ns - phase)
+    start, budget = 0, min(control.quota_ns, control.period_ns - phase)
     boundary = control.period_ns - phase
     while cpu_ns > 0:
-        run = min(cpu_ns, room)
+        run = min(cpu_ns, budget)
         runs.append((start, start + run))
         cpu_ns -= run
-        start, room, boundary = boundary, control.quota_ns, boundary + control.period_ns
+        start, budget, boundary = boundary, control.quota_ns, boundary + control.period_ns
     return runs
 
 
@@ -225,8 +227,9 @@ def jumps(
     largest_ns: int,
     most: int = 1_000,
 ) -> list[list[Jump]]:
-    """For each CPU time the quotas from `least_ns` to `largest_ns` at which the task becomes faster
-    at once, from the largest down: T/n, rounded up.
+    """Find the jumps of each CPU time T: quotas from `least_ns` to `largest_ns` at T/n, rounded up.
+
+    They are in descending order, at most `most` of them.
 
     Raises:
         UnciaError: the period is none that the kernel takes.
@@ -247,37 +250,37 @@ def jumps(
         [
             Jump(
                 period_ns,
-                one["periods"],
-                one["quota_ns"],
-                int(one["below_ns"]),
-                int(one["at_ns"]),
-                Fraction(int(one["mean_below_sum_ns"]), period_ns),
-                Fraction(int(one["mean_at_sum_ns"]), period_ns),
+                jump["periods"],
+                jump["quota_ns"],
+                int(jump["below_ns"]),
+                int(jump["at_ns"]),
+                Fraction(int(jump["mean_below_sum_ns"]), period_ns),
+                Fraction(int(jump["mean_at_sum_ns"]), period_ns),
             )
-            for one in answer
+            for jump in answer
         ]
         for answer in answers
     ]
 
 
 def _checked(control: Control) -> Control:
-    """The control, if the kernel's bounds and one thread allow it.
+    """Check a control against the kernel's bounds and what one thread can use.
 
-    A quota below the kernel's smallest is let pass: formulas are of use there, and so are models of
-    providers.
+    A quota below the kernel's smallest passes: the formulas hold there, and providers' models need
+    it.
     """
     period, quota = control.period_ns, control.quota_ns
-    words = format_duration(period)
+    written = format_duration(period)
     if not MIN_PERIOD <= period <= MAX_PERIOD:
         raise UnciaError(
-            f"a period of {words} is beyond what the kernel takes", "It takes 1ms to 1s."
+            f"a period of {written} is beyond what the kernel takes", "It takes 1ms to 1s."
         )
     if quota <= 0:
-        raise UnciaError(f"in a period of {words} the quota is less than 1 ns: nothing would run")
+        raise UnciaError(f"in a period of {written} the quota is less than 1 ns: nothing would run")
     if quota > period:
         raise UnciaError(
-            f"a quota of {format_duration(quota)} in a period of {words} is above one vCPU, which a"
-            " single thread cannot use",
+            f"a quota of {format_duration(quota)} in a period of {written} is above one vCPU, which"
+            " a single thread cannot use",
             "Take a quota of at most the period (--period), or at most 1 vCPU.",
         )
     return control

@@ -1,4 +1,4 @@
-"""How much CPU time a task needs: one value, or a distribution, as weighted whole nanoseconds."""
+"""Distributions of the CPU time that a task needs, as weighted whole nanoseconds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from uncia.errors import UnciaError
 from uncia.units import UnitError, parse_duration
 
 PIECES: Final = 1_000
-"""A distribution that is known by quantiles is cut into so many parts of equal probability."""
+"""Parts of equal probability that a distribution given by quantiles is divided into."""
 
-_MOST_WEIGHT: Final = (1 << 64) - 1
+_MAX_WEIGHT: Final = (1 << 64) - 1
 _WEIGHTED: Final = re.compile(r"(?P<value>[^*=]+?)\s*(?:\*\s*(?P<weight>[0-9]+))?")
 _QUANTILE: Final = re.compile(r"p(?P<percent>[0-9]{1,2}(?:\.[0-9]{1,4})?|100)\s*=\s*(?P<value>.+)")
 _FORMS: Final = (
@@ -32,7 +32,7 @@ class CpuTime:
 
     Attributes:
         points: (ns, weight), ascending, each value once, weights above 0.
-        words: what it is, for a heading.
+        words: a description, for headings.
     """
 
     points: tuple[tuple[int, int], ...]
@@ -49,41 +49,41 @@ class CpuTime:
         return Fraction(sum(value * weight for value, weight in self.points), self.weight)
 
     def quantile(self, share: Fraction) -> int:
-        """The smallest value in ns that at least `share` (0 to 1) of the weight is at or below."""
-        below, wanted = 0, share * self.weight
+        """Return the smallest value in ns with at least `share` (0 to 1) of the weight up to it."""
+        below, target = 0, share * self.weight
         for value, weight in self.points:
             below += weight
-            if below >= wanted:
+            if below >= target:
                 return value
         raise ValueError(f"{share} is no share of 1")
 
 
 def constant(ns: int) -> CpuTime:
-    """Always the same."""
+    """Make the distribution of a single value."""
     return _of([(ns, 1)], ms_text(ns))
 
 
 def samples(values: Iterable[int]) -> CpuTime:
-    """Measured values in ns, each as likely as another."""
-    found = [(value, 1) for value in values]
-    return _of(found, f"{len(found):,} values")
+    """Make the distribution of measured values in ns with equal weights."""
+    weighted_values = [(value, 1) for value in values]
+    return _of(weighted_values, f"{len(weighted_values):,} values")
 
 
 def weighted(points: Iterable[tuple[int, int]]) -> CpuTime:
-    """Values in ns with whole weights.
+    """Make the distribution of values in ns with whole weights.
 
     Raises:
-        UnciaError: there is none with a weight above 0, or one is negative.
+        UnciaError: there is no value with a weight above 0, or a weight is negative.
     """
-    found = list(points)
-    return _of(found, f"{len(found):,} weighted values")
+    weighted_values = list(points)
+    return _of(weighted_values, f"{len(weighted_values):,} weighted values")
 
 
 def quantiles(points: Sequence[tuple[Fraction, int]]) -> CpuTime:
-    """A distribution that is known by some quantiles.
+    """Make a distribution from some of its quantiles.
 
-    Between two quantiles its values rise evenly; below the first and above the last they are these
-    two. So the tails beyond the outermost quantiles are not made up, and are missing.
+    Between two quantiles, values rise evenly; below the first and above the last, they are
+    constant, because nothing is known of the tails.
 
     Args:
         points: share (0 to 1) and value in ns; the values must not fall as the shares rise.
@@ -92,28 +92,28 @@ def quantiles(points: Sequence[tuple[Fraction, int]]) -> CpuTime:
         `PIECES` points of equal weight: the values in the middle of each part, rounded to ns.
 
     Raises:
-        UnciaError: there is none, a share stands twice, or the values fall.
+        UnciaError: there are no points, a share occurs twice, or the values fall.
     """
-    known = sorted(points)
-    if not known:
+    ordered = sorted(points)
+    if not ordered:
         raise UnciaError("the CPU time has no quantile", _FORMS)
-    for (low, below), (high, above) in pairwise(known):
+    for (low, below), (high, above) in pairwise(ordered):
         if low == high:
             raise UnciaError(f"the CPU time's p{float(low * 100):g} is given twice")
         if above < below:
             raise UnciaError(
                 f"the CPU time's p{float(high * 100):g} is below its p{float(low * 100):g}"
             )
-    values = [_between(known, Fraction(2 * piece + 1, 2 * PIECES)) for piece in range(PIECES)]
-    words = ", ".join(f"p{float(share * 100):g} {ms_text(value)}" for share, value in known)
+    values = [_between(ordered, Fraction(2 * piece + 1, 2 * PIECES)) for piece in range(PIECES)]
+    words = ", ".join(f"p{float(share * 100):g} {ms_text(value)}" for share, value in ordered)
     return _of([(value, 1) for value in values], words)
 
 
 def parse(text: str, option: str = "--cpu-time") -> CpuTime:
-    """The distribution that a text names; see the sentence that errors end with.
+    """Parse a distribution, in one of the forms that the hint of errors lists.
 
     Raises:
-        UnciaError: it is no such text, or the file cannot be read.
+        UnciaError: the text has another form, or the file cannot be read.
     """
     path = Path(text)
     if text and ("/" in text or path.suffix in (".csv", ".txt") or path.is_file()):
@@ -137,18 +137,18 @@ def _of(points: Iterable[tuple[int, int]], words: str) -> CpuTime:
             joined[value] = joined.get(value, 0) + weight
     if not joined:
         raise UnciaError("there is no CPU time with a weight above 0", _FORMS)
-    if sum(joined.values()) > _MOST_WEIGHT:
+    if sum(joined.values()) > _MAX_WEIGHT:
         raise UnciaError("the weights of the CPU times add up to more than 2^64")
     return CpuTime(tuple(sorted(joined.items())), words)
 
 
-def _between(known: Sequence[tuple[Fraction, int]], share: Fraction) -> int:
-    if share <= known[0][0]:
-        return known[0][1]
-    for (low, below), (high, above) in pairwise(known):
+def _between(ordered: Sequence[tuple[Fraction, int]], share: Fraction) -> int:
+    if share <= ordered[0][0]:
+        return ordered[0][1]
+    for (low, below), (high, above) in pairwise(ordered):
         if share <= high:
             return round(below + (above - below) * (share - low) / (high - low))
-    return known[-1][1]
+    return ordered[-1][1]
 
 
 def _point(part: str) -> tuple[int, int]:
@@ -169,20 +169,20 @@ def _read(path: Path, option: str) -> CpuTime:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise UnciaError(f"{option}: cannot read {path}: {why}", _FORMS) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise UnciaError(f"{option}: cannot read {path}: {reason}", _FORMS) from error
     points = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
         value, _, weight = line.partition(",")
         try:
-            own = parse_duration(value)
+            ns = parse_duration(value)
         except UnitError as error:
             raise UnciaError(f"{option}: {path}, line {number}: {error}", _FORMS) from error
         if weight.strip() and not weight.strip().isdecimal():
             raise UnciaError(f"{option}: {path}, line {number}: {weight!r} is no whole weight")
-        points.append((own, int(weight) if weight.strip() else 1))
+        points.append((ns, int(weight) if weight.strip() else 1))
     if not points:
         raise UnciaError(f"{option}: {path} has no value", _FORMS)
     return _of(points, f"{path.name}, {len(points):,} values")

@@ -1,4 +1,4 @@
-"""``uncia-engine cpu``: JSON in, JSON or a table out."""
+"""Calls of ``uncia-engine cpu``: JSON in, JSON or a table out."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def table(command: str, config: dict[str, Any]) -> pa.Table:
 
 
 def _run(command: str, config: dict[str, Any]) -> bytes:
-    done = subprocess.run(
+    process = subprocess.run(
         [str(engine.binary()), "cpu", command, "--config", "-"],
         input=json.dumps(config).encode(),
         capture_output=True,
         check=False,
     )
-    if done.returncode == 0:
-        return done.stdout
-    raise UnciaError(_sentence(done.stderr) or f"uncia-engine cpu {command} failed")
+    if process.returncode == 0:
+        return process.stdout
+    raise UnciaError(_sentence(process.stderr) or f"uncia-engine cpu {command} failed")
 
 
 def _sentence(text: bytes) -> str | None:
-    """The message of the last error among the events, None if there is none."""
-    found = None
+    """Return the message of the last error event; None without one."""
+    message = None
     for line in text.splitlines():
         try:
             event = json.loads(line)
         except ValueError:
             continue
         if isinstance(event, dict) and event.get("event") == "error":
-            found = str(event.get("message"))
-    return found
+            message = str(event.get("message"))
+    return message

@@ -1,4 +1,4 @@
-"""What differs between kernels, as far as bandwidth control is concerned, and which one runs here.
+"""Kernel versions that differ in their bandwidth control, and the kernel of this machine.
 
 | from | what                                                                                    |
 |------|-----------------------------------------------------------------------------------------|
@@ -28,7 +28,7 @@ _TASKS: Final = (6, 18)
 
 @dataclass(frozen=True)
 class Kernel:
-    """The part of a kernel that the simulator knows."""
+    """The properties of a kernel that the simulator models."""
 
     version: str
     scheduler: Literal["cfs", "eevdf"]
@@ -37,7 +37,7 @@ class Kernel:
 
 
 def of_version(text: str) -> Kernel:
-    """The model of a kernel by its version, such as ``6.8`` or ``5.10.201-amd64``.
+    """Look up the model of a kernel version, such as ``6.8`` or ``5.10.201-amd64``.
 
     Raises:
         UnciaError: it is no version, or older than what is modelled.
@@ -61,7 +61,7 @@ def of_version(text: str) -> Kernel:
 
 
 def here() -> Kernel:
-    """The model of the kernel of this machine.
+    """Look up the model of this machine's kernel.
 
     Raises:
         UnciaError: this is not Linux, or the kernel is older than what is modelled.
@@ -75,7 +75,7 @@ def here() -> Kernel:
 
 
 def tick_rate() -> int | None:
-    """``CONFIG_HZ`` of this machine's kernel; None where it does not publish its configuration."""
+    """Read ``CONFIG_HZ`` of this machine's kernel; None if its configuration is not published."""
     release = platform.release()
     for path in (
         Path("/proc/config.gz"),

@@ -1,8 +1,8 @@
-"""Durations by memory size against models of bandwidth control, and what was had for the money.
+"""Over-allocation: durations by memory size, measured and modelled, and CPU time per paid time.
 
 Figure 10 of "Demystifying Serverless Costs on Public Platforms" (EuroSys'26, section 4.1), from
 rows of one function at many sizes. Every model knows only the rows at a whole vCPU or more; the
-others are what it is judged by.
+others test it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECIPROCAL: Final = "reciprocal"
 EQUATION: Final = "Equation (2)"
 SIMULATED: Final = "simulated kernel"
 ANY_PHASE: Final = "Equation (2), any phase"
-"""A quota that is enforced exactly, for a task that begins at any time of the period."""
+"""The mean duration under an exactly enforced quota of a task that begins at a random time."""
 
 _SIMULATED_RUNS: Final = 400
 _SEED: Final = 20250515
@@ -41,12 +41,12 @@ class Size:
     """The rows of one size.
 
     Attributes:
-        enforcement: who holds the function to its quota: ``kernel`` or ``event-driven``.
+        enforcement: how the function is held to its quota: ``kernel`` or ``event-driven``.
         memory: bytes.
         cpu_micro: allocated CPU, millionths of a vCPU.
         durations: execution of each row, ns, ascending.
-        cpu: CPU time of each row, ns, in the order of the rows; None where it was not measured.
-        throttled: rows during which the kernel held it back; None where it was not measured.
+        cpu: CPU time of each row, ns, in the order of the rows; None if not measured.
+        throttled: number of rows that the kernel throttled; None if not measured.
         overallocation: CPU time used over CPU time allocated (allocation x execution), sums over
             the rows; above 1: more than was paid for.
     """
@@ -61,7 +61,7 @@ class Size:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return len(self.durations)
 
     @property
@@ -77,14 +77,14 @@ class Size:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The kernel that a simulation stands for.
+    """The simulated kernel.
 
     Attributes:
         period_ns: of the quota.
         hz: ticks a second.
         scheduler: ``cfs`` or ``eevdf``.
         throttling: ``group`` or ``task``.
-        timer: ``absolute`` or ``random``: where in time the period timer stands.
+        timer: ``absolute`` or ``random``: the offset of the period timer.
     """
 
     period_ns: int
@@ -96,16 +96,16 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Result:
-    """Sizes and what models make of them.
+    """Sizes, and the durations that models predict for them.
 
     Attributes:
         folder: the run.
-        function: what ran.
-        kernel: the kernel that was simulated.
-        sizes: ascending, kernel first.
-        full: by enforcement, what models start from.
-        models: by enforcement and model, the duration at each of its sizes, ns.
-        left_out: rows that are not in the figures, by reason.
+        function: the function's name.
+        kernel: the simulated kernel.
+        sizes: ascending, those enforced by the kernel first.
+        full: enforcement -> the rows that models use.
+        models: enforcement -> model -> the duration at each of its sizes, ns.
+        left_out: reason -> number of rows that do not count.
     """
 
     folder: Path
@@ -117,53 +117,57 @@ class Result:
     left_out: Mapping[str, int]
 
     def of(self, enforcement: str) -> list[Size]:
-        """The sizes under one enforcement."""
+        """Select the sizes under one enforcement."""
         return [size for size in self.sizes if size.enforcement == enforcement]
 
     def errors(self, enforcement: str) -> dict[str, float]:
-        """Mean absolute error of each model, over the sizes below a vCPU, as a share."""
+        """Compute each model's mean absolute error over the sizes below a vCPU, as a share."""
         sizes = self.of(enforcement)
         return {
             name: error(
                 [size.mean_ns for size in sizes if not size.whole],
-                [told for told, size in zip(values, sizes, strict=True) if not size.whole],
+                [
+                    predicted
+                    for predicted, size in zip(values, sizes, strict=True)
+                    if not size.whole
+                ],
             )
             for name, values in self.models[enforcement].items()
         }
 
     def enforcements(self) -> list[str]:
-        """Which there are."""
+        """List the enforcements."""
         return list(dict.fromkeys(size.enforcement for size in self.sizes))
 
 
-def error(measured: Sequence[float], told: Sequence[float]) -> float:
-    """Mean absolute percentage error as a share: the mean of ``|told - measured| / measured``.
+def error(measured: Sequence[float], predicted: Sequence[float]) -> float:
+    """Mean absolute percentage error as a share: the mean of ``|predicted - measured| / measured``.
 
     Raises:
         ValueError: there is nothing to compare, or a measured value is not above zero.
     """
-    if not measured or len(measured) != len(told):
-        raise ValueError("measured and told values go in pairs, at least one")
+    if not measured or len(measured) != len(predicted):
+        raise ValueError("measured and predicted values must be as many, and at least one")
     if min(measured) <= 0:
         raise ValueError("a measured value is above zero")
     return sum(
-        abs(guess - value) / value for value, guess in zip(measured, told, strict=True)
+        abs(guess - value) / value for value, guess in zip(measured, predicted, strict=True)
     ) / len(measured)
 
 
 def overallocation(cpu_ns: int, execution_ns: int, cpu_micro: int) -> float | None:
-    """CPU time used over the CPU time that was allocated; None where nothing was allocated."""
+    """Compute CPU time used over CPU time allocated; None if nothing was allocated."""
     allocated = execution_ns * cpu_micro
     return None if allocated <= 0 else cpu_ns * MICRO_PER_VCPU / allocated
 
 
 def quota_ns(cpu_micro: int, period_ns: int) -> int:
-    """The quota that the embedded platform sets: the share of the period in whole microseconds."""
+    """Compute the quota that the embedded platform sets, in whole microseconds."""
     return period_ns // NS_PER_US * cpu_micro // MICRO_PER_VCPU * NS_PER_US
 
 
 def sizes(rows: pa.Table, run: Mapping[str, Any]) -> tuple[list[Size], dict[str, int]]:
-    """The rows by enforcement and size, and how many are left out and why.
+    """Group the rows by enforcement and size, and count those left out by reason.
 
     Left out are warm-ups, rows that did not end ok, cold starts, and rows without execution time.
 
@@ -178,7 +182,9 @@ def sizes(rows: pa.Table, run: Mapping[str, Any]) -> tuple[list[Size], dict[str,
 
     enforced = _enforcement(run)
     warmups = {
-        name for name, one in run.get("experiments", {}).items() if one.get("warmup_of") is not None
+        name
+        for name, experiment in run.get("experiments", {}).items()
+        if experiment.get("warmup_of") is not None
     }
     groups: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
     left_out: dict[str, int] = {}
@@ -202,28 +208,28 @@ def sizes(rows: pa.Table, run: Mapping[str, Any]) -> tuple[list[Size], dict[str,
             + "".join(f"; {count} {reason}" for reason, count in left_out.items()),
             exit_code=1,
         )
-    found = []
+    result = []
     order = sorted(groups, key=lambda key: (key[0] != KERNEL, key[0], key[1]))
     for enforcement, memory, cpu_micro in order:
-        own = groups[enforcement, memory, cpu_micro]
-        durations = np.array([row["execution"] for row in own], dtype=np.int64)
-        used = [_cpu(row) for row in own]
-        known = None if None in used else np.array(used, dtype=np.int64)
-        held = [row["throttled_count"] for row in own]
-        found.append(
+        group = groups[enforcement, memory, cpu_micro]
+        durations = np.array([row["execution"] for row in group], dtype=np.int64)
+        used = [_cpu(row) for row in group]
+        cpu = None if None in used else np.array(used, dtype=np.int64)
+        throttled = [row["throttled_count"] for row in group]
+        result.append(
             Size(
                 enforcement,
                 memory,
                 cpu_micro,
                 np.sort(durations),
-                known,
-                None if None in held else sum(count > 0 for count in held),
+                cpu,
+                None if None in throttled else sum(count > 0 for count in throttled),
                 None
-                if known is None
-                else overallocation(int(known.sum()), int(durations.sum()), cpu_micro),
+                if cpu is None
+                else overallocation(int(cpu.sum()), int(durations.sum()), cpu_micro),
             )
         )
-    return found, left_out
+    return result, left_out
 
 
 def _unusable(row: Mapping[str, Any]) -> str | None:
@@ -243,26 +249,26 @@ def _cpu(row: Mapping[str, Any]) -> int | None:
 
 
 def _enforcement(run: Mapping[str, Any]) -> dict[tuple[str, str | None], str]:
-    """How requests are held to their quota, by experiment and stage (None outside chains)."""
+    """Look up the enforcement of each experiment and stage (None outside chains)."""
     overall = str(run.get("platform", {}).get("enforcement") or KERNEL)
-    found: dict[tuple[str, str | None], str] = {}
-    for name, one in run.get("experiments", {}).items():
-        for stream in one.get("streams") or [{}]:
+    result: dict[tuple[str, str | None], str] = {}
+    for name, experiment in run.get("experiments", {}).items():
+        for stream in experiment.get("streams") or [{}]:
             enforcement = stream.get("settings", {}).get("enforcement")
-            found.setdefault((name, stream.get("stage")), str(enforcement or overall))
-    return found
+            result.setdefault((name, stream.get("stage")), str(enforcement or overall))
+    return result
 
 
 def kernel_of(run: Mapping[str, Any], hz: int | None) -> Kernel:
-    """What is simulated for a run: its platform's period, its kernel's scheduler.
+    """Choose the kernel to simulate for a run: its platform's period, its kernel's scheduler.
 
     Args:
         run: its ``run.yaml``.
-        hz: ticks a second; None: this machine's, if the run was made by its kernel and it says,
-            else 250, which most distributions and clouds have.
+        hz: ticks a second; None: this machine's, if the run was made with its kernel and the
+            rate is known, else 250, which most distributions and clouds have.
 
     Raises:
-        UnciaError: the run does not tell its kernel, or it is older than what is modelled.
+        UnciaError: the run does not name its kernel, or the kernel is too old to be modelled.
     """
     import platform
 
@@ -271,19 +277,19 @@ def kernel_of(run: Mapping[str, Any], hz: int | None) -> Kernel:
     version = str(run.get("versions", {}).get("kernel", "")).rpartition(" ")[2]
     kernel = kernels.of_version(version)
     if hz is None:
-        here = version == platform.release()
-        hz = (kernels.tick_rate() if here else None) or LAMBDA.hz
+        is_local = version == platform.release()
+        hz = (kernels.tick_rate() if is_local else None) or LAMBDA.hz
     period = run.get("platform", {}).get("period")
     period_ns = parse_duration(period) if period else LAMBDA.period_ns
     return Kernel(period_ns, hz, kernel.scheduler, kernel.throttling, kernel.timer)
 
 
 def read(folder: Path, hz: int | None = None) -> Result:
-    """What a run says, and what the models say.
+    """Read a run, and compute the models.
 
     Args:
-        folder: the run; of one function, at sizes of which at least one has a whole vCPU.
-        hz: ticks a second of the kernel that is simulated; see `kernel_of`.
+        folder: a run of one function, at sizes of which at least one has a whole vCPU.
+        hz: tick rate of the simulated kernel; see `kernel_of`.
 
     Raises:
         UnciaError: it is no such run.
@@ -293,33 +299,33 @@ def read(folder: Path, hz: int | None = None) -> Result:
 
     rows = record.read(folder)
     run = read_run(folder)
-    found, left_out = sizes(rows, run)
+    measured, left_out = sizes(rows, run)
     kernel = kernel_of(run, hz)
-    known: dict[str, Full] = {}
+    bases: dict[str, Full] = {}
     models: dict[str, dict[str, list[float]]] = {}
-    for enforcement in dict.fromkeys(size.enforcement for size in found):
-        own = [size for size in found if size.enforcement == enforcement]
-        whole = [size for size in own if size.whole]
-        if not whole or len(whole) == len(own):
+    for enforcement in dict.fromkeys(size.enforcement for size in measured):
+        group = [size for size in measured if size.enforcement == enforcement]
+        whole = [size for size in group if size.whole]
+        if not whole or len(whole) == len(group):
             raise UnciaError(
-                f"{folder}: models start from the rows at a whole vCPU ({LAMBDA_MB}MB) and are"
-                f" judged by those below; there are {len(whole)} sizes of the one and"
-                f" {len(own) - len(whole)} of the other kind"
+                f"{folder}: models need rows at a whole vCPU ({LAMBDA_MB}MB), and rows below it to"
+                f" be judged by; there are {len(whole)} sizes of the first and"
+                f" {len(group) - len(whole)} of the second kind"
             )
-        known[enforcement] = full(whole)
-        models[enforcement] = _models(own, known[enforcement], kernel, enforcement)
+        bases[enforcement] = full(whole)
+        models[enforcement] = _models(group, bases[enforcement], kernel, enforcement)
     names = rows.column("function").unique().to_pylist()
-    return Result(folder, str(names[0]), kernel, found, known, models, left_out)
+    return Result(folder, str(names[0]), kernel, measured, bases, models, left_out)
 
 
 @dataclass(frozen=True)
 class Full:
-    """What models know: the rows at a whole vCPU.
+    """The rows at a whole vCPU, which are all that models know.
 
     Attributes:
-        cpu: CPU times, ns; where they were not measured, the executions.
-        beyond_ns: what the execution took beyond its CPU time, on average (the event and the answer
-            on their way); no quota makes it longer, so every model adds it.
+        cpu: CPU times, ns; if not measured, the executions.
+        beyond_ns: mean execution beyond the CPU time (transfer of event and answer); no quota makes
+            it longer, so every model adds it.
     """
 
     cpu: Array
@@ -327,62 +333,64 @@ class Full:
 
     @property
     def mean_ns(self) -> float:
-        """CPU time, on average."""
+        """Mean CPU time."""
         return float(self.cpu.mean())
 
 
 def full(whole: Sequence[Size]) -> Full:
-    """The rows at a whole vCPU or more, all sizes together."""
+    """Combine the rows at a whole vCPU or more, of all sizes."""
     import numpy as np
 
     durations = np.concatenate([size.durations for size in whole])
-    known = [size.cpu for size in whole if size.cpu is not None]
-    if len(known) < len(whole):
+    measured = [size.cpu for size in whole if size.cpu is not None]
+    if len(measured) < len(whole):
         return Full(durations, 0.0)
-    cpu = np.concatenate(known)
+    cpu = np.concatenate(measured)
     return Full(cpu, max(0.0, float(durations.mean() - cpu.mean())))
 
 
 def _models(
-    own: Sequence[Size], known: Full, kernel: Kernel, enforcement: str
+    group: Sequence[Size], base: Full, kernel: Kernel, enforcement: str
 ) -> dict[str, list[float]]:
-    """The duration at each size by each model, ns.
+    """Compute the duration at each size by each model, ns.
 
-    The last model is of what enforces the quota: the kernel, or timers, which are exact.
+    The last model is that of the enforcement: the kernel, or timers, which are exact.
     """
     from uncia.bandwidth.engine import ask
 
-    limits = [quota_ns(size.cpu_micro, kernel.period_ns) for size in own]
-    need, beyond = known.mean_ns, known.beyond_ns
+    limits = [quota_ns(size.cpu_micro, kernel.period_ns) for size in group]
+    need, beyond = base.mean_ns, base.beyond_ns
     tasks = [
         {"period_ns": kernel.period_ns, "quota_ns": limit, "cpu_ns": round(need)}
-        for limit, size in zip(limits, own, strict=True)
+        for limit, size in zip(limits, group, strict=True)
         if not size.whole
     ]
     exact = iter(ask("duration", {"tasks": tasks}))
-    told = [None if size.whole else next(exact) for size in own]
+    answers = [None if size.whole else next(exact) for size in group]
     last = ANY_PHASE if enforcement == EVENT_DRIVEN else SIMULATED
-    shares = [min(1.0, size.cpu_micro / MICRO_PER_VCPU) for size in own]
+    shares = [min(1.0, size.cpu_micro / MICRO_PER_VCPU) for size in group]
     return {
         RECIPROCAL: [need / share + beyond for share in shares],
-        EQUATION: [beyond + (need if one is None else float(one["ns"])) for one in told],
+        EQUATION: [
+            beyond + (need if answer is None else float(answer["ns"])) for answer in answers
+        ],
         last: [
-            beyond + (need if one is None else int(one["sum_ns"]) / int(one["phases"]))
-            for one in told
+            beyond + (need if answer is None else int(answer["sum_ns"]) / int(answer["phases"]))
+            for answer in answers
         ]
         if last == ANY_PHASE
-        else _simulated(own, known, limits, kernel),
+        else _simulated(group, base, limits, kernel),
     }
 
 
 def _simulated(
-    own: Sequence[Size], known: Full, limits: Sequence[int], kernel: Kernel
+    group: Sequence[Size], base: Full, limits: Sequence[int], kernel: Kernel
 ) -> list[float]:
-    """Mean durations of tasks with the CPU times of a whole vCPU in the simulated kernel."""
+    """Simulate mean durations of tasks with the CPU times measured at a whole vCPU."""
     from uncia.bandwidth.simulate import Setting, Task, simulate
 
-    held = [number for number, size in enumerate(own) if not size.whole]
-    work = Task(cpu_ns=[int(value) for value in known.cpu])
+    limited = [number for number, size in enumerate(group) if not size.whole]
+    work = Task(cpu_ns=[int(value) for value in base.cpu])
     settings = [
         Setting.model_validate(
             {
@@ -393,25 +401,25 @@ def _simulated(
                 "scheduler": kernel.scheduler,
                 "throttling": kernel.throttling,
                 "timer": kernel.timer,
-                "runs": max(_SIMULATED_RUNS, len(known.cpu)),
+                "runs": max(_SIMULATED_RUNS, len(base.cpu)),
                 "work": work,
             }
         )
-        for number in held
+        for number in limited
     ]
     simulated = simulate(settings, seed=_SEED)
-    means = {number: float(simulated.durations(str(number)).mean()) for number in held}
-    return [known.beyond_ns + means.get(number, known.mean_ns) for number in range(len(own))]
+    means = {number: float(simulated.durations(str(number)).mean()) for number in limited}
+    return [base.beyond_ns + means.get(number, base.mean_ns) for number in range(len(group))]
 
 
 def as_data(result: Result) -> dict[str, Any]:
-    """The result for JSON."""
+    """Convert the result for JSON."""
 
     entries = []
     for enforcement in result.enforcements():
-        own = result.of(enforcement)
-        told = result.models[enforcement]
-        for number, size in enumerate(own):
+        group = result.of(enforcement)
+        models = result.models[enforcement]
+        for number, size in enumerate(group):
             p5, p50, p95 = quantiles_of(size.durations, [0.05, 0.5, 0.95])
             entries.append(
                 {
@@ -428,7 +436,7 @@ def as_data(result: Result) -> dict[str, Any]:
                     if size.throttled is None
                     else size.throttled / size.rows,
                     "overallocation": size.overallocation,
-                    "models_ms": {name: values[number] / 1e6 for name, values in told.items()},
+                    "models_ms": {name: values[number] / 1e6 for name, values in models.items()},
                 }
             )
     return {
@@ -436,8 +444,8 @@ def as_data(result: Result) -> dict[str, Any]:
         "function": result.function,
         "kernel": vars(result.kernel),
         "full_vcpu": {
-            name: {"cpu_ms": known.mean_ns / 1e6, "beyond_ms": known.beyond_ns / 1e6}
-            for name, known in result.full.items()
+            name: {"cpu_ms": base.mean_ns / 1e6, "beyond_ms": base.beyond_ns / 1e6}
+            for name, base in result.full.items()
         },
         "mape": {name: result.errors(name) for name in result.enforcements()},
         "left_out": dict(result.left_out),

@@ -1,8 +1,8 @@
-"""What is known of providers' bandwidth control and of the sandboxes under it, with its evidence.
+"""Presets of providers: their bandwidth control, their sandboxes, and the evidence.
 
 Periods, tick rates and sizes are those of `uncia.providers`; the rest was measured in the data
 published with the cost paper (*Demystifying Serverless Costs on Public Platforms*, EuroSys'26), as
-said at each figure.
+the comment on each figure says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uncia.providers import LAMBDA_MB, PLATFORMS, Platform
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS, NS_PER_S
 
 SLICE_NS: Final = 5 * NS_PER_MS
-"""What a CPU takes from a group's pool at once: ``sched_cfs_bandwidth_slice_us``."""
+"""Runtime that a CPU takes from a group's pool at once: ``sched_cfs_bandwidth_slice_us``."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Preset:
         title: for people.
         platform: period, tick rate and sizes.
         scheduler: ``cfs`` or ``eevdf``, as the simulator calls it.
-        lost_ns: of each quota this much goes to others in the sandbox, at all times.
-        before: CPU time that the sandbox itself uses up from a request's arrival until the handler
-            begins, from the same quota but outside of the duration that is reported.
-        outside_ns: part of the reported duration that needs no CPU under the quota.
-        think: from the end of an invocation to the beginning of the next one in the published runs,
-            which were made one at a time; None where that was not measured.
-        tariff: id of the tariff that it charges by.
-        memory: bytes of memory where the vCPU is set by itself.
+        lost_ns: part of each quota that other processes of the sandbox always use.
+        before: CPU time of the sandbox from a request's arrival until the handler begins; it counts
+            against the quota, but not in the reported duration.
+        outside_ns: part of the reported duration that uses no CPU under the quota.
+        think: time from the end of an invocation to the beginning of the next in the published
+            runs, which were made one at a time; None if not measured.
+        tariff: id of its tariff.
+        memory: bytes of memory, if the vCPU is set independently.
         error: mean absolute error of the mean duration over the published sizes, from CPU time at
-            one vCPU alone; None where there is no data.
-        errors: the same by range: sizes below the first number have the second as their error.
+            one vCPU alone; None without data.
+        errors: (bound, error): sizes below the bound, and not below the one before, have the error.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Preset:
 
     @property
     def unit(self) -> str:
-        """What sizes are counted in, for people."""
+        """Unit of sizes, as shown."""
         return "MB" if self.by_memory else "vCPU"
 
     @property
@@ -86,19 +86,19 @@ class Preset:
         return self.platform.whole_mb or MICRO_PER_VCPU
 
     def share(self, size: int) -> Fraction:
-        """vCPU at a size (MB or micro-vCPU)."""
+        """Compute the vCPU at a size (MB or micro-vCPU)."""
         return Fraction(size, self.whole)
 
     def error_at(self, size: int) -> float | None:
-        """The error at sizes like this one; None where it is not known, or one vCPU and more."""
+        """Look up the error at a size; None if unknown, or with one vCPU or more."""
         return next((error for below, error in self.errors if size < below), None)
 
     def quota_ns(self, size: int) -> int:
-        """The quota of one period at a size; a whole period at most, for one thread."""
+        """Compute the quota at a size, at most a whole period, which is all a thread can use."""
         return min(self.platform.period_ns, self.platform.period_ns * size // self.whole)
 
     def allocation(self, size: int) -> tuple[int, int]:
-        """(micro-vCPU, bytes of memory) at a size."""
+        """Return (micro-vCPU, bytes of memory) at a size."""
         if self.platform.whole_mb is not None:
             return round(self.share(size) * MICRO_PER_VCPU), size * MIB
         return size, self.memory or 512 * MIB
@@ -172,10 +172,10 @@ PRESETS: Final = {
 
 
 def preset(name: str, option: str = "--like") -> Preset:
-    """The provider of that name.
+    """Look up a provider by name.
 
     Raises:
-        UnciaError: there is none.
+        UnciaError: there is no such provider.
     """
     if name not in PRESETS:
         raise UnciaError(

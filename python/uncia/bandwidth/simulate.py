@@ -1,4 +1,4 @@
-"""The simulator of the kernel's bandwidth control, from Python.
+"""The simulator of the kernel's bandwidth control: its settings, and calls of it.
 
 The model, and what it leaves out, is described in ``crates/bandwidth/src/sim``.
 """
@@ -40,20 +40,20 @@ class Probe(Form):
 
 
 class Task(Form):
-    """One thread that does tasks of so much CPU time, in turn, and sleeps before each."""
+    """One thread that runs tasks of given CPU times, in turn, and sleeps before each."""
 
     kind: Literal["task"] = "task"
     cpu_ns: list[Ns]
     gap_ns: tuple[Ns, Ns] | None = None
     """Bounds of the sleep, drawn evenly; unless given, 3 to 4 periods."""
     sleeps_ns: list[Ns] = Field(default_factory=list)
-    """Instead of bounds, sleeps of which one is drawn before each task..."""
+    """Sleeps, instead of bounds; one is drawn before each task."""
     sleeps_in_turn: bool = False
-    """...or which are taken in turn."""
+    """Take the sleeps in turn instead of drawing them."""
     before_ns: list[Ns] = Field(default_factory=list)
-    """CPU time that is used after the wake-up and before the task counts as begun, in turn."""
+    """CPU times used between wake-up and the begin of the task, in turn."""
     fresh: bool = False
-    """Each task in a group of its own, without debts and with a timer of its own."""
+    """Run each task in a new group, without debt and with its own timer."""
     threshold_ns: Ns = 0
 
 
@@ -67,7 +67,7 @@ class Pattern(Form):
 
 
 class Setting(Form):
-    """A control, a kernel and the work of a group; times in ns. See the simulator for each."""
+    """A control, a kernel and the work of a group; times in ns. See the simulator."""
 
     name: str = "simulated"
     period_ns: Ns
@@ -83,9 +83,9 @@ class Setting(Form):
     """The period timer expires at whole periods of the clock (to Linux 6.3), or at an offset."""
     slice_ns: Ns = 5_000_000
     kept_ns: Ns = 1_000_000
-    """What a CPU keeps at most of its runtime when the group falls asleep there."""
+    """Runtime that a CPU keeps at most when the group falls asleep there."""
     remaining_ns: Ns = 0
-    """Runtime that each CPU has when a run begins; 1 ns where debts have been paid."""
+    """Runtime that each CPU has when a run begins; 1 ns once debts are paid."""
     cpus: int = 1
     weight: int = 1024
     neighbours: list[list[Step]] = Field(default_factory=list)
@@ -93,15 +93,15 @@ class Setting(Form):
     wake_delay_ns: Ns = 0
     wake_jitter_ns: Ns = 0
     runs: int = 1
-    """How many probes or patterns run, or how many tasks are done."""
+    """Number of probes, patterns or tasks."""
     starts_ns: list[Ns] = Field(default_factory=list)
-    """When runs begin on the simulation's clock, in turn; unless given, at random times."""
+    """When runs begin on the simulation's clock, in turn; by default at random times."""
     work: Annotated[Probe | Task | Pattern, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What came of settings: rows of ``invocations`` and of ``spans``.
+    """The result of a simulation: rows of ``invocations`` and of ``spans``.
 
     The column ``function`` is the setting's name; a span ``throttle`` is a time in which a thread
     could have run but did not. Times are ns on the simulation's clock.
@@ -113,7 +113,7 @@ class Simulated:
     """Ticks that were simulated; idle CPUs have none."""
 
     def durations(self, name: str | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Wall-clock times of the runs of a setting (of all, without a name), in ns."""
+        """Select the wall-clock times of a setting's runs in ns; without a name, of all runs."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -137,27 +137,27 @@ def simulate(settings: Sequence[Setting], seed: int = 0) -> Simulated:
             "settings": [setting.model_dump() for setting in settings],
             "output": folder,
         }
-        done = engine.run(["cpu", "simulate", "--config", "-"], config=config)
+        summary = engine.run(["cpu", "simulate", "--config", "-"], config=config)
         tables = []
         for name in ("invocations", "spans"):
             with pa.ipc.open_stream(pa.OSFile(str(Path(folder) / f"{name}.arrows"))) as stream:
                 tables.append(stream.read_all())
-    return Simulated(invocations=tables[0], spans=tables[1], ticks=int(done.get("ticks", 0)))
+    return Simulated(invocations=tables[0], spans=tables[1], ticks=int(summary.get("ticks", 0)))
 
 
 def durations(
     settings: Sequence[Setting], quotas_ns: Sequence[int | None] | None = None, seed: int = 0
 ) -> list[Ints]:
-    """Wall-clock times of many tasks or runs, and of nothing else.
+    """Simulate only the wall-clock times of many tasks or runs, which is faster than `simulate`.
 
     Args:
-        settings: to simulate.
-        quotas_ns: the quotas under which each setting is simulated, None for none; by default its
-            own alone. All meet the same random numbers.
+        settings: the settings.
+        quotas_ns: quotas to simulate each setting with, None for no quota; by default the
+            setting's. All use the same random numbers.
         seed: of the random numbers.
 
     Returns:
-        One array a setting, ns; shape (quotas, tasks or runs).
+        An array for each setting, ns; shape (quotas, tasks or runs).
 
     Raises:
         UnciaError: a setting is wrong: which, and what about it.
@@ -166,38 +166,38 @@ def durations(
         return []
     rows = _swept(settings, "durations", seed, quotas_ns)
     quotas = rows.num_rows // len(settings)
-    found = rows["execution"]
+    executions = rows["execution"]
     return [
-        _values(found.slice(first, quotas)).reshape(quotas, -1)
+        _values(executions.slice(first, quotas)).reshape(quotas, -1)
         for first in range(0, rows.num_rows, quotas)
     ]
 
 
 def throttles(settings: Sequence[Setting], seed: int = 0) -> list[list[tuple[Ints, Ints]]]:
-    """When the runs of many settings were throttled, and nothing else.
+    """Simulate only the throttles of many settings, which is faster than `simulate`.
 
     Args:
-        settings: to simulate.
+        settings: the settings.
         seed: of the random numbers.
 
     Returns:
-        A list a setting, in it a pair for each run of a thread: begins and ends of its throttles,
-        ns on the simulation's clock, shape (throttles,) each.
+        A list for each setting, with a pair for each run of a thread: begins and ends of its
+        throttles, ns on the simulation's clock, shape (throttles,) each.
 
     Raises:
         UnciaError: a setting is wrong: which, and what about it.
     """
     rows = _swept(settings, "throttles", seed)
-    found: list[list[tuple[Ints, Ints]]] = [[] for _ in settings]
+    by_setting: list[list[tuple[Ints, Ints]]] = [[] for _ in settings]
     pairs = zip(*(_lists(rows[name]) for name in ("start", "end")), strict=True)
     for setting, pair in zip(rows["setting"].to_pylist(), pairs, strict=True):
-        found[setting].append(pair)
-    return found
+        by_setting[setting].append(pair)
+    return by_setting
 
 
 def _swept(
     settings: Sequence[Setting],
-    of: Literal["durations", "throttles"],
+    kind: Literal["durations", "throttles"],
     seed: int,
     quotas_ns: Sequence[int | None] | None = None,
 ) -> pa.Table:
@@ -205,30 +205,32 @@ def _swept(
         "seed": seed,
         "settings": [setting.model_dump() for setting in settings],
         "quotas_ns": None if quotas_ns is None else list(quotas_ns),
-        "of": of,
+        "of": kind,
     }
     return cpu.table("sweep", config)
 
 
 def _values(column: pa.ChunkedArray) -> Ints:
-    """All values of a column of lists, in a row."""
+    """Concatenate the values of a column of lists."""
     import numpy as np
 
     return np.concatenate([_ints(chunk.flatten()) for chunk in column.chunks])
 
 
 def _lists(column: pa.ChunkedArray) -> list[Ints]:
-    """The lists of a column, an array each."""
-    found: list[Ints] = []
+    """Convert each list of a column to an array."""
+    lists: list[Ints] = []
     for chunk in column.chunks:
         values, ends = _ints(chunk.values), chunk.offsets.to_pylist()
-        found += [values[first:last] for first, last in itertools.pairwise(ends)]
-    return found
+        lists += [values[first:last] for first, last in itertools.pairwise(ends)]
+    return lists
 
 
 def _ints(array: pa.Array) -> Ints:
-    """The values of an array of 64-bit integers without nulls, where they are: `to_numpy` would
-    load pandas first, which takes longer than most simulations."""
+    """View an array of 64-bit integers without nulls as numpy, without a copy.
+
+    `to_numpy` would load pandas first, which takes longer than most simulations.
+    """
     import numpy as np
 
     if not len(array):

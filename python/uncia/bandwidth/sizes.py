@@ -1,11 +1,11 @@
-"""Lists and ranges of sizes, as they are written on the command line, read exactly.
+"""Parsers of lists and ranges of sizes on the command line, without rounding.
 
 A list is items with commas between them; an item is one value, a range ``128..1769``, or a range
 with a step: ``128..1769/64``, ``0.08..1/0.01``. A range holds its first value and every step from
 there up to its last value, which belongs to it if a step meets it. Nothing here uses floating
 point, so that ``0.08..1/0.01`` has 93 values and none of them is 0.29000000000000004.
 
-| list      | what comes out      | written as                              | step by default |
+| list      | result              | written as                              | step by default |
 |-----------|---------------------|-----------------------------------------|-----------------|
 | memory    | MB (2^20 bytes)     | ``128..1769``, ``512MB,1GB``             | 1 MB            |
 | vCPU      | micro-vCPU          | ``0.08..1/0.01``, ``0.5vCPU``            | 0.01 vCPU       |
@@ -25,7 +25,7 @@ from uncia.errors import UnciaError
 from uncia.units import MIB, MICRO_PER_VCPU, UnitError, parse_cpu, parse_duration, parse_size
 
 MOST: Final = 100_000
-"""A list of more values than this is taken for a mistake."""
+"""Longer lists are errors."""
 
 _PLAIN: Final = re.compile(r"[0-9][0-9_]*(?:\.[0-9]+)?")
 _EXAMPLE: Final = {
@@ -36,7 +36,7 @@ _EXAMPLE: Final = {
 
 
 def memory(text: str, option: str = "--memory") -> list[int]:
-    """Memory sizes in MB (2^20 bytes), ascending, each once.
+    """Parse memory sizes in MB (2^20 bytes), ascending, each once.
 
     Args:
         text: such as ``128..1769``, ``128..1769/64``, ``128,512,1769`` or ``512MB,1GB``.
@@ -49,8 +49,9 @@ def memory(text: str, option: str = "--memory") -> list[int]:
 
 
 def memory_spread(text: str, count: int, option: str = "--memory") -> list[int]:
-    """Memory sizes in MB as `memory` reads them, but a range always holds its last value, and one
-    without a step is ``count`` sizes, evenly spaced.
+    """Parse memory sizes in MB like `memory`, but with the last value of every range.
+
+    A range without a step is ``count`` sizes, evenly spaced.
 
     Raises:
         UnciaError: it is no such list, a size is 0, there are more than `MOST`, or a range of less
@@ -72,7 +73,7 @@ def memory_spread(text: str, count: int, option: str = "--memory") -> list[int]:
 
 
 def vcpu(text: str, option: str = "--vcpu") -> list[int]:
-    """Shares of a CPU in micro-vCPU, ascending, each once.
+    """Parse shares of a CPU in micro-vCPU, ascending, each once.
 
     Args:
         text: such as ``0.08..1/0.01``, ``0.5`` or ``0.25vCPU,0.5vCPU``.
@@ -85,7 +86,7 @@ def vcpu(text: str, option: str = "--vcpu") -> list[int]:
 
 
 def durations(text: str, option: str) -> list[int]:
-    """Durations in ns, ascending, each once; a range of them needs a step.
+    """Parse durations in ns, ascending, each once; a range of them needs a step.
 
     Args:
         text: such as ``20ms,100ms`` or ``5ms..20ms/5ms``.
@@ -98,13 +99,13 @@ def durations(text: str, option: str) -> list[int]:
 
 
 def vcpu_text(micro: int) -> str:
-    """A share as exact decimal text: ``72_357`` -> ``0.072357``."""
+    """Write a share as exact decimal text: ``72_357`` -> ``0.072357``."""
     text = format(Decimal(micro).scaleb(-6), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def ms_text(ns: int) -> str:
-    """A duration as exact decimal text in ms: ``51_800_000`` -> ``51.8 ms``."""
+    """Write a duration as exact decimal text in ms: ``51_800_000`` -> ``51.8 ms``."""
     text = format(Decimal(ns).scaleb(-6), "f")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
 
@@ -129,10 +130,10 @@ class Item:
     """One item of a list: a value, or a range of them.
 
     Attributes:
-        text: as it was written.
-        low: the value, or the first.
-        high: the same, or the last.
-        step: as written; None where none was, or the item is one value.
+        text: the item as written.
+        low: the value, or the first of the range.
+        high: the value, or the last of the range.
+        step: the step as written; None without one.
     """
 
     text: str
@@ -141,10 +142,10 @@ class Item:
     step: int | None = None
 
     def values(self, step: int | None = None) -> range:
-        """Every step from the first value up to the last one.
+        """List every step from the first value up to the last one.
 
         Args:
-            step: where none was written.
+            step: the step if none was written.
 
         Raises:
             UnitError: it has no step, or more than `MOST` values.
@@ -162,35 +163,35 @@ class Item:
 def _values(
     text: str,
     option: str,
-    one: Callable[[str], int],
+    parse: Callable[[str], int],
     spread: Callable[[Item], Iterable[int]],
     kind: str,
 ) -> list[int]:
     try:
-        found = {value for part in text.split(",") for value in spread(_item(part.strip(), one))}
+        values = {value for part in text.split(",") for value in spread(_item(part.strip(), parse))}
     except UnitError as error:
         raise UnciaError(f"{option}: {error}", f"Write {_EXAMPLE[kind]}.") from error
-    if 0 in found:
+    if 0 in values:
         raise UnciaError(f"{option}: 0 is no size", f"Write {_EXAMPLE[kind]}.")
-    if len(found) > MOST:
+    if len(values) > MOST:
         raise UnciaError(f"{option}: {text!r} has more than {MOST:,} values", "Take a larger step.")
-    return sorted(found)
+    return sorted(values)
 
 
-def _item(part: str, one: Callable[[str], int]) -> Item:
+def _item(part: str, parse: Callable[[str], int]) -> Item:
     if not part:
         raise UnitError("a value is missing")
-    first, dots, rest = part.partition("..")
+    first, dots, tail = part.partition("..")
     if not dots:
-        value = one(part)
+        value = parse(part)
         return Item(part, value, value)
-    last, slash, by = rest.partition("/")
-    if not first or not last or (slash and not by):
+    last, slash, step_text = tail.partition("/")
+    if not first or not last or (slash and not step_text):
         raise UnitError(f"{part!r} is no range: it has no {'step' if first and last else 'end'}")
-    low, high = one(first.strip()), one(last.strip())
+    low, high = parse(first.strip()), parse(last.strip())
     if high < low:
         raise UnitError(f"{part!r} is an empty range: it ends below its beginning")
-    step = one(by.strip()) if slash else None
+    step = parse(step_text.strip()) if slash else None
     if step == 0:
         raise UnitError(f"{part!r} has a step of 0")
     return Item(part, low, high, step)

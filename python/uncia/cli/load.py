@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uncia.stats.tails import Order
     from uncia.workload.fleet import Ended
     from uncia.workload.resolve import Prepared
-    from uncia.workload.send import How
+    from uncia.workload.send import SendSettings
 
 _WHEN: Final = "When requests are sent"
 _WHAT: Final = "What is sent"
@@ -218,7 +218,7 @@ def register(app: typer.Typer) -> None:
         from uncia.interrupt import Interruption
         from uncia.stats import tails
         from uncia.workload import outcome
-        from uncia.workload.one import machines, plan
+        from uncia.workload.load import machines, plan
 
         if dry_run and out is None:
             raise UnciaError(
@@ -286,7 +286,7 @@ class _Command:
 
     target: str
     prepared: Prepared
-    how: How
+    how: SendSettings
     out: Path | None
     quantiles: tuple[Order, ...]
     subtract_rtt: bool

@@ -1,7 +1,7 @@
-"""What this machine can do, how noisy it is, and what each shortcoming costs.
+"""What this machine can do, how noisy it is, and what follows for results.
 
-:func:`examine` looks once; :class:`NoiseMonitor` watches during a run. Nothing here needs root,
-changes a setting or leaves anything behind.
+:func:`examine` examines it once; :class:`NoiseMonitor` samples during a run. Nothing here needs
+root, changes a setting or leaves anything behind.
 """
 
 from __future__ import annotations

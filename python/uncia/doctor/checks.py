@@ -1,4 +1,4 @@
-"""What this machine can do, and what each missing thing costs."""
+"""Checks of what this machine can do, with what follows where something is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _QUICK_CLOCKS: Final = (
 
 
 def capability_checks(host: Host, probe: Probe) -> list[Check]:
-    """Everything about this machine that does not change from one second to the next."""
+    """Check everything about this machine that does not change within a run."""
     checks = [_system(host), _engine(probe), *_runtimes()]
     if host.linux():
         checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
@@ -58,10 +58,12 @@ def capability_checks(host: Host, probe: Probe) -> list[Check]:
 def _system(host: Host) -> Check:
     facts = host.facts()
     name = f"{facts['os']}, kernel {facts['kernel']}, {facts['architecture']}"
-    below = {True: ", virtualised", False: ", on bare metal", None: ""}[facts["virtualised"]]
-    inside = f", in a {facts['container']} container" if facts["container"] else ""
+    virtualisation = {True: ", virtualised", False: ", on bare metal", None: ""}[
+        facts["virtualised"]
+    ]
+    container = f", in a {facts['container']} container" if facts["container"] else ""
     if host.linux():
-        return Check("system", "ok", f"{name}{below}{inside}.")
+        return Check("system", "ok", f"{name}{virtualisation}{container}.")
     return Check(
         "system",
         "missing",
@@ -85,20 +87,20 @@ def _engine(probe: Probe) -> Check:
             "engine",
             "warn",
             f"The engine does not say what it can do here: {probe.problem}.",
-            "What follows about namespaces and cgroups was found without it.",
+            "The checks of namespaces and cgroups were made without it.",
             "Run `uncia-engine probe` to see what it says.",
         )
     return Check("engine", "ok", f"The engine is {probe.path}.")
 
 
 def _sandbox(probe: Probe) -> list[Check]:
-    """What the engine, having tried, says that it cannot enforce; nothing if it did not say."""
-    told = (probe.found or {}).get("warnings")
-    if not isinstance(told, list):
+    """Check what the engine cannot enforce here; empty if it did not answer."""
+    warnings = (probe.found or {}).get("warnings")
+    if not isinstance(warnings, list):
         return []
-    sentences = [text if text.endswith(".") else f"{text}." for text in map(str, told)]
+    sentences = [text if text.endswith(".") else f"{text}." for text in map(str, warnings)]
     if not sentences:
-        return [Check("sandbox", "ok", "The embedded platform enforces here all that it promises.")]
+        return [Check("sandbox", "ok", "The embedded platform can enforce all limits here.")]
     return [
         Check(
             "sandbox",
@@ -111,7 +113,7 @@ def _sandbox(probe: Probe) -> list[Check]:
 
 
 def _features(probe: Probe) -> list[Check]:
-    """What makes the embedded platform fast, or holds functions back; nothing if it did not say."""
+    """Check the optional features of the embedded platform; empty if it did not answer."""
     features = (probe.found or {}).get("features")
     if not isinstance(features, dict):
         return []
@@ -130,25 +132,27 @@ def _features(probe: Probe) -> list[Check]:
 
 
 def _runtimes() -> list[Check]:
-    """The interpreters of the engine's runtimes, Python first."""
+    """Check the interpreters of the engine's runtimes, Python first."""
     # Functions in Python run with the interpreter that requirements are installed for: this one,
     # outside of its virtual environment.
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     python = Check("runtime-python", "ok", f"Python {platform.python_version()} at {base}.")
-    others = [it for it in RUNTIMES.values() if it.requirement and it.name != "python"]
+    others = [
+        runtime for runtime in RUNTIMES.values() if runtime.requirement and runtime.name != "python"
+    ]
     return [python, *map(_runtime, others)]
 
 
 def _runtime(runtime: Runtime) -> Check:
-    """The program of a runtime, which the engine takes from the PATH."""
-    # "Node.js (node)": what it is called, and its program.
+    """Check the program of a runtime, which the engine finds in the PATH."""
+    # "Node.js (node)": its title and its program.
     title, _, program = (runtime.requirement or "").rstrip(")").rpartition(" (")
     path = shutil.which(program)
     version = _version(path) if path else None
     oldest = _OLDEST.get(runtime.name, (0,))
     if version is not None and version >= oldest:
-        shown = ".".join(map(str, version))
-        return Check(f"runtime-{runtime.name}", "ok", f"{title} {shown} at {path}.")
+        number = ".".join(map(str, version))
+        return Check(f"runtime-{runtime.name}", "ok", f"{title} {number} at {path}.")
     if path is None:
         finding = f"{title} is not installed."
     elif version is None:
@@ -167,12 +171,12 @@ def _runtime(runtime: Runtime) -> Check:
 
 def _version(path: str) -> tuple[int, ...] | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r"(\d+)\.(\d+)\.(\d+)", done.stdout + done.stderr)
+    match = re.search(r"(\d+)\.(\d+)\.(\d+)", process.stdout + process.stderr)
     return tuple(map(int, match.groups())) if match else None
 
 
@@ -190,11 +194,11 @@ def _root(host: Host) -> Check:
 
 
 def _user_namespaces(host: Host) -> Check:
-    most = host.integer("/proc/sys/user/max_user_namespaces")
+    limit = host.integer("/proc/sys/user/max_user_namespaces")
     reasons = []
     if not host.exists("/proc/self/ns/user"):
         reasons.append("the kernel has none")
-    elif most == 0:
+    elif limit == 0:
         reasons.append("user.max_user_namespaces is 0")
     if not host.root_user():
         if host.integer("/proc/sys/kernel/unprivileged_userns_clone") == 0:
@@ -214,8 +218,8 @@ def _user_namespaces(host: Host) -> Check:
 
 
 def _namespaces(host: Host) -> Check:
-    kinds = [shown for file, shown in _NAMESPACES.items() if host.exists(f"/proc/self/ns/{file}")]
-    absent = [shown for shown in _NAMESPACES.values() if shown not in kinds]
+    kinds = [name for file, name in _NAMESPACES.items() if host.exists(f"/proc/self/ns/{file}")]
+    absent = [name for name in _NAMESPACES.values() if name not in kinds]
     if absent:
         return Check(
             "namespaces",
@@ -248,36 +252,35 @@ def _cgroups(host: Host) -> Check:
         )
     needed = _CONTROLLERS_V2 if version == 2 else _CONTROLLERS_V1
     usable: list[str] = []
-    lacking: list[str] = []
+    missing: list[str] = []
     for controller in needed:
-        good = any(
+        is_usable = any(
             _can_make_group(host, mount, controller)
             for mount in mounts
             if mount.version == version and controller in mount.controllers
         )
-        (usable if good else lacking).append(controller)
-    if not lacking:
+        (usable if is_usable else missing).append(controller)
+    if not missing:
         return Check("cgroup", "ok", f"cgroup version {version}, writable: {', '.join(usable)}.")
     return Check(
         "cgroup",
         "warn" if usable else "missing",
-        f"cgroup version {version}; not usable: {', '.join(lacking)}.",
-        "On the embedded platform " + "; ".join(_COSTS[name] for name in lacking) + ".",
+        f"cgroup version {version}; not usable: {', '.join(missing)}.",
+        "On the embedded platform " + "; ".join(_COSTS[name] for name in missing) + ".",
         "Run as root, or delegate a cgroup: systemd-run --user --scope -p Delegate=yes uncia ...",
     )
 
 
 def _can_make_group(host: Host, mount: CgroupMount, controller: str) -> bool:
-    """Whether a group can be made at the top of a hierarchy, or below this process's own group."""
+    """Return whether a group can be created at the top of a hierarchy or in the own group."""
     if not mount.writable:
         return False
-    own = host.own_cgroups().get("" if mount.version == 2 else controller, "/").lstrip("/")
-    return any(
-        _made_and_removed(parent) for parent in dict.fromkeys((mount.path, mount.path / own))
-    )
+    own_group = host.own_cgroups().get("" if mount.version == 2 else controller, "/").lstrip("/")
+    return any(_try_group(parent) for parent in dict.fromkeys((mount.path, mount.path / own_group)))
 
 
-def _made_and_removed(parent: Path) -> bool:
+def _try_group(parent: Path) -> bool:
+    """Create a group and remove it; returns whether that succeeded."""
     group = parent / f"uncia-doctor-{os.getpid()}"
     try:
         group.mkdir()
@@ -290,7 +293,7 @@ def _made_and_removed(parent: Path) -> bool:
 def _perf() -> Sequence[Check]:
     software = perf.count(perf.SOFTWARE_TASK_CLOCK)
     hardware = perf.count(perf.HARDWARE_CYCLES)
-    allow = "Set kernel.perf_event_paranoid to 1 or less, or run as root."
+    remedy = "Set kernel.perf_event_paranoid to 1 or less, or run as root."
     return (
         Check("perf-software", "ok", "Software performance events are counted.")
         if software.count is not None
@@ -299,7 +302,7 @@ def _perf() -> Sequence[Check]:
             "missing",
             f"Software performance events are not available: {software.reason}.",
             "No context switches, migrations and page faults in profiles.",
-            allow,
+            remedy,
         ),
         Check("perf-hardware", "ok", "Hardware performance events are counted.")
         if hardware.count is not None
@@ -353,15 +356,15 @@ def _clock(host: Host) -> Check:
 
 
 def _tick(host: Host) -> Check:
-    hz, piece = host.hz(), host.scheduler_slice_ns()
-    share = host.integer("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
+    hz, scheduler_slice_ns = host.hz(), host.scheduler_slice_ns()
+    quota_slice_us = host.integer("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
     parts = [
         f"the kernel ticks at {hz} Hz" if hz else "the kernel's tick rate is not known",
-        f"the scheduler's base slice is {piece / 1e6:g} ms"
-        if piece
+        f"the scheduler's base slice is {scheduler_slice_ns / 1e6:g} ms"
+        if scheduler_slice_ns
         else "the scheduler's base slice is not readable",
-        f"CPU quota is handed out in slices of {share / 1000:g} ms"
-        if share
+        f"CPU quota is handed out in slices of {quota_slice_us / 1000:g} ms"
+        if quota_slice_us
         else "the slice of CPU quota is not readable",
     ]
     text = "; ".join(parts)
@@ -405,13 +408,13 @@ def _open_files() -> Check | None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shown = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    limit = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
     if soft == resource.RLIM_INFINITY or soft >= _OPEN_FILES:
-        return Check("open-files", "ok", f"A process may open {shown} files.")
+        return Check("open-files", "ok", f"A process may open {limit} files.")
     return Check(
         "open-files",
         "warn",
-        f"A process may open {shown} files only.",
+        f"A process may open {limit} files only.",
         "A burst of more connections than that fails at the client.",
         f"ulimit -n {min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536}",
     )

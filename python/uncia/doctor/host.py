@@ -33,18 +33,18 @@ class CgroupMount:
 
 
 class Host:
-    """A machine as its files show it; ``root`` stands for ``/``, so that tests bring their own."""
+    """A machine as its files describe it; tests replace ``root``, which stands for ``/``."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
 
     @property
     def real(self) -> bool:
-        """Whether this is the machine we run on, which can be asked more than its files say."""
+        """Whether this is the machine that this process runs on, which system calls can query."""
         return self.root == Path("/")
 
     def read(self, path: str) -> str | None:
-        """A file's text, stripped; None if it cannot be read."""
+        """Return a file's text, stripped; None if it cannot be read."""
         try:
             return (
                 (self.root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
@@ -53,20 +53,20 @@ class Host:
             return None
 
     def integer(self, path: str) -> int | None:
-        """A file's only number; None if there is none."""
+        """Return the number that a file consists of; None if it is no number."""
         text = self.read(path)
         return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Return whether there is such a file or folder."""
         return (self.root / path.lstrip("/")).exists()
 
     def linux(self) -> bool:
-        """Whether it runs Linux."""
+        """Return whether it runs Linux."""
         return platform.system() == "Linux" if self.real else self.exists("/proc")
 
     def cpu_model(self) -> str | None:
-        """The processor's name."""
+        """Return the processor's name."""
         text = self.read("/proc/cpuinfo") or ""
         match = re.search(
             r"^(?:model name|Model|cpu model|Processor)\s*:\s*(.+)$", text, re.MULTILINE
@@ -74,24 +74,24 @@ class Host:
         return match.group(1).strip() if match else (platform.processor() or None)
 
     def cpus(self) -> int | None:
-        """How many CPUs are online."""
+        """Return the number of CPUs that are online."""
         text = self.read("/proc/stat")
-        found = len(re.findall(r"^cpu\d+ ", text, re.MULTILINE)) if text else 0
-        return found or os.cpu_count()
+        count = len(re.findall(r"^cpu\d+ ", text, re.MULTILINE)) if text else 0
+        return count or os.cpu_count()
 
     def usable_cpus(self) -> int | None:
-        """How many CPUs this process may run on."""
+        """Return the number of CPUs that this process may run on."""
         if self.real and hasattr(os, "sched_getaffinity"):
             return len(os.sched_getaffinity(0))
         return self.cpus()
 
     def memory(self, field: str) -> int | None:
-        """A field of ``/proc/meminfo`` in bytes."""
+        """Return a field of ``/proc/meminfo`` in bytes."""
         match = re.search(rf"^{field}:\s+(\d+) kB$", self.read("/proc/meminfo") or "", re.MULTILINE)
         return int(match.group(1)) * 1024 if match else None
 
     def hz(self) -> int | None:
-        """The kernel's timer frequency in Hz."""
+        """Return the kernel's timer frequency in Hz."""
         if self.real and self.linux():
             try:
                 tick = time.clock_getres(_CLOCK_MONOTONIC_COARSE)
@@ -101,14 +101,14 @@ class Host:
         return None
 
     def virtualised(self) -> bool | None:
-        """Whether a hypervisor is below; None where the processor does not tell."""
+        """Return whether this is a virtual machine; None where the processor does not show it."""
         if self.exists("/sys/hypervisor/type"):
             return True
         flags = re.search(r"^flags\s*:(.*)$", self.read("/proc/cpuinfo") or "", re.MULTILINE)
         return "hypervisor" in flags.group(1).split() if flags else None
 
     def container(self) -> str | None:
-        """What kind of container this is in; None if it seems to be in none."""
+        """Return the kind of container that this is in; None if it seems to be in none."""
         if self.exists("/.dockerenv"):
             return "docker"
         if self.exists("/run/.containerenv"):
@@ -116,7 +116,7 @@ class Host:
         return self.read("/run/systemd/container")
 
     def scheduler_slice_ns(self) -> int | None:
-        """The scheduler's base time slice in ns; readable by root where debugfs is mounted."""
+        """Return the scheduler's base slice in ns; root can read it where debugfs is mounted."""
         for name in ("base_slice_ns", "min_granularity_ns"):
             value = self.integer(f"/sys/kernel/debug/sched/{name}")
             if value is not None:
@@ -124,13 +124,13 @@ class Host:
         return self.integer("/proc/sys/kernel/sched_min_granularity_ns")
 
     def capable_of_everything(self) -> bool:
-        """Whether this process has CAP_SYS_ADMIN."""
+        """Return whether this process has CAP_SYS_ADMIN."""
         status = self.read("/proc/self/status") or ""
         match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
         return bool(match and int(match.group(1), 16) >> _CAP_SYS_ADMIN & 1)
 
     def cgroup_mounts(self) -> list[CgroupMount]:
-        """The cgroup hierarchies that are mounted."""
+        """Return the cgroup hierarchies that are mounted."""
         mounts = []
         for line in (self.read("/proc/self/mountinfo") or "").splitlines():
             before, _, after = line.partition(" - ")
@@ -138,43 +138,43 @@ class Host:
             kind, _, options = (*after.split(maxsplit=2), "", "", "")[:3]
             if kind not in ("cgroup", "cgroup2") or len(fields) < 6:
                 continue
-            at = fields[4]
+            path = fields[4]
             if kind == "cgroup2":
-                controllers = frozenset((self.read(f"{at}/cgroup.controllers") or "").split())
+                controllers = frozenset((self.read(f"{path}/cgroup.controllers") or "").split())
             else:
                 controllers = frozenset(options.split(",")) - {"rw", "ro", "xattr"}
             writable = "ro" not in fields[5].split(",") and "ro" not in options.split(",")
             version = 2 if kind == "cgroup2" else 1
-            mounts.append(CgroupMount(version, controllers, self.root / at.lstrip("/"), writable))
+            mounts.append(CgroupMount(version, controllers, self.root / path.lstrip("/"), writable))
         return mounts
 
     def own_cgroups(self) -> dict[str, str]:
-        """This process's cgroup per controller of version 1, and under ``""`` that of version 2."""
-        found = {}
+        """Return this process's cgroup by controller of version 1, and by ``""`` of version 2."""
+        groups = {}
         for line in (self.read("/proc/self/cgroup") or "").splitlines():
             _, controllers, path = (*line.split(":", 2), "", "")[:3]
             for controller in controllers.split(","):
-                found[controller] = path
-        return found
+                groups[controller] = path
+        return groups
 
     def cgroup_version(self) -> int | None:
-        """The version whose hierarchy has the cpu controller; None if neither has it."""
+        """Return the cgroup version that has the cpu controller; None if neither has it."""
         versions = {m.version for m in self.cgroup_mounts() if "cpu" in m.controllers}
         return max(versions) if versions else None
 
     def cpu_quota(self) -> float | None:
-        """How many CPUs' worth of time this process's own cgroup allows it; None if unlimited."""
+        """Return how many CPUs of time this process's own cgroup allows; None if unlimited."""
         own = self.own_cgroups()
         for mount in self.cgroup_mounts():
             if "cpu" not in mount.controllers and mount.version == 1:
                 continue
-            at = mount.path / own.get("" if mount.version == 2 else "cpu", "/").lstrip("/")
+            group = mount.path / own.get("" if mount.version == 2 else "cpu", "/").lstrip("/")
             try:
                 if mount.version == 2:
-                    quota, period = (at / "cpu.max").read_text().split()
+                    quota, period = (group / "cpu.max").read_text().split()
                 else:
-                    quota = (at / "cpu.cfs_quota_us").read_text().strip()
-                    period = (at / "cpu.cfs_period_us").read_text().strip()
+                    quota = (group / "cpu.cfs_quota_us").read_text().strip()
+                    period = (group / "cpu.cfs_period_us").read_text().strip()
             except (OSError, ValueError):
                 continue
             if quota not in ("max", "-1") and int(period) > 0:
@@ -182,7 +182,7 @@ class Host:
         return None
 
     def facts(self) -> dict[str, Any]:
-        """The machine in figures: plain data, None for what is not known."""
+        """Return the machine's properties as plain data; None for what is not known."""
         return {
             "os": self._os(),
             "kernel": platform.release() if self.real else self.read("/proc/sys/kernel/osrelease"),
@@ -206,16 +206,16 @@ class Host:
         }
 
     def smt(self) -> bool | None:
-        """Whether two CPUs share a core."""
+        """Return whether CPUs share a core; None if not known."""
         active = self.integer("/sys/devices/system/cpu/smt/active")
         return None if active is None else active == 1
 
     def clocksource(self) -> str | None:
-        """Where the kernel takes the time from."""
+        """Return the kernel's clock source."""
         return self.read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
     def root_user(self) -> bool | None:
-        """Whether this process runs as root; None where there is no such thing."""
+        """Return whether this process runs as root; None on systems without root."""
         return os.geteuid() == 0 if hasattr(os, "geteuid") else None
 
     def _os(self) -> str:

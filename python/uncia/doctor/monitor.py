@@ -1,4 +1,4 @@
-"""Watches the noise during a run: one sample a second, as rows of the ``machine`` table."""
+"""Samples the noise during a run, once a second, as rows of the ``machine`` table."""
 
 from __future__ import annotations
 
@@ -97,9 +97,10 @@ class NoiseMonitor:
             self._ours.add(pid)
 
     def start(self) -> None:
-        """Begin to sample.
+        """Start sampling.
 
-        :raises RuntimeError: it was started before.
+        Raises:
+            RuntimeError: it was started before.
         """
         if self._thread is not None:
             raise RuntimeError("a noise monitor is started once")
@@ -107,18 +108,18 @@ class NoiseMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End sampling, with a last sample of what is left of the interval; may be called again."""
+        """Stop sampling, after a last sample of the interval so far; may be called again."""
         self._stop.set()
         if self._thread is not None and self._thread.is_alive():
             self._thread.join()
 
     def rows(self) -> list[MachineRow]:
-        """The samples so far, in the order of time."""
+        """Return the samples so far, in the order of time."""
         with self._lock:
             return list(self._rows)
 
     def warnings(self) -> list[str]:
-        """A sentence for each kind of noise that was above its threshold on average."""
+        """Return a sentence for each kind of noise that exceeded its threshold on average."""
         means = {
             counter: sum(values) / len(values)
             for counter in {row.counter for row in self.rows()}
@@ -128,27 +129,27 @@ class NoiseMonitor:
             counter: max(row.value for row in self.rows() if row.counter == counter)
             for counter in means
         }
-        told = []
+        sentences = []
         if means.get(STEAL, 0.0) > STEAL_PERCENT:
-            told.append(
+            sentences.append(
                 f"During the run the host kept {means[STEAL]:.1f} % of the CPU time for others "
                 f"(steal; {peaks[STEAL]:.0f} % in the worst second). Tail latencies are longer "
                 "than the platform's own."
             )
         if means.get(BACKGROUND, 0.0) > BACKGROUND_PERCENT:
-            told.append(
+            sentences.append(
                 f"During the run other processes used {means[BACKGROUND]:.1f} % of the CPU time "
                 f"({peaks[BACKGROUND]:.0f} % in the worst second). They competed with the "
                 "functions and with the load generator."
             )
-        for resource, shown in (("memory", "memory"), ("io", "input and output")):
+        for resource, name in (("memory", "memory"), ("io", "input and output")):
             counter = pressure_counter(resource)
             if means.get(counter, 0.0) > PRESSURE_PERCENT:
-                told.append(
-                    f"During the run tasks waited for {shown} {means[counter]:.1f} % of the time "
+                sentences.append(
+                    f"During the run tasks waited for {name} {means[counter]:.1f} % of the time "
                     f"({peaks[counter]:.0f} % in the worst second)."
                 )
-        return told
+        return sentences
 
     def _watch(self) -> None:
         before = self._read()
@@ -156,12 +157,12 @@ class NoiseMonitor:
         while before is not None:
             due += self._interval
             stopping = self._stop.wait(max(0.0, due - time.monotonic()))
-            if stopping and time.monotonic() - before.at < _SHORTEST_S:
+            if stopping and time.monotonic() - before.time_s < _SHORTEST_S:
                 return
             after = self._read()
             if after is None:
                 return
-            self._keep(before, after)
+            self._add_rows(before, after)
             before = after
             if stopping:
                 return
@@ -171,22 +172,22 @@ class NoiseMonitor:
             ours = set(self._ours)
         return read(self._host, ours)
 
-    def _keep(self, before: Reading, after: Reading) -> None:
-        at = time.time_ns() - self._epoch
-        found = shares(before, after)
+    def _add_rows(self, before: Reading, after: Reading) -> None:
+        time_ns = time.time_ns() - self._epoch
+        measured = shares(before, after)
         load = (self._host.read("/proc/loadavg") or "").split()
         values: dict[str, float | None] = {
-            STEAL: found.steal_percent,
-            BACKGROUND: found.background_percent,
-            BUSY: found.busy_percent,
-            IOWAIT: found.iowait_percent,
+            STEAL: measured.steal_percent,
+            BACKGROUND: measured.background_percent,
+            BUSY: measured.busy_percent,
+            IOWAIT: measured.iowait_percent,
             LOAD: float(load[0]) if load else None,
             AVAILABLE: self._host.memory("MemAvailable"),
         }
-        for resource, percent in sorted(found.pressure_percent.items()):
+        for resource, percent in sorted(measured.pressure_percent.items()):
             values[pressure_counter(resource)] = percent
         rows = [
-            MachineRow(at, counter, None, float(value))
+            MachineRow(time_ns, counter, None, float(value))
             for counter, value in values.items()
             if value is not None
         ]
@@ -195,5 +196,5 @@ class NoiseMonitor:
 
 
 def pressure_counter(resource: str) -> str:
-    """The counter of the time in which some task waited for ``cpu``, ``memory`` or ``io``."""
+    """Return the counter of the time in which tasks waited for ``cpu``, ``memory`` or ``io``."""
     return f"pressure.{resource}_percent"

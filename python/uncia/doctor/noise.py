@@ -1,4 +1,4 @@
-"""How noisy the machine is: CPU time stolen or used by others, pressure, and late timers."""
+"""The machine's noise: CPU time stolen or used by others, pressure, and late timers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Reading:
     """Counters at one moment; CPU times in clock ticks over all CPUs, pressure totals in us.
 
     Attributes:
-        at: monotonic time in s.
+        time_s: monotonic time.
         busy: user, nice, system, irq and softirq (guest time is within user).
         idle, iowait, steal: as in ``/proc/stat``.
-        ours: CPU time of the processes that belong to us, with their children that ended.
+        ours: CPU time of Uncia's own processes, with their children that ended.
         pressure: per resource, the time in which some task waited for it.
     """
 
-    at: float
+    time_s: float
     busy: int
     idle: int
     iowait: int
@@ -51,7 +51,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Shares:
-    """What passed between two readings, in per cent of all CPU time (pressure: of the time)."""
+    """Shares between two readings, in per cent of all CPU time (pressure: of the time)."""
 
     busy_percent: float | None
     background_percent: float | None
@@ -62,7 +62,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise in a stretch of time; None for what the machine does not tell.
+    """The noise in a period of time; None for what the machine does not report.
 
     Attributes:
         duration_s: how long it was measured.
@@ -87,12 +87,12 @@ class Noise:
     timer_late_p99_us: float | None
 
     def as_dict(self) -> dict[str, float | None]:
-        """As plain data."""
+        """Return the noise as plain data."""
         return asdict(self)
 
 
 def read(host: Host, ours: set[int]) -> Reading | None:
-    """The counters now; None where there is no ``/proc/stat``.
+    """Return the counters of this moment; None where there is no ``/proc/stat``.
 
     Args:
         host: the machine.
@@ -104,7 +104,7 @@ def read(host: Host, ours: set[int]) -> Reading | None:
     times = [int(field) for field in match.group(1).split()]
     user, nice, system, idle, iowait, irq, softirq, steal = (*times, *[0] * 8)[:8]
     return Reading(
-        at=time.monotonic(),
+        time_s=time.monotonic(),
         busy=user + nice + system + irq + softirq,
         idle=idle,
         iowait=iowait,
@@ -117,15 +117,15 @@ def read(host: Host, ours: set[int]) -> Reading | None:
 
 
 def shares(before: Reading, after: Reading) -> Shares:
-    """What passed between two readings."""
+    """Return the shares of the time between two readings."""
     busy = after.busy - before.busy
     steal = after.steal - before.steal
     iowait = after.iowait - before.iowait
-    everything = busy + steal + iowait + after.idle - before.idle
-    seconds = after.at - before.at
+    total = busy + steal + iowait + after.idle - before.idle
+    seconds = after.time_s - before.time_s
 
     def percent(ticks: int) -> float | None:
-        return 100 * ticks / everything if everything > 0 else None
+        return 100 * ticks / total if total > 0 else None
 
     # The kernel samples the busy time of CPUs at ticks and counts that of processes exactly, so the
     # difference of the two may come out slightly below zero.
@@ -144,7 +144,7 @@ def shares(before: Reading, after: Reading) -> Shares:
 
 
 def tree_ticks(host: Host, roots: set[int]) -> int:
-    """CPU time in ticks of processes and all their descendants, those that ended included.
+    """Return the CPU time in ticks of processes and all their descendants, ended ones included.
 
     A process that ended counts from when its parent has waited for it.
     """
@@ -167,13 +167,13 @@ def tree_ticks(host: Host, roots: set[int]) -> int:
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
     total = 0
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
-        if pid in seen:
+        if pid in visited:
             continue
-        seen.add(pid)
+        visited.add(pid)
         total += ticks.get(pid, 0)
         waiting += children.get(pid, [])
     return total
@@ -185,17 +185,17 @@ def measure(host: Host, duration_s: float) -> Noise:
 
     ours = {os.getpid()}
     before = read(host, ours)
-    late = _lateness(duration_s)
-    p50, p99 = quantiles_of(late, [0.5, 0.99]) if late else (None, None)
+    delays_us = _timer_delays_us(duration_s)
+    p50, p99 = quantiles_of(delays_us, [0.5, 0.99]) if delays_us else (None, None)
     after = read(host, ours)
-    found = shares(before, after) if before is not None and after is not None else None
+    measured = shares(before, after) if before is not None and after is not None else None
     load = (host.read("/proc/loadavg") or "").split()
-    pressure = found.pressure_percent if found else {}
+    pressure = measured.pressure_percent if measured else {}
     return Noise(
         duration_s=duration_s,
-        steal_percent=found.steal_percent if found else None,
-        background_percent=found.background_percent if found else None,
-        iowait_percent=found.iowait_percent if found else None,
+        steal_percent=measured.steal_percent if measured else None,
+        background_percent=measured.background_percent if measured else None,
+        iowait_percent=measured.iowait_percent if measured else None,
         cpu_pressure_percent=pressure.get("cpu"),
         memory_pressure_percent=pressure.get("memory"),
         io_pressure_percent=pressure.get("io"),
@@ -206,7 +206,7 @@ def measure(host: Host, duration_s: float) -> Noise:
 
 
 def noise_checks(noise: Noise) -> list[Check]:
-    """What the noise means for results."""
+    """Return checks of the noise, with what follows for results."""
     checks = []
     if noise.steal_percent is not None:
         noisy = noise.steal_percent > STEAL_PERCENT
@@ -235,15 +235,15 @@ def noise_checks(noise: Noise) -> list[Check]:
         "memory": noise.memory_pressure_percent,
         "input and output": noise.io_pressure_percent,
     }
-    known = {name: value for name, value in pressures.items() if value is not None}
-    if known:
-        high = [name for name, value in known.items() if value > PRESSURE_PERCENT]
-        told = ", ".join(f"for {name} {value:.1f} %" for name, value in known.items())
+    reported = {name: value for name, value in pressures.items() if value is not None}
+    if reported:
+        high = [name for name, value in reported.items() if value > PRESSURE_PERCENT]
+        times = ", ".join(f"for {name} {value:.1f} %" for name, value in reported.items())
         checks.append(
             Check(
                 "pressure",
                 "warn" if high else "ok",
-                f"Tasks waited {told} of the time.",
+                f"Tasks waited {times} of the time.",
                 f"There is too little of {' and '.join(high)} for what runs here." if high else "",
                 "End what else runs, or take a larger machine." if high else "",
             )
@@ -281,14 +281,14 @@ def _pressure(host: Host, resource: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _lateness(duration_s: float) -> list[float]:
-    """How late, in us, sleeps of 1 ms woke up."""
-    late = []
+def _timer_delays_us(duration_s: float) -> list[float]:
+    """Return how late, in us, sleeps of 1 ms woke up."""
+    delays_us = []
     now = time.monotonic()
     end = now + duration_s
     while now < end:
         time.sleep(min(_SLEEP_S, end - now))
-        woke = time.monotonic()
-        late.append((woke - now - min(_SLEEP_S, end - now)) * 1e6)
-        now = woke
-    return late
+        woken = time.monotonic()
+        delays_us.append((woken - now - min(_SLEEP_S, end - now)) * 1e6)
+        now = woken
+    return delays_us

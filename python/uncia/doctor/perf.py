@@ -1,4 +1,4 @@
-"""Whether the kernel counts performance events for us: opened, run and read, not only looked up."""
+"""Tries whether the kernel counts performance events for this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine finds that it can do: ``uncia-engine probe``."""
+"""Runs ``uncia-engine probe``, by which the engine tries what this machine allows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Probe:
 
     Attributes:
         path: the binary; None if it is not installed.
-        found: what it said; None if it said nothing of use.
-        problem: why there is no path, or nothing found.
+        found: its answer; None if it gave none.
+        problem: why there is no path, or no answer.
     """
 
     path: Path | None
@@ -30,13 +30,13 @@ class Probe:
 
 
 def engine_probe() -> Probe:
-    """Find the engine and let it try what this machine allows."""
+    """Find the engine and run its probe."""
     try:
         path = engine.binary()
     except UnciaError as error:
         return Probe(None, None, error.message)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [path, "probe"],
             capture_output=True,
             text=True,
@@ -47,9 +47,9 @@ def engine_probe() -> Probe:
     except (OSError, subprocess.TimeoutExpired) as error:
         return Probe(path, None, f"{path} probe did not answer: {error}")
     try:
-        found = json.loads(done.stdout)
+        found = json.loads(process.stdout)
     except ValueError:
         found = None
-    if done.returncode != 0 or not isinstance(found, dict):
-        return Probe(path, None, f"{path} probe failed with exit code {done.returncode}")
+    if process.returncode != 0 or not isinstance(found, dict):
+        return Probe(path, None, f"{path} probe failed with exit code {process.returncode}")
     return Probe(path, found)

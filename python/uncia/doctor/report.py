@@ -1,4 +1,4 @@
-"""What an examination finds: checks, each with its consequence and its remedy."""
+"""The result of an examination: checks, each with its consequence and its remedy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Status = Literal["ok", "warn", "missing"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One check of a machine.
 
     Attributes:
         id: a short name that does not change.
         status: ``ok``; ``warn`` (there, but results suffer); ``missing``: unavailable here.
         finding: what was found, a sentence.
-        consequence: what it costs, a sentence; empty when nothing.
+        consequence: what follows for results, a sentence; empty if nothing does.
         remedy: what to do about it, a sentence; empty when nothing can be done, or need be.
     """
 
@@ -28,24 +28,24 @@ class Check:
     remedy: str = ""
 
     def sentence(self) -> str:
-        """Finding and consequence in one line."""
+        """Return finding and consequence in one line."""
         return " ".join(part for part in (self.finding, self.consequence) if part)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What an examination found.
+    """The result of an examination.
 
     Attributes:
         checks: in the order in which a person should read them.
-        facts: the machine in figures, plain data; None for what is not known.
+        facts: the machine's properties, plain data; None for what is not known.
     """
 
     checks: tuple[Check, ...]
     facts: Mapping[str, Any]
 
     def warnings(self, *, profiling: bool = False) -> list[str]:
-        """What impairs results, a sentence each, for a run's report.
+        """Return what impairs results, a sentence each, for a run's report.
 
         Args:
             profiling: the run reads performance events, so that their absence matters too.
@@ -57,12 +57,12 @@ class Report:
         ]
 
     def machine(self) -> dict[str, Any]:
-        """The machine in figures, for ``run.yaml``: plain data, None for what is not known.
+        """Return the machine's properties for ``run.yaml``: plain data, None for what is not known.
 
         ``noise`` is a mapping of its own, or None if it was not measured.
         """
         return dict(self.facts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
+        """Return everything as plain data, for JSON."""
         return {"checks": [asdict(check) for check in self.checks], "machine": self.machine()}

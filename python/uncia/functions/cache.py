@@ -1,4 +1,4 @@
-"""The user's cache folder, and making something in it once, whole or not at all."""
+"""The user's cache folder, and creating a file or folder in it once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from uncia import locks
 from uncia.errors import UnciaError
 
 UNUSED_DAYS: Final = 30
-"""What was not asked for in this time is removed, so that padded packages do not fill the disk."""
+"""What was not used for this long is removed, so that padded packages do not fill the disk."""
 
 
 def cache_folder(part: str) -> Path:
-    """The folder ``part`` of Uncia's cache, made if it is missing: ``$XDG_CACHE_HOME/uncia/part``.
+    """Return the folder ``$XDG_CACHE_HOME/uncia/part``, created if it is missing.
 
-    :raises UnciaError: it cannot be made.
+    Raises:
+        UnciaError: it cannot be created.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification has relative paths ignored.
@@ -36,23 +37,23 @@ def cache_folder(part: str) -> Path:
     return folder
 
 
-def made_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """``path`` in the cache, made by ``make(partial)`` if it is not there.
+def create_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """Return ``path`` in the cache, created by ``make(partial)`` if it is missing.
 
-    The work happens beside it under another name and becomes ``path`` by one rename, under a lock:
-    a failed or killed attempt leaves nothing that could be taken for the thing itself, and the next
-    attempt removes what is left. Several processes that need the same thing make it once.
+    It is created under another name and renamed to ``path``, under a lock: a failed or killed
+    attempt never leaves an incomplete ``path``, and the next attempt removes what it left. Several
+    processes that need the same ``path`` create it once.
 
     Raises:
         UnciaError: the cache cannot be written; or what ``make`` raises.
     """
     if path.exists():
-        return _touched(path)
+        return _touch(path)
     partial = path.with_name(f"{path.name}.partial")
     try:
         with _locked(path.with_name(f"{path.name}.lock")):
             if path.exists():
-                return _touched(path)
+                return _touch(path)
             _remove(partial)
             try:
                 make(partial)
@@ -68,7 +69,8 @@ def made_once(path: Path, make: Callable[[Path], None]) -> Path:
     return path
 
 
-def _touched(path: Path) -> Path:
+def _touch(path: Path) -> Path:
+    """Mark a path as used now, and return it."""
     try:
         os.utime(path)
     except PermissionError:
@@ -83,11 +85,12 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_unused(made: Path) -> None:
+def _remove_unused(used: Path) -> None:
+    """Remove what lies beside ``used`` and was not used for a long time."""
     oldest = time.time() - UNUSED_DAYS * 86_400
-    for other in made.parent.iterdir():
+    for other in used.parent.iterdir():
         if (
-            other != made
+            other != used
             and other.suffix not in (".lock", ".partial")
             and other.stat().st_mtime < oldest
         ):
@@ -96,7 +99,7 @@ def _remove_unused(made: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds an advisory lock on a file; the kernel lets go of it when the process ends."""
+    """Hold an advisory lock on a file; the kernel releases it when the process ends."""
     with path.open("a") as file:
         # Where there are no such locks, two processes may both make it; the rename decides.
         if locks.AVAILABLE:

@@ -16,14 +16,15 @@ FILE_NAME: Final = "function.yaml"
 
 
 def names() -> list[str]:
-    """The names in the catalogue, sorted."""
+    """Return the names in the catalogue, sorted."""
     return sorted(file.parent.name for file in data("functions").glob(f"*/{FILE_NAME}"))
 
 
 def list_functions() -> list[Function]:
-    """Every function of the catalogue, sorted by name.
+    """Return every function of the catalogue, sorted by name.
 
-    :raises UnciaError: one of their files is not right.
+    Raises:
+        UnciaError: one of their files is wrong.
     """
     return [load(name) for name in names()]
 
@@ -35,8 +36,8 @@ def load(name: str | os.PathLike[str]) -> Function:
         name: a name in the catalogue; or a folder, given as a path or as text with a ``/`` in it.
 
     Raises:
-        UnciaError: there is no such function, or its ``function.yaml`` is not right (with file,
-            line and key).
+        UnciaError: there is no such function, or its ``function.yaml`` is wrong (with file, line
+            and key).
     """
     folder = find(name)
     document = yamlio.load(folder / FILE_NAME)
@@ -52,17 +53,18 @@ def load(name: str | os.PathLike[str]) -> Function:
 
 
 def find(name: str | os.PathLike[str]) -> Path:
-    """The folder of a function.
+    """Return the folder of a function.
 
-    :raises UnciaError: there is no such function.
+    Raises:
+        UnciaError: there is no such function.
     """
     text = os.fspath(name)
     if isinstance(name, str) and not _is_path(name):
-        known = names()
-        if name in known:
+        catalogue = names()
+        if name in catalogue:
             return data("functions") / name
-        close = difflib.get_close_matches(name, known, n=1)
-        also = (
+        close = difflib.get_close_matches(name, catalogue, n=1)
+        folder_hint = (
             f" There is a folder {name} here: for that, write ./{name}."
             if Path(name).is_dir()
             else ""
@@ -70,8 +72,8 @@ def find(name: str | os.PathLike[str]) -> Path:
         raise UnciaError(
             f"there is no function {name!r} in the catalogue"
             + (f", did you mean {close[0]}?" if close else ""),
-            hint=f"The catalogue has {', '.join(known)}; a folder of yours is named with a /, "
-            f"for example ./{name or 'mine'}.{also}",
+            hint=f"The catalogue has {', '.join(catalogue)}; a folder of yours is named with a /, "
+            f"for example ./{name or 'mine'}.{folder_hint}",
         )
     folder = Path(text)
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Compiles a C file to a static executable: what a platform starts, whatever libraries it has."""
+"""Compiles a C file to a static executable, which runs whatever libraries a platform has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, made_once
+from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.dependencies import Target
 
 _OPTIONS: Final = ("-std=c11", "-O2", "-static", "-s")
@@ -20,7 +20,7 @@ _LAST_LINES: Final = 8
 
 
 def compile_c(source: Path, architecture: str | None = None) -> Path:
-    """The executable of a C file, compiled now or before.
+    """Return the executable of a C file, compiled now or before.
 
     The compiler is ``$CC``, else ``cc``. For another architecture than this machine's, ``$CC`` must
     name a compiler that makes its executables.
@@ -36,13 +36,13 @@ def compile_c(source: Path, architecture: str | None = None) -> Path:
         UnciaError: the file is missing, there is no compiler for the architecture, or it failed.
     """
     target = Target.of(None, architecture).architecture
-    given = os.environ.get("CC", "")
-    if not given and target != Target.of(None, platform.machine()).architecture:
+    cc = os.environ.get("CC", "")
+    if not cc and target != Target.of(None, platform.machine()).architecture:
         raise UnciaError(
             f"{source} is to be compiled for {target}, and this machine is {platform.machine()}",
             hint=f"Name a compiler for it, such as CC={target}-linux-gnu-gcc.",
         )
-    compiler = shlex.split(given) or ["cc"]
+    compiler = shlex.split(cc) or ["cc"]
     if shutil.which(compiler[0]) is None:
         raise UnciaError(
             f"there is no C compiler {compiler[0]} to compile {source}",
@@ -59,18 +59,18 @@ def compile_c(source: Path, architecture: str | None = None) -> Path:
     def make(partial: Path) -> None:
         _run([*compiler, *_OPTIONS, "-o", str(partial), str(source)], source)
 
-    return made_once(path, make)
+    return create_once(path, make)
 
 
 def _run(command: list[str], source: Path) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )
-    if done.returncode != 0:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if process.returncode != 0:
+        output = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
         raise UnciaError(
-            f"compiling {source} failed:\n" + "\n".join(said[-_LAST_LINES:]),
+            f"compiling {source} failed:\n" + "\n".join(output[-_LAST_LINES:]),
             hint="Static programs need the C library's static files (libc6-dev, glibc-static).",
             exit_code=1,
         )
-    return done.stdout
+    return process.stdout

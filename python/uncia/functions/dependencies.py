@@ -1,4 +1,4 @@
-"""Installs a Python function's requirements into the cache: pinned, hashed, whole or not at all."""
+"""Installs a Python function's requirements, pinned and hashed, into the cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, made_once
+from uncia.functions.cache import cache_folder, create_once
 
 LOCK_NAME: Final = "requirements.txt"
 _LAYOUT: Final = 1  # counts up when what is kept of an installation changes
@@ -48,24 +48,26 @@ class Target:
 
     @staticmethod
     def of(python_version: str | None, architecture: str | None) -> Target:
-        """The target with this machine's values for what is None.
+        """Return the target, with this machine's values for what is None.
 
-        :raises UnciaError: an unknown architecture, or no ``major.minor``.
+        Raises:
+            UnciaError: an unknown architecture, or no ``major.minor``.
         """
         version = python_version or f"{sys.version_info.major}.{sys.version_info.minor}"
         if re.fullmatch(r"3\.\d{1,2}", version) is None:
             raise UnciaError(f"{version!r} is not a Python version: write for example 3.12")
         machine = (architecture or platform.machine()).lower()
         if machine not in _ARCHITECTURES:
-            known = ", ".join(sorted(set(_ARCHITECTURES)))
-            raise UnciaError(f"unknown architecture {machine!r} (allowed: {known})")
+            allowed = ", ".join(sorted(set(_ARCHITECTURES)))
+            raise UnciaError(f"unknown architecture {machine!r} (allowed: {allowed})")
         return Target(version, _ARCHITECTURES[machine])
 
 
 def check_lock(folder: Path, requirements: list[str]) -> Path:
-    """The lock file of a runtime folder, once it is clear that it pins what is required.
+    """Check that the lock file of a runtime folder pins what is required, and return its path.
 
-    :raises UnciaError: it is missing, lacks a requirement or a hash, or names an index.
+    Raises:
+        UnciaError: it is missing, lacks a requirement or a hash, or names an index.
     """
     path = folder / LOCK_NAME
     make = (
@@ -101,14 +103,14 @@ def check_lock(folder: Path, requirements: list[str]) -> Path:
 
 
 def key(lock: Path, target: Target) -> str:
-    """What an installation depends on, as a hexadecimal SHA-256."""
+    """Return a hexadecimal SHA-256 of what an installation depends on."""
     digest = hashlib.sha256(f"{_LAYOUT} {target.python_version} {target.architecture}\n".encode())
     digest.update(lock.read_bytes())
     return digest.hexdigest()
 
 
 def install(lock: Path, target: Target) -> Path:
-    """The folder with everything that a lock file pins, installed now or before.
+    """Return the folder with everything that a lock file pins, installed now or before.
 
     Args:
         lock: a ``requirements.txt`` whose every line has a version and hashes.
@@ -121,28 +123,28 @@ def install(lock: Path, target: Target) -> Path:
         UnciaError: there is no installer, or it failed; nothing is left of the attempt.
     """
     path = cache_folder("dependencies") / key(lock, target)[:32]
-    return made_once(path, lambda partial: _install(lock, target, partial))
+    return create_once(path, lambda partial: _install(lock, target, partial))
 
 
 def _install(lock: Path, target: Target, partial: Path) -> None:
     command = _installer(lock, target, partial)
-    done = subprocess.run(
+    process = subprocess.run(
         command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )
-    if done.returncode != 0:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if process.returncode != 0:
+        output = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
         raise UnciaError(
             f"installing {lock} for Python {target.python_version} on {target.architecture}"
-            " failed:\n" + "\n".join(said[-_LAST_LINES:]),
+            " failed:\n" + "\n".join(output[-_LAST_LINES:]),
             hint="Nothing was kept. Check the network, and that there are wheels for this target.",
             exit_code=1,
         )
     partial.mkdir(exist_ok=True)
     # Scripts carry the path of this machine's interpreter, and a handler cannot use them anyway.
     shutil.rmtree(partial / "bin", ignore_errors=True)
-    # What an installer notes about itself differs from one to the next, and no handler reads it.
-    for noted in _NOTES:
-        for file in partial.glob(f"*.dist-info/{noted}"):
+    # What installers record about themselves differs between them, and no handler reads it.
+    for name in _NOTES:
+        for file in partial.glob(f"*.dist-info/{name}"):
             file.unlink()
 
 
@@ -179,12 +181,12 @@ def _installer(lock: Path, target: Target, folder: Path) -> list[str]:
 
 
 def _canonical(name: str) -> str:
-    """A distribution's name in the normal form of the packaging specifications."""
+    """Return a distribution's name in the normal form of the packaging specifications."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Requirements with continuations joined and comments dropped, and their line numbers."""
+    """Return line numbers and requirements, with continuations joined and comments dropped."""
     lines: list[tuple[int, str]] = []
     open_line: tuple[int, str] | None = None
     for number, raw in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""``function.yaml``: what a function is called, takes, answers and needs; and checks against it."""
+"""The form of ``function.yaml``, and checks of events and answers against it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ProvidedRuntime(Form):
 
     @property
     def handler(self) -> str:
-        """The handler in the API's sense; the executable is always called so."""
+        """The handler for the Lambda API, which is always the executable's name."""
         return BOOTSTRAP
 
 
@@ -133,7 +133,7 @@ class _Runtimes(Form):
 
 
 def _make_runtimes() -> type[_Runtimes]:
-    """A key for each runtime of the engine; of those that are not known here, with a handler."""
+    """Make a form with a key for each runtime of the engine; unknown ones have a handler."""
     forms = _RUNTIMES | {name: ManagedRuntime for name in RUNTIMES if name not in _RUNTIMES}
     fields: dict[str, Any] = {name: (form | None, None) for name, form in forms.items()}
     return create_model(
@@ -185,8 +185,8 @@ class Parameter(Form):
         """``max`` as a number in the unit."""
         return None if self.max is None else self._number(self.max)
 
-    def value(self, given: object) -> Value:
-        """What a person wrote, as the value for the event.
+    def value(self, written: object) -> Value:
+        """Convert what a person wrote to the value for the event.
 
         A number with a unit is written with one (``50ms``, ``2MB``) and comes out as a number in
         the parameter's unit: an int where that is exact, else the nearest float.
@@ -195,36 +195,36 @@ class Parameter(Form):
             ValueError: wrong type, no or wrong unit, out of range; says what is allowed.
         """
         if self.type == "boolean":
-            if not isinstance(given, bool):
-                raise ValueError(f"{given!r} is not true or false")
-            return given
+            if not isinstance(written, bool):
+                raise ValueError(f"{written!r} is not true or false")
+            return written
         if self.type == "text":
-            if not isinstance(given, str):
-                raise ValueError(f"{given!r} is not text")
-            if self.choices and given not in self.choices:
-                raise ValueError(f"{given!r} is not one of {', '.join(self.choices)}")
-            return given
-        number = self._number(given)
+            if not isinstance(written, str):
+                raise ValueError(f"{written!r} is not text")
+            if self.choices and written not in self.choices:
+                raise ValueError(f"{written!r} is not one of {', '.join(self.choices)}")
+            return written
+        number = self._number(written)
         if self.type == "integer" and not isinstance(number, int):
             raise ValueError(
-                f"{given!r} is not a whole number{f' of {self.unit}' if self.unit else ''}"
+                f"{written!r} is not a whole number{f' of {self.unit}' if self.unit else ''}"
             )
         if self.low is not None and number < self.low:
-            raise ValueError(f"{given!r} is below {self.min}, the least allowed")
+            raise ValueError(f"{written!r} is below {self.min}, the least allowed")
         if self.high is not None and number > self.high:
-            raise ValueError(f"{given!r} is above {self.max}, the most allowed")
+            raise ValueError(f"{written!r} is above {self.max}, the most allowed")
         return number
 
-    def _number(self, given: object) -> int | float:
+    def _number(self, written: object) -> int | float:
         if self.unit is None:
-            if isinstance(given, bool) or not isinstance(given, int | float):
-                raise ValueError(f"{given!r} is not a number")
-            if not math.isfinite(given):
-                raise ValueError(f"{given!r} is not a finite number")
-            return int(given) if given == int(given) else given
+            if isinstance(written, bool) or not isinstance(written, int | float):
+                raise ValueError(f"{written!r} is not a number")
+            if not math.isfinite(written):
+                raise ValueError(f"{written!r} is not a finite number")
+            return int(written) if written == int(written) else written
         parse = parse_duration if self.unit in _DURATIONS else parse_size
         try:
-            exact = Fraction(parse(given), parse(f"1{self.unit}"))
+            exact = Fraction(parse(written), parse(f"1{self.unit}"))
         except UnitError as error:
             raise ValueError(str(error)) from error
         return exact.numerator if exact.denominator == 1 else float(exact)
@@ -238,7 +238,7 @@ class Checks(Form):
 
 
 class Answer(Form):
-    """What a right answer looks like."""
+    """What a correct answer looks like."""
 
     text: str = Field(description="For a person")
     check: Checks = Field(default_factory=Checks)
@@ -284,9 +284,10 @@ class Function(Form):
         return self.runtimes.names
 
     def preset(self, size: str) -> dict[str, Value]:
-        """The event of one of its sizes: ``test``, ``small`` or ``large``.
+        """Return the event of one of its sizes: ``test``, ``small`` or ``large``.
 
-        :raises UnciaError: there is no such size.
+        Raises:
+            UnciaError: there is no such size.
         """
         if size not in Sizes.model_fields:
             raise UnciaError(
@@ -296,10 +297,10 @@ class Function(Form):
 
 
 def validate_params(function: Function, params: Mapping[str, Any]) -> dict[str, Value]:
-    """The event for parameters that a person wrote, with the defaults of those left out.
+    """Return the event for parameters, with defaults for those that are left out.
 
     Args:
-        function: what takes them.
+        function: whose parameters they are.
         params: name -> value; a number of a parameter that has a unit is text with one (``50ms``).
 
     Raises:
@@ -321,48 +322,51 @@ def validate_params(function: Function, params: Mapping[str, Any]) -> dict[str, 
 def check_presets(function: Function, document: Document) -> None:
     """Check that every size names parameters that exist, with values that they take.
 
-    :raises UnciaError: with file, line and key.
+    Raises:
+        UnciaError: a preset is wrong; the message has file, line and key.
     """
     for size in Sizes.model_fields:
-        for name, given in getattr(function.sizes, size).items():
+        for name, preset in getattr(function.sizes, size).items():
             path: KeyPath = ("sizes", size, name)
             if name not in function.parameters:
                 raise document.error(path, "there is no such parameter", tuple(function.parameters))
             try:
-                function.parameters[name].value(given)
+                function.parameters[name].value(preset)
             except ValueError as error:
                 raise document.error(path, str(error)) from error
 
 
 def check_answer(function: Function, answer: object) -> list[str]:
-    """What is wrong with an answer, a sentence each; an empty list if nothing is.
+    """Return the problems of an answer, a sentence each.
 
     Args:
-        function: what answered.
+        function: the function that answered.
         answer: the response's JSON, decoded.
     """
     if not isinstance(answer, dict):
         return [f"the answer is not a JSON object but {type(answer).__name__}"]
-    wrong = [
+    problems = [
         f"the key {key} is missing" for key in function.answer.check.required if key not in answer
     ]
     for key, expected in function.answer.check.equal.items():
-        found = answer.get(key)
-        if type(found) is not type(expected) or found != expected:
-            wrong.append(f"{key} is {found!r}, not {expected!r}")
+        actual = answer.get(key)
+        if type(actual) is not type(expected) or actual != expected:
+            problems.append(f"{key} is {actual!r}, not {expected!r}")
     envelope = answer.get(ENVELOPE)
     if not isinstance(envelope, dict):
-        return [*wrong, f"the key {ENVELOPE} is missing"]
+        return [*problems, f"the key {ENVELOPE} is missing"]
     for key, kind in _ENVELOPE_TYPES.items():
         if type(envelope.get(key)) is not kind:
-            wrong.append(f"{ENVELOPE}.{key} is {envelope.get(key)!r}, which is no {kind.__name__}")
+            problems.append(
+                f"{ENVELOPE}.{key} is {envelope.get(key)!r}, which is no {kind.__name__}"
+            )
     if envelope.get("valid") is False:
-        wrong.append("the function found its own output wrong (uncia.valid is false)")
-    return wrong
+        problems.append("the function found its own output wrong (uncia.valid is false)")
+    return problems
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of ``function.yaml``, for editors and other tools."""
+    """Return the JSON Schema of ``function.yaml``, for editors and other tools."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Function.model_json_schema(mode="validation"),

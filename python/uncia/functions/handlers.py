@@ -1,4 +1,4 @@
-"""Checks, without running anything, that a runtime folder holds the handler that it promises."""
+"""Checks, without running anything, that a runtime folder holds its handler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from uncia.errors import UnciaError
 def check_handler(runtime: str, handler: str, folder: Path) -> None:
     """Check that ``handler`` (``module.function``) is in ``folder``.
 
-    Of a runtime whose language is not known here, only whether a file of that name exists.
+    Where the runtime's language is not known, check only that a file of that name exists.
 
-    :raises UnciaError: its file is missing or not valid Python, or does not define it.
+    Raises:
+        UnciaError: its file is missing or not valid Python, or does not define it.
     """
     module, _, name = handler.rpartition(".")
     if runtime == "provided":
@@ -64,7 +65,7 @@ def _check_python(handler: str, module: str, name: str, folder: Path) -> None:
 
 
 def _defined(body: list[ast.stmt]) -> set[str]:
-    """The names that statements bind at the top of a module, also inside if, try and with."""
+    """Return the names that a module binds at its top, also inside if, try and with."""
     names: set[str] = set()
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

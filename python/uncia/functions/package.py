@@ -19,7 +19,7 @@ from typing import Final
 
 from uncia.errors import UnciaError
 from uncia.functions import dependencies
-from uncia.functions.cache import cache_folder, made_once
+from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
 from uncia.functions.form import BOOTSTRAP, Function
@@ -59,7 +59,7 @@ class Package:
     unzipped_size: int
 
     def read_bytes(self) -> bytes:
-        """The zip file itself."""
+        """Return the contents of the zip file."""
         return self.path.read_bytes()
 
     def __fspath__(self) -> str:
@@ -83,7 +83,7 @@ def package(
     architecture: str | None = None,
     filler: int = 0,
 ) -> Package:
-    """Package a function, or find the package in the cache.
+    """Package a function, or return its package from the cache.
 
     Args:
         function: a name in the catalogue, a folder, or a loaded function.
@@ -135,7 +135,7 @@ def package(
         content = hashlib.sha256(entry.source.read_bytes()).hexdigest()
         identity.update(f"{entry.name}\0{entry.executable}\0{content}\n".encode())
     name = f"{function.name}-{runtime}-{identity.hexdigest()[:32]}.zip"
-    path = made_once(
+    path = create_once(
         cache_folder("packages") / name, lambda partial: _write(partial, ordered, filler)
     )
     with path.open("rb") as file:
@@ -147,18 +147,18 @@ def package(
 
 
 def _runtime(function: Function, runtime: str | None) -> str:
-    known = function.runtime_names
+    names = function.runtime_names
     if runtime is None:
-        return known[0]
-    if runtime not in known:
+        return names[0]
+    if runtime not in names:
         raise UnciaError(
-            f"{function.name} has no runtime {runtime!r} (allowed: {', '.join(known)})"
+            f"{function.name} has no runtime {runtime!r} (allowed: {', '.join(names)})"
         )
     return runtime
 
 
 def _files(folder: Path, root: Path) -> Iterator[_Entry]:
-    """The files below a folder, without bytecode, hidden files and the lock."""
+    """Yield the files below a folder, without bytecode, hidden files and the lock."""
     for child in sorted(folder.iterdir()):
         if child.name.startswith(".") or child.name == "__pycache__" or child.suffix == ".pyc":
             continue

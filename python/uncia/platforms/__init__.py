@@ -1,8 +1,8 @@
 """Platforms: what runs functions, each behind the same small protocol, one file each.
 
 A module in this package that defines ``Options`` (a form with a literal ``kind``),
-``CAPABILITIES``, ``connect`` and ``clean`` is a platform; it is found by its place. What several
-share (the Lambda API) lies beside them in modules without these names.
+``CAPABILITIES``, ``connect`` and ``clean`` is a platform; it needs no registration. Modules without
+these names hold what several platforms share (the Lambda API).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PlatformForm(Form):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a platform can do; what it cannot is refused before a run begins.
+    """What a platform can do; a run that needs more is refused before it begins.
 
     Attributes:
         deploys: it creates functions from packages; otherwise a function is a URL that exists
@@ -49,7 +49,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """A function as a platform is asked for it; None leaves the choice to the platform.
+    """A function to deploy; None leaves the choice to the platform.
 
     Memory in bytes, times in nanoseconds, CPU in micro-vCPU.
 
@@ -72,7 +72,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A function that a platform now has, under the name it was given there."""
+    """A deployed function, under the name that it has on the platform."""
 
     name: str
     detail: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a platform says of the invocations it served since the last time it was asked.
+    """What a platform logged of the invocations it served since the previous collection.
 
     Tables of the schemas in :mod:`uncia.record`; times are Unix nanoseconds, ``run`` and
     ``experiment`` are null. None where the platform keeps no such table.
@@ -110,22 +110,22 @@ class Collected:
 
 
 class Platform(Protocol):
-    """The waist of the house: whatever runs functions answers to these seven verbs."""
+    """What every platform implements; runs use a platform only by these seven methods."""
 
     def start(self) -> list[str]:
-        """Make the platform ready; returns warnings a reader of the results should know."""
+        """Make the platform ready; returns warnings for readers of the results."""
 
     def deploy(self, function: FunctionSpec) -> Deployment:
         """Create a function, journalled before it exists."""
 
     def endpoint(self, deployment: Deployment) -> Target:
-        """Where the load generator reaches it."""
+        """Return where the load generator reaches the function."""
 
     def invoke(self, deployment: Deployment, event: Any) -> Response:
-        """Invoke it once, outside any measurement."""
+        """Invoke the function once, outside any measurement."""
 
     def collect(self) -> Collected:
-        """What the platform logged since the last call."""
+        """Return what the platform logged since the previous call."""
 
     def remove(self, deployment: Deployment) -> None:
         """Remove the function and mark it removed in the journal."""
@@ -136,7 +136,7 @@ class Platform(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """What a platform is given besides its options.
+    """What a platform receives besides its options.
 
     Attributes:
         run: the run's id; names of created resources carry it.
@@ -156,38 +156,38 @@ class Adapter(Protocol):
     CAPABILITIES: Capabilities
 
     def connect(self, options: Any, context: Context) -> Platform:
-        """A platform that is not started yet."""
+        """Return a platform that is not started yet."""
 
     def clean(self, resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
-        """Remove what a crashed run left; returns those of ``resources`` that are gone now."""
+        """Remove what a crashed run left; returns those of ``resources`` that no longer exist."""
 
 
 def _adapters() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    adapters: dict[str, Any] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
         if hasattr(module, "Options") and hasattr(module, "connect"):
             for kind in module.Options.model_fields["kind"].annotation.__args__:
-                found[kind] = module
-    return found
+                adapters[kind] = module
+    return adapters
 
 
 def adapter(kind: str) -> Adapter:
-    """The adapter of a kind of platform.
+    """Return the adapter of a kind of platform.
 
-    :raises UnciaError: there is none of this name.
+    Raises:
+        UnciaError: there is no platform of this kind.
     """
-    known = kinds()
-    if kind not in known:
+    if kind not in ADAPTERS:
         raise UnciaError(
-            f"{kind!r} is not a kind of platform", hint=f"Known kinds: {', '.join(known)}."
+            f"{kind!r} is not a kind of platform", hint=f"Known kinds: {', '.join(kinds())}."
         )
-    found: Adapter = ADAPTERS[kind]
-    return found
+    module: Adapter = ADAPTERS[kind]
+    return module
 
 
 def kinds() -> list[str]:
-    """The kinds of platform there are."""
+    """Return the names of all kinds of platforms."""
     return list(ADAPTERS)
 
 

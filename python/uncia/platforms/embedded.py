@@ -119,7 +119,7 @@ class Server:
             on_start: receives this server once its process runs, before it listens.
 
         Raises:
-            RunFailedError: it does not come up; with what it said.
+            RunFailedError: it does not start; the message ends with its log.
         """
         _make_state_folder(state)
         file = state / "serve.json"
@@ -186,17 +186,17 @@ class Server:
             if not select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise RunFailedError(
                     f"the embedded platform did not start within {_START_TIMEOUT_S:.0f} s"
-                    f"{self._said()}"
+                    f"{self._log_tail()}"
                 )
             read = os.read(stdout.fileno(), 65_536)
             if not read:
                 self.process.wait()
-                raise RunFailedError(f"the embedded platform did not start{self._said()}")
+                raise RunFailedError(f"the embedded platform did not start{self._log_tail()}")
             line += read
         ready: dict[str, Any] = json.loads(line)
         return ready
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         """The end of the engine's log, its error event first."""
         text = self.log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL_CHARACTERS:]
         for line in reversed(text.splitlines()):
@@ -220,9 +220,10 @@ def _make_state_folder(folder: Path) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a file that nobody else may read, whatever the umask was when it was made.
+    """Open a file that only its owner may read, whatever the umask was when it was created.
 
-    :raises RunFailedError: it cannot be written, or is another user's.
+    Raises:
+        RunFailedError: it cannot be written, or belongs to another user.
     """
     try:
         descriptor = os.open(path, flags, _PRIVATE_FILE)
@@ -257,7 +258,7 @@ class EmbeddedPlatform:
     def start(self) -> list[str]:
         self._journal.created(self._resource)
         self._is_started = True
-        server = Server(self._state, self._config, on_start=self._own)
+        server = Server(self._state, self._config, on_start=self._adopt)
         self._api = LambdaApi(
             client(server.address),
             platform="embedded",
@@ -267,8 +268,8 @@ class EmbeddedPlatform:
         )
         return server.warnings
 
-    def _own(self, server: Server) -> None:
-        """Take charge of an engine that has just been started, and journal its process."""
+    def _adopt(self, server: Server) -> None:
+        """Remember an engine that has just been started, and journal its process."""
         self._server = server
         identity = processes.identify(server.process.pid)
         if identity is not None:
@@ -317,45 +318,46 @@ class EmbeddedPlatform:
         return self._api
 
     def _running(self) -> Server:
-        """The server, if it runs.
+        """Return the running server.
 
-        :raises UnciaError: it was not started, or ended by itself.
+        Raises:
+            UnciaError: it was not started, or ended by itself.
         """
         if self._server is None:
             raise UnciaError("the embedded platform is not started")
         code = self._server.process.poll()
         if code is not None:
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise RunFailedError(f"the embedded platform ended by itself ({how})")
+            cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise RunFailedError(f"the embedded platform ended by itself ({cause})")
         return self._server
 
     def _fetch(self, table: str, after: int) -> tuple[Any, int]:
-        """One of the platform's tables, the rows after ``after``; and the last row's id."""
+        """Return the rows of a platform's table after ``after``, and the last row's id."""
         import pyarrow as pa
 
         pages: list[pa.Table] = []
-        more = True
-        while more:
-            page, after, more = self._fetch_page(table, after)
+        has_more = True
+        while has_more:
+            page, after, has_more = self._fetch_page(table, after)
             pages.append(page)
         rows = pages[0] if len(pages) == 1 else pa.concat_tables(pages).unify_dictionaries()
         # An instance that ended between two pages is on both.
         return (_last_of_each(rows, "instance") if table == "instances" else rows), after
 
     def _fetch_page(self, table: str, after: int) -> tuple[Any, int, bool]:
-        """A page of a table, the id of its last row, and whether another page follows."""
+        """Return a page of a table, the id of its last row, and whether another page follows."""
         import pyarrow as pa
 
         url = f"http://{self._running().address}/uncia/v1/{table}?after={after}"
         try:
             with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
                 last = int(answer.headers.get("x-uncia-last-rowid", after))
-                more = answer.headers.get("x-uncia-more") == "true"
+                has_more = answer.headers.get("x-uncia-more") == "true"
                 held_up = answer.headers.get("x-uncia-held-up", "0")
                 if held_up != "0":
                     self._log(f"the disk is full: {held_up} rows are missing from the {table}")
                 with pa.ipc.open_stream(answer.read()) as reader:
-                    return reader.read_all(), last, more
+                    return reader.read_all(), last, has_more
         except (urllib.error.URLError, TimeoutError, ConnectionError, pa.ArrowInvalid) as error:
             raise RunFailedError(
                 f"the embedded platform's {table} cannot be fetched: {error}"
@@ -363,16 +365,16 @@ class EmbeddedPlatform:
 
 
 def _last_of_each(rows: Any, column: str) -> Any:
-    """The last row of those that have the same value in a column, in the order of the rows."""
+    """Keep the last of the rows that share a value in a column, in the order of the rows."""
     indices = {name: index for index, name in enumerate(rows.column(column).to_pylist())}
     return rows if len(indices) == rows.num_rows else rows.take(sorted(indices.values()))
 
 
 def client(address: str) -> Any:
-    """A boto3 Lambda client for the embedded platform at ``address``.
+    """Return a boto3 Lambda client for the embedded platform at ``address``.
 
-    It takes nothing from the user's AWS configuration: no region, credentials or profile of a real
-    account can reach a local test.
+    It ignores the user's AWS configuration, so that no region, credentials or profile of a real
+    account reach a local test.
     """
     import boto3.session
     import botocore.session
@@ -399,29 +401,29 @@ def client(address: str) -> Any:
 
 
 def connect(options: Options, context: Context) -> EmbeddedPlatform:
-    """The embedded platform of one run; not started yet."""
+    """Return the embedded platform of one run, which is not started yet."""
     return EmbeddedPlatform(options, context)
 
 
 def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
-    """End the engines a crashed run left, let a new one sweep after them, delete their folders."""
-    gone: list[Resource] = []
+    """End the engines of a crashed run, let a new one clean up, and delete their folders."""
+    removed: list[Resource] = []
     swept: set[str] = set()
     for resource in resources:
         if resource.kind != "engine":
             continue
         state = Path(resource.id)
         if sweep(state, resource, log):
-            gone.append(resource)
+            removed.append(resource)
             swept.add(state.name)
-    # The functions of a run live in its state folder and are gone with it.
+    # The functions of a run live in its state folder and are removed with it.
     if len(swept) == sum(1 for resource in resources if resource.kind == "engine"):
-        gone.extend(resource for resource in resources if resource.kind == "function")
-    return gone
+        removed.extend(resource for resource in resources if resource.kind == "function")
+    return removed
 
 
 def sweep(state: Path, resource: Resource, log: Callable[[str], None]) -> bool:
-    """Leave nothing of the engine that ran on ``state``; True when that succeeded."""
+    """Remove all that the engine on ``state`` left; returns whether that succeeded."""
     identities = set(processes.with_argument(str(state)))
     recorded = processes.named(resource)
     if recorded is not None and processes.alive(recorded):

@@ -1,4 +1,4 @@
-"""Any URL: functions that exist already, on whatever platform, reached by plain HTTP."""
+"""Functions that exist already on any platform, reached by their URLs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Options(PlatformForm):
 
 
 class HttpPlatform:
-    """Nothing is created, so nothing is journalled or removed."""
+    """Functions at URLs; creates nothing, so journals and removes nothing."""
 
     def __init__(self) -> None:
         self._targets: dict[str, Target] = {}
@@ -78,12 +78,12 @@ class HttpPlatform:
 
 
 def connect(options: Options, context: Context) -> HttpPlatform:
-    """The platform; there is nothing to connect to before a function is asked for."""
+    """Return the platform; nothing is connected to before a function is deployed."""
     del options, context
     return HttpPlatform()
 
 
 def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
-    """Nothing is ever created here, so whatever is listed is gone."""
+    """Return all resources as removed, because this platform creates none."""
     del log
     return list(resources)

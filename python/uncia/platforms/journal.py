@@ -1,10 +1,9 @@
-"""The journal: what a run creates is written down before it exists, so that a crash leaves no
-riddle.
+"""The journal: a run records what it creates, so that ``uncia clean`` can remove it after a crash.
 
 One file of JSON lines per run, in ``$XDG_STATE_HOME/uncia/journal``; each line is on the disk
-(fsync) before the thing it names is made. The running process holds a lock on its file, so ``uncia
-clean`` can tell a run that lives from one that died without trusting a process number. A journal
-whose resources are all removed is deleted.
+(fsync) before the resource that it names is created. The running process holds a lock on its file,
+so ``uncia clean`` can tell a running run from a crashed one without trusting a process number. A
+journal whose resources are all removed is deleted.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Story:
-    """What a journal tells: which run, where its folder is, and what it has not removed."""
+    """A journal's contents: the run, its folder, and the resources that are not removed yet."""
 
     path: Path
     run: str
@@ -55,12 +54,13 @@ class Story:
 
 
 class Journal:
-    """The journal of a living run; locked until :meth:`close`."""
+    """The journal of a run that goes on; locked until :meth:`close`."""
 
     def __init__(self, run: str, folder: Path | None) -> None:
         """Create the journal of ``run``, whose results go to ``folder``.
 
-        :raises UnciaError: the state folder cannot be written.
+        Raises:
+            UnciaError: the state folder cannot be written.
         """
         self.path: Final = journal_folder() / f"{run}.jsonl"
         try:
@@ -89,7 +89,7 @@ class Journal:
         _sync_folder(self.path.parent)
 
     def created(self, resource: Resource) -> None:
-        """Write down a resource; call it before it is made, and again when more is known of it."""
+        """Record a resource; call this before creating it, and again when more is known of it."""
         self._outstanding[(resource.platform, resource.kind, resource.id)] = resource
         self._write(
             {
@@ -102,7 +102,7 @@ class Journal:
         )
 
     def removed(self, resource: Resource) -> None:
-        """Write down that a resource is gone."""
+        """Record that a resource is removed."""
         self._outstanding.pop((resource.platform, resource.kind, resource.id), None)
         self._write(
             {
@@ -115,7 +115,7 @@ class Journal:
 
     @property
     def outstanding(self) -> list[Resource]:
-        """What has been created and not removed."""
+        """The resources that were created and not removed."""
         return list(self._outstanding.values())
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Journal:
 
 
 def state_home() -> Path:
-    """Where Uncia keeps what outlives a process: ``uncia`` in ``$XDG_STATE_HOME``.
+    """Return the folder for what outlives a process: ``uncia`` in ``$XDG_STATE_HOME``.
 
     By the XDG specification that is ``~/.local/state`` unless set.
     """
@@ -149,14 +149,17 @@ def state_home() -> Path:
 
 
 def journal_folder() -> Path:
-    """Where the journals are."""
+    """Return the folder of the journals."""
     return state_home() / "journal"
 
 
 def read(path: Path) -> Story:
-    """Read a journal back; a last line cut short by a crash is left out, as its resource never was.
+    """Read a journal; a last line that a crash cut short is ignored.
 
-    :raises UnciaError: the file is not a journal, or of a newer version.
+    The resource of such a line was never created.
+
+    Raises:
+        UnciaError: the file is not a journal, or of a newer version.
     """
     run: dict[str, Any] | None = None
     outstanding: dict[tuple[str, str, str], Resource] = {}
@@ -193,25 +196,24 @@ def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 class Orphan:
-    """A journal whose run is dead, locked while it is being cleaned up."""
+    """The journal of a crashed run, locked while it is being cleaned up."""
 
     def __init__(self, path: Path, file: TextIO) -> None:
         self._file = file
         self.path = path
         self.story = read(path)
         # A line that the crash cut short would swallow the first one written after it.
-        whole = path.read_bytes().rfind(b"\n") + 1
-        self._file.truncate(whole)
+        complete_length = path.read_bytes().rfind(b"\n") + 1
+        self._file.truncate(complete_length)
         self._file.seek(0, os.SEEK_END)
 
-    def settle(self, gone: list[Resource]) -> bool:
-        """Write down what is gone now; True, and the journal deleted, when that is everything."""
-        gone_keys = {(r.platform, r.kind, r.id) for r in gone}
-        left = [r for r in self.story.outstanding if (r.platform, r.kind, r.id) not in gone_keys]
-        if not left:
+    def settle(self, removed: list[Resource]) -> bool:
+        """Record removed resources; deletes the journal and returns True if none remains."""
+        removed_keys = {(r.platform, r.kind, r.id) for r in removed}
+        if all((r.platform, r.kind, r.id) in removed_keys for r in self.story.outstanding):
             self.path.unlink(missing_ok=True)
             return True
-        for platform, kind, name in sorted(gone_keys):
+        for platform, kind, name in sorted(removed_keys):
             entry = {"event": "removed", "platform": platform, "kind": kind, "id": name}
             self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
         self._file.flush()
@@ -224,7 +226,7 @@ class Orphan:
 
 
 def orphans() -> Iterator[Orphan]:
-    """The journals of dead runs, each locked until the caller closes it."""
+    """Yield the journals of crashed runs, each locked until the caller closes it."""
     for path in sorted(journal_folder().glob("*.jsonl")):
         file = _locked(path)
         if file is not None:
@@ -232,19 +234,19 @@ def orphans() -> Iterator[Orphan]:
 
 
 def living() -> list[Path]:
-    """The journals of runs that still go on."""
-    found: list[Path] = []
+    """Return the paths of the journals of runs that still go on."""
+    paths: list[Path] = []
     for path in sorted(journal_folder().glob("*.jsonl")):
         file = _locked(path)
         if file is not None:
             file.close()
         elif path.exists():
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def _locked(path: Path) -> TextIO | None:
-    """The journal, open and locked; None when its run holds the lock, or has just deleted it."""
+    """Open and lock a journal; None if its run holds the lock or has just deleted it."""
     try:
         file = path.open("r+", encoding="utf-8")
     except FileNotFoundError:

@@ -1,8 +1,7 @@
 """Functions behind the AWS Lambda API, wherever it is served.
 
-What Lambda's API can say is said with it; what it cannot (keep-alive, network, a CPU share apart
-from memory) travels as tags ``uncia:<key>``, which a platform of our own reads and Amazon's
-ignores.
+Settings that Lambda's API does not have (keep-alive, network, a CPU share apart from memory) are
+sent as tags ``uncia:<key>``, which the embedded platform reads and Amazon's ignores.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ class LambdaApi:
         """Create the function and its URL, and wait until it is active.
 
         Raises:
-            UnciaError: a setting cannot be said in this API.
+            UnciaError: a setting has no form in this API.
             RunFailedError: the platform refused.
         """
         request = create_request(function, self._role, self._runtimes)
         resource = Resource(self._platform, "function", function.name)
         self._journal.created(resource)
-        with self._told(f"cannot create the function {function.name}"):
+        with self._translate_errors(f"cannot create the function {function.name}"):
             created = self._client.create_function(**request)
             self._client.get_waiter("function_active_v2").wait(
                 FunctionName=function.name,
@@ -82,7 +81,7 @@ class LambdaApi:
         return Deployment(function.name, {"arn": created["FunctionArn"], "url": url["FunctionUrl"]})
 
     def endpoint(self, deployment: Deployment) -> Target:
-        """The function's URL."""
+        """Return the function's URL."""
         return Target(deployment.detail["url"])
 
     def invoke(self, deployment: Deployment, event: Any) -> Response:
@@ -91,7 +90,7 @@ class LambdaApi:
         Raises:
             RunFailedError: the platform refused, or cannot be reached.
         """
-        with self._told(f"cannot invoke the function {deployment.name}"):
+        with self._translate_errors(f"cannot invoke the function {deployment.name}"):
             answer = self._client.invoke(
                 FunctionName=deployment.name, Payload=json.dumps(event).encode()
             )
@@ -115,33 +114,33 @@ class LambdaApi:
             self._client.delete_function,
         )
         for call in calls:
-            with self._told(f"cannot delete the function {name}"):
+            with self._translate_errors(f"cannot delete the function {name}"):
                 try:
                     call(FunctionName=name)
                 except self._client.exceptions.ResourceNotFoundException:
                     continue
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """Turn the SDK's errors into sentences."""
+    def _translate_errors(self, problem: str) -> Iterator[None]:
+        """Raise the SDK's errors as errors of Uncia that begin with ``problem``."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             yield
         except ClientError as error:
-            told = error.response.get("Error", {})
+            details = error.response.get("Error", {})
             raise RunFailedError(
-                f"{self._platform}: {what}: {told.get('Message') or error}"
-                f" ({told.get('Code', 'unknown error')})"
+                f"{self._platform}: {problem}: {details.get('Message') or error}"
+                f" ({details.get('Code', 'unknown error')})"
             ) from error
         except BotoCoreError as error:
-            raise RunFailedError(f"{self._platform}: {what}: {error}") from error
+            raise RunFailedError(f"{self._platform}: {problem}: {error}") from error
 
 
 def create_request(
     function: FunctionSpec, role: str, runtimes: Mapping[str, str] = IDENTIFIERS
 ) -> dict[str, Any]:
-    """The arguments of CreateFunction.
+    """Return the arguments of CreateFunction.
 
     Raises:
         UnciaError: the memory is no whole number of MB, the timeout no whole number of seconds,

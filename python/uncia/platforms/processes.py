@@ -1,7 +1,7 @@
-"""Processes named so that they cannot be confused: by number and by the moment they started.
+"""Processes identified by number and start time.
 
 A process number is used again after a while; together with the start time (field 22 of
-``/proc/PID/stat``, in clock ticks since boot) and the boot it counts from, it is not.
+``/proc/PID/stat``, in clock ticks since boot) and the id of the boot, it is unique.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Identity:
 
 
 def identify(pid: int) -> Identity | None:
-    """The identity of the process that has this number now; None if there is none, or a zombie."""
+    """Return the identity of the process that has this number; None for none or a zombie."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -47,7 +47,7 @@ def identify(pid: int) -> Identity | None:
 
 
 def named(resource: Resource) -> Identity | None:
-    """The process that a journal's resource is about; None when it names none."""
+    """Return the process that a journal's resource names; None if it names none."""
     detail = resource.detail
     if "pid" not in detail:
         return None
@@ -55,7 +55,7 @@ def named(resource: Resource) -> Identity | None:
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot; empty where there is no such file."""
+    """Return the kernel's id of this boot; empty where the kernel has none."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -63,20 +63,20 @@ def boot_id() -> str:
 
 
 def alive(identity: Identity) -> bool:
-    """Whether that very process still runs."""
+    """Return whether the process still runs."""
     return identify(identity.pid) == identity
 
 
 def end(identity: Identity, grace_s: float = 10.0) -> bool:
-    """Ask the process to end, after ``grace_s`` make it (SIGKILL); True once it is gone."""
-    for number, patience in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+    """Ask a process to end, and kill it after ``grace_s``; returns whether it ended."""
+    for number, timeout_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
         if not alive(identity):
             return True
         try:
             os.kill(identity.pid, number)
         except ProcessLookupError:
             return True
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not alive(identity):
                 return True
@@ -85,8 +85,8 @@ def end(identity: Identity, grace_s: float = 10.0) -> bool:
 
 
 def with_argument(argument: str) -> Iterator[Identity]:
-    """The processes that were started with exactly this argument on their command line."""
-    wanted = os.fsencode(argument)
+    """Yield the processes that have exactly this argument on their command line."""
+    encoded = os.fsencode(argument)
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
             continue
@@ -94,5 +94,5 @@ def with_argument(argument: str) -> Iterator[Identity]:
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if wanted in arguments and (identity := identify(int(entry.name))) is not None:
+        if encoded in arguments and (identity := identify(int(entry.name))) is not None:
             yield identity

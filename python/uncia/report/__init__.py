@@ -1,7 +1,7 @@
 """The report of a run: one HTML file that works offline.
 
 ``render(run_dir)`` reads the run folder and writes ``report.html`` into it. Every number comes from
-the tables; under each table stands which rows and columns it was computed from.
+the tables; the text under a table names the rows and columns that it was computed from.
 """
 
 from pathlib import Path
@@ -16,8 +16,8 @@ def render(run_dir: Path) -> Path:
         run_dir: the run folder.
 
     Returns:
-        The path of the file, ``report.html`` in the run folder. It appears under that name only
-        when it is complete.
+        The path of the file, ``report.html`` in the run folder, which gets its name only once it
+        is complete.
 
     Raises:
         UnciaError: it is not a run folder, a file in it is damaged, or nothing can be written.

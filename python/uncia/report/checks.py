@@ -1,7 +1,6 @@
-"""When charts are checked against the schema of Vega-Lite: in tests, and nowhere else.
+"""Checks of charts against the schema of Vega-Lite, in tests only.
 
-Altair has the schema. To look at every chart takes longer than all the rest of a page, so that a
-page goes without.
+Altair has the schema. Checking takes longer than everything else in a page, so pages skip it.
 """
 
 import json
@@ -9,14 +8,14 @@ import os
 from typing import Any
 
 CHECK = "UNCIA_CHECK_CHARTS"
-"""The variable of the environment that has every chart checked; tests set it, so that the commands
-that they start do so too."""
+"""The environment variable that turns checks on; tests set it, and the commands they start inherit
+it."""
 
 _seen: set[str] = set()
 
 
 def check(spec: dict[str, Any]) -> None:
-    """Check a chart once, if the environment wants that.
+    """Check a chart if the environment says so, and each specification only once.
 
     Raises:
         SchemaValidationError: it does not follow the schema.
@@ -33,10 +32,10 @@ def check(spec: dict[str, Any]) -> None:
 
 
 def _without_rows(spec: Any) -> Any:
-    """A specification with one row of each table, as rows are most of it and alike."""
+    """A specification with only the first row of each table: the others have the same shape."""
     if isinstance(spec, dict):
         return {
             key: value[:1] if key == "values" and isinstance(value, list) else _without_rows(value)
             for key, value in spec.items()
         }
-    return [_without_rows(one) for one in spec] if isinstance(spec, list) else spec
+    return [_without_rows(item) for item in spec] if isinstance(spec, list) else spec

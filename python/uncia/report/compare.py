@@ -1,5 +1,6 @@
-"""Runs side by side, as data: what `uncia compare` prints, writes and judges."""
+"""Comparisons of runs, as data: what `uncia compare` prints, writes and judges."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +28,9 @@ class Candidate:
 
     def find(self, experiment: str, metric: str, tariff: str = "") -> Change | None:
         """The change of one metric, if either run has it."""
-        for found in self.changes:
-            if (found.experiment, found.metric, found.tariff) == (experiment, metric, tariff):
-                return found
+        for change in self.changes:
+            if (change.experiment, change.metric, change.tariff) == (experiment, metric, tariff):
+                return change
         return None
 
 
@@ -61,7 +62,7 @@ def build(
     tariffs: Sequence[str] | None = None,
     seed: int = bootstrap.SEED,
 ) -> Comparison:
-    """Read and compare runs; both sides are billed anew, with the same tariffs.
+    """Read and compare runs; all of them are billed again, with the same tariffs.
 
     Args:
         folders: run folders, the baseline first.
@@ -81,22 +82,21 @@ def build(
     measured, figures = [], []
     for label, run in zip(labels, runs, strict=True):
         if run.invocations.num_rows == 0:
-            raise UnciaError(f"{run.path} holds no invocations, so there is nothing to compare")
+            raise UnciaError(f"{run.path} has no invocations, so there is nothing to compare")
         grouped = costs.grouped(run.invocations, tariffs, seed)
-        found = compared.measured(run.invocations, run.meta, grouped)
-        measured.append(found)
-        figures.append(compared.figures(found, label, seed))
+        measured.append(compared.measured(run.invocations, run.meta, grouped))
+        figures.append(compared.figures(measured[-1], label, seed))
     candidates = [
-        Candidate(label, run, found, compared.compare(figures[0], own))
-        for label, run, found, own in zip(
+        Candidate(label, run, experiments, compared.compare(figures[0], candidate_figures))
+        for label, run, experiments, candidate_figures in zip(
             labels[1:], runs[1:], measured[1:], figures[1:], strict=True
         )
     ]
     names = dict.fromkeys(name for run in runs for name in run.summaries)
     priced = dict.fromkeys(
         tariff
-        for own in figures
-        for (experiment, metric, tariff), figure in own.items()
+        for run_figures in figures
+        for (experiment, metric, tariff), figure in run_figures.items()
         if experiment == WHOLE_RUN and metric == "cost" and figure.value is not None
     )
     return Comparison(
@@ -113,67 +113,64 @@ def build(
 def verdicts(
     comparison: Comparison, gates: Iterable[Gate], *, strict: bool = False
 ) -> list[Finding]:
-    """Hold every gate against every candidate."""
-    own = list(comparison.baseline.summaries)
+    """Judge every candidate by every gate."""
+    experiments = list(comparison.baseline.summaries)
     return [
         finding
         for gate in gates
         for candidate in comparison.candidates
-        for finding in judge(gate, candidate.label, candidate.changes, own, strict=strict)
+        for finding in judge(gate, candidate.label, candidate.changes, experiments, strict=strict)
     ]
 
 
 def broken(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that make a comparison fail."""
+    """Select the findings that make a comparison fail."""
     return [finding for finding in findings if finding.verdict in BREAKING]
 
 
 def _labels(runs: Sequence[data.RunData]) -> list[str]:
-    """A name for each run: its own, or its path where names repeat, or numbered where those do."""
+    """Label each run by its name; if names repeat, by its path; if paths repeat, with a number."""
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in runs]
-    seen: dict[str, int] = {}
+    counts = Counter[str]()
     result = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        counts[name] += 1
+        result.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return result
 
 
 def _warnings(labels: Sequence[str], runs: Sequence[data.RunData]) -> Iterable[str]:
     first = runs[0]
     for label, run in zip(labels, runs, strict=True):
-        # What is small is marked where it stands.
-        known = set(summary.small_samples(run.all_summaries))
-        yield from (f"{label}: {text}" for text in run.warnings if text not in known)
+        # Small samples are marked in the tables.
+        marked = set(summary.small_samples(run.all_summaries))
+        yield from (f"{label}: {text}" for text in run.warnings if text not in marked)
     for label, run in zip(labels[1:], runs[1:], strict=True):
-        for key, what in (
-            ("machine", "machine"),
-            ("versions", "versions"),
-            ("platform", "platform"),
-        ):
+        for key in ("machine", "versions", "platform"):
             if run.meta.get(key) != first.meta.get(key):
-                yield f"{label}: the {what} differs from the baseline's."
-        ours, theirs = set(run.summaries), set(first.summaries)
-        if ours - theirs:
-            yield f"{label}: not in the baseline: {', '.join(sorted(ours - theirs))}."
-        if theirs - ours:
-            yield f"{label}: missing: {', '.join(sorted(theirs - ours))}."
-        other = [
+                yield f"{label}: the {key} differs from the baseline's."
+        names, baseline_names = set(run.summaries), set(first.summaries)
+        if names - baseline_names:
+            yield f"{label}: not in the baseline: {', '.join(sorted(names - baseline_names))}."
+        if baseline_names - names:
+            yield f"{label}: missing: {', '.join(sorted(baseline_names - names))}."
+        different = [
             name
-            for name, found in run.summaries.items()
-            if name in theirs and found["invocations"] != first.summaries[name]["invocations"]
+            for name, figures in run.summaries.items()
+            if name in baseline_names
+            and figures["invocations"] != first.summaries[name]["invocations"]
         ]
-        if other:
+        if different:
             yield (
-                f"{label}: other numbers of requests than the baseline in {', '.join(other)}: costs"
-                " of the whole run are of another mix."
+                f"{label}: other numbers of requests than the baseline in {', '.join(different)}:"
+                " costs of the whole run are of another mix."
             )
 
 
 def as_json(comparison: Comparison, findings: Sequence[Finding]) -> dict[str, Any]:
-    """The comparison as plain JSON values."""
+    """Convert the comparison to plain JSON values."""
     return {
         "baseline": {"run": comparison.label, "path": str(comparison.baseline.path)},
         "candidates": [
@@ -223,7 +220,7 @@ def _finite(value: float) -> float | None:
 
 
 def moved(change: Change | None) -> str:
-    """A change in words: ``+12.3 %``, ``-0.5 points``, or a dash."""
+    """Write a change: ``+12.3 %``, ``-0.5 points``, or a dash."""
     if change is None or change.change is None:
         return numbers.ABSENT
     if change.kind == "points":
@@ -232,7 +229,7 @@ def moved(change: Change | None) -> str:
 
 
 def spread(change: Change | None) -> str:
-    """The interval of a change in words, in the unit of the change: ``-2.2 to +2.4``."""
+    """Write the interval of a change, in the unit of the change: ``-2.2 to +2.4``."""
     if change is None or change.interval is None:
         return ""
     low, high = change.interval

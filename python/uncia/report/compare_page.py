@@ -1,10 +1,11 @@
 """The page of a comparison: conditions, changes with their intervals, distributions, bills."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from uncia.report import costs, numbers, plots
-from uncia.report.compare import BREAKING, Candidate, Comparison, broken, moved, spread
+from uncia.report.compare import BREAKING, Comparison, broken, moved, spread
 from uncia.report.data import RunData
 from uncia.report.page import WRITTEN, Block, Chart, Note, Page, Row, Section
 from uncia.report.sections.distributions import families
@@ -15,17 +16,17 @@ from uncia.units import NS_PER_MS
 
 
 def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
-    """The comparison as a page."""
+    """Make the page of a comparison."""
     failed = broken(findings)
     if failed:
-        gone, all_of = ({f.gate.text for f in some} for some in (failed, findings))
-        verdict = f"{len(gone)} of {len(all_of)} conditions failed."
+        failed_gates, gates = ({f.gate.text for f in group} for group in (failed, findings))
+        verdict = f"{len(failed_gates)} of {len(gates)} conditions failed."
     elif findings:
         verdict = f"All conditions hold: {', '.join(dict.fromkeys(f.gate.text for f in findings))}."
     else:
         count = len(comparison.candidates)
         verdict = (
-            f"{count} run{'s' if count > 1 else ''} beside the baseline; no condition was set."
+            f"{count} run{'s' if count > 1 else ''} against the baseline; no condition was set."
         )
     sections = [_gates(findings)] if findings else []
     sections += [
@@ -48,8 +49,8 @@ def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
         sections=sections,
         footer=(
             f"{WRITTEN}. Changes are relative to the baseline; intervals are"
-            " 95 % intervals over the rows of each run. How runs differ from one"
-            " another (another machine, another hour) is not in them."
+            " 95 % intervals over the rows of each run. They do not include how runs differ from"
+            " one another (another machine, another hour)."
         ),
     )
 
@@ -62,23 +63,23 @@ def _about(label: str, run: RunData) -> str:
 
 
 def _gates(findings: Sequence[Finding]) -> Section:
-    told = [finding for finding in findings if finding.verdict != "within"]
-    told.sort(key=lambda finding: finding.verdict not in BREAKING)
+    beyond = [finding for finding in findings if finding.verdict != "within"]
+    beyond.sort(key=lambda finding: finding.verdict not in BREAKING)
     within = [finding for finding in findings if finding.verdict == "within"]
     blocks: list[Block] = []
-    if told:
+    if beyond:
         blocks.append(
             _findings(
-                told,
+                beyond,
                 "Violated: beyond the bound, and the interval excludes no change. Not supported:"
-                " beyond the bound, but the interval does not exclude it. Not judged: beyond the"
-                " bound, on too few rows. Unknown: cannot be computed, or nothing but not judged,"
-                " which fails.",
+                " beyond the bound, but the interval includes no change. Not judged: beyond the"
+                " bound, on too few rows. Unknown: the condition cannot be computed, or none of its"
+                " findings could be judged; it fails.",
                 fold=False,
             )
         )
     if within:
-        blocks.append(_findings(within, "Within: not beyond the bound.", fold=bool(told)))
+        blocks.append(_findings(within, "Within: not beyond the bound.", fold=bool(beyond)))
     return Section("conditions", "Conditions", blocks)
 
 
@@ -90,9 +91,9 @@ def _findings(findings: Sequence[Finding], trace: str, *, fold: bool) -> Table:
         [
             Column("condition", lambda finding: finding.gate.text),
             Column("run", "run"),
-            Column("of", "subject"),
+            Column("subject", "subject", explanation="What the condition was checked on."),
             Column("verdict", "verdict", mark=mark),
-            Column("found", "reason", mark="wrap"),
+            Column("reason", "reason", mark="wrap"),
         ],
         findings,
         trace,
@@ -109,19 +110,19 @@ def _metric_section(
     for number, candidate in enumerate(comparison.candidates):
         rows = [
             {
-                "name": found.experiment,
-                "kind": _title(found.metric),
-                "value": found.change,
-                "low": found.interval[0],
-                "high": found.interval[1],
+                "name": change.experiment,
+                "kind": _title(change.metric),
+                "value": change.change,
+                "low": change.interval[0],
+                "high": change.interval[1],
             }
             for experiment in comparison.experiments
             for metric in metrics
-            if (found := candidate.find(experiment, metric)) is not None
-            and found.kind == "ratio"
-            and found.change is not None
-            and found.interval is not None
-            and 0 < found.interval[0] <= found.interval[1] < float("inf")
+            if (change := candidate.find(experiment, metric)) is not None
+            and change.kind == "ratio"
+            and change.change is not None
+            and change.interval is not None
+            and 0 < change.interval[0] <= change.interval[1] < float("inf")
         ]
         kinds = [_title(metric) for metric in metrics if metric not in SHARES]
         if rows:
@@ -137,7 +138,14 @@ def _metric_section(
             Table(
                 [
                     Column("experiment", str),
-                    *(_change(candidate, metric) for metric in metrics),
+                    *(
+                        _changes(
+                            _title(metric),
+                            unit_of(metric).strip(),
+                            partial(candidate.find, metric=metric),
+                        )
+                        for metric in metrics
+                    ),
                 ],
                 comparison.experiments,
                 f"{comparison.label} → {candidate.label}; below, the change and its 95 %"
@@ -156,24 +164,26 @@ def _title(metric: str) -> str:
     return metric.upper() if metric in RATIOS else metric
 
 
-def _change(candidate: Candidate, metric: str) -> Column:
-    """The column of a metric, by experiment."""
-    return _changes(
-        _title(metric), unit_of(metric).strip(), lambda row: candidate.find(row, metric)
-    )
-
-
-def _shown(values: str | None) -> str:
-    return values or numbers.ABSENT
-
-
 def _changes(name: str, unit: str, find: Callable[[Any], Change | None]) -> Column:
-    """A column of changes: both values, below them the change and its interval."""
+    """Make a column of changes: both values, below them the change and its interval.
 
-    def values(row: Any) -> str | None:
+    In CSV, each of them is a column of its own.
+    """
+
+    def part(title: str, unit: str, value: Callable[[Change], float | None]) -> Column:
+        def get(row: Any) -> float | None:
+            change = find(row)
+            return None if change is None else value(change)
+
+        return Column(f"{name} {title}", get, numbers.figure, unit)
+
+    def bound(index: int) -> Callable[[Change], float | None]:
+        return lambda change: None if change.interval is None else change.interval[index]
+
+    def values(row: Any) -> str:
         change = find(row)
         if change is None:
-            return None
+            return numbers.ABSENT
         before, after = change.baseline.value, change.candidate.value
         return f"{numbers.figure(before)} → {numbers.figure(after)}"
 
@@ -192,7 +202,21 @@ def _changes(name: str, unit: str, find: Callable[[Any], Change | None]) -> Colu
             return "worse" if worse else "better"
         return "few" if change.baseline.few or change.candidate.few else ""
 
-    return Column(name, values, _shown, unit, note=note, mark=mark)
+    return Column(
+        name,
+        values,
+        unit=unit,
+        note=note,
+        mark=mark,
+        parts=[
+            part("baseline", unit, lambda change: change.baseline.value),
+            part("candidate", unit, lambda change: change.candidate.value),
+            part("change", "ratio or points", lambda change: change.change),
+            part("change, low", "ratio or points", bound(0)),
+            part("change, high", "ratio or points", bound(1)),
+        ],
+        align="number",
+    )
 
 
 def _distributions(comparison: Comparison) -> Section:
@@ -203,19 +227,19 @@ def _distributions(comparison: Comparison) -> Section:
     order = [name for _, members in families(list(comparison.experiments)) for name in members]
     for number, experiment in enumerate(order):
         curves = {
-            label: found[experiment].latency
-            for label, found in runs
-            if experiment in found and found[experiment].latency.size
+            label: experiments[experiment].latency
+            for label, experiments in runs
+            if experiment in experiments and experiments[experiment].latency.size
         }
         if not curves:
             continue
-        first = {k: v for k, v in curves.items() if k == comparison.label}
-        rest = {k: v for k, v in curves.items() if k != comparison.label}
+        baseline = {k: v for k, v in curves.items() if k == comparison.label}
+        candidates = {k: v for k, v in curves.items() if k != comparison.label}
         panels.append(
             Chart(
                 f"distribution-{number}",
                 plots.distribution(
-                    rest, first, NS_PER_MS, "latency, ms (logarithmic)", in_order=False
+                    candidates, baseline, NS_PER_MS, "latency, ms (logarithmic)", in_order=False
                 ),
                 f"Cumulative distribution of latency of {experiment}, by run",
                 experiment,
@@ -226,7 +250,7 @@ def _distributions(comparison: Comparison) -> Section:
         "distributions",
         "Distributions",
         blocks,
-        "Latency of the requests that went well. Dashed grey: the baseline.",
+        "Latency of the requests that succeeded. Dashed grey: the baseline.",
     )
 
 
@@ -239,13 +263,17 @@ def _bills(comparison: Comparison) -> Section:
                     [
                         Column("tariff", str),
                         *(
-                            _cost(candidate, experiment, experiment or "whole run")
+                            _changes(
+                                experiment or "whole run",
+                                "USD",
+                                partial(candidate.find, experiment, "cost"),
+                            )
                             for experiment in (WHOLE_RUN, *comparison.experiments)
                         ),
                     ],
                     comparison.tariffs,
                     f"USD per million priced requests, {comparison.label} → {candidate.label}, both"
-                    " priced now with the same tariffs. Intervals: rows drawn anew within each"
+                    " priced now with the same tariffs. Intervals: rows resampled within each"
                     f" experiment, in at most {costs.GROUPS} groups.",
                     candidate.label,
                     stacked=True,
@@ -254,8 +282,3 @@ def _bills(comparison: Comparison) -> Section:
     if not blocks:
         blocks.append(Note("No tariff could price these rows.", "warning"))
     return Section("bills", "Bills", blocks)
-
-
-def _cost(candidate: Candidate, experiment: str, title: str) -> Column:
-    """The column of what an experiment cost, by tariff."""
-    return _changes(title, "", lambda row: candidate.find(experiment, "cost", row))

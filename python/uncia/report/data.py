@@ -1,4 +1,4 @@
-"""A run folder as the report reads it: tables, description, summaries."""
+"""`RunData`: the tables, description and summaries of a run folder, as the report reads them."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from uncia.stats import columns, summary
 
 @dataclass(frozen=True)
 class RunData:
-    """Everything that a run folder holds.
+    """The contents of a run folder.
 
     Attributes:
         path: the folder.
@@ -50,15 +50,15 @@ class RunData:
     def summaries(self) -> dict[str, dict[str, Any]]:
         """The summaries of the experiments that are results, in the run's order."""
         return {
-            name: found
-            for name, found in self.all_summaries.items()
+            name: figures
+            for name, figures in self.all_summaries.items()
             if not name.endswith(summary.WARMUP_SUFFIX)
         }
 
-    def each(self, rows: pa.Table) -> dict[str, pa.Table]:
-        """Invocations by experiment, of those experiments that are results."""
-        found = columns.by_word(rows, "experiment")
-        return {name: found[name] for name in self.summaries if name in found}
+    def by_experiment(self, rows: pa.Table) -> dict[str, pa.Table]:
+        """Split invocations by experiment, without warm-ups."""
+        parts = columns.by_word(rows, "experiment")
+        return {name: parts[name] for name in self.summaries if name in parts}
 
     @property
     def experiment_meta(self) -> dict[str, dict[str, object]]:
@@ -68,20 +68,21 @@ class RunData:
     @property
     def tariffs(self) -> dict[str, dict[str, Any]]:
         """`summary.json`'s ``tariffs``: totals under each tariff, by id."""
-        found = self.stored.get("tariffs")
-        return {str(k): dict(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
+        totals = self.stored.get("tariffs")
+        return {str(k): dict(v) for k, v in totals.items()} if isinstance(totals, Mapping) else {}
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What a reader must know: the run's own warnings, then those of the summaries."""
-        own = [
+        """The warnings that the run recorded, then those of the summaries."""
+        recorded = [
             str(item)
             for source in (self.meta, self.stored)
             for key in ("failures", "warnings")
-            if isinstance(found := source.get(key), list)
-            for item in found
+            if isinstance(items := source.get(key), list)
+            for item in items
         ]
-        return list(dict.fromkeys([*self.missing, *own, *summary.warnings(self.all_summaries)]))
+        computed = summary.warnings(self.all_summaries)
+        return list(dict.fromkeys([*self.missing, *recorded, *computed]))
 
 
 def load(run_dir: Path) -> RunData:
@@ -99,28 +100,30 @@ def load(run_dir: Path) -> RunData:
     meta: Mapping[str, Any] = {}
     description = run_dir / "run.yaml"
     if description.is_file():
-        found = yamlio.load(description).data
-        if not isinstance(found, Mapping):
+        content = yamlio.load(description).data
+        if not isinstance(content, Mapping):
             raise UnciaError(f"{description}: the description of a run is a mapping of keys")
-        meta = found
+        meta = content
     else:
-        missing.append("run.yaml is missing: what was run is not known, only its rows.")
+        missing.append("run.yaml is missing: what was run is unknown, only its rows are there.")
     stored: Mapping[str, Any] = {}
     totals = run_dir / "summary.json"
     if totals.is_file():
         try:
-            found = json.loads(totals.read_text(encoding="utf-8"))
+            content = json.loads(totals.read_text(encoding="utf-8"))
         except (ValueError, OSError) as error:
             raise UnciaError(
                 f"{totals}: this is not valid JSON: {error}",
                 hint="Remove it and price the run again: uncia bill RUN.",
             ) from error
-        stored = found if isinstance(found, Mapping) else {}
+        stored = content if isinstance(content, Mapping) else {}
     tables = {name: record.read(run_dir, name) for name in _TABLES}
     if (run_dir / "invocations.arrows").is_file() and not (
         run_dir / "invocations.parquet"
     ).is_file():
-        missing.append("This run was not closed: it shows what a crash left (see uncia recover).")
+        missing.append(
+            "This run was not closed; these are the rows before a crash (uncia recover)."
+        )
     return RunData(run_dir, meta, stored, **tables, missing=tuple(missing))
 
 

@@ -1,4 +1,4 @@
-"""A run in other forms: its tables as CSV, the charts of its report as SVG, PNG or PDF."""
+"""Exports of a run: its tables as CSV, the charts of its report as SVG, PNG or PDF."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,10 +13,10 @@ from uncia.backends.atomic_write import atomic_path
 from uncia.errors import UnciaError
 
 CHART_WIDTH: Final = 760
-"""Pixels; in the report a chart is as wide as its place, a file needs a number."""
+"""Width of an exported chart in pixels; in the report, charts are as wide as their container."""
 
 FORMS: Final = ("svg", "png", "pdf")
-"""What a chart can be a file of."""
+"""File formats of charts."""
 
 _PNG_SCALE: Final = 2.0
 
@@ -28,7 +28,7 @@ def tables(run_dir: Path, out: Path) -> Iterator[Path]:
 
     Args:
         run_dir: the run folder.
-        out: the folder to write to; made if it is not there.
+        out: the folder to write to; created if missing.
 
     Yields:
         The path of each file, once it is complete.
@@ -38,8 +38,8 @@ def tables(run_dir: Path, out: Path) -> Iterator[Path]:
     """
     if not run_dir.is_dir():
         raise UnciaError(f"{run_dir} is not the folder of a run")
-    found = {name: record.read(run_dir, name) for name in record.TABLES}
-    for name, table in found.items():
+    contents = {name: record.read(run_dir, name) for name in record.TABLES}
+    for name, table in contents.items():
         yield _write(out / f"{name}.csv", partial(_csv, table))
 
 
@@ -48,7 +48,7 @@ def charts(run_dir: Path, out: Path, form: str) -> Iterator[Path]:
 
     Args:
         run_dir: the run folder.
-        out: the folder to write to; made if it is not there.
+        out: the folder to write to; created if missing.
         form: ``svg``, ``png`` or ``pdf``.
 
     Yields:
@@ -67,18 +67,18 @@ def charts(run_dir: Path, out: Path, form: str) -> Iterator[Path]:
 
 
 def drawn(spec: dict[str, Any], form: str, title: str = "") -> bytes:
-    """A chart as the content of a file, on white.
+    """Draw a chart on white, as the content of a file.
 
     Args:
         spec: the specification.
         form: one of `FORMS`.
-        title: set above it, if any.
+        title: shown above it, if any.
     """
     import vl_convert
 
     from uncia.report import theme
 
-    whole = {
+    complete = {
         **spec,
         "width": CHART_WIDTH,
         "autosize": "pad",
@@ -88,15 +88,15 @@ def drawn(spec: dict[str, Any], form: str, title: str = "") -> bytes:
     }
     match form:
         case "svg":
-            return str(vl_convert.vegalite_to_svg(whole)).encode()
+            return str(vl_convert.vegalite_to_svg(complete)).encode()
         case "png":
-            return bytes(vl_convert.vegalite_to_png(whole, scale=_PNG_SCALE))
+            return bytes(vl_convert.vegalite_to_png(complete, scale=_PNG_SCALE))
         case _:
-            return bytes(vl_convert.vegalite_to_pdf(whole))
+            return bytes(vl_convert.vegalite_to_pdf(complete))
 
 
-def _write(path: Path, write: Callable[[Path], None]) -> Path:
-    """Write a file that appears under its name only when it is complete."""
+def _write(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a file that gets its name only once it is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: few digits, thousands apart, nothing for what is not known."""
+"""Formats of numbers for readers: few digits, thousands separated, a dash for what is unknown."""
 
 import math
 from collections.abc import Sequence
@@ -8,17 +8,28 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 ABSENT: Final = "–"
-"""What stands where there is no value; a 0 would be a claim."""
+"""Shown where there is no value; a 0 would be a claim."""
 
 
 Number: TypeAlias = float | Fraction | Decimal
 
 
 def text(value: Any) -> str:
-    """A name, or anything else in its own words."""
+    """A name, or any other value as Python writes it."""
     if value is None:
         return ABSENT
     return value if isinstance(value, str) else str(value)
+
+
+def fact(value: Any) -> str:
+    """A value of any type: ``yes``, ``1,024``, ``a, b`` for a list."""
+    if isinstance(value, bool):
+        return yes_no(value)
+    if isinstance(value, int):
+        return count(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(str(item) for item in value)
+    return text(value)
 
 
 def figure(value: Number | None, digits: int = 3) -> str:
@@ -53,8 +64,13 @@ def share(value: Number | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """A count with thousands apart."""
+    """A count with separated thousands."""
     return ABSENT if value is None else f"{value:,}"
+
+
+def whole(value: Number | None) -> str:
+    """A number without decimals."""
+    return ABSENT if value is None else f"{float(value):,.0f}"
 
 
 def percent(value: Number | None, digits: int = 3) -> str:
@@ -73,14 +89,19 @@ def change(ratio: float | None) -> str:
         return ABSENT
     if math.isinf(ratio):
         return "+∞"
-    moved = 100 * (ratio - 1)
-    if abs(moved) < 0.05:
+    percent = 100 * (ratio - 1)
+    if abs(percent) < 0.05:
         return "±0 %"
-    return f"{moved:+,.1f} %" if abs(moved) < 100 else f"{moved:+,.0f} %"
+    return f"{percent:+,.1f} %" if abs(percent) < 100 else f"{percent:+,.0f} %"
+
+
+def relative(share: Number | None) -> str:
+    """A relative change: 0.1 is ``+10 %``."""
+    return ABSENT if share is None else change(1 + float(share))
 
 
 def yes_no(value: bool | None) -> str:
-    """Whether something is so."""
+    """``yes`` or ``no``."""
     return ABSENT if value is None else "yes" if value else "no"
 
 
@@ -97,5 +118,5 @@ def usd(value: Number | None) -> str:
 
 
 def megabytes(size: int) -> str:
-    """A memory size as platforms write it: 2**20 bytes to the MB."""
+    """A memory size as platforms write it, with 2**20 bytes in an MB."""
     return f"{size / 2**20:,.0f} MB"

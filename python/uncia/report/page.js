@@ -72,7 +72,8 @@
     }
   }
 
-  // A table as CSV: numbers with all their digits, notes such as intervals in columns of their own.
+  // A table as CSV: numbers with all their digits, notes such as intervals in columns of their own,
+  // and a column for each number of a cell that shows several.
   function csv(table) {
     const rows = [...table.rows].map((row) => [...row.cells]);
     const noted = rows[0].map((_, at) => rows.some((row) => row[at].querySelector(".ci")));
@@ -81,6 +82,7 @@
     const quoted = (field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field);
     const line = (row, index) =>
       row.flatMap((cell, at) => {
+        if (cell.dataset.parts) return JSON.parse(cell.dataset.parts);
         if (!noted[at]) return [text(cell)];
         return [text(cell), index === 0 ? `${text(cell)} (note)` : note(cell)];
       });

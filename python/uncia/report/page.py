@@ -1,7 +1,7 @@
-"""One HTML file that needs nothing else: text, tables, charts, and once the script that draws them.
+"""Pages: single HTML files with text, tables, charts and the script that draws them.
 
 `page.html` is the template. It escapes whatever comes from a run (names, error texts), and carries
-a Content-Security-Policy that forbids every network request, so that the page is offline by force.
+a Content-Security-Policy that forbids every network request, so that pages work offline.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ class Chart:
     Attributes:
         name: letters, digits and dashes; unique in the page, also the name of an exported file.
         spec: the specification.
-        label: what it shows, for those who cannot see it.
-        title: set above it.
+        label: what it shows, for screen readers.
+        title: shown above it.
     """
 
     kind: ClassVar = "chart"
@@ -89,15 +89,16 @@ class Page:
 
     Attributes:
         title: heading and window title.
-        kicker: a word above the heading that says what kind of page it is.
+        kicker: the kind of page, in a few words above the heading.
         sections: its parts.
         summary: a sentence or two on what the page is about.
-        verdict: one sentence, or none; `good` tells how it is marked.
+        verdict: one sentence, or none.
+        good: whether the verdict is good news, for its colour.
         facts: label and value, below the heading.
         warnings: sentences in a box of their own.
         tiles: the numbers at the top.
         footer: the last paragraph.
-        style: CSS beyond that of all pages.
+        style: CSS in addition to that of all pages.
     """
 
     title: str
@@ -114,19 +115,19 @@ class Page:
 
 
 def charts(page: Page) -> list[Chart]:
-    """Every chart of the page, in order."""
-    found: list[Chart] = []
+    """List every chart of the page, in order."""
+    result: list[Chart] = []
     for section in page.sections:
         for block in section.blocks:
             if isinstance(block, Chart):
-                found.append(block)
+                result.append(block)
             elif isinstance(block, Row):
-                found.extend(block.charts)
-    return found
+                result.extend(block.charts)
+    return result
 
 
 def html(page: Page) -> str:
-    """The page as text.
+    """Render the page as text.
 
     Raises:
         ValueError: two charts have the same name.
@@ -146,7 +147,7 @@ def html(page: Page) -> str:
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write the page; the file appears under its name only when it is complete.
+    """Write the page; the file gets its name only once it is complete.
 
     Raises:
         UnciaError: it cannot be written.
@@ -161,12 +162,12 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
-    # In the order of the specification, which is that of the legend.
+    # jinja2 sorts keys by default; the order of a specification is that of its legend.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment.from_string(_asset("page.html"))
 
 
 @cache
 def _asset(name: str) -> Markup:
-    """A file of this package, to stand in the page as it is."""
+    """A file of this package as trusted markup."""
     return Markup(resources.files("uncia.report").joinpath(name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Charts that several sections share, each a declaration over rows."""
+"""Charts that several sections share: distributions, ranges, ratios, bars, densities, series."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from uncia.stats.quantiles import Ints
 POINTS_PER_CURVE: Final = 220
 """Enough for a distribution's curve at any width of screen."""
 
-_SEEN: Final = 0.001  # a logarithmic axis begins where so many are reached
-_ROOM: Final = 1.2  # beyond the smallest and the largest bar, on a logarithmic axis
+_AXIS_FROM_SHARE: Final = 0.001  # a logarithmic axis begins where the curves reach this share
+_MARGIN: Final = 1.2  # beyond the smallest and the largest bar, on a logarithmic axis
 _QUANTILES: Final = ("p50", "p90", "p99")
 _QUANTILE_COLOURS: Final = (*theme.CATEGORIES[:2], theme.ALERT)
 _SHADES: Final = ("#f4e3bd", *theme.RAMP[1:5], "#2c3f86")
 
 
 def ecdf(ordered: Ints, points: int = POINTS_PER_CURVE) -> list[tuple[int, float]]:
-    """Points of the empirical distribution function: (value, share of values <= it).
+    """Choose points of the empirical distribution function: (value, share of values <= it).
 
-    All values if they are few. Else order statistics: one half of them evenly spaced in rank, the
-    other half ever denser towards the largest, so that the tail keeps its shape; the first and the
-    last value always.
+    Few values are returned whole. Of many, half of the points are evenly spaced in rank, and the
+    other half get denser towards the largest value, so that the tail keeps its shape; the first and
+    the last value are always among them.
 
     Args:
         ordered: shape (n,), ascending.
-        points: at most so many.
+        points: the maximum number of points.
     """
     n = int(ordered.size)
     if n <= points:
@@ -50,7 +50,7 @@ def distribution(
     *,
     in_order: bool,
 ) -> vega.Spec:
-    """Cumulative distributions on a logarithmic axis.
+    """Draw cumulative distributions of values on a logarithmic axis.
 
     Args:
         curves: name -> ascending values.
@@ -60,11 +60,11 @@ def distribution(
         in_order: whether the names have an order (memory sizes), for the colours.
     """
     both = {**reference, **curves}
-    each = min(POINTS_PER_CURVE, vega.MAX_POINTS // max(1, len(both)))
+    budget = min(POINTS_PER_CURVE, vega.MAX_POINTS // max(1, len(both)))
     rows: list[dict[str, Any]] = [
         {"name": name, "value": value / unit, "share": share}
         for name, values in both.items()
-        for value, share in ecdf(values, each)
+        for value, share in ecdf(values, budget)
         if value > 0
     ]
     shades = [theme.REFERENCE] * len(reference) + theme.colours(len(curves), in_order=in_order)
@@ -81,38 +81,39 @@ def distribution(
 
 
 def curves(
-    found: Mapping[str, tuple[Any, Any]],
+    points: Mapping[str, tuple[Any, Any]],
     axis: str,
-    of: str,
+    counted: str,
     *,
     reference: Sequence[str] = (),
     log: bool = True,
     percent: bool = False,
     bounds: tuple[float, float] | None = None,
 ) -> vega.Spec:
-    """Cumulative distributions that are known by points.
+    """Draw cumulative distributions that are given as points.
 
     Args:
-        found: name to ascending values and the share at most each.
+        points: name -> ascending values, and the share of values up to each.
         axis: title of the horizontal axis.
-        of: what is counted, such as ``requests``.
+        counted: what is counted, such as ``requests``.
         reference: names that are drawn in grey.
-        log: whether the horizontal axis is logarithmic; then only what is above zero is drawn.
+        log: whether the horizontal axis is logarithmic; then only values above zero are drawn.
         percent: whether values are shares.
         bounds: of the horizontal axis; by default all values.
     """
-    each = vega.MAX_POINTS // max(1, len(found)) - 3
+    budget = vega.MAX_POINTS // max(1, len(points)) - 3
     rows: list[dict[str, Any]] = [
         {"name": name, "value": value, "share": share}
-        for name, (values, shares) in found.items()
-        for value, share in _thinned(values, shares, each)
+        for name, (values, shares) in points.items()
+        for value, share in _thinned(values, shares, budget)
         if value > 0 or not log
     ]
-    plain = [name for name in found if name not in reference]
-    shades = dict(zip(plain, theme.colours(len(plain)), strict=True))
-    shown = [row["value"] for row in rows if row["share"] >= _SEEN]
+    coloured = [name for name in points if name not in reference]
+    shades = dict(zip(coloured, theme.colours(len(coloured)), strict=True))
+    shown = [row["value"] for row in rows if row["share"] >= _AXIS_FROM_SHARE]
     low, high = bounds or (min(shown, default=1.0), max(shown, default=1.0))
-    ticks = {"values": own} if log and (own := vega.log_ticks(low, high)) else {"tickCount": 6}
+    round_ticks = vega.log_ticks(low, high) if log else []
+    ticks = {"values": round_ticks} if round_ticks else {"tickCount": 6}
     x = vega.quantity(
         "value",
         axis,
@@ -128,9 +129,9 @@ def curves(
             **ticks,
         },
     )
-    palette = [shades.get(name, theme.REFERENCE) for name in found]
-    colour = vega.colours("name", list(found), palette, long=True)
-    line = _cumulative(rows, x, colour, (of, " ", ".1%" if percent else ",.4~g"), reference)
+    palette = [shades.get(name, theme.REFERENCE) for name in points]
+    colour = vega.colours("name", list(points), palette, long=True)
+    line = _cumulative(rows, x, colour, (counted, " ", ".1%" if percent else ",.4~g"), reference)
     return vega.chart(line, height=240)
 
 
@@ -138,29 +139,33 @@ def _cumulative(
     rows: vega.Rows,
     x: vega.Channel,
     colour: vega.Channel,
-    words: tuple[str, str, str],
+    labels: tuple[str, str, str],
     reference: Collection[str],
 ) -> vega.Spec:
-    """Steps of cumulative distributions; `words`: what is counted, what a name is, and how values
-    are written."""
-    of, what, form = words
+    """Draw the steps of cumulative distributions.
+
+    `labels`: what is counted, what a name stands for, and the format of values.
+    """
+    counted, naming, form = labels
     return vega.layer(
         "line",
         rows,
         {"interpolate": "step-after", "strokeWidth": 2, "clip": True},
         x=x,
-        y=vega.quantity("share", f"share of {of}", **vega.SHARES),
+        y=vega.quantity("share", f"share of {counted}", **vega.SHARES),
         color=colour,
         strokeDash=vega.dashes("name", colour["sort"], reference),
         tooltip=vega.tips(
-            ("name", what), ("value", x["title"], form), ("share", f"{of} at most", ".2%")
+            ("name", naming), ("value", x["title"], form), ("share", f"{counted} at most", ".2%")
         ),
     )
 
 
 def _thinned(values: Any, shares: Any, points: int) -> list[tuple[float, float]]:
-    """Points of a cumulative curve, chosen evenly by share and by rank, first and last always;
-    before them one with the share 0, from which the curve rises."""
+    """Choose points of a cumulative curve, evenly by share and by rank, with both ends.
+
+    A point with the share 0, from which the curve rises, goes before them.
+    """
     count = len(values)
     if count <= points:
         chosen = np.arange(count)
@@ -168,8 +173,8 @@ def _thinned(values: Any, shares: Any, points: int) -> list[tuple[float, float]]
         by_share = np.searchsorted(shares, np.linspace(0, 1, points // 2))
         by_rank = np.linspace(0, count - 1, points - points // 2).round()
         chosen = np.unique(np.clip(np.concatenate((by_share, by_rank)), 0, count - 1))
-    found = [(float(values[int(i)]), float(shares[int(i)])) for i in chosen]
-    return [(value, 0.0) for value, _ in found[:1]] + found
+    thinned = [(float(values[int(i)]), float(shares[int(i)])) for i in chosen]
+    return [(value, 0.0) for value, _ in thinned[:1]] + thinned
 
 
 def _by_name(order: Sequence[str], width: int = 130) -> vega.Channel:
@@ -178,7 +183,7 @@ def _by_name(order: Sequence[str], width: int = 130) -> vega.Channel:
 
 
 def ranges(rows: vega.Rows, axis: str) -> vega.Spec:
-    """Spread of each experiment: a line from p50 to p99, with p50, p90 and p99 as points.
+    """Draw the spread of each experiment: a line from p50 to p99, with p50, p90, p99 as points.
 
     Args:
         rows: each with ``name``, ``p50``, ``p90``, ``p99`` in the axis' unit, all above 0.
@@ -217,19 +222,19 @@ def ranges(rows: vega.Rows, axis: str) -> vega.Spec:
 
 
 def ratios(rows: vega.Rows, axis: str, limit: float, kinds: Sequence[str]) -> vega.Spec:
-    """Ratios with their intervals on a logarithmic axis, and a limit as a vertical line.
+    """Draw ratios with their intervals on a logarithmic axis, and a limit as a vertical line.
 
     Args:
         rows: each with ``name``, ``kind``, ``value`` and ``low``, ``high`` (or None).
         axis: title of the horizontal axis.
-        limit: where the line stands.
+        limit: position of the line.
         kinds: in order.
     """
     order = order_of(rows, "name")
     x = vega.logarithmic(
         [limit, *(row[key] for row in rows for key in ("value", "low", "high"))], padding=10
     )
-    place: dict[str, Any] = {
+    position: dict[str, Any] = {
         "y": _by_name(order),
         "yOffset": vega.offset("kind", kinds),
         "color": vega.colours("kind", kinds),
@@ -240,14 +245,14 @@ def ratios(rows: vega.Rows, axis: str, limit: float, kinds: Sequence[str]) -> ve
         {"strokeWidth": 2, "opacity": 0.6},
         x=vega.quantity("low", axis, scale=x["scale"]),
         x2={"field": "high"},
-        **place,
+        **position,
     )
     points = vega.layer(
         "point",
         rows,
         {"filled": True, "size": 75, "opacity": 1},
         x=vega.quantity("value", axis, **x),
-        **place,
+        **position,
         tooltip=vega.tips(
             ("name", "experiment"),
             ("kind", "ratio"),
@@ -270,7 +275,7 @@ def stacked(
     form: str = ",.3~g",
     ticks: str = ",~g",
 ) -> vega.Spec:
-    """Horizontal bars made of parts.
+    """Draw horizontal bars made of parts.
 
     Args:
         rows: each with ``name``, ``part`` and ``value``.
@@ -278,7 +283,7 @@ def stacked(
         axis: title of the horizontal axis.
         normalized: show shares of each bar.
         palette: colours of the parts.
-        form: of the values under the pointer.
+        form: format of values in the tooltip.
         ticks: format of the axis.
     """
     bars = vega.layer(
@@ -302,19 +307,19 @@ def stacked(
 def bars(
     rows: vega.Rows, axis: str, kinds: Sequence[str], *, log: bool = False, form: str = ",.3~g"
 ) -> vega.Spec:
-    """Horizontal bars, one a row, with their value beside them.
+    """Draw horizontal bars, one for each row, labelled with their values.
 
     Args:
         rows: each with ``name``, ``kind`` (its colour), ``value`` above zero; each name once.
         axis: title of the horizontal axis.
         kinds: in order.
         log: whether the axis is logarithmic; bars then begin below the smallest value.
-        form: of the values.
+        form: format of the values.
     """
     values = [row["value"] for row in rows]
-    low = min(values, default=1.0) / _ROOM**4 if log else 0.0
-    # The text stands right of the longest bar.
-    high = max(values, default=1.0) * (_ROOM**6 if log else _ROOM)
+    low = min(values, default=1.0) / _MARGIN**4 if log else 0.0
+    # Leaves space for the label of the longest bar.
+    high = max(values, default=1.0) * (_MARGIN**6 if log else _MARGIN)
     data = [{**row, "low": low} for row in rows]
     scale = {"type": "log" if log else "linear", "domain": [low, high], "nice": False}
     ticks = {"values": vega.log_ticks(low, high)} if log else {"tickCount": 6}
@@ -345,17 +350,17 @@ def bars(
     )
 
 
-def density(cells: vega.Rows, width: float, titles: tuple[str, str], of: str) -> vega.Spec:
-    """A heat map of two shares, 0 to 1 each.
+def density(cells: vega.Rows, width: float, titles: tuple[str, str], counted: str) -> vega.Spec:
+    """Draw a heat map of two shares, 0 to 1 each.
 
     Args:
         cells: each with ``x``, ``y`` (lower edges) and ``share`` of the rows, above zero.
         width: of a cell.
         titles: of the axes.
-        of: what is counted.
+        counted: what is counted, such as ``requests``.
     """
     rows = [{**cell, "x2": cell["x"] + width, "y2": cell["y"] + width} for cell in cells]
-    place: vega.Channel = {
+    axis: vega.Channel = {
         "scale": {"domain": [0, 1], "nice": False},
         "axis": {"format": "%", "values": [0, 0.25, 0.5, 0.75, 1], "grid": False},
     }
@@ -367,29 +372,29 @@ def density(cells: vega.Rows, width: float, titles: tuple[str, str], of: str) ->
         "rect",
         rows,
         {"strokeWidth": 0.7},
-        x=vega.quantity("x", titles[0], **place),
+        x=vega.quantity("x", titles[0], **axis),
         x2={"field": "x2"},
-        y=vega.quantity("y", titles[1], **place),
+        y=vega.quantity("y", titles[1], **axis),
         y2={"field": "y2"},
         color=vega.quantity(
             "share",
-            f"share of {of}",
+            f"share of {counted}",
             scale=shades,
             legend={**legend, **({"values": ticks} if ticks else {})},
         ),
-        # In its own colour, or seams show between the cells.
+        # A border in the cell's colour hides the seams between cells.
         stroke=vega.quantity("share", scale=shades, legend=None),
         tooltip=vega.tips(
             ("x", f"{titles[0]}, from", ".1%"),
             ("y", f"{titles[1]}, from", ".1%"),
-            ("share", f"share of {of}", ".3~p"),
+            ("share", f"share of {counted}", ".3~p"),
         ),
     )
     return vega.chart(heat, height=340)
 
 
 def series(rows: vega.Rows, order: Sequence[str], axis: str, *, steps: bool = False) -> vega.Spec:
-    """Values over the time of the run.
+    """Draw values over the time of the run.
 
     Args:
         rows: each with ``name``, ``time`` (s) and ``value``, in order of time.
@@ -412,5 +417,5 @@ def series(rows: vega.Rows, order: Sequence[str], axis: str, *, steps: bool = Fa
 
 
 def order_of(rows: Iterable[Mapping[str, Any]], field: str) -> list[Any]:
-    """The values of a field, each once, as they come."""
+    """List the distinct values of a field, in order of appearance."""
     return list(dict.fromkeys(row[field] for row in rows))

@@ -1,4 +1,4 @@
-"""The script that draws a page's charts, bundled once and then kept in the user's cache folder."""
+"""The script that draws a page's charts, bundled once and kept in the user's cache folder."""
 
 import hashlib
 from functools import cache
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, made_once
+from uncia.functions.cache import cache_folder, create_once
 
 VEGA_LITE: Final = "6.4"
 """The version of Vega-Lite that charts are written for."""
@@ -15,18 +15,18 @@ VEGA_LITE: Final = "6.4"
 
 @cache
 def script() -> str:
-    """Vega, Vega-Lite and vega-embed as one script that sets ``window.vegaEmbed``.
+    """Return Vega, Vega-Lite and vega-embed as one script that sets ``window.vegaEmbed``.
 
-    To bundle them takes two seconds of CPU, and all else in a report less than that.
+    It is cached because bundling takes two seconds of CPU, longer than the rest of a report.
     """
     try:
-        bundle = _kept()
-    except (UnciaError, RuntimeError):  # no cache that can be written, or not even a home
+        bundle = _cached()
+    except (UnciaError, RuntimeError):  # the cache cannot be written, or there is no home
         bundle = _bundle()
     return bundle.decode().replace("</script", "<\\/script")
 
 
-def _kept() -> bytes:
+def _cached() -> bytes:
     bundler = metadata.version("vl-convert-python")
     path = cache_folder("charts") / f"vega-lite-{VEGA_LITE}-by-{bundler}.js"
 
@@ -34,10 +34,10 @@ def _kept() -> bytes:
         bundle = _bundle()
         partial.write_bytes(_checksum(bundle) + b"\n" + bundle)
 
-    checksum, _, bundle = made_once(path, make).read_bytes().partition(b"\n")
-    if checksum != _checksum(bundle):  # the machine went down before it was on the disk
+    checksum, _, bundle = create_once(path, make).read_bytes().partition(b"\n")
+    if checksum != _checksum(bundle):  # the machine stopped before the file was on the disk
         path.unlink(missing_ok=True)
-        return made_once(path, make).read_bytes().partition(b"\n")[2]
+        return create_once(path, make).read_bytes().partition(b"\n")[2]
     return bundle
 
 

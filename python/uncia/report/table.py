@@ -1,4 +1,4 @@
-"""Tables as data: columns that say what they show of a row, and rows of any kind."""
+"""Tables as data: columns, which say what they show of a row, and rows of any kind."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Format: TypeAlias = Callable[[Any], str]
 """Writes a value as a reader wants it; None as `uncia.report.numbers.ABSENT`."""
 
-_LONG: Final = 16
-"""Tables with more rows than this are folded until asked for."""
+_FOLD_ABOVE: Final = 16
+"""Tables with more rows than this are folded until the reader opens them."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,24 @@ class Cell:
     """A cell as it is shown.
 
     Attributes:
-        text: what it says.
-        note: said smaller after it, for instance a confidence interval.
-        mark: "", or words of ``few`` (too few rows), ``high`` (above a limit), ``bad``, ``worse``,
+        text: the value as shown.
+        note: shown smaller after the text, for instance a confidence interval.
+        mark: "", or any of ``few`` (too few rows), ``high`` (above a limit), ``bad``, ``worse``,
             ``better``, ``wrap`` (long text).
-        value: what stands for it in CSV; None: the text.
+        value: the value in CSV; None: the text.
+        parts: the values of the columns that replace this one in CSV; empty: this one stays.
     """
 
     text: str
     note: str = ""
     mark: str = ""
     value: str | None = None
+    parts: Sequence[str] = ()
+
+    @property
+    def csv(self) -> str:
+        """The cell in CSV."""
+        return self.text if self.value is None else self.value
 
 
 @dataclass(frozen=True)
@@ -49,9 +56,11 @@ class Column:
         value: what it shows of a row: a key, an index or an attribute, or a function of the row.
         format: how a value is written; columns of `uncia.report.numbers.text` are set to the left.
         unit: in the heading, after the name.
-        explanation: shown while the pointer rests on the heading.
-        note: said smaller after the value, of a row.
+        explanation: a sentence, shown while the pointer rests on the heading.
+        note: text shown smaller after the value, as a function of the row.
         mark: of each cell, or a function of the row; see `Cell`.
+        parts: columns that replace this one in CSV, where a cell shows several numbers.
+        align: ``text`` (left) or ``number`` (right); by default as the format says.
     """
 
     name: str
@@ -61,6 +70,8 @@ class Column:
     explanation: str = ""
     note: Callable[[Any], str] | None = None
     mark: str | Callable[[Any], str] = ""
+    parts: Sequence[Column] = ()
+    align: str = ""
 
     @property
     def heading(self) -> str:
@@ -70,14 +81,51 @@ class Column:
     @property
     def kind(self) -> str:
         """``text`` or ``number``, for the alignment."""
-        return "text" if self.format is text else "number"
+        return self.align or ("text" if self.format is text else "number")
 
     def cell(self, row: Any) -> Cell:
-        """The cell of a row."""
-        value = self.value(row) if callable(self.value) else _part(row, self.value)
-        shown = self.format(value)
+        """Make the cell of a row."""
+        value = self.value(row) if callable(self.value) else _get(row, self.value)
+        shown = self._format(row)(value)
         mark = self.mark(row) if callable(self.mark) else self.mark
-        return Cell(shown, self.note(row) if self.note else "", mark, _exact(value, shown))
+        note = self.note(row) if self.note else ""
+        parts = [part.cell(row).csv for part in self.parts]
+        return Cell(shown, note, mark, _exact(value, shown), parts)
+
+    def _format(self, row: Any) -> Format:
+        del row
+        return self.format
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row of a table in which each row is another quantity, with its own format and unit."""
+
+    name: str
+    value: Any
+    format: Format = text
+    unit: str = ""
+    source: str = ""
+
+
+class _FactValue(Column):
+    def _format(self, row: Fact) -> Format:
+        return row.format
+
+
+def fact_columns(name: str, source: str = "") -> list[Column]:
+    """Make the columns of a table of `Fact` rows.
+
+    Args:
+        name: heading of the facts' names.
+        source: heading of where they come from; "": no such column.
+    """
+    columns = [
+        Column(name, "name"),
+        _FactValue("value", "value", align="number"),
+        Column("unit", "unit"),
+    ]
+    return [*columns, Column(source, "source")] if source else columns
 
 
 @dataclass(frozen=True)
@@ -88,9 +136,9 @@ class Table:
         columns: from left to right.
         rows: what the columns read.
         trace: which rows and columns of which table the numbers were computed from.
-        title: what is shown when the table is folded.
-        stacked: notes stand under the texts, not beside them.
-        fold: whether it is folded until asked for; by default if it is long.
+        title: shown when the table is folded.
+        stacked: whether notes stand under the texts instead of after them.
+        fold: whether it is folded until the reader opens it; by default if it is long.
     """
 
     kind: ClassVar = "table"
@@ -105,7 +153,7 @@ class Table:
     @property
     def folded(self) -> bool:
         """Whether only the title is shown at first."""
-        return len(self.rows) > _LONG if self.fold is None else self.fold
+        return len(self.rows) > _FOLD_ABOVE if self.fold is None else self.fold
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -114,19 +162,19 @@ class Table:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as they are; pandas would make a row of texts and None one of texts and NaN."""
+    """Return the rows as dicts; with pandas' own methods, None among texts would become NaN."""
     names = [str(name) for name in frame.columns]
     return [dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
-def _part(row: Any, key: str | int) -> Any:
+def _get(row: Any, key: str | int) -> Any:
     if isinstance(key, int) or isinstance(row, Mapping):
         return row[key]
     return getattr(row, key)
 
 
 def _exact(value: Any, shown: str) -> str | None:
-    """A number with all its digits; None where the text says as much."""
+    """A number with all its digits; None if the text shown has them all."""
     match value:
         case None:
             exact = ""

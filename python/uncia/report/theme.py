@@ -1,7 +1,7 @@
-"""Colours and chart settings, for paper and for dark screens.
+"""Colours and chart settings, on a light and on a dark ground.
 
-Category colours are of middle lightness, so that one set is readable on both grounds and a chart's
-specification needs no second version; only the ink of axes and text differs.
+Category colours have a medium lightness, so that they are readable on both grounds and a chart
+needs one specification; only the colours of axes and text differ.
 """
 
 from typing import Any, Final
@@ -17,16 +17,16 @@ CATEGORIES: Final = (
     "#98923a",
     "#a7735a",
 )
-"""Colours of things without an order."""
+"""Colours of categories without an order."""
 
 RAMP: Final = ("#dd9f2f", "#dc7a4a", "#c4557a", "#8c58ad", "#4f6cc0", "#2f92a8")
-"""Colours of things with an order, such as memory sizes, from small to large."""
+"""Colours of categories with an order, such as memory sizes, from small to large."""
 
 REFERENCE: Final = "#8a95a3"
-"""What is there for comparison only."""
+"""Colour of references, which are there for comparison only."""
 
 ALERT: Final = "#cf4a5c"
-"""Limits and failures."""
+"""Colour of limits and failures."""
 
 FONT: Final = (
     "Inter, -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Helvetica Neue',"
@@ -40,7 +40,7 @@ _INK: Final = {
 
 
 def colours(n: int, *, in_order: bool = False) -> list[str]:
-    """`n` colours; of the ramp, spread from end to end, if the things have an order."""
+    """Choose `n` colours; with an order, they are spread over the whole ramp."""
     if in_order and n > 1:
         step = (len(RAMP) - 1) / (n - 1)
         return [RAMP[round(i * step)] for i in range(n)]
@@ -48,7 +48,7 @@ def colours(n: int, *, in_order: bool = False) -> list[str]:
 
 
 def config(ground: str = "light") -> dict[str, Any]:
-    """The Vega configuration for charts on a ``light`` or a ``dark`` ground."""
+    """Make the Vega configuration for charts on a ``light`` or a ``dark`` ground."""
     ink = _INK[ground]
     return {
         "background": "transparent",

@@ -1,8 +1,8 @@
-"""How a chart is declared: marks with channels, on scales that all charts share.
+"""Short declarations of charts in Vega-Lite: layers of marks, with channels on common scales.
 
-A declaration is Vega-Lite, written short: ``chart(layer("line", rows, x=..., y=...), height=240)``.
-Charts are aggregated beforehand: no mark gets more than `MAX_POINTS` rows. Colours and fonts are
-the page's (`uncia.report.theme`); tests check every chart against the schema.
+``chart(layer("line", rows, x=..., y=...), height=240)`` is a chart. Rows are aggregated beforehand:
+no mark gets more than `MAX_POINTS` of them. Colours and fonts are the page's
+(`uncia.report.theme`); tests check every chart against the schema.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from uncia.report import checks, theme
 
 MAX_POINTS: Final = 2_000
-"""Rows a mark, so that a page of any number of requests stays small and quick."""
+"""Rows per mark, so that the page of a large run stays small and quick."""
 
 ROW_STEP: Final = 30
 """Height of one row of a chart with named rows, in pixels."""
@@ -39,10 +39,10 @@ SOLID: Final = [1, 0]
 
 
 def chart(*layers: Spec, height: int, params: Sequence[Spec] = ()) -> Spec:
-    """A chart as wide as its place, of layers that lie one over the other.
+    """Make a chart of layers, as wide as its container.
 
     Args:
-        layers: what `layer` returns, the undermost first.
+        layers: what `layer` returns, the bottom one first.
         height: in pixels.
         params: settings that the reader chooses (`choice`).
     """
@@ -52,15 +52,18 @@ def chart(*layers: Spec, height: int, params: Sequence[Spec] = ()) -> Spec:
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     if params:
         spec["params"] = [*spec.get("params", ()), *params]
-    channels = [one["encoding"] for one in layers]
+    encodings = [layer["encoding"] for layer in layers]
     legends = [
-        one.get("scale", {}).get("domain", ())
-        for each in channels
-        if (one := each.get("color", {})).get("type") == "nominal"
+        colour.get("scale", {}).get("domain", ())
+        for encoding in encodings
+        if (colour := encoding.get("color", {})).get("type") == "nominal"
     ]
-    labels = [each["y"]["sort"] for each in channels if each.get("y", {}).get("sort")]
-    # By these the page tells how many columns of the legend fit.
-    spec["usermeta"] = {"legend": _longest(legends), "labels": _longest(labels or [["100%"]])}
+    labels = [encoding["y"]["sort"] for encoding in encodings if encoding.get("y", {}).get("sort")]
+    # The page computes from these how many columns of the legend fit.
+    spec["usermeta"] = {
+        "legend": _max_length(legends),
+        "labels": _max_length(labels or [["100%"]]),
+    }
     checks.check(spec)
     return spec
 
@@ -75,42 +78,43 @@ def layer(
     params: Sequence[Spec] = (),
     **channels: Channel | list[Channel] | None,
 ) -> Spec:
-    """One kind of mark, drawn for each of some rows.
+    """Make a layer: one kind of mark, drawn for each row.
 
     Args:
         mark: ``line``, ``bar``, ``rule``, ``point``, ``rect``, ``area`` or ``text``.
-        rows: what is drawn; at most `MAX_POINTS` are shown at once.
-        style: what is the same of all marks.
-        where: a condition of the rows that are shown, in Vega's language.
-        transform: other changes of the rows, after that.
+        rows: the rows; at most `MAX_POINTS` are shown at once.
+        style: properties that all marks share.
+        where: a filter of the rows, as a Vega expression.
+        transform: other transforms of the rows, after the filter.
         params: of this layer, such as `PICK`.
-        channels: what of a row decides place, colour, and so on; None: nothing.
+        channels: x, y, color and so on, each from a field of the rows; None is left out.
     """
     spec: Spec = {
         "mark": {"type": mark, **(style or {})},
         "data": {"values": [{key: _plain(value) for key, value in row.items()} for row in rows]},
         "encoding": {name: channel for name, channel in channels.items() if channel is not None},
     }
-    if changes := [*([{"filter": where}] if where else ()), *transform]:
-        spec["transform"] = changes
+    if transforms := [*([{"filter": where}] if where else ()), *transform]:
+        spec["transform"] = transforms
     if params:
         spec["params"] = list(params)
     return spec
 
 
-def quantity(field: str, title: str | None = None, **more: Any) -> Channel:
-    """A channel that shows a number of the row; with the title of its axis."""
-    return {"field": field, "type": "quantitative", **({"title": title} if title else {}), **more}
+def quantity(field: str, title: str | None = None, **options: Any) -> Channel:
+    """Make a channel of a number, with the title of its axis."""
+    titled = {"title": title} if title else {}
+    return {"field": field, "type": "quantitative", **titled, **options}
 
 
-def names(field: str, order: Sequence[str] | None = None, **more: Any) -> Channel:
-    """A channel that shows a name of the row, without a title."""
+def names(field: str, order: Sequence[str] | None = None, **options: Any) -> Channel:
+    """Make a channel of a name, without a title."""
     sort = {} if order is None else {"sort": list(order)}
-    return {"field": field, "type": "nominal", "title": None, **sort, **more}
+    return {"field": field, "type": "nominal", "title": None, **sort, **options}
 
 
 def offset(field: str, order: Sequence[str]) -> Channel:
-    """Names beside one another within one place of the axis."""
+    """Make a channel that sets marks of different names side by side on the axis."""
     return {"field": field, "type": "nominal", "sort": list(order)}
 
 
@@ -122,14 +126,14 @@ def colours(
     in_order: bool = False,
     long: bool = False,
 ) -> Channel:
-    """A colour for each name.
+    """Make a channel that gives each name a colour.
 
     Args:
-        field: the name of a row.
-        order: all names, as they stand in the legend.
+        field: the field with the name.
+        order: all names, in the order of the legend.
         palette: their colours; by default the theme's.
         in_order: whether the names have an order, such as memory sizes.
-        long: whether names are shown whole, however long.
+        long: show long names in full.
     """
     shades = list(palette or theme.colours(len(order), in_order=in_order))
     scale = {"domain": list(order), "range": shades}
@@ -139,28 +143,32 @@ def colours(
 def dashes(
     field: str, order: Sequence[str], dashed: Collection[str], pattern: Sequence[int] = (4, 3)
 ) -> Channel:
-    """Lines of some names are dashed."""
+    """Make a channel that dashes the lines of some names."""
     patterns = [list(pattern) if name in dashed else SOLID for name in order]
     return names(field, order, scale={"domain": list(order), "range": patterns})
 
 
 def fixed(value: Any) -> Channel:
-    """The same for every row."""
+    """Make a channel with the same value for every row."""
     return {"value": value}
 
 
-def tips(*shown: tuple[str, ...]) -> list[Channel]:
-    """What is said of a mark under the pointer: ``(field, title, format)`` of each number, and
-    ``(field, title)`` of each text; a title may be empty, which is the field."""
-    found: list[Channel] = []
-    for field, title, *form in (one if len(one) > 1 else (*one, "") for one in shown):
+def tips(*entries: tuple[str, ...]) -> list[Channel]:
+    """Make the tooltip of a mark.
+
+    Args:
+        entries: ``(field, title, format)`` for numbers, ``(field, title)`` or ``(field,)`` for
+            texts; an empty title is the field.
+    """
+    channels: list[Channel] = []
+    for field, title, *form in (entry if len(entry) > 1 else (*entry, "") for entry in entries):
         channel: Channel = {"field": field, "type": "quantitative" if form else "nominal"}
         if title:
             channel["title"] = title
         if form and form[0]:
             channel["format"] = form[0]
-        found.append(channel)
-    return found
+        channels.append(channel)
+    return channels
 
 
 PICK: Final[Spec] = {
@@ -168,13 +176,13 @@ PICK: Final[Spec] = {
     "select": {"type": "point", "fields": ["name"]},
     "bind": "legend",
 }
-"""A name that the reader picks in the legend; for lines with the opacity `PICKED`."""
+"""Lets the reader pick a name in the legend; for lines with the opacity `PICKED`."""
 
 PICKED: Final[Channel] = {"condition": {"param": "pick", "value": 1}, "value": 0.15}
 
 
 def choice(name: str, value: Any, label: str, options: Sequence[Any]) -> Spec:
-    """A setting that the reader chooses from a list; expressions know it by its name."""
+    """Make a setting that the reader chooses from a list; expressions refer to it by name."""
     bind = {"input": "select", "options": list(options), "name": label}
     return {"name": name, "value": value, "bind": bind}
 
@@ -182,18 +190,18 @@ def choice(name: str, value: Any, label: str, options: Sequence[Any]) -> Spec:
 def logarithmic(
     values: Iterable[float | None], *, padding: int | None = None, **scale: Any
 ) -> Channel:
-    """A logarithmic scale for these values, and an axis with few, round ticks."""
-    known = [value for value in values if value is not None and value > 0]
-    ticks = log_ticks(min(known), max(known)) if known else []
-    room = {} if padding is None else {"padding": padding}
+    """Make a logarithmic scale for some values, and an axis with few, round ticks."""
+    positive = [value for value in values if value is not None and value > 0]
+    ticks = log_ticks(min(positive), max(positive)) if positive else []
+    padded = {} if padding is None else {"padding": padding}
     return {
-        "scale": {"type": "log", "nice": False, **room, **scale},
+        "scale": {"type": "log", "nice": False, **padded, **scale},
         "axis": {"format": ",~g", **({"values": ticks} if ticks else {"tickCount": 4})},
     }
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Places for the ticks of a logarithmic axis: few enough that each can have its label.
+    """Choose the ticks of a logarithmic axis, few enough that each can have a label.
 
     >>> log_ticks(0.8, 700), log_ticks(3, 40), log_ticks(0.9, 1.4)
     ([1.0, 10.0, 100.0], [5.0, 10.0, 20.0], [1.0, 1.2, 1.4])
@@ -208,7 +216,7 @@ def log_ticks(low: float, high: float) -> list[float]:
             return ticks
     if high / low < _NO_SPREAD:
         return [low]
-    # Less than a decade: as on a linear axis.
+    # Less than a decade: use the ticks of a linear axis.
     rough = (high - low) / _MIN_TICKS or low / 10
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough / 1.5)
@@ -218,9 +226,9 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def rule(at: float, channel: str = "x", **style: Any) -> Spec:
-    """A line across the chart, such as a limit.
+    """Make a line across the chart, such as a limit.
 
-    Dashed and red, unless the style says otherwise; with None a property is the theme's.
+    It is dashed and red unless the style says otherwise; a property that is None is the theme's.
     """
     style = {"color": theme.ALERT, "strokeDash": [4, 3], "strokeWidth": 1.3, **style}
     style = {name: value for name, value in style.items() if value is not None}
@@ -229,11 +237,11 @@ def rule(at: float, channel: str = "x", **style: Any) -> Spec:
 
 
 def rows_height(rows: int, step: int = ROW_STEP) -> int:
-    """Height of a chart with named rows, in pixels."""
+    """Return the height of a chart with named rows, in pixels."""
     return max(2, rows) * step
 
 
-def _longest(lists: Sequence[Sequence[str]]) -> int:
+def _max_length(lists: Sequence[Sequence[str]]) -> int:
     return max((len(name) for order in lists for name in order), default=0)
 
 

@@ -2,8 +2,7 @@
 
 ``settings.json`` is what ``uncia-engine schema settings`` prints, ``policies.json`` and
 ``runtimes.json`` likewise. The experiment file's keys, the platform's options, those of ``uncia
-serve``, the tags ``uncia:<key>`` and the tables of the reference pages are made from them, so that
-what is added to the engine is in all of them.
+serve``, the tags ``uncia:<key>`` and the tables of the reference pages are made from them.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ class Setting:
     """A setting as declared.
 
     Attributes:
-        name: what it is called in experiment files and among options.
+        name: its key in experiment files and options.
         scope: ``function`` or ``platform``.
         type: ``duration``, ``cpu``, ``integer``, ``boolean`` or ``choice``.
         unit: of the engine's numbers: of ``minimum``, ``maximum`` and ``default``, and of values in
             tags and in the engine's configuration.
         minimum: the smallest number, if it is one.
         maximum: the greatest number, if there is one.
-        choices: the words that it may be, if it is a choice.
-        default: what it is when nobody sets it.
-        default_rule: what that follows from, in words, where it is not always the same.
+        choices: the allowed values, if it is a choice.
+        default: its value unless it is set; None if that depends on something else.
+        default_rule: what the default depends on, in words.
         tag: the tag that sets it for a function; None for the platform's settings.
         config_key: the key that sets it, or its default, in the engine's configuration; None where
             only a function can set it.
@@ -64,33 +63,35 @@ class Setting:
     description: str
 
     def engine_value(self, value: Value) -> Value:
-        """The value in the engine's unit.
+        """Return the value in the engine's unit.
 
-        :raises ValueError: a time is finer than that.
+        Raises:
+            ValueError: a time is finer than that.
         """
         if self.type != "duration":
             return value
         assert isinstance(value, int), f"{self.name} is a duration"
         if value % _NS[self.unit]:
-            raise ValueError(f"{format_duration(value)} is not {self.whole}")
+            raise ValueError(f"{format_duration(value)} is not {self.whole_number}")
         return value // _NS[self.unit]
 
     @property
-    def whole(self) -> str:
+    def whole_number(self) -> str:
+        """What a time must be in the engine's unit, in words."""
         return f"a whole number of {_UNIT_NAMES[self.unit]}"
 
     def from_engine(self, value: int) -> int:
-        """A number in the engine's unit as nanoseconds, micro-vCPU, or itself."""
+        """Convert a number from the engine's unit to nanoseconds, micro-vCPU, or itself."""
         return value * _NS.get(self.unit, 1)
 
     def text(self, number: int) -> str:
-        """A number as people write it: ``5min``, ``0.5vCPU``, ``7``; in base units."""
+        """Write a number in base units for people: ``5min``, ``0.5vCPU``, ``7``."""
         if self.type == "duration":
             return format_duration(number)
         return format_cpu(number) if self.type == "cpu" else str(number)
 
     def default_text(self) -> str:
-        """The default as people write it, or what it follows from."""
+        """Return the default as people write it, or what it depends on."""
         if self.default is None:
             return self.default_rule or ""
         if isinstance(self.default, bool):
@@ -101,7 +102,7 @@ class Setting:
         return self.default
 
     def function_default_text(self) -> str:
-        """The default for a function, which the platform's configuration may set."""
+        """Return the default for a function, which the platform's configuration may set."""
         return self.default_text() if self.config_key is None else "the platform's"
 
     @property
@@ -131,8 +132,8 @@ class Runtime:
     """A language runtime of the platform.
 
     Attributes:
-        name: what it is called in ``function.yaml`` and in the engine's configuration.
-        identifier: what the Lambda API calls it where its version does not matter.
+        name: its name in ``function.yaml`` and in the engine's configuration.
+        identifier: its name in the Lambda API where its version does not matter.
         requirement: what must be installed for it; None if nothing.
         start_from: what its instances can be started from.
     """
@@ -144,7 +145,7 @@ class Runtime:
 
 
 def _read(name: str) -> list[dict[str, Any]]:
-    """What the engine declares, with lists as tuples."""
+    """Read one of the engine's declarations, with lists as tuples."""
     text = Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8")
     return [
         {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
@@ -175,44 +176,44 @@ RUNTIMES: Final[Mapping[str, Runtime]] = {
 """The language runtimes by name."""
 
 
-def tags(values: Mapping[str, Value], where: str) -> dict[str, str]:
-    """A function's settings as tags ``uncia:<key>``.
+def tags(values: Mapping[str, Value], context: str) -> dict[str, str]:
+    """Return a function's settings as tags ``uncia:<key>``.
 
     Args:
         values: by name, in base units.
-        where: begins the sentence of an error.
+        context: the beginning of error messages.
 
     Raises:
         UnciaError: a time is finer than the engine's unit for it.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, value in values.items():
         setting = FUNCTION_SETTINGS[name]
         assert setting.tag is not None, "a setting of a function has a tag"
         try:
             text = str(setting.engine_value(value))
         except ValueError as error:
-            raise UnciaError(f"{where}: {error}") from error
-        found[setting.tag] = text.lower() if setting.type == "boolean" else text
-    return found
+            raise UnciaError(f"{context}: {error}") from error
+        result[setting.tag] = text.lower() if setting.type == "boolean" else text
+    return result
 
 
-def configuration(values: Mapping[str, Value], where: str) -> dict[str, Value]:
-    """The platform's settings as the engine's configuration has them.
+def configuration(values: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+    """Return the platform's settings as the engine's configuration.
 
     Args:
         values: by name, in base units.
-        where: precedes the name in the sentence of an error.
+        prefix: precedes the setting's name in error messages.
 
     Raises:
         UnciaError: a time is finer than the engine's unit for it.
     """
-    found: dict[str, Value] = {}
+    result: dict[str, Value] = {}
     for name, value in values.items():
         setting = PLATFORM_SETTINGS[name]
         assert setting.config_key is not None, "a setting of the platform has a key"
         try:
-            found[setting.config_key] = setting.engine_value(value)
+            result[setting.config_key] = setting.engine_value(value)
         except ValueError as error:
-            raise UnciaError(f"{where}{name} must be {setting.whole}: {error}") from error
-    return found
+            raise UnciaError(f"{prefix}{name} must be {setting.whole_number}: {error}") from error
+    return result

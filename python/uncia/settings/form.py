@@ -1,4 +1,4 @@
-"""Settings as the keys of a form that a person writes."""
+"""Forms with a key for each setting."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from uncia.units import Cpu, Duration
 def make(
     name: str, base: type[Form], settings: Iterable[Setting], default: Callable[[Setting], str]
 ) -> type[Form]:
-    """A form with a key for each setting, besides those of ``base``; each may be left out.
+    """Make a form with an optional key for each setting, besides the keys of ``base``.
 
     Args:
-        name: of the form.
-        base: what it extends.
-        settings: what its keys are.
-        default: says what holds if a setting is left out.
+        name: the form's name.
+        base: the form that it extends.
+        settings: the settings that get keys.
+        default: returns the words for a setting's default.
     """
     fields: dict[str, Any] = {}
     for setting in settings:
@@ -48,7 +48,7 @@ else:
 
 
 def given(form: Form, names: Iterable[str]) -> dict[str, Any]:
-    """The values of those of these keys that a form does not leave out, by name."""
+    """Return the values of these keys of a form, without those that are left out."""
     values = ((name, getattr(form, name)) for name in names)
     return {name: value for name, value in values if value is not None}
 
@@ -59,23 +59,24 @@ def _type(setting: Setting) -> Any:
     if setting.type == "boolean":
         return bool
     if setting.type == "integer":
-        most = UINT64_MAX if setting.maximum is None else setting.maximum
-        return Annotated[int, Field(ge=setting.minimum, le=most)]
+        maximum = UINT64_MAX if setting.maximum is None else setting.maximum
+        return Annotated[int, Field(ge=setting.minimum, le=maximum)]
     quantity = {"duration": Duration, "cpu": Cpu}[setting.type]
     return Annotated[quantity, AfterValidator(lambda value: _in_range(setting, value))]
 
 
 def _in_range(setting: Setting, value: int) -> int:
-    """The value, in base units.
+    """Return the value, in base units.
 
-    :raises ValueError: it is out of the setting's range.
+    Raises:
+        ValueError: it is out of the setting's range.
     """
-    least = setting.from_engine(setting.minimum or 0)
-    most = None if setting.maximum is None else setting.from_engine(setting.maximum)
-    if least <= value and (most is None or value <= most):
+    minimum = setting.from_engine(setting.minimum or 0)
+    maximum = None if setting.maximum is None else setting.from_engine(setting.maximum)
+    if minimum <= value and (maximum is None or value <= maximum):
         return value
-    if most is not None:
-        rule = f"between {setting.text(least)} and {setting.text(most)}"
+    if maximum is not None:
+        rule = f"between {setting.text(minimum)} and {setting.text(maximum)}"
     else:
-        rule = f"at least {setting.text(least)}"
+        rule = f"at least {setting.text(minimum)}"
     raise ValueError(f"must be {rule}, not {setting.text(value)}")

@@ -19,7 +19,7 @@ _SECTION: Final = re.compile(rf"<!-- settings: (\w+) -->\n.*?{_END}", re.DOTALL)
 
 
 def update(page: str) -> str:
-    """The page with its tables of settings written anew."""
+    """Return the page with its tables of settings updated."""
     return _SECTION.sub(
         lambda match: f"<!-- settings: {match[1]} -->\n{_TABLES[match[1]]()}{_END}", page
     )
@@ -74,16 +74,16 @@ def _description(setting: Setting) -> str:
 
 
 def _effect(setting: Setting) -> str:
-    """What a setting means for a function, and for its instances if it changes."""
+    """Return what a setting means for a function, and for its instances if it changes."""
     replaces = " A change replaces the function's instances." if setting.replaces_instances else ""
     return setting.description + replaces
 
 
 def _values(setting: Setting) -> str:
-    """What a person may write."""
-    words = _words(setting)
-    if words:
-        return words
+    """Return what a person may write."""
+    choices = _choices(setting)
+    if choices:
+        return choices
     kinds = {"duration": "duration", "cpu": "CPU", "integer": "number"}
     return kinds[setting.type] + _range(
         setting, lambda number: setting.text(setting.from_engine(number))
@@ -91,8 +91,8 @@ def _values(setting: Setting) -> str:
 
 
 def _tag_values(setting: Setting) -> str:
-    """What a tag holds: numbers in the engine's unit."""
-    return _words(setting) or (setting.unit or "number") + _range(setting, lambda n: f"{n:,}")
+    """Return what a tag may hold: numbers in the engine's unit."""
+    return _choices(setting) or (setting.unit or "number") + _range(setting, lambda n: f"{n:,}")
 
 
 def _tag_default(setting: Setting) -> str:
@@ -103,9 +103,9 @@ def _tag_default(setting: Setting) -> str:
 
 
 def _json_values(setting: Setting) -> str:
-    """What the engine's configuration takes."""
+    """Return what the engine's configuration accepts."""
     if setting.choices:
-        return ", ".join(f'`"{word}"`' for word in setting.choices)
+        return ", ".join(f'`"{choice}"`' for choice in setting.choices)
     return _tag_values(setting)
 
 
@@ -113,9 +113,9 @@ def _json_default(setting: Setting) -> str:
     return f"`{json.dumps(setting.default)}`"
 
 
-def _words(setting: Setting) -> str:
-    words = ("true", "false") if setting.type == "boolean" else setting.choices
-    return ", ".join(f"`{word}`" for word in words)
+def _choices(setting: Setting) -> str:
+    choices = ("true", "false") if setting.type == "boolean" else setting.choices
+    return ", ".join(f"`{choice}`" for choice in choices)
 
 
 def _range(setting: Setting, text: Callable[[int], str]) -> str:

@@ -1,1 +1,1 @@
-"""What is sent, and when: arrival processes, mixes of functions, and the load generator."""
+"""Workloads: arrival processes, mixes of functions, replays, and the load generator."""

@@ -1,7 +1,7 @@
-"""The load generator as Python sees it: a configuration in, rows out.
+"""Configuration of the load generator, ``uncia-engine load``, and calls of it.
 
-The work is done by ``uncia-engine load``: the schedule is fixed before the first request, sends are
-never delayed by slow answers, and every request is a row, whatever became of it.
+The engine fixes the schedule before the first request, never delays sends because of slow answers,
+and records every request as a row, whatever its outcome.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from uncia.workload.loops import Closed
 
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
-# After an interruption: answers on their way still become rows, and nobody waits long for them.
+# After an interruption, the generator waits this long for answers on their way.
 DEFAULT_DRAIN_TIMEOUT_NS: Final = 3 * NS_PER_S
 
-# A closed loop that ends with its last request has no other end; the engine wants one.
+# The duration of a closed loop that ends with its last request; the engine requires one.
 _FOREVER_NS: Final = 3650 * 24 * NS_PER_H
 
-# A platform that knows this header logs the invocation under the client's id, so the two can be
-# joined.
+# A platform that knows this header logs the invocation under the client's id, so that the two can
+# be joined.
 INVOCATION_HEADER: Final = "x-uncia-invocation"
 
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """Clients of which each waits for its answer, thinks, and sends again; nanoseconds."""
+    """Clients that each wait for an answer, think, and send again; times in nanoseconds."""
 
     clients: int
     think_ns: int = 0
@@ -44,7 +44,7 @@ class ClosedLoop:
 
     @classmethod
     def of(cls, closed: Closed) -> ClosedLoop:
-        """The loop that a form says."""
+        """Convert the loop of a form."""
         return cls(
             closed.clients,
             closed.think.min,
@@ -55,46 +55,46 @@ class ClosedLoop:
         )
 
     def engine(self) -> dict[str, Any]:
-        """The loop as the engine takes it."""
-        told: dict[str, Any] = {
+        """Convert to the engine's configuration."""
+        config: dict[str, Any] = {
             "clients": self.clients,
             "think_ns": self.think_ns,
             "duration_ns": _FOREVER_NS if self.duration_ns is None else self.duration_ns,
             "requests": self.requests,
         }
         if self.together:
-            told["together"] = True
+            config["together"] = True
         if self.think_max_ns is not None:
-            told["think_max_ns"] = self.think_max_ns
-        return told
+            config["think_max_ns"] = self.think_max_ns
+        return config
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One function's requests.
+    """The requests of one function.
 
     Attributes:
         function: the function's name in the table.
         targets: names and addresses of its replicas, visited in turn.
         arrivals: when requests are sent, or None for a closed loop.
         closed: the closed loop, or None.
-        after: positions of earlier streams of the load, whose answers release requests of this one:
+        after: indexes of earlier streams of the load, whose answers release requests of this one:
             a later stage of a chain. Exactly one of ``arrivals``, ``closed`` and this is given.
-        after_failures: whether they are released as well by requests that failed.
-        think_ns: from the last of these answers to the request;
-        think_max_ns: if given, a time drawn at random between the two.
+        after_failures: whether failed requests release them as well.
+        think_ns: time from the last of these answers to the request.
+        think_max_ns: if given, the time is drawn at random between the two.
         stage: the stage of a chain, for the rows.
-        method: the HTTP method; None leaves it to the engine (POST with a body, else GET).
+        method: the HTTP method; None: POST with a body, else GET.
         headers: sent with every request.
         query: added to the URL, value templates by name.
-        body: what is sent: bytes, a body as the engine takes it, or None.
-        fields: drawn for each request, by the name in templates, as the engine takes them.
+        body: bytes, a body in the engine's form, or None.
+        fields: name in templates -> value to draw for each request, in the engine's form.
         http_version: ``1.1``, ``2`` or ``auto``.
         unix_socket: connect to this instead of the URL's host.
         sign: how requests are signed, with credentials; never shown.
-        label: which random stream of the seed it draws from (default: ``function``); streams with
-            the same label and seed have the same schedule.
-        start_ns: after the start of the load.
+        label: the random stream of the seed to draw from (default: ``function``); streams with the
+            same label and seed have the same schedule.
+        start_ns: time after the start of the load.
         invocation_header: the header that carries the invocation's id, or None to send none.
     """
 
@@ -120,12 +120,12 @@ class Stream:
     think_max_ns: int | None = None
 
     def engine(self) -> dict[str, Any]:
-        """The stream as the engine takes it."""
+        """Convert to the engine's configuration."""
         targets = [{"function": name, "url": url} for name, url in self.targets]
         if self.unix_socket is not None:
             for target in targets:
                 target["unix_socket"] = self.unix_socket
-        told: dict[str, Any] = {
+        config: dict[str, Any] = {
             "function": self.function,
             "label": self.label or self.function,
             "targets": targets,
@@ -135,68 +135,68 @@ class Stream:
             "start_ns": self.start_ns,
         }
         if self.method is not None:
-            told["method"] = self.method
+            config["method"] = self.method
         if self.arrivals is not None:
-            told["arrivals"] = self.arrivals.engine()
+            config["arrivals"] = self.arrivals.engine()
         if self.closed is not None:
-            told["closed"] = self.closed.engine()
+            config["closed"] = self.closed.engine()
         if self.after:
-            told["after"] = {"streams": list(self.after), "think_ns": self.think_ns}
+            config["after"] = {"streams": list(self.after), "think_ns": self.think_ns}
             if self.after_failures:
-                told["after"]["after_failures"] = True
+                config["after"]["after_failures"] = True
             if self.think_max_ns is not None:
-                told["after"]["think_max_ns"] = self.think_max_ns
+                config["after"]["think_max_ns"] = self.think_max_ns
         if self.stage is not None:
-            told["stage"] = self.stage
+            config["stage"] = self.stage
         if self.query:
-            told["query"] = dict(self.query)
+            config["query"] = dict(self.query)
         if self.fields:
-            told["fields"] = dict(self.fields)
+            config["fields"] = dict(self.fields)
         if self.http_version != "1.1":
-            told["http_version"] = self.http_version
+            config["http_version"] = self.http_version
         if self.sign is not None:
-            told["sign"] = dict(self.sign)
-        return told
+            config["sign"] = dict(self.sign)
+        return config
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of a schedule a process sends: requests whose number mod ``of`` is ``index``."""
+    """The part of a schedule that a process sends: requests with number mod ``of`` == ``index``."""
 
     index: int = 0
     of: int = 1
 
     def split(self, parts: int) -> list[Share]:
-        """This share as so many parts, which together are exactly it."""
+        """Divide this share into parts that add up to it."""
         return [Share(self.index + self.of * part, self.of * parts) for part in range(parts)]
 
     def engine(self) -> dict[str, int]:
-        """The share as the engine takes it."""
+        """Convert to the engine's configuration."""
         return {"index": self.index, "of": self.of}
 
 
 @dataclass(frozen=True)
 class StopRules:
-    """What ends a load early; None leaves a rule out."""
+    """Conditions that end a load early; None leaves a rule out."""
 
     error_budget: float | None = None
     lag_p99_ns: int | None = None
     slowdown: float | None = None
 
     def engine(self) -> dict[str, Any]:
-        """The rules as the engine takes them."""
+        """Convert to the engine's configuration."""
         return {key: value for key, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Load:
-    """One load: streams that run at the same time, and where the rows go; times in nanoseconds.
+    """A load: streams that run at the same time, and the file of the rows; times in nanoseconds.
 
     Attributes:
         connections: ``reuse``, ``fresh`` or the number of connections opened beforehand.
         start_unix_ns: when the schedule starts; None: as soon as the generator is ready.
-        share: which part of the schedule this process sends.
-        rtt_probes: TCP connects to each endpoint before and after.
+        share: the part of the schedule that this process sends.
+        rtt_probes: TCP connects to each endpoint before and after the load.
     """
 
     run: str
@@ -221,12 +221,12 @@ class Load:
     invocation_prefix: str | None = None
     drain_timeout_ns: int = DEFAULT_DRAIN_TIMEOUT_NS
     dry_run: bool = False
-    # Real-time priority for the sending thread, so that it is on time on a busy machine too;
-    # allowed to root.
+    # Real-time priority of the sending thread, which keeps send times exact on a busy machine; only
+    # root may set it.
     realtime: bool = field(default_factory=lambda: hasattr(os, "geteuid") and os.geteuid() == 0)
 
     def engine(self) -> dict[str, Any]:
-        """The configuration of ``uncia-engine load``."""
+        """Make the configuration of ``uncia-engine load``."""
         return {
             "run": self.run,
             "experiment": self.experiment,
@@ -243,27 +243,27 @@ class Load:
             "max_connections": self.max_connections,
             "drain_timeout_ns": self.drain_timeout_ns,
             "invocation_prefix": self.invocation_prefix,
-            **self._asked_for(),
+            **self._optional(),
             "streams": [stream.engine() for stream in self.streams],
         }
 
-    def _asked_for(self) -> dict[str, Any]:
-        """What differs from the engine's own way."""
-        told: dict[str, Any] = {}
+    def _optional(self) -> dict[str, Any]:
+        """Make the keys that differ from the engine's defaults."""
+        config: dict[str, Any] = {}
         if self.first_byte_timeout_ns is not None:
-            told["first_byte_timeout_ns"] = self.first_byte_timeout_ns
+            config["first_byte_timeout_ns"] = self.first_byte_timeout_ns
         if self.connections != "reuse":
             pool = isinstance(self.connections, int)
-            told["connections"] = {"pool": self.connections} if pool else self.connections
+            config["connections"] = {"pool": self.connections} if pool else self.connections
         if self.ca_file is not None or self.insecure:
-            told["tls"] = {"ca_file": self.ca_file, "insecure": self.insecure}
+            config["tls"] = {"ca_file": self.ca_file, "insecure": self.insecure}
         if self.rtt_probes:
-            told["rtt_probes"] = self.rtt_probes
+            config["rtt_probes"] = self.rtt_probes
         if self.share != Share():
-            told["share"] = self.share.engine()
+            config["share"] = self.share.engine()
         if self.stop_rules != StopRules():
-            told["stop_rules"] = self.stop_rules.engine()
-        return told
+            config["stop_rules"] = self.stop_rules.engine()
+        return config
 
 
 def drive(
@@ -271,7 +271,7 @@ def drive(
     on_event: Callable[[engine.Event], None] | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> engine.Event:
-    """Carry out a load; returns the engine's last event, with its counts.
+    """Send a load, and return the engine's last event, with its counts.
 
     Args:
         load: what to send.

@@ -1,7 +1,7 @@
-"""The rows of all generator processes as one table, in the order of their scheduled times.
+"""Merges the rows of all generator processes into one table, sorted by scheduled time.
 
-A process writes its rows as answers come, so its table is in no order by itself. DuckDB sorts them,
-on disk where memory does not suffice; no step holds a whole table.
+A process writes its rows as answers arrive, in no particular order. DuckDB sorts them, on disk if
+memory does not suffice; no step has a whole table in memory.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _pc: Any = compute
 
 
 def merge(parts: Sequence[Path], out: Path) -> int:
-    """Write the rows of ``parts`` into one file, by scheduled time, and remove the parts.
+    """Write the rows of ``parts`` to one file, by scheduled time, and remove the parts.
 
     Args:
-        parts: Arrow IPC streams with the same columns; one that was cut off counts up to its last
-            whole batch.
-        out: ``*.parquet`` or ``*.arrows``; it appears under its name when it is complete.
+        parts: Arrow IPC streams with the same columns; a truncated one counts up to its last whole
+            batch.
+        out: ``*.parquet`` or ``*.arrows``; it gets its name only once it is complete.
 
     Returns:
-        How many rows there are.
+        The number of rows.
 
     Raises:
-        UnciaError: a part cannot be read, or the file cannot be written; the parts are still there.
+        UnciaError: a part cannot be read, or the file cannot be written; the parts are kept.
     """
     import duckdb
 
@@ -53,20 +53,20 @@ def merge(parts: Sequence[Path], out: Path) -> int:
             base.execute(f"SET memory_limit = '{_MEMORY}'")
             base.execute("SET temp_directory = ?", [spill])
             base.register("parts", _reader(parts, _used(parts, schema)))
-            # What follows an answer in a chain has no scheduled time; a schedule has no other.
+            # Later stages of chains have no scheduled time; the schedule of a dry run has no other.
             order = "scheduled, invocation"
             if "sent" in schema.names:
                 order = "coalesce(scheduled, sent), sent"
             ordered = base.sql(f"SELECT * FROM parts ORDER BY {order}")
-            # DuckDB 2 has renamed it.
+            # DuckDB 2 renamed the method.
             reader = getattr(ordered, "to_arrow_reader", None) or ordered.fetch_record_batch
             rows = _write(reader(_BATCH_ROWS), schema, partial, out.suffix)
     except (OSError, pa.ArrowException, duckdb.Error) as error:
         partial.unlink(missing_ok=True)
-        kept = ", ".join(part.name for part in parts)
+        names = ", ".join(part.name for part in parts)
         raise UnciaError(
             f"the rows cannot be written to {out}: {error}",
-            hint=f"They are kept in {kept}; `uncia recover` makes Parquet of each.",
+            hint=f"They are kept in {names}; `uncia recover` makes Parquet of each.",
             exit_code=1,
         ) from error
     partial.replace(out)
@@ -78,7 +78,7 @@ def merge(parts: Sequence[Path], out: Path) -> int:
 
 
 def readable(part: Path) -> bool:
-    """Whether a stream has at least its head: its process came so far."""
+    """Whether a stream has at least its header, so that its process has started to write."""
     try:
         _schema(part)
     except (OSError, pa.ArrowException):
@@ -108,9 +108,9 @@ def _schema(part: Path) -> pa.Schema:
 
 
 def _used(parts: Sequence[Path], schema: pa.Schema) -> pa.Schema:
-    """The columns in which any row has a value, and those that rows are sorted by.
+    """Select the columns with any value, and those that rows are sorted by.
 
-    Of an invocation table most are what only a platform knows: there is no need to sort nothing.
+    Most columns of an invocation table are known to platforms only: sorting nulls would cost time.
     """
     used = {"scheduled", "sent", "invocation"}
     for part in parts:
@@ -124,7 +124,7 @@ def _used(parts: Sequence[Path], schema: pa.Schema) -> pa.Schema:
 
 
 def _reader(parts: Sequence[Path], used: pa.Schema) -> pa.RecordBatchReader:
-    """All rows, with text as plain text: every batch of a part has a dictionary of its own."""
+    """Read all rows, with plain text, because each batch of a part has another dictionary."""
     plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in used])
     batches = (batch.select(plain.names).cast(plain) for part in parts for batch in _batches(part))
     return pa.RecordBatchReader.from_batches(plain, batches)
@@ -136,7 +136,7 @@ def _batches(part: Path) -> Iterator[pa.RecordBatch]:
             try:
                 yield reader.read_next_batch()
             except (StopIteration, pa.ArrowInvalid, OSError):
-                # The end; or a crash cut the stream here, and every batch before is whole.
+                # The end, or the point where a crash cut the stream; the batches before are whole.
                 return
 
 

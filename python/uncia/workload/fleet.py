@@ -1,7 +1,7 @@
-"""Several generator processes that send one load together, from one start to one end.
+"""Runs several generator processes that send one load together.
 
-Each has its share of the schedule and a table of its own. When one fails, the others are stopped;
-whatever happens here, none outlives this process.
+Each has its share of the schedule and its own table. If one fails, the others are stopped; none of
+them outlives this process.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Ended:
     """How a load ended.
 
     Attributes:
-        done: the counts of all processes together; empty when none got so far.
-        rtt: round trips as they were measured, an event each.
-        warnings: what the generator had to say, each once.
-        stopped: the stop rule that ended it and its sentence, or None.
-        interrupted: it was told to stop by a signal.
-        failure: what went wrong, or None.
+        done: the counts of all processes together; empty if none reported any.
+        rtt: the events with measured round trips.
+        warnings: the generator's warnings, each once.
+        stopped: the stop rule that ended the load and its message, or None.
+        interrupted: a signal ended the load.
+        failure: the error that ended the load, or None.
     """
 
     done: Event = field(default_factory=dict)
@@ -52,27 +52,27 @@ class Ended:
 
 
 def run(loads: Sequence[Load], on_event: Callable[[Event], None] | None = None) -> Ended:
-    """Send what the loads say, a process for each, and wait for the last of them.
+    """Send loads, each by its own process, and wait for all of them.
 
     SIGINT (KeyboardInterrupt) is passed on: requests in flight are awaited and every row is kept; a
     second one ends the processes at once.
 
     Args:
         loads: parts of one load: same streams, seed and start, different shares and files.
-        on_event: gets the events of all as those of one (see :func:`uncia.workload.tally.total`).
+        on_event: gets the combined events of all processes (see `uncia.workload.tally.total`).
 
     Returns:
-        How it ended. That a process failed or was stopped is told there, not raised, because there
+        How the load ended. Failures and stop rules are reported there, not raised, because there
         are rows.
 
     Raises:
-        UnciaError: the engine is not there.
+        UnciaError: the engine is missing.
     """
     return _Fleet(loads, on_event or (lambda event: None)).run()
 
 
 class _Process:
-    """One engine: its process, and what it has told so far."""
+    """An engine's process, and its events so far."""
 
     def __init__(
         self, number: int, load: Load, inbox: queue.SimpleQueue[tuple[int, Event]]
@@ -88,7 +88,7 @@ class _Process:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            # A Ctrl-C reaches it only through us, once; the end of this process in any case.
+            # A Ctrl-C reaches it only once, through this process; the end of this process always.
             process_group=0,
             preexec_fn=_end_with_parent(os.getpid()),
         )
@@ -100,7 +100,7 @@ class _Process:
             with self.process.stdin as pipe:
                 pipe.write(text)
         except BrokenPipeError:
-            pass  # it ended before it had read everything, and says why
+            pass  # the process ended early, and reports why
 
     def signal(self, number: int) -> None:
         if self.code is None:
@@ -150,7 +150,7 @@ class _Fleet:
         return self._ended
 
     def _take(self, number: int, event: Event) -> None:
-        """An event of one process: kept, and told on as an event of all."""
+        """Record an event of one process, and pass it on as an event of all."""
         process = self._processes[number]
         kind = str(event.get("event"))
         process.last[kind] = event
@@ -182,24 +182,24 @@ class _Fleet:
                 f"{self._name(process)} was ready {late / 1e6:,.0f} ms after the start:"
                 " its first requests went out late, which shows as lag"
             )
-        started = [other.last["start"] for other in self._processes if "start" in other.last]
+        started = [item.last["start"] for item in self._processes if "start" in item.last]
         if len(started) == len(self._processes):
             self._on_event(tally.total(started))
 
     def _progress(self, number: int) -> None:
-        """Told when the first process that still runs reports, with what the others said last."""
+        """Report progress when the first running process does, with the others' last events."""
         running = [process.number for process in self._processes if process.code is None]
         if number == min(running, default=number):
-            told = [p.last["progress"] for p in self._processes if "progress" in p.last]
-            self._on_event(tally.total(told))
+            events = [p.last["progress"] for p in self._processes if "progress" in p.last]
+            self._on_event(tally.total(events))
 
     def _check(self, process: _Process) -> None:
-        """One that ended of itself other than well stops the others."""
+        """Stop the others if a process ended by itself with an error."""
         done = process.last.get("done", {})
         if process.code == 0 or (self._stopping and process.code in (130, 143)):
             return
         if done.get("interrupted"):
-            # Somebody else sent it a signal.
+            # The signal came from elsewhere.
             self._ended.interrupted = True
         elif done.get("stopped"):
             self._ended.stopped = self._ended.stopped or dict(done["stopped"])
@@ -235,8 +235,8 @@ class _Fleet:
 
 
 def _end_with_parent(parent: int) -> Callable[[], None]:
-    """What a child does first: ask to be interrupted when this process dies, even by SIGKILL."""
-    # Only Linux has it; elsewhere an engine whose parent was killed sends to the schedule's end.
+    """Make a function that asks the kernel to interrupt a child when this process dies."""
+    # Only Linux has prctl; elsewhere an orphaned engine sends until the schedule's end.
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
     def ask() -> None:

@@ -1,8 +1,7 @@
-"""The workload file: what a person writes for ``uncia load FILE.yaml``, checked strictly.
+"""The form of workload files, which people write for ``uncia load FILE.yaml``.
 
-A single URL on the command line, or in ``uncia.load(url, ...)``, is the same form with one function
-and one stream, so that nothing can be done in one way and not in the other. What the form means is
-worked out in :mod:`uncia.workload.resolve`.
+A URL on the command line, or in ``uncia.load(url, ...)``, becomes the same form with one function
+and one stream, so that both can do the same. `uncia.workload.resolve` turns the form into a load.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ HttpVersion = Annotated[Literal["1.1", "2", "auto"], BeforeValidator(_http)]
 
 
 class Pool(Form):
-    """Connections that stand before the first request, so that a burst need not open them."""
+    """Connections that are open before the first request, so that bursts need not open them."""
 
-    pool: int = Field(ge=1, le=MAX_POOL, description="How many for each address")
+    pool: int = Field(ge=1, le=MAX_POOL, description="Connections for each address")
 
 
 class Tls(Form):
@@ -76,7 +75,7 @@ class Tls(Form):
 
 
 class Stop(Form):
-    """What ends a load early, with exit code 1 and every row kept."""
+    """Conditions that end a load early, with exit code 1; every row is kept."""
 
     error_budget: Percent | None = Field(
         None, description="More failed requests than this part of all"
@@ -88,7 +87,7 @@ class Stop(Form):
 
 
 class Overrides(Form):
-    """What is said beside a workload instead of in it, by the names of the options."""
+    """Options that override keys of a workload."""
 
     seed: int | None = Field(None, ge=0, lt=1 << 64)
     rtt_probes: int | None = Field(None, ge=0, le=MAX_RTT_PROBES)
@@ -98,19 +97,23 @@ class Overrides(Form):
 
 
 class Body(Form):
-    """What is sent: exactly one of the keys."""
+    """The body of requests: exactly one of the keys."""
 
     text: str | None = Field(None, description="This text")
     base64: str | None = Field(None, description="These bytes")
-    file: str | None = Field(None, description="What is in this file, beside the workload file")
+    file: str | None = Field(
+        None, description="The content of this file, relative to the workload file"
+    )
     template: str | None = Field(None, description="This text, with {{fields}} filled in")
-    template_file: str | None = Field(None, description="What is in this file, filled in")
-    random: Size | None = Field(None, gt=0, description="So many incompressible bytes")
+    template_file: str | None = Field(
+        None, description="The content of this file, with {{fields}} filled in"
+    )
+    random: Size | None = Field(None, gt=0, description="Incompressible bytes of this size")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [key for key in type(self).model_fields if getattr(self, key) is not None]
-        if len(given) != 1:
+        keys = [key for key in type(self).model_fields if getattr(self, key) is not None]
+        if len(keys) != 1:
             raise ValueError(
                 "a body has exactly one of text, base64, file, template, template_file and random"
             )
@@ -137,7 +140,7 @@ class IntegerField(Form):
 
 
 class ChoiceField(Form):
-    """One of some texts, each as likely as the others."""
+    """One of several texts, with equal probability."""
 
     kind: Literal["choice"]
     values: list[str] = Field(min_length=1)
@@ -162,7 +165,7 @@ FieldForm = Annotated[
 
 
 class AwsSigV4(Form):
-    """Signature Version 4 of AWS; the credentials are those of the surroundings, never a file's."""
+    """Signature Version 4 of AWS; credentials come from the environment, never from this file."""
 
     region: str = Field(min_length=1, pattern=r"^[a-z0-9-]+$")
     service: str = Field("lambda", min_length=1, pattern=r"^[a-z0-9-]+$")
@@ -176,7 +179,7 @@ class Sign(Form):
 
 
 class Function(Form):
-    """Where requests go, and what they are."""
+    """The addresses of a function, and the requests that it gets."""
 
     url: Url | None = Field(None, description="http://... or https://...")
     urls: list[Url] = Field(default_factory=list, description="Several addresses, visited in turn")
@@ -200,7 +203,7 @@ class Function(Form):
         return self
 
     def addresses(self) -> list[str]:
-        """All its URLs."""
+        """List all URLs."""
         return [self.url] if self.url is not None else list(self.urls)
 
 
@@ -217,18 +220,16 @@ class Chain(Form):
 
     description: str = ""
     stages: dict[Name, Stage] = Field(
-        min_length=1, description="In order: each waits for some before it"
+        min_length=1, description="In order: each waits for earlier ones"
     )
 
 
 class Stream(Form):
-    """One function or chain, and when it is sent requests: by arrivals, or in a closed loop."""
+    """A function or chain, and its requests: by arrivals, or in a closed loop."""
 
     function: Name | None = Field(None, description="One of the file's functions")
     chain: Name | None = Field(None, description="One of the file's chains, instead of a function")
-    kind: Kind | None = Field(
-        None, description="Who goes on with the chain: client (the load generator)"
-    )
+    kind: Kind | None = Field(None, description="Who drives the chain: client (the load generator)")
     arrivals: Arrivals | None = Field(None, description="When requests are sent (open loop)")
     closed: Closed | None = Field(None, description="Clients that wait for answers (closed loop)")
     start: Duration = Field(0, description="After the start of the load")
@@ -245,31 +246,35 @@ class Stream(Form):
 
 
 class MappedReplay(Replay):
-    """A replay, and which function of this file stands for each recorded one."""
+    """A replay, and the function of this file that replaces each recorded one."""
 
     map: Name | dict[str, Name] | None = Field(
         None,
-        description="One function for all, or one for each; by default the one of the same name",
+        description="A function for all, or one for each; by default the one of the same name",
     )
 
 
 class Workload(Form):
     """A whole workload file."""
 
-    name: Name = Field(description="In the rows as run and experiment")
+    name: Name = Field(description="Name of run and experiment in the rows")
     description: str = ""
     seed: int = Field(1, ge=0, lt=1 << 64, description="The same seed gives the same requests")
     connections: Literal["reuse", "fresh"] | Pool = Field(
-        "reuse", description="Keep them, open one for each request, or {pool: N} beforehand"
+        "reuse", description="reuse, fresh (one for each request), or {pool: N}, opened beforehand"
     )
-    timeout: Duration = Field(DEFAULT_TIMEOUT_NS, gt=0, description="From sending to the last byte")
+    timeout: Duration = Field(
+        DEFAULT_TIMEOUT_NS, gt=0, description="Time from sending to the last byte"
+    )
     connect_timeout: Duration = Field(
-        DEFAULT_CONNECT_TIMEOUT_NS, gt=0, description="For a connection to stand"
+        DEFAULT_CONNECT_TIMEOUT_NS, gt=0, description="Time to establish a connection"
     )
     first_byte_timeout: Duration | None = Field(
-        None, gt=0, description="From sending to the head of the answer"
+        None, gt=0, description="Time from sending to the head of the answer"
     )
-    max_connections: int | None = Field(None, ge=1, description="Open at once, over all addresses")
+    max_connections: int | None = Field(
+        None, ge=1, description="Maximum of open connections, over all addresses"
+    )
     tls: Tls = Field(default_factory=Tls)
     stop: Stop = Field(default_factory=Stop)
     rtt_probes: int = Field(
@@ -282,7 +287,9 @@ class Workload(Form):
     chains: dict[Name, Chain] = Field(
         default_factory=dict, description="Requests that follow answers, for streams to name"
     )
-    streams: list[Stream] = Field(default_factory=list, description="Who is sent what, and when")
+    streams: list[Stream] = Field(
+        default_factory=list, description="The requests of functions and chains, and their times"
+    )
     replay: MappedReplay | None = Field(None, description="Arrivals of a recorded table")
 
     @model_validator(mode="after")
@@ -295,31 +302,33 @@ class Workload(Form):
 def load(path: Path) -> tuple[Workload, yamlio.Document]:
     """Read and check a workload file.
 
-    :raises UnciaError: it cannot be read or is not right; with file, line and key.
+    Raises:
+        UnciaError: it cannot be read or is invalid; with file, line and key.
     """
     document = yamlio.load(path)
     return check(document), document
 
 
 def check(document: yamlio.Document) -> Workload:
-    """Check a document: its form, and that its parts fit together.
+    """Check a document: its form, and that names refer to existing parts.
 
-    :raises UnciaError: with file, line and key.
+    Raises:
+        UnciaError: it is invalid; with file, line and key.
     """
     workload = yamlio.validate(Workload, document)
     for name, chain in workload.chains.items():
         at_stages: yamlio.KeyPath = ("chains", name, "stages")
         chains.check(document, at_stages, chain.stages, tuple(workload.functions))
         for stage_name, stage in chain.stages.items():
-            # A stage that has no body of its own sends its function's.
-            place = (*at_stages, stage_name, "function" if stage.body is None else "body")
+            # A stage without a body sends its function's.
+            body_path = (*at_stages, stage_name, "function" if stage.body is None else "body")
             function = workload.functions[stage.function]
             for text in (*function.addresses(), *function.query.values()):
-                where: yamlio.KeyPath = (*at_stages, stage_name, "function")
-                chains.check_template(document, where, chain.stages, stage_name, text)
+                function_path: yamlio.KeyPath = (*at_stages, stage_name, "function")
+                chains.check_template(document, function_path, chain.stages, stage_name, text)
             body = stage.body or function.body
             if body is not None and body.template is not None:
-                chains.check_template(document, place, chain.stages, stage_name, body.template)
+                chains.check_template(document, body_path, chain.stages, stage_name, body.template)
     for position, stream in enumerate(workload.streams):
         if stream.chain is not None and stream.chain not in workload.chains:
             raise document.error(
@@ -334,16 +343,20 @@ def check(document: yamlio.Document) -> Workload:
                 tuple(workload.functions),
             )
     chosen = workload.replay.map if workload.replay is not None else None
-    named = chosen.items() if isinstance(chosen, dict) else [("", chosen)] if chosen else []
-    for recorded, name in named:
+    pairs = chosen.items() if isinstance(chosen, dict) else [("", chosen)] if chosen else []
+    for recorded, name in pairs:
         if name not in workload.functions:
-            at: yamlio.KeyPath = ("replay", "map", recorded) if recorded else ("replay", "map")
-            raise document.error(at, f"there is no function {name!r}", tuple(workload.functions))
+            key_path: yamlio.KeyPath = (
+                ("replay", "map", recorded) if recorded else ("replay", "map")
+            )
+            raise document.error(
+                key_path, f"there is no function {name!r}", tuple(workload.functions)
+            )
     return workload
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the workload file, for editors and other tools."""
+    """Make the JSON Schema of workload files, for editors and other tools."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Workload.model_json_schema(mode="validation"),

@@ -1,6 +1,6 @@
-"""What is said on the command line or to ``uncia.load`` as a workload, every mistake by its option.
+"""Converts the options of ``uncia load`` and ``uncia.load`` to a workload.
 
-The sentences name the option that a person wrote, not the key of the form that it became.
+Errors name the option that a person wrote, not the key of the form that it became.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uncia.workload.client import Share
 from uncia.workload.model import Overrides, Workload
 
 NAME: Final = "load"
-"""What a load on a URL is called in its rows: run, experiment and function."""
+"""Name of run, experiment and function in the rows of a load on a URL."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
 _OF_FUNCTION: Final = ("method", "headers", "query", "http", "unix_socket")
@@ -30,7 +30,7 @@ _OF_WORKLOAD: Final = ("max_connections", "timeout", "connect_timeout", "first_b
 _OF_TLS: Final = ("insecure", "ca_file")
 _OF_LOOP: Final = ("think", "requests")
 
-# Keys of the form whose option has another name, and keys that no option is called by.
+# Keys of the form whose option has another name, and keys that belong to no option.
 _RENAMED: Final = {
     "clients": "closed",
     "pool": "connections",
@@ -53,8 +53,10 @@ def is_file(target: str | Path | Mapping[str, Any]) -> bool:
     return isinstance(target, Path)
 
 
-def read(target: str | Path | Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Workload, Path]:
-    """The workload that a target and the options for a URL describe.
+def read(
+    target: str | Path | Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[Workload, Path]:
+    """Read the workload that a target and the options for a URL describe.
 
     Args:
         target: a URL, a workload file, or the content of one.
@@ -64,15 +66,15 @@ def read(target: str | Path | Mapping[str, Any], given: Mapping[str, Any]) -> tu
         The workload, and the folder that names of files in it are relative to.
 
     Raises:
-        UnciaError: the file is not right, an option is wrong, or belongs into the file.
+        UnciaError: the file or an option is invalid, or an option belongs in the file.
     """
     if isinstance(target, str) and not is_file(target):
-        return from_url(target, given), Path()
-    if given:
-        words = ", ".join(name.replace("_", "-") for name in given)
+        return from_url(target, values), Path()
+    if values:
+        names = ", ".join(name.replace("_", "-") for name in values)
         raise UnciaError(
-            f"{words}: of a workload file this is a key, not an option",
-            hint="Beside a file go only options of how it is sent: seed, processes, out, ...",
+            f"{names}: with a workload file, this is a key of the file, not an option",
+            hint="Options with a file are only those of sending it: seed, processes, out, ...",
         )
     if isinstance(target, Mapping):
         return model.check(yamlio.Document("workload", dict(target), {})), Path()
@@ -80,8 +82,8 @@ def read(target: str | Path | Mapping[str, Any], given: Mapping[str, Any]) -> tu
     return model.load(path)[0], path.parent
 
 
-def from_url(url: str, given: Mapping[str, Any]) -> Workload:
-    """The workload of a load on one URL.
+def from_url(url: str, values: Mapping[str, Any]) -> Workload:
+    """Make the workload of a load on one URL.
 
     Args:
         url: ``http://...`` or ``https://...``.
@@ -91,70 +93,72 @@ def from_url(url: str, given: Mapping[str, Any]) -> Workload:
     Raises:
         UnciaError: an option is missing, unknown, or has a value that it can't have.
     """
-    rest = dict(given)
-    function: dict[str, Any] = {"url": url, **_taken(rest, _OF_FUNCTION)}
+    remaining = dict(values)
+    function: dict[str, Any] = {"url": url, **_take(remaining, _OF_FUNCTION)}
     for key in ("headers", "query"):
         if key in function:
             function[key] = {str(name): str(value) for name, value in function[key].items()}
-    body = _body(rest)
+    body = _body(remaining)
     if body is not None:
         function["body"] = body
-    if "sign_aws" in rest:
-        function["sign"] = {"aws_sigv4": _sign(str(rest.pop("sign_aws")))}
+    if "sign_aws" in remaining:
+        function["sign"] = {"aws_sigv4": _sign(str(remaining.pop("sign_aws")))}
     form: dict[str, Any] = {
         "name": NAME,
         "functions": {NAME: function},
-        **_taken(rest, _OF_WORKLOAD),
+        **_take(remaining, _OF_WORKLOAD),
     }
-    if "connections" in rest:
-        form["connections"] = connections(str(rest.pop("connections")))
-    tls = _taken(rest, _OF_TLS)
+    if "connections" in remaining:
+        form["connections"] = connections(str(remaining.pop("connections")))
+    tls = _take(remaining, _OF_TLS)
     if tls:
         form["tls"] = {key: str(value) if key == "ca_file" else value for key, value in tls.items()}
-    form["streams"] = [{"function": NAME, **_loop(rest)}]
+    form["streams"] = [{"function": NAME, **_loop(remaining)}]
     try:
         return Workload.model_validate(form)
     except ValidationError as error:
-        raise _told(error) from error
+        raise to_usage_error(error) from error
 
 
-def process(given: Mapping[str, Any]) -> ArrivalProcess:
-    """The arrival process of options such as ``{"kind": "poisson", "rate": "100/s", ...}``.
+def process(values: Mapping[str, Any]) -> ArrivalProcess:
+    """Make the arrival process of options such as ``{"kind": "poisson", "rate": "100/s", ...}``.
 
-    :raises UnciaError: one is missing, unknown for this kind, or has no or a wrong unit.
+    Raises:
+        UnciaError: one is missing, unknown for this kind, or has no or a wrong unit.
     """
     adapter: TypeAdapter[ArrivalProcess] = TypeAdapter(Arrivals)
     try:
-        return adapter.validate_python(dict(given))
+        return adapter.validate_python(dict(values))
     except ValidationError as error:
-        kind = str(given.get("kind"))
+        kind = str(values.get("kind"))
         sentences = [_arrivals_sentence(kind, detail) for detail in error.errors()]
         raise UnciaError("\n".join(dict.fromkeys(sentences))) from error
 
 
-def override(workload: Workload, **given: Any) -> Workload:
+def override(workload: Workload, **values: Any) -> Workload:
     """A workload with its own seed, round-trip probes or stop rules, where they are not None.
 
     :raises UnciaError: a value is wrong.
     """
     try:
-        over = Overrides.model_validate(given)
+        over = Overrides.model_validate(values)
     except ValidationError as error:
-        raise _told(error) from error
+        raise to_usage_error(error) from error
     rules = {
         "error_budget": over.error_budget,
         "lag_p99": over.max_lag,
         "slowdown": over.max_slowdown,
     }
     changed: dict[str, Any] = {"seed": over.seed, "rtt_probes": over.rtt_probes}
-    changed["stop"] = workload.stop.model_copy(update=_given(rules))
-    return workload.model_copy(update=_given(changed))
+    changed["stop"] = workload.stop.model_copy(update=_without_none(rules))
+    return workload.model_copy(update=_without_none(changed))
 
 
 def connections(text: str) -> str | dict[str, Any]:
-    """Read ``reuse``, ``fresh`` or ``pool:N``.
+    """Parse ``reuse``, ``fresh`` or ``pool:N``.
 
-    :raises UnciaError: it is none of these.
+    Raises:
+        UnciaError: it is none of these.
     """
     word, colon, number = text.partition(":")
     if word == "pool" and colon and number.isdecimal() and int(number) > 0:
@@ -165,9 +169,10 @@ def connections(text: str) -> str | dict[str, Any]:
 
 
 def share(text: str) -> Share:
-    """Read ``2/3``, the second of three.
+    """Parse ``2/3``, the second of three.
 
-    :raises UnciaError: it is not of this form, or beyond it (``4/3``).
+    Raises:
+        UnciaError: it has another form, or is impossible (``4/3``).
     """
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
     index, of = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -176,8 +181,8 @@ def share(text: str) -> Share:
     return Share(index - 1, of)
 
 
-def start(when: str | datetime) -> int:
-    """A start time as Unix nanoseconds.
+def start(moment: str | datetime) -> int:
+    """Convert a start time to Unix nanoseconds.
 
     Args:
         when: RFC 3339 text such as ``2026-05-01T12:00:00Z``, or a datetime with a time zone.
@@ -186,35 +191,35 @@ def start(when: str | datetime) -> int:
         UnciaError: it is no such time; without a zone, machines could take it differently.
     """
     fraction = ""
-    if isinstance(when, str):
-        match = _RFC_3339.fullmatch(when.strip())
+    if isinstance(moment, str):
+        match = _RFC_3339.fullmatch(moment.strip())
         try:
             if match is None:
                 raise ValueError
             fraction = match["fraction"] or ""
-            moment = datetime.fromisoformat(re.sub(r"\.\d+", "", when.strip().upper()))
+            moment = datetime.fromisoformat(re.sub(r"\.\d+", "", moment.strip().upper()))
         except ValueError as error:
             raise UnciaError(
-                f"start-at: {when!r} is not a time with its zone such as 2026-05-01T12:00:00Z"
+                f"start-at: {moment!r} is not a time with its zone such as 2026-05-01T12:00:00Z"
             ) from error
     else:
-        moment = when
+        moment = moment
     if moment.tzinfo is None:
-        raise UnciaError(f"start-at: {when} has no time zone")
+        raise UnciaError(f"start-at: {moment} has no time zone")
     nanoseconds = int(fraction.ljust(9, "0")) if fraction else moment.microsecond * 1_000
     return int(moment.replace(microsecond=0).timestamp()) * 1_000_000_000 + nanoseconds
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _taken(rest: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: rest.pop(key) for key in keys if key in rest}
+def _take(remaining: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: remaining.pop(key) for key in keys if key in remaining}
 
 
-def _body(rest: dict[str, Any]) -> dict[str, str] | None:
-    body, size = rest.pop("body", None), rest.pop("random_body", None)
+def _body(remaining: dict[str, Any]) -> dict[str, str] | None:
+    body, size = remaining.pop("body", None), remaining.pop("random_body", None)
     if size is not None:
         if body is not None:
             raise UnciaError("body and random-body: a request has one body")
@@ -234,58 +239,58 @@ def _sign(text: str) -> dict[str, str]:
     return {"region": region, "service": service}
 
 
-def _loop(rest: dict[str, Any]) -> dict[str, Any]:
-    """The open or closed loop of what is left of the options."""
-    for key, value in rest.pop("set", {}).items():
-        if key in rest or key == "kind":
+def _loop(remaining: dict[str, Any]) -> dict[str, Any]:
+    """Make the open or closed loop of the remaining options."""
+    for key, value in remaining.pop("set", {}).items():
+        if key in remaining or key == "kind":
             raise UnciaError(f"set: {key!r} has an option of its own, or is given twice")
-        rest[key] = value
-    if "closed" in rest:
-        loop = {"clients": rest.pop("closed"), **_taken(rest, ("duration", *_OF_LOOP))}
-        if rest:
-            words = ", ".join(key.replace("_", "-") for key in rest)
-            raise UnciaError(f"{words}: a closed loop sends when answers come, not by arrivals")
+        remaining[key] = value
+    if "closed" in remaining:
+        loop = {"clients": remaining.pop("closed"), **_take(remaining, ("duration", *_OF_LOOP))}
+        if remaining:
+            names = ", ".join(key.replace("_", "-") for key in remaining)
+            raise UnciaError(f"{names}: a closed loop sends when answers come, not by arrivals")
         return {"closed": loop}
-    early = [key for key in _OF_LOOP if key in rest]
+    early = [key for key in _OF_LOOP if key in remaining]
     if early:
         raise UnciaError(f"{' and '.join(early)}: only a closed loop has this; say closed as well")
-    kind = rest.pop("arrivals", "constant")
+    kind = remaining.pop("arrivals", "constant")
     if isinstance(kind, Mapping):
-        if rest:
-            raise UnciaError(f"{', '.join(rest)}: belongs into the mapping of the arrivals")
+        if remaining:
+            raise UnciaError(f"{', '.join(remaining)}: belongs into the mapping of the arrivals")
         return {"arrivals": process(kind)}
-    return {"arrivals": process({"kind": kind, **rest})}
+    return {"arrivals": process({"kind": kind, **remaining})}
 
 
-def _told(error: ValidationError) -> UnciaError:
-    """A mistake in options, a sentence each: ``timeout: '60' is not a duration: ...``."""
+def to_usage_error(error: ValidationError) -> UnciaError:
+    """Write a sentence for each mistake in options: ``timeout: '60' is not a duration: ...``."""
     sentences = []
     for detail in error.errors():
         parts = [str(part) for part in detail["loc"] if isinstance(part, str)]
-        words = [part for part in parts if part not in _STRUCTURE]
-        # What stands in a list or mapping, such as a header's name, follows its option's name.
-        where = ": ".join(_RENAMED.get(word, word).replace("_", "-") for word in words[:2])
-        if words[:1] == ["closed"]:
-            where = _RENAMED.get(words[-1], words[-1])
-        elif words[:1] in (["connections"], ["http"]):
-            where = words[0]
+        names = [part for part in parts if part not in _STRUCTURE]
+        # An item of a list or mapping, such as a header's name, follows its option's name.
+        location = ": ".join(_RENAMED.get(word, word).replace("_", "-") for word in names[:2])
+        if names[:1] == ["closed"]:
+            location = _RENAMED.get(names[-1], names[-1])
+        elif names[:1] in (["connections"], ["http"]):
+            location = names[0]
         message = str(detail["msg"]).removeprefix("Value error, ")
         if message.startswith("Input should be "):
             message = f"must be {message.removeprefix('Input should be ')}, not {detail['input']!r}"
-        sentences.append(f"{where}: {message}" if where else message)
+        sentences.append(f"{location}: {message}" if location else message)
     return UnciaError("\n".join(dict.fromkeys(sentences)))
 
 
 def _arrivals_sentence(kind: str, detail: Any) -> str:
-    """A pydantic error about an arrival process as a sentence."""
-    where = ".".join(str(part) for part in detail["loc"] if part != kind)
+    """Write a pydantic error about an arrival process as a sentence."""
+    location = ".".join(str(part) for part in detail["loc"] if part != kind)
     match detail["type"]:
         case "union_tag_invalid":
             allowed = detail["ctx"]["expected_tags"]
             return f"arrivals: {kind!r} is not known (allowed: {allowed})"
         case "missing":
-            return f"{kind} arrivals need a {where}"
+            return f"{kind} arrivals need a {location}"
         case "extra_forbidden":
-            return f"{kind} arrivals have no {where}"
+            return f"{kind} arrivals have no {location}"
     message = str(detail["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+    return f"{location}: {message}" if location else message

@@ -1,7 +1,7 @@
-"""What a load came to: the summary that ``uncia load`` prints, as plain JSON values.
+"""The summary of a load that ``uncia load`` prints, as plain JSON values.
 
-It has the keys of an experiment in ``summary.json`` (:mod:`uncia.stats.summary`), where rows count
-in the same way, and those that only a load of its own has.
+It has the keys of an experiment in ``summary.json`` (`uncia.stats.summary`), computed in the same
+way, and some that only a single load has.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from uncia.stats import columns, summary, tails
 from uncia.workload.collect import PARQUET
 from uncia.workload.fleet import Ended
 from uncia.workload.resolve import Prepared
-from uncia.workload.send import How
+from uncia.workload.send import SendSettings
 
 _NS_PER_MS: Final = 1e6
 _NS_PER_US: Final = 1e3
 
 _LAG_ORDERS: Final = tails.orders("50,99,99.9")
 
-# What the summary is made of; a table has many more columns, and a long load many rows.
+# The columns that the summary needs; a table has many more, and a long load many rows.
 _COLUMNS: Final = (
     "platform",
     "function",
@@ -44,9 +44,10 @@ _COLUMNS: Final = (
 
 
 def one_endpoint(prepared: Prepared) -> None:
-    """That there is one network path, whose round-trip time can be taken from all latencies.
+    """Check that there is one network path, whose round-trip time all latencies contain.
 
-    :raises UnciaError: requests go to several hosts or ports, or no round trips are measured.
+    Raises:
+        UnciaError: requests go to several hosts or ports, or no round trips are measured.
     """
     addresses = {
         (urlsplit(url).scheme, urlsplit(url).netloc, stream.unix_socket)
@@ -64,7 +65,7 @@ def one_endpoint(prepared: Prepared) -> None:
 
 
 def read(out: Path) -> pa.Table:
-    """The columns of a load's rows that its summary needs."""
+    """Read the columns of a load's rows that its summary needs."""
     if out.suffix == PARQUET:
         return parquet.read_table(out, columns=list(_COLUMNS))
     return record.read(out).select(list(_COLUMNS))
@@ -73,20 +74,20 @@ def read(out: Path) -> pa.Table:
 def summarise(
     rows: pa.Table,
     prepared: Prepared,
-    how: How,
+    how: SendSettings,
     ended: Ended,
     *,
     quantiles: Sequence[tails.Order],
     subtract_rtt: bool = False,
 ) -> dict[str, Any]:
-    """The summary of a load.
+    """Summarise a load.
 
     Args:
         rows: the invocations, at least the columns that :func:`read` reads.
-        prepared: what was to be sent.
-        how: by how many processes, and which share.
+        prepared: the load.
+        how: the number of processes, and the share.
         ended: how it ended.
-        quantiles: which quantiles of latency are wanted.
+        quantiles: the quantiles of latency to compute.
         subtract_rtt: add the quantiles less the median round trip; nothing else changes.
 
     Returns:
@@ -96,7 +97,7 @@ def summarise(
     ok = rows.filter(columns.is_word(rows, "outcome", "ok"))
     latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
     lag = columns.ordered(columns.difference(rows, "sent", "scheduled"))
-    found = summary.summarise(rows, {})
+    figures = summary.summarise(rows, {})
     rtt = round_trips(ended.rtt)
     estimates = tails.estimates(latency, quantiles)
     lags = tails.estimates(lag, _LAG_ORDERS)
@@ -114,7 +115,7 @@ def summarise(
         "stopped": ended.stopped,
         "failure": None if ended.failure is None else ended.failure.message,
         "warnings": ended.warnings,
-        **found,
+        **figures,
         "lag_quantiles": {estimate.name: estimate.plain(_NS_PER_US) for estimate in lags},
         "sent_rate": _rate(rows),
         "quantiles": {estimate.name: estimate.plain(_NS_PER_MS) for estimate in estimates},
@@ -123,10 +124,10 @@ def summarise(
     }
     if subtract_rtt:
         trips = [trip for event in ended.rtt for trip in event["samples_ns"]]
-        less = int(np.median(trips)) if trips else None
-        result["subtracted_rtt_ms"] = None if less is None else less / _NS_PER_MS
-        if less is not None:
-            shorter = tails.estimates(latency - less, quantiles)
+        median = int(np.median(trips)) if trips else None
+        result["subtracted_rtt_ms"] = None if median is None else median / _NS_PER_MS
+        if median is not None:
+            shorter = tails.estimates(latency - median, quantiles)
             result["quantiles_less_rtt"] = {
                 estimate.name: estimate.plain(_NS_PER_MS) for estimate in shorter
             }
@@ -134,21 +135,21 @@ def summarise(
 
 
 def examples(rows: pa.Table) -> dict[str, dict[str, Any]]:
-    """Of each outcome but ``ok``: how many rows have it, and the error of the first of them."""
-    found: dict[str, dict[str, Any]] = {}
+    """Count the rows of each outcome but ``ok``, with the error of the first of them."""
+    result: dict[str, dict[str, Any]] = {}
     for word, count in columns.count_words(rows, "outcome").items():
         if word == "ok":
             continue
         errors = columns.words(rows.filter(columns.is_word(rows, "outcome", word)), "error")
         texts = errors.drop_null()
-        found[word] = {"count": count, "example": texts[0].as_py() if len(texts) else None}
-    return found
+        result[word] = {"count": count, "example": texts[0].as_py() if len(texts) else None}
+    return result
 
 
 def round_trips(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Of each endpoint the round trips before and after: how many, least and median, ms.
+    """Summarise each endpoint's round trips before and after: number, minimum and median, ms.
 
-    None where none succeeded; ``error`` says why.
+    Times are None if no probe succeeded; ``error`` says why.
     """
     result: dict[str, dict[str, Any]] = {}
     for event in events:
@@ -163,7 +164,7 @@ def round_trips(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def _rate(rows: pa.Table) -> float | None:
-    """Requests per second as they were sent: (n - 1) / (last - first sent)."""
+    """Compute the rate of sending per second: (n - 1) / (last - first sent)."""
     sent = columns.measured(columns.integers(rows, "sent"))
     if sent.size < 2 or (span := int(sent.max() - sent.min())) == 0:
         return None

@@ -1,4 +1,4 @@
-"""Reading what a replay needs of a recorded table, and nothing of the rest."""
+"""Reads the columns of a recorded table that a replay needs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def read(path: Path) -> tuple[str, pa.Table]:
-    """Which table a file or a run's folder holds, and the columns of it that a replay needs.
+    """Read the name of a recorded table, and the columns of it that a replay needs.
 
     Args:
         path: ``*.parquet`` or ``*.arrows`` of an invocation or arrivals table, or the folder of a
-            run, whose invocations are meant.
+            run, for its invocations.
 
     Returns:
         ``invocations`` with ``function``, ``experiment``, ``attempt`` and :data:`TIMES`, or
@@ -34,7 +34,7 @@ def read(path: Path) -> tuple[str, pa.Table]:
         int64. Values are whole: indices within their dictionary, text in UTF-8.
 
     Raises:
-        UnciaError: nothing is there, it is no such table, or it is damaged.
+        UnciaError: the path does not exist, is no such table, or is damaged.
     """
     import pyarrow as pa
 
@@ -83,14 +83,16 @@ def _parquet(path: Path) -> tuple[str, pa.Table]:
             f"{path} was written with table schema version {int(version)}; "
             f"this uncia reads version {SCHEMA_VERSION}"
         )
-    wanted = _COLUMNS[name]
-    missing = [column for column in wanted if column not in schema.names]
+    required = _COLUMNS[name]
+    missing = [column for column in required if column not in schema.names]
     if missing:
         raise UnciaError(f"{path}: the table {name} lacks its column {missing[0]}")
-    text = [column for column in wanted if column in _TEXT]
-    table = parquet.read_table(path, columns=list(wanted), read_dictionary=text).select(wanted)
+    text = [column for column in required if column in _TEXT]
+    table = parquet.read_table(path, columns=list(required), read_dictionary=text).select(required)
     types = dict.fromkeys(text, pa.dictionary(pa.int32(), pa.utf8()))
-    return name, table.cast(pa.schema((column, types.get(column, pa.int64())) for column in wanted))
+    return name, table.cast(
+        pa.schema((column, types.get(column, pa.int64())) for column in required)
+    )
 
 
 def _stream_schema(path: Path) -> pa.Schema:
@@ -101,14 +103,14 @@ def _stream_schema(path: Path) -> pa.Schema:
 
 
 def _table_name(path: Path, schema: pa.Schema) -> str:
-    """Which table it is, as its metadata says."""
+    """Read the name of a table from its metadata."""
     from uncia.record.schema import TABLE_KEY
 
     name = (schema.metadata or {}).get(TABLE_KEY.encode())
     if name is None:
         raise UnciaError(
-            f"{path} is not a table of Uncia's: it does not say which one it is",
-            hint="A trace is made into one first, by importing it.",
+            f"{path} is not a table of Uncia: its metadata does not name one",
+            hint="Import a trace first: uncia trace import.",
         )
     text = str(name, "utf-8", "replace")
     if text not in _COLUMNS:

@@ -1,17 +1,16 @@
 """Replay: the arrivals of a recorded table, sent again.
 
-A table of *invocations* (an earlier run, or a trace that tells every invocation) gives each
-function's own times. A table of *arrivals* (a trace that counts per minute) gives each function's
-counts, exactly, and a placement within the minute.
+A table of *invocations* (an earlier run, or a trace of every invocation) gives each function's
+times. A table of *arrivals* (a trace that counts per minute) gives each function's exact counts,
+and a placement within the minute.
 
-What a row of an invocation table says of its arrival is ``scheduled`` (when it should have been
-sent); where that is null ``sent``; where that is null too ``started``, the time by the platform's
-clock. Rows with ``attempt`` above 1 are consequences of an arrival and no arrivals of their own:
-they are left out, and counted. Invocations caused by others (``parent``) are replayed as arrivals
-like any other.
+The arrival of an invocation is ``scheduled`` (when it should have been sent); if that is null,
+``sent``; if that is null too, ``started``, by the platform's clock. Rows with ``attempt`` above 1
+are consequences of an arrival, not arrivals: they are left out, and counted. Invocations caused by
+others (``parent``) are replayed like any other.
 
-Everything is columns until a function's times are written for the engine, so that a trace of many
-million rows fits.
+Tables are processed as columns until a function's times are written for the engine, so that a trace
+of many million rows fits into memory.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
 Placement = Literal["equidistant", "uniform", "exponential"]
 DEFAULT_PLACEMENT: Final[Placement] = "exponential"
 
-# The most that a number of an arrivals table may be. Minutes are positions in a list, and no trace
-# is longer than ten years; more requests than that the engine refuses.
-_MOST: Final = {"minute": 10 * 366 * 24 * 60, "count": 1_000_000_000}
+# Bounds of an arrivals table. Minutes become indexes of a list, and no trace is longer than ten
+# years; the engine refuses more requests.
+_MAX: Final = {"minute": 10 * 366 * 24 * 60, "count": 1_000_000_000}
 
 
 def _path(value: object) -> object:
@@ -56,7 +55,7 @@ def _path(value: object) -> object:
 
 
 class Replay(Form):
-    """Arrivals of a recorded table: which functions of it, which stretch of time, how fast."""
+    """Arrivals of a recorded table: its functions, a window of time, and the speed."""
 
     table: Annotated[Path, BeforeValidator(_path)] = Field(
         description="*.parquet or *.arrows of an invocation or arrivals table, or a run's folder"
@@ -65,10 +64,10 @@ class Replay(Form):
         None, min_length=1, description="Only these; all if left out"
     )
     sample: int | None = Field(
-        None, ge=1, description="Only so many of them, drawn at random by the seed"
+        None, ge=1, description="Number of functions to draw at random by the seed"
     )
     window: Window | None = Field(
-        None, description="[from, to) of the table's time; by default all, from its first arrival"
+        None, description="[from, to) in the table's time; by default all, from its first arrival"
     )
     speed: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="2 is twice as fast: times divided by 2"
@@ -90,17 +89,17 @@ class Replay(Form):
         return speed
 
     def exact_speed(self) -> Fraction:
-        """The speed as it is written: 1.1 is 11/10."""
+        """Return the speed as written: 1.1 is 11/10."""
         return _fraction(self.speed)
 
 
 def _fraction(number: float) -> Fraction:
-    """What the shortest text of a double says."""
+    """Convert a double to the fraction that its shortest text denotes."""
     return Fraction(repr(number))
 
 
 class RecordedTimes(ArrivalProcess):
-    """Times out of a table, kept as a column: for the engine what ``times`` is."""
+    """The arrival process ``times``, with the times in a column."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -138,11 +137,11 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Expansion:
-    """What a replay comes to.
+    """The functions and arrivals of a replay.
 
     Attributes:
-        replayed: one for each function that has an arrival, sorted by name.
-        retries: rows of an invocation table that were left out because they are further attempts.
+        replayed: one for each function with an arrival, sorted by name.
+        retries: number of rows of an invocation table that are further attempts, and left out.
     """
 
     replayed: Sequence[Replayed]
@@ -150,16 +149,16 @@ class Expansion:
 
 
 def expand(replay: Replay, seed: int, folder: Path | None = None) -> list[Replayed]:
-    """The functions of a replay and their arrivals; see :func:`expansion`."""
+    """List the functions of a replay and their arrivals; see `expansion`."""
     return list(expansion(replay, seed, folder).replayed)
 
 
 def expansion(replay: Replay, seed: int, folder: Path | None = None) -> Expansion:
-    """Read the table and work out each function's arrivals.
+    """Read the table and compute each function's arrivals.
 
-    Times count from the window's start; without a window from the table's first arrival (of the
-    experiment), whichever functions are taken, so that functions replayed apart keep their
-    distance. A time t becomes floor(t / speed) ns. Of an arrivals table the minutes become buckets
+    Times count from the window's start; without a window, from the table's first arrival (of the
+    experiment) of any function, so that functions that are replayed separately keep their distance.
+    A time t becomes floor(t / speed) ns. Of an arrivals table the minutes become buckets
     of 60 s / speed, to the nearest nanosecond (so bucket i is off by at most i / 2 ns), beginning
     with the window's, or the table's, first minute; rows of one function and minute add up.
 
@@ -170,11 +169,11 @@ def expansion(replay: Replay, seed: int, folder: Path | None = None) -> Expansio
     Args:
         replay: what to replay.
         seed: of the workload, below 2^64.
-        folder: what a relative path of the table starts from (default: the working directory).
+        folder: base of a relative path of the table (default: the working directory).
 
     Raises:
-        UnciaError: there is no such table, it is none of ours or damaged, a row of it is wrong
-            (which one), or nothing is left to be replayed.
+        UnciaError: the table does not exist, is not one of Uncia's, or is damaged; a row of it is
+            invalid; or there is nothing to replay.
     """
     path = (folder or Path()) / replay.table
     name, table = recorded.read(path)
@@ -188,33 +187,33 @@ def expansion(replay: Replay, seed: int, folder: Path | None = None) -> Expansio
 
 
 def _timed(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
-    """The replay of an invocation table."""
+    """Expand the replay of an invocation table."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if replay.placement is not None:
         raise UnciaError(
-            f"placement: {path} holds the time of every invocation, so there is nothing to place",
+            f"placement: {path} has the time of every invocation, so there is nothing to place",
             hint="Leave the key out; it is for tables of arrivals per minute.",
         )
     if table["attempt"].null_count:
         raise UnciaError(f"{path}: {_row(table['attempt'].is_null())} has no attempt")
-    wanted = _of_experiment(replay, path, table["experiment"])
+    is_selected = _of_experiment(replay, path, table["experiment"])
     first_attempts = table["attempt"].to_numpy() <= 1
-    retries = int((wanted & ~first_attempts).sum())
-    wanted &= first_attempts
-    if not wanted.any():
+    retries = int((is_selected & ~first_attempts).sum())
+    is_selected &= first_attempts
+    if not is_selected.any():
         raise UnciaError(f"{path}: all rows are further attempts, so there is nothing to replay")
     times = pc.coalesce(*(table[column] for column in recorded.TIMES))
-    timeless = times.is_null().to_numpy() & wanted
+    timeless = times.is_null().to_numpy() & is_selected
     if timeless.any():
         raise UnciaError(
             f"{path}: row {int(timeless.argmax()) + 1:,} has no time: scheduled, sent and started"
             " are null"
         )
     names, codes = _encoded(table["function"])
-    codes, moments = codes[wanted], times.fill_null(0).to_numpy()[wanted]
+    codes, moments = codes[is_selected], times.fill_null(0).to_numpy()[is_selected]
     first, last = int(moments.min()), int(moments.max())
     begin, end = replay.window or (first, last + 1)
     if last - min(first, begin) > INT64_MAX:
@@ -240,44 +239,45 @@ def _timed(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
 
 
 def _of_experiment(replay: Replay, path: Path, experiments: pa.ChunkedArray) -> Booleans:
-    """Which rows are of the experiment that is asked for, or of the only one there is."""
+    """Select the rows of the experiment that the replay names, or of the only one."""
     import numpy as np
 
     names, codes = _encoded(experiments)
     present = np.unique(codes)
-    known = sorted(names[code] for code in present if code >= 0)
+    available = sorted(names[code] for code in present if code >= 0)
     if replay.experiment is None:
         if len(present) > 1:
             raise UnciaError(
-                f"{path} holds several experiments: say which one is replayed, with experiment",
-                hint=f"They are: {', '.join(known)}.",
+                f"{path} has several experiments: name the one to replay, with experiment",
+                hint=f"They are: {', '.join(available)}.",
             )
         return np.ones(len(codes), dtype=np.bool_)
-    if replay.experiment not in known:
+    if replay.experiment not in available:
         raise UnciaError(
             f"experiment: {path} has no experiment {replay.experiment!r}"
-            + _did_you_mean(replay.experiment, known)
+            + _did_you_mean(replay.experiment, available)
         )
-    found: Booleans = codes == names.index(replay.experiment)
-    return found
+    mask: Booleans = codes == names.index(replay.experiment)
+    return mask
 
 
 def _scaled(times: Int64s, replay: Replay) -> Int64s:
-    """floor(time / speed), exactly.
+    """Compute floor(time / speed), exactly.
 
-    :raises UnciaError: the replay would be too slow for 64-bit nanoseconds.
+    Raises:
+        UnciaError: the replay would be too slow for 64-bit nanoseconds.
     """
     speed = replay.exact_speed()
     if int(times.max()) / speed > INT64_MAX:
         raise UnciaError(f"speed: at {replay.speed:g} the replay does not fit 64-bit nanoseconds")
-    # time x d / n by quotient and remainder, whose product with d fits: n x d does.
-    whole, rest = times // speed.numerator, times % speed.numerator
-    scaled: Int64s = whole * speed.denominator + rest * speed.denominator // speed.numerator
+    # time x d / n by quotient and remainder; the product of the latter with d fits, as n x d does.
+    quotient, remainder = times // speed.numerator, times % speed.numerator
+    scaled: Int64s = quotient * speed.denominator + remainder * speed.denominator // speed.numerator
     return scaled
 
 
 def _counted(replay: Replay, seed: int, path: Path, table: pa.Table) -> Iterator[Replayed]:
-    """The replay of an arrivals table."""
+    """Expand the replay of an arrivals table."""
     import numpy as np
 
     if replay.experiment is not None:
@@ -318,7 +318,7 @@ def _counted(replay: Replay, seed: int, path: Path, table: pa.Table) -> Iterator
 
 
 def _minutes(replay: Replay, path: Path) -> tuple[int, int] | None:
-    """The window in minutes."""
+    """Convert the window to minutes."""
     if replay.window is None:
         return None
     begin, end = replay.window
@@ -332,30 +332,30 @@ def _minutes(replay: Replay, path: Path) -> tuple[int, int] | None:
 
 
 def _numbers(path: Path, table: pa.Table, column: str) -> Int64s:
-    """A column of whole numbers from 0 to the most that there may be."""
+    """Read a column of whole numbers, and check its bounds."""
     import pyarrow.compute as pc
 
     values = table[column]
     if values.null_count:
         raise UnciaError(f"{path}: {_row(values.is_null())} has no {column}")
-    wrong = pc.or_(pc.less(values, 0), pc.greater(values, _MOST[column]))
+    wrong = pc.or_(pc.less(values, 0), pc.greater(values, _MAX[column]))
     if pc.any(wrong).as_py():
         bad = values.filter(wrong)[0].as_py()
-        allowed = f"0 to {_MOST[column]:,}"
+        allowed = f"0 to {_MAX[column]:,}"
         raise UnciaError(f"{path}: {_row(wrong)} has the {column} {bad:,} (allowed: {allowed})")
-    found: Int64s = values.to_numpy()
-    return found
+    mask: Int64s = values.to_numpy()
+    return mask
 
 
 def _row(wrong: pa.ChunkedArray) -> str:
-    """The first row that is wrong, counted from 1."""
+    """Name the first wrong row, counted from 1."""
     import pyarrow.compute as pc
 
     return f"row {pc.index(wrong, True).as_py() + 1:,}"
 
 
 def _encoded(texts: pa.ChunkedArray) -> tuple[list[str], Int64s]:
-    """The texts, and for every row the position of its text, or -1 where it is null."""
+    """Return the distinct texts, and for every row the index of its text, -1 for null."""
     import numpy as np
     import pyarrow as pa
 
@@ -369,7 +369,7 @@ def _encoded(texts: pa.ChunkedArray) -> tuple[list[str], Int64s]:
 
 
 def _part(codes: Int64s, code: int) -> slice:
-    """Where a function's rows are, once sorted."""
+    """Find the rows of a function in sorted codes."""
     return slice(int(codes.searchsorted(code)), int(codes.searchsorted(code, "right")))
 
 
@@ -381,13 +381,13 @@ def _choose(
     present: Int64s,
     arriving: Int64s,
 ) -> set[int]:
-    """The positions of the functions to be replayed.
+    """Choose the codes of the functions to replay.
 
     Args:
-        replay, seed, path: as in :func:`expansion`.
-        names: of all positions.
-        present: the positions that rows are of.
-        arriving: those of them that have an arrival in the window.
+        replay, seed, path: as in `expansion`.
+        names: by code.
+        present: the codes that rows have.
+        arriving: those with an arrival in the window.
     """
     chosen = {int(code) for code in arriving}
     if replay.functions is not None:
@@ -414,6 +414,6 @@ def _lot(seed: int, name: str) -> bytes:
     return hashlib.sha256(struct.pack("<Q", seed) + b"sample/" + name.encode()).digest()
 
 
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+def _did_you_mean(word: str, available: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, available, n=1, cutoff=0.6)
     return f", did you mean {close[0]}?" if close else ""

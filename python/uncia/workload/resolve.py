@@ -1,4 +1,4 @@
-"""What a workload file means: streams, bodies and credentials as the generator takes them."""
+"""Resolves a workload file to the load generator's streams, bodies and credentials."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from uncia.workload.model import (
 from uncia.workload.replay import Replayed, expansion
 
 PLATFORM: Final = "http"
-"""What the rows name as platform: something that answers HTTP, and nothing more is known of it."""
+"""The platform in the rows: something that answers HTTP, of which nothing else is known."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A load that only lacks the file of its rows.
+    """A load that is complete but for the file of its rows.
 
     Attributes:
-        load: all of it.
-        sentences: what each stream sends, in words.
-        expected: about how many requests; 0 when only the answers decide (closed loops).
-        notes: what a person should know about it, a sentence each.
+        load: the load.
+        sentences: descriptions of what each stream sends.
+        expected: approximate number of requests; 0 if it depends on the answers (closed loops).
+        notes: sentences for the user.
     """
 
     load: Load
@@ -52,21 +52,21 @@ class Prepared:
         return any(stream.arrivals is not None for stream in self.load.streams)
 
     def sends(self) -> str:
-        """What is sent, in a line."""
+        """Describe the load in a line."""
         return _joined(self.sentences)
 
 
 def prepare(workload: Workload, folder: Path, *, dry_run: bool = False) -> Prepared:
-    """Work out what a workload sends.
+    """Resolve a workload.
 
     Args:
         workload: the checked file.
-        folder: what the names of files in it are relative to.
-        dry_run: nothing is sent, so no credentials are looked for.
+        folder: the base of paths in it.
+        dry_run: nothing is sent, so no credentials are needed.
 
     Raises:
-        UnciaError: a file cannot be read, a replay is not right, or there are no credentials to
-            sign with.
+        UnciaError: a file cannot be read, a replay is invalid, or there are no credentials to sign
+            with.
     """
     parts = _Parts(workload, folder, dry_run=dry_run)
     for stream in workload.streams:
@@ -78,7 +78,7 @@ def prepare(workload: Workload, folder: Path, *, dry_run: bool = False) -> Prepa
 
 
 class _Parts:
-    """The streams of a workload as they come together, and what is said of them."""
+    """Collects the streams of a workload, and their descriptions."""
 
     def __init__(self, workload: Workload, folder: Path, *, dry_run: bool) -> None:
         self.streams: list[Stream] = []
@@ -94,16 +94,18 @@ class _Parts:
         self._used: dict[str, int] = {}
 
     def add(self, stream: model.Stream) -> None:
-        """A stream of the file."""
+        """Add a stream of the file."""
         closed = None if stream.closed is None else ClosedLoop.of(stream.closed)
         loop = stream.arrivals if stream.closed is None else stream.closed
         assert loop is not None, "a stream has arrivals or a closed loop"
-        words = loop.sentence()
+        description = loop.sentence()
         requests = loop.expected_requests()
         if stream.chain is not None:
             stages = self._chain(stream.chain, stream, closed)
             self.expected += requests * len(stages)
-            self.sentences.append(f"chain {stream.chain} ({chains.sentence(stages)}): {words}")
+            self.sentences.append(
+                f"chain {stream.chain} ({chains.sentence(stages)}): {description}"
+            )
             return
         assert stream.function is not None, "a stream has a function or a chain"
         self._send(
@@ -111,12 +113,12 @@ class _Parts:
         )
         self.expected += requests
         alone = len(self._workload.functions) == 1
-        self.sentences.append(words if alone else f"{stream.function} {words}")
+        self.sentences.append(description if alone else f"{stream.function} {description}")
 
     def _chain(
         self, name: str, stream: model.Stream, closed: ClosedLoop | None
     ) -> dict[str, model.Stage]:
-        """A stream for each stage of a chain."""
+        """Add a stream for each stage of a chain."""
         stages = self._workload.chains[name].stages
         waits = chains.predecessors(stages)
         first = len(self.streams)
@@ -124,43 +126,43 @@ class _Parts:
         for stage_name, stage in stages.items():
             sent: dict[str, Any] = {"stage": stage_name}
             if waits[stage_name]:
-                sent["after"] = tuple(positions[other] for other in waits[stage_name])
+                sent["after"] = tuple(positions[predecessor] for predecessor in waits[stage_name])
                 sent["after_failures"] = stage.after_failures
                 sent["think_ns"] = stage.think.min
                 sent["think_max_ns"] = stage.think.most_ns
             else:
                 sent |= {"arrivals": stream.arrivals, "closed": closed}
             if stage.body is not None:
-                what = f"stage {stage_name} of chain {name}"
-                sent["body"] = _body(what, stage.body, self._folder)
-                # Those of the function's own body are nobody's here, which the engine refuses.
+                owner = f"stage {stage_name} of chain {name}"
+                sent["body"] = _body(owner, stage.body, self._folder)
+                # The engine refuses fields that only the function's body uses.
                 function = self._workload.functions[stage.function]
                 fields = self._requests[stage.function]["fields"]
-                sent["fields"] = _mentioned(fields, function, sent["body"])
+                sent["fields"] = _used_fields(fields, function, sent["body"])
             start = 0 if waits[stage_name] else stream.start
             self._send(stage.function, stage.function, start, **sent)
         return stages
 
     def replay(self, replay: MappedReplay) -> None:
-        """A stream for each function of a recorded table."""
-        found = expansion(replay, self._workload.seed, self._folder)
-        for name, part in _mapped(self._workload, replay, found.replayed):
+        """Add a stream for each function of a recorded table."""
+        expanded = expansion(replay, self._workload.seed, self._folder)
+        for name, part in _mapped(self._workload, replay, expanded.replayed):
             self._send(name, part.function, 0, arrivals=part.arrivals)
-        requests = sum(part.arrivals.expected_requests() for part in found.replayed)
+        requests = sum(part.arrivals.expected_requests() for part in expanded.replayed)
         self.expected += requests
-        functions = len(found.replayed)
+        functions = len(expanded.replayed)
         self.sentences.append(
             f"replay of {functions:,} function{'s' if functions > 1 else ''} of {replay.table},"
             f" {requests:,} requests"
         )
-        if found.retries:
+        if expanded.retries:
             self.notes.append(
-                f"{found.retries:,} rows of {replay.table} are further attempts of a request;"
+                f"{expanded.retries:,} rows of {replay.table} are further attempts of a request;"
                 " they are not replayed"
             )
 
     def _send(self, function: str, label: str, start_ns: int, **loop: Any) -> None:
-        # Streams that share a label would draw the same numbers, and send in lockstep.
+        # Streams with the same label would draw the same numbers, and send in lockstep.
         self._used[label] = self._used.get(label, 0) + 1
         if self._used[label] > 1:
             label = f"{label}#{self._used[label]}"
@@ -170,10 +172,10 @@ class _Parts:
         )
 
 
-def _mentioned(
+def _used_fields(
     fields: Mapping[str, Any], function: Function, body: bytes | Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fields that requests with another body than the function's have."""
+    """Select the fields that requests use whose body is not the function's."""
     templates = [*function.addresses(), *function.headers.values(), *function.query.values()]
     if isinstance(body, Mapping) and "template" in body:
         templates.append(body["template"])
@@ -184,9 +186,10 @@ def _mentioned(
 def _mapped(
     workload: Workload, replay: MappedReplay, parts: Sequence[Replayed]
 ) -> list[tuple[str, Replayed]]:
-    """Each recorded function with the one of the workload that stands for it.
+    """Pair each recorded function with the function of the workload that replaces it.
 
-    :raises UnciaError: some have none.
+    Raises:
+        UnciaError: some have no replacement.
     """
     chosen = replay.map
     result = []
@@ -204,8 +207,8 @@ def _mapped(
         if len(missing) > 3:
             some += f" and {len(missing) - 3:,} more"
         raise UnciaError(
-            f"replay: no function here stands for {some} of {replay.table}",
-            hint="Say `map: NAME` to replay all of them on one function, or map each.",
+            f"replay: no function here replaces {some} of {replay.table}",
+            hint="Write `map: NAME` to replay all of them on one function, or map each.",
         )
     return result
 
@@ -239,7 +242,7 @@ def _load(workload: Workload, folder: Path, streams: list[Stream], *, dry_run: b
 
 
 def _requests(name: str, function: Function, folder: Path, *, dry_run: bool) -> dict[str, Any]:
-    """The part of a stream that is the function's: where its requests go, and what they are."""
+    """Make the part of a stream that depends on the function: addresses and requests."""
     urls = function.addresses()
     names = [name] if len(urls) == 1 else [f"{name}-{number}" for number in range(len(urls))]
     socket = function.unix_socket
@@ -285,7 +288,7 @@ def _body(function: str, body: Body, folder: Path) -> bytes | Mapping[str, Any]:
 
 
 def _credentials(sign: AwsSigV4) -> dict[str, str]:
-    """Region, service and credentials, the latter from where every AWS tool finds them."""
+    """Look up credentials where every AWS tool does, and add region and service."""
     import boto3
     import botocore.exceptions
 
@@ -299,15 +302,15 @@ def _credentials(sign: AwsSigV4) -> dict[str, str]:
             "there are no AWS credentials to sign with",
             hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`.",
         )
-    told = {
+    signing = {
         "region": sign.region,
         "service": sign.service,
         "access_key_id": frozen.access_key,
         "secret_access_key": frozen.secret_key,
     }
     if frozen.token:
-        told["session_token"] = frozen.token
-    return told
+        signing["session_token"] = frozen.token
+    return signing
 
 
 def _joined(sentences: list[str], limit: int = 4) -> str:

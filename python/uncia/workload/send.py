@@ -1,4 +1,4 @@
-"""A prepared load, sent by one or several processes into one table."""
+"""Sends a prepared load by one or several processes, into one table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES: Final = 1_000
 
-# What a process needs before its first request: to be started and read its configuration, to count
-# its schedule, to connect. Being late is noticed, so these need not hold on every machine.
+# Time that a process needs before its first request: to start and read its configuration, to count
+# its schedule, to connect. Lateness is reported, so the figures need not be right everywhere.
 _LEAD_NS: Final = NS_PER_S
 _LEAD_PER_PROCESS_NS: Final = 250 * NS_PER_MS
 _LEAD_PER_REQUEST_NS: Final = 500
@@ -32,14 +32,14 @@ _LEAD_PER_PROBE_NS: Final = 100 * NS_PER_MS
 
 
 @dataclass(frozen=True)
-class How:
+class SendSettings:
     """How a load is sent.
 
     Attributes:
         processes: generator processes on this machine.
-        share: which part of the load this machine sends.
+        share: the part of the load that this machine sends.
         start_unix_ns: when the schedule starts, the same on every machine; None: soon.
-        realtime: real-time priority for the sending threads; None: where it is allowed (root).
+        realtime: real-time priority of the sending threads; None: if it is allowed (root).
     """
 
     processes: int = 1
@@ -48,7 +48,7 @@ class How:
     realtime: bool | None = None
 
     def check(self) -> None:
-        """:raises UnciaError: a value makes no sense."""
+        """Raise `UnciaError` if a value is out of range."""
         if not 1 <= self.processes <= MAX_PROCESSES:
             raise UnciaError(f"processes: {self.processes} is not from 1 to {MAX_PROCESSES:,}")
         if not 0 <= self.share.index < self.share.of:
@@ -59,9 +59,10 @@ class How:
 
 
 def check_out(out: Path) -> None:
-    """That rows can be written there.
+    """Check that rows can be written to a file.
 
-    :raises UnciaError: the form is not known, there is no such folder, or the file exists.
+    Raises:
+        UnciaError: the suffix is unknown, the folder is missing, or the file exists.
     """
     if out.suffix not in (collect.STREAM, collect.PARQUET):
         raise UnciaError(f"{out}: rows are written as *.parquet or *.arrows")
@@ -73,22 +74,22 @@ def check_out(out: Path) -> None:
 
 def send(
     prepared: Prepared,
-    how: How,
+    how: SendSettings,
     out: Path,
     on_event: Callable[[dict[str, Any]], None] | None = None,
     interruption: Interruption | None = None,
 ) -> Ended:
     """Send a load and write its rows, or the schedule of a dry run, to ``out``.
 
-    While it goes on, the rows are in ``NAME.arrows``, or ``NAME.1-of-3.arrows`` and so on of
-    several processes, beside ``out``; whoever kills this process finds them there.
+    Meanwhile, the rows are next to ``out`` in ``NAME.arrows``, or ``NAME.1-of-3.arrows`` and so on
+    with several processes; if this process is killed, they remain there.
 
     Args:
-        prepared: what to send.
-        how: by how many processes, when, which part.
+        prepared: the load.
+        how: processes, start, and part of the load.
         out: ``*.parquet`` or ``*.arrows``.
-        on_event: gets the generator's events, those of several processes as of one.
-        interruption: held back while the rows are put together.
+        on_event: gets the generator's events, combined over processes.
+        interruption: deferred while the rows are merged.
 
     Returns:
         How it ended; the rows are written in any case.
@@ -124,13 +125,14 @@ def send(
     return ended
 
 
-def split(load: Load, how: How) -> list[Load]:
-    """The loads of this machine's processes: together exactly its share of ``load``.
+def split(load: Load, how: SendSettings) -> list[Load]:
+    """Divide this machine's share of ``load`` among its processes.
 
-    The generator deals out requests by number, and the clients of a closed loop. Limits on
-    connections are divided here, so that what is asked for holds for all processes together.
+    The generator distributes requests by number, and the clients of a closed loop. Limits on
+    connections are divided here, so that they hold for all processes together.
 
-    :raises UnciaError: there are fewer connections than processes.
+    Raises:
+        UnciaError: there are fewer connections than processes.
     """
     shares = how.share.split(how.processes)
     if shares[0].of == 1:
@@ -151,10 +153,10 @@ def split(load: Load, how: How) -> list[Load]:
     ]
 
 
-def _divide(what: str, count: int, share: Share) -> int:
-    """The part of ``count`` that falls to a share; the parts add up to it."""
+def _divide(name: str, count: int, share: Share) -> int:
+    """Compute the part of ``count`` for a share; the parts add up to it."""
     if count < share.of:
-        raise UnciaError(f"{count:,} {what} cannot be divided among {share.of:,} processes")
+        raise UnciaError(f"{count:,} {name} cannot be divided among {share.of:,} processes")
     return count // share.of + (1 if share.index < count % share.of else 0)
 
 
@@ -165,16 +167,16 @@ def _files(out: Path, processes: int) -> list[Path]:
         out.with_name(f"{out.stem}.{number}-of-{processes}{collect.STREAM}")
         for number in range(1, processes + 1)
     ]
-    left = next((file for file in files if file.exists()), None)
-    if left is not None:
+    leftover = next((file for file in files if file.exists()), None)
+    if leftover is not None:
         raise UnciaError(
-            f"{left} exists: an earlier load ended without putting its rows together",
+            f"{leftover} exists: an earlier load ended before its rows were merged",
             hint="`uncia recover` makes Parquet of it; or remove it.",
         )
     return files
 
 
-def _lead_ns(prepared: Prepared, how: How) -> int:
+def _lead_ns(prepared: Prepared, how: SendSettings) -> int:
     load = prepared.load
     crowd = -(-how.processes // (os.cpu_count() or 1))
     addresses = {url for stream in load.streams for _, url in stream.targets}
@@ -189,7 +191,7 @@ def _lead_ns(prepared: Prepared, how: How) -> int:
 
 
 def _collect(files: list[Path], out: Path) -> None:
-    """Make ``out`` of what the processes wrote; a process that never began has written nothing."""
+    """Merge the files of the processes into ``out``; a process that never started has none."""
     if files == [out]:
         return
     parts = [file for file in files if file.exists() and collect.readable(file)]

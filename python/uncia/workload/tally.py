@@ -1,4 +1,4 @@
-"""The events of several generator processes as those of one."""
+"""Combines the events of several generator processes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _QUANTILES: Final = ("latency_ms", "lag_us")
 
 
 def total(events: Sequence[Event]) -> Event:
-    """One event of several of the same kind: counts and rates added, times the largest.
+    """Combine events of the same kind: the sum of counts and rates, the maximum of times.
 
-    In a closed loop only the answers decide how many requests there will be: ``scheduled`` is None.
-    Quantiles cannot be added; the worst of the processes stands for all, and ``processes`` says of
-    how many. What no process knows stays unknown (None, or left out).
+    In a closed loop the number of requests depends on the answers: ``scheduled`` is None. Quantiles
+    cannot be added; the result has the worst, and ``processes``, the number of processes. What no
+    process knows stays unknown (None, or missing).
     """
     if len(events) == 1:
         return dict(events[0])
@@ -41,16 +41,16 @@ def total(events: Sequence[Event]) -> Event:
         if key in result:
             result[key] = _worst(event[key] for event in events if event.get(key) is not None)
     for key in ("stopped", "interrupted"):
-        found = [event[key] for event in events if event.get(key) is not None]
-        if key in result or found:
-            result[key] = found[0] if found else None
+        values = [event[key] for event in events if event.get(key) is not None]
+        if key in result or values:
+            result[key] = values[0] if values else None
     return result
 
 
 def _worst(quantiles: Iterable[dict[str, float | None]]) -> dict[str, float] | None:
     result: dict[str, float] = {}
-    for found in quantiles:
-        for name, value in found.items():
+    for values in quantiles:
+        for name, value in values.items():
             if value is not None:
                 result[name] = max(value, result.get(name, value))
     return result or None

@@ -1,11 +1,10 @@
-"""The scheduler, by what else changed with it: where the period's grid stands on the clock.
+"""The scheduler, by what changed in about the same versions: the phase of the period's grid.
 
 Up to kernel 6.3 ``start_cfs_bandwidth`` forwards the period timer from zero, so refills are at
 whole multiples of the period on CLOCK_MONOTONIC. Since 6.4 ``init_cfs_bandwidth`` gives every group
 a random offset ("sched: Interleave cfs bandwidth timers"). EEVDF came with 6.6. An absolute grid
-thus tells CFS; an offset tells a kernel since 6.4, which is EEVDF but for the two versions between.
-Only the clock that the timer itself runs on can tell: that its ticks stand at whole multiples shows
-that it is.
+thus means CFS; an offset means a kernel since 6.4, which has EEVDF except for 6.4 and 6.5. This
+holds only on the clock that the timer runs on, which is recognized by ticks at whole multiples.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _EARLY: Final = 0.02 * MS  # an end is not before its refill, but for rounding
 _LATE: Final = 0.15 * MS  # to wake, to switch, and for a virtual machine to be resumed
 _SPREADS: Final = 6
 _MOST_RUNS: Final = 0.9
-_FEWEST: Final = 5  # throttles
+_MIN_THROTTLES: Final = 5  # throttles
 _OFFSET: Final = 0.93  # that an offset is EEVDF's, not of 6.4 or 6.5 or of a backport
 _ABSOLUTE: Final = 0.98
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """What was found: the name or None, how sure, and sentences."""
+    """The inferred scheduler: its name or None, the confidence, and sentences."""
 
     name: Name | None
     confidence: float | None
@@ -40,12 +39,12 @@ class Scheduler:
 
 
 def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
-    """The scheduler, or None with the reason."""
-    if sum(len(run.end) for run in trace.runs) < _FEWEST:
+    """Infer the scheduler; None with the reason."""
+    if sum(len(run.end) for run in trace.runs) < _MIN_THROTTLES:
         return Scheduler(None, None, ["Too few throttles to tell the scheduler."])
     if not trace.monotonic:
         return Scheduler(
-            None, None, ["Times do not count from the kernel's zero: no scheduler is told."]
+            None, None, ["Times do not count from the kernel's zero, so no scheduler is inferred."]
         )
     phases, spread = _phases(trace, period)
     # As late as ends are in a run, all may be: a small offset is no random one.
@@ -54,15 +53,15 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     if at_zero.mean() >= _MOST_RUNS:
         # A random offset would be here by chance, once for all runs of one group.
         chance = (float(np.median(np.abs(phases))) * 2 + 0.05 * MS) / period.ns
-        sure = round(min(_ABSOLUTE, 1 / (1 + chance)), 3)
+        confidence = round(min(_ABSOLUTE, 1 / (1 + chance)), 3)
         return Scheduler(
             "cfs",
-            sure,
+            confidence,
             ["Refills are at whole multiples of the period: a kernel up to 6.3, so CFS."],
         )
     comb = tick.comb
     if comb is None or tick.by == "":
-        return Scheduler(None, None, ["Nothing tells where the kernel's clock stands."])
+        return Scheduler(None, None, ["The phase of the kernel's clock is unknown."])
     if ticks.is_absolute(comb):
         if from_zero(trace, period) > 1:
             return Scheduler(None, None, ["Refills stand at whole parts of the period from zero."])
@@ -72,10 +71,10 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
             )
         # A clock of another machine would have its ticks here by chance.
         chance = 0.1 * MS / ticks.TICKS[comb.hz]
-        sure = round(_OFFSET / (1 + chance), 3)
+        confidence = round(_OFFSET / (1 + chance), 3)
         return Scheduler(
             "eevdf",
-            sure,
+            confidence,
             [
                 "Ticks are at whole multiples of the tick, refills are not: a kernel since 6.4, so"
                 " EEVDF (or CFS, in 6.4 and 6.5)."
@@ -84,7 +83,9 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     # Where refills stand between ticks tells nothing by itself: ticks have had an offset of their
     # own in some kernels before 6.4.
     return Scheduler(
-        None, None, ["The clock is not that of the kernel that throttles: no scheduler is told."]
+        None,
+        None,
+        ["The clock is not that of the kernel that throttles, so no scheduler is inferred."],
     )
 
 

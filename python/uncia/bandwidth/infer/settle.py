@@ -1,4 +1,4 @@
-"""What is told in the end: the settings that simulation leaves of those that the grids allow."""
+"""The final choice among the settings that the grids allow, by simulation."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _AMBIGUOUS: Final = 0.6
 
 @dataclass(frozen=True)
 class Settled:
-    """What is told.
+    """The chosen settings.
 
     Attributes:
         period: with its confidence.
         tick: with its confidence.
         quota: ns a period.
         quota_range: the quotas that would obtain the same share, ns; the same twice if only one.
-        match: how the setting lies over the profile, None if there is nothing to simulate.
+        match: the comparison of the setting with the profile; None if none was simulated.
         notes: sentences.
     """
 
@@ -55,31 +55,31 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     if not tick.possible:
         return Settled(period, tick, plain, (plain, plain), None)
     matcher = Matcher(trace, period, tick, share, periods.from_zero(trace, period) == 1)
-    whole = matcher.matches([1], tick.possible)
-    if not whole:
+    with_period = matcher.matches([1], tick.possible)
+    if not with_period:
         return Settled(period, tick, plain, (plain, plain), None)
     notes: list[str] = []
-    best = min(whole, key=lambda match: match.distance)
+    best = min(with_period, key=lambda match: match.distance)
     parts = [part for part in range(2, _MOST_PARTS + 1) if period.nominal / part >= SHORTEST]
     # Near a whole CPU the model depends on what it does not know: whether tick or refill is first.
     multiples = _MULTIPLES if share < _MOST_SHARE else ()
-    found = whole + matcher.matches([*parts, *multiples], tick.possible)
-    chosen = _part(trace, period, best, found, notes)
+    matches = with_period + matcher.matches([*parts, *multiples], tick.possible)
+    chosen = _part(trace, period, best, matches, notes)
     if chosen.parts != 1:
         period = periods.part_of(period, chosen.parts)
-        same = [match for match in found if match.parts == chosen.parts]
+        candidates = [match for match in matches if match.parts == chosen.parts]
     else:
-        same = whole
-    # A multiple as good is no rival: it would show more on its own grid, and was not found.
-    rivals = [match for match in found if match.parts > chosen.parts and _as_good(match, chosen)]
+        candidates = with_period
+    # A multiple that fits as well is no rival: the search would have found its coarser grid.
+    rivals = [match for match in matches if match.parts > chosen.parts and _as_good(match, chosen)]
     if rivals:
         others = sorted(
             {period.nominal * chosen.parts / match.parts for match in rivals}, reverse=True
         )
-        names = " or ".join(f"{one / MS:.4g}" for one in others)
+        names = " or ".join(f"{ns / MS:.4g}" for ns in others)
         notes.append(f"A period of {names} ms would show nearly the same.")
         period = replace(period, confidence=min(period.confidence, _AMBIGUOUS))
-    tick, chosen = _rate(tick, same, chosen, notes)
+    tick, chosen = _rate(tick, candidates, chosen, notes)
     low, high = matcher.quotas(chosen)
     quota = chosen.plain
     if chosen.distance < _MODELLED * ticks.TICKS[chosen.hz] and high / chosen.plain - 1 > _EXPIRED:
@@ -98,11 +98,11 @@ def _as_good(match: Match, best: Match) -> bool:
 
 
 def _part(
-    trace: Trace, period: Period, best: Match, found: Sequence[Match], notes: list[str]
+    trace: Trace, period: Period, best: Match, matches: Sequence[Match], notes: list[str]
 ) -> Match:
-    """The setting whose period is a part of the one found, if there is evidence for it."""
+    """Choose a setting whose period is a part of the inferred one, if there is evidence for it."""
     parts = periods.from_zero(trace, period)
-    lattice = [match for match in found if match.parts == parts and parts > 1]
+    lattice = [match for match in matches if match.parts == parts and parts > 1]
     if lattice:
         nearest = min(lattice, key=lambda match: match.distance)
         if nearest.distance < best.distance + _LOCKED * ticks.TICKS[nearest.hz]:
@@ -111,7 +111,7 @@ def _part(
                 f" multiples of {period.nominal / parts / MS:.4g} ms from the clock's zero."
             )
             return nearest
-    nearest = min(found, key=lambda match: match.distance)
+    nearest = min(matches, key=lambda match: match.distance)
     tick = ticks.TICKS[nearest.hz]
     if (
         nearest.parts < 1
@@ -128,10 +128,10 @@ def _part(
 
 
 def _rate(
-    tick: ticks.Tick, same: Sequence[Match], chosen: Match, notes: list[str]
+    tick: ticks.Tick, candidates: Sequence[Match], chosen: Match, notes: list[str]
 ) -> tuple[ticks.Tick, Match]:
-    """The rate whose simulated throttles are clearly nearer than those of the others."""
-    ordered = sorted(same, key=lambda match: match.distance)
+    """Choose the rate whose simulated throttles are clearly nearer than those of the others."""
+    ordered = sorted(candidates, key=lambda match: match.distance)
     if tick.hz is not None or len(ordered) < 2:
         return tick, chosen
     first, second = ordered[0], ordered[1]
@@ -145,8 +145,8 @@ def _rate(
     if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != _FINEST):
         return tick, first
     notes.append(f"With {second.hz} Hz throttles would be of other lengths.")
-    told = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
-    return told, first
+    decided = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
+    return decided, first
 
 
 def _whole(quota: float, tick: float) -> bool:

@@ -1,10 +1,9 @@
-"""The tick rate: an empty quota is noticed at a scheduler tick, so throttles begin on the ticks'
-grid.
+"""The tick rate: the kernel notices an empty quota at a tick, so throttles begin on a grid.
 
 ``update_curr`` charges a running task at ticks and at context switches, and a CPU-bound task alone
 on its CPU has only the former. ``tick_sched_timer`` fires at whole multiples of 1/HZ on every CPU.
-What is asked is the coarsest grid on which throttles begin. It is also asked whether a finer one
-could look the same: with ticks every f a throttle begins less than f after the quota was used up.
+This module finds the coarsest grid on which throttles begin, and checks whether a finer one could
+look the same: with ticks every f, a throttle begins less than f after the quota is used up.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from uncia.bandwidth.infer.trace import MS, Floats, Mask, Run, Trace
 # CONFIG_HZ of x86 and Arm kernels, and the nanoseconds of a tick (TICK_NSEC).
 TICKS: Final = {100: 10 * MS, 250: 4 * MS, 300: 3_333_333.0, 1000: 1 * MS}
 
-_FEWEST: Final = 8  # throttles
+_MIN_THROTTLES: Final = 8  # throttles
 _SIGNIFICANT: Final = 12.0  # of the pooled power, over what chance gives, in its deviations
 _ROOM: Final = 0.25  # how far from a tick at most, as a part of it
 _NEIGHBOURS: Final = 9
@@ -38,7 +37,7 @@ _MIGRATION: Final = 0.6 * MS  # quota that stays behind on another CPU, and nois
 
 @dataclass(frozen=True)
 class Comb:
-    """How throttle begins stand on the grid of one tick rate.
+    """The begins of throttles on the grid of one tick rate.
 
     Attributes:
         hz: the rate.
@@ -57,14 +56,14 @@ class Comb:
 
 @dataclass(frozen=True)
 class Tick:
-    """What was found.
+    """The inferred tick rate.
 
     Attributes:
         hz: the tick rate, or None.
         possible: the rates that the data allow.
         confidence: that it is right, None without a rate.
         comb: of that rate, or of the coarsest possible.
-        by: which times showed it best: ``begin``, ``gap`` or ``smoothed``.
+        by: the times that show it best: ``begin``, ``gap`` or ``smoothed``.
         notes: sentences.
     """
 
@@ -77,38 +76,45 @@ class Tick:
 
 
 def find(trace: Trace, period: Period, share: float) -> Tick:
-    """The tick rate, or None with the reason."""
+    """Infer the tick rate; None with the reason."""
     begins = Begins.of(trace, period)
-    if begins.count < _FEWEST:
+    if begins.count < _MIN_THROTTLES:
         return Tick(None, [], None, None, "", ["Too few throttles to tell the tick rate."])
     by, finest = _finest(begins)
     if finest is None:
         return Tick(
-            None, [], None, None, by, ["Throttles begin on no grid of ticks: no tick rate is told."]
+            None,
+            [],
+            None,
+            None,
+            by,
+            ["Throttles begin on no grid of ticks, so no tick rate is inferred."],
         )
-    every = [comb_of(begins.times[by], hz) for hz in TICKS]
-    fitting = [comb for comb in every if comb.hz == finest.hz or _fits(comb, finest)]
+    combs = [comb_of(begins.times[by], hz) for hz in TICKS]
+    fitting = [comb for comb in combs if comb.hz == finest.hz or _fits(comb, finest)]
     notes: list[str] = []
     bounds = _overruns(begins, period, share)
-    kept = [comb for comb in fitting if not _excluded(bounds, TICKS[comb.hz])]
-    if not kept:
+    allowed = [comb for comb in fitting if not _excluded(bounds, TICKS[comb.hz])]
+    if not allowed:
         # Begins on a grid that is no part of a coarser one are ticks of it, whoever used the quota.
-        kept = fitting
+        allowed = fitting
         notes.append(
             "Overruns are longer than a tick: other tasks may have used the quota as well."
         )
-    elif len(kept) < len(fitting):
-        out = ", ".join(str(comb.hz) for comb in fitting if comb not in kept)
+    elif len(allowed) < len(fitting):
+        out = ", ".join(str(comb.hz) for comb in fitting if comb not in allowed)
         notes.append(f"Overruns are too long for ticks of {out} Hz.")
     if by == "begin" and trace.monotonic:
-        kept = _of_the_clock(kept)
-    possible = [comb.hz for comb in kept]
+        allowed = _of_the_clock(allowed)
+    possible = [comb.hz for comb in allowed]
     if len(possible) > 1:
         names = " or ".join(str(hz) for hz in possible)
-        notes.append(f"Throttles would begin at the same times with {names} Hz: no rate is told.")
-        return Tick(None, possible, None, kept[0], by, notes)
-    confidence = _confidence(kept[0], finest, begins.count)
-    return Tick(possible[0], possible, confidence, kept[0], by, notes)
+        notes.append(
+            f"Throttles would begin at the same times with {names} Hz, so no rate is inferred."
+        )
+        return Tick(None, possible, None, allowed[0], by, notes)
+    confidence = _confidence(allowed[0], finest, begins.count)
+    return Tick(possible[0], possible, confidence, allowed[0], by, notes)
 
 
 def _of_the_clock(combs: list[Comb]) -> list[Comb]:
@@ -129,17 +135,17 @@ def _of_the_clock(combs: list[Comb]) -> list[Comb]:
 def is_absolute(comb: Comb) -> bool:
     """Whether ticks stand at whole multiples of the tick, but for the time to notice one."""
     tick = TICKS[comb.hz]
-    apart = np.minimum(comb.phase, tick - comb.phase)
-    return bool((apart <= min(_AT_ZERO, tick / _SHARP)).mean() >= _MOST_RUNS)
+    distance = np.minimum(comb.phase, tick - comb.phase)
+    return bool((distance <= min(_AT_ZERO, tick / _SHARP)).mean() >= _MOST_RUNS)
 
 
 @dataclass(frozen=True)
 class Begins:
-    """Begins of throttles, in the three ways that clocks and delays leave their traces in.
+    """Begins of throttles, estimated in three ways, because clocks and delays distort them.
 
-    ``begin``: as seen; exact where the clock is the kernel's own.
-    ``smoothed``: less what neighbouring ends are late by, where the clock wanders.
-    ``gap``: the throttle's length counted back from the refill that ended it, without any clock.
+    ``begin``: as recorded; exact if the clock is the kernel's own.
+    ``smoothed``: less the delay of neighbouring ends, for a clock that wanders.
+    ``gap``: the end of the throttle's last period less its length, which needs no clock.
     """
 
     times: dict[str, list[Floats]]
@@ -179,24 +185,24 @@ def _smooth(values: Floats) -> Floats:
 
 
 def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
-    """The comb of a rate over runs, each with a phase of its own."""
+    """Compute the comb of a rate over runs, each with its own phase."""
     tick = TICKS[hz] / parts
     power, total, phases = 0.0, 0, []
     residuals = []
-    for one in times:
-        turns = one / tick
+    for times_of_run in times:
+        turns = times_of_run / tick
         angle = 2 * np.pi * (turns - np.floor(turns))
         across, up = float(np.cos(angle).sum()), float(np.sin(angle).sum())
         phase = math.atan2(up, across) / (2 * np.pi) * tick
-        residual = (one - phase + tick / 2) % tick - tick / 2
+        residual = (times_of_run - phase + tick / 2) % tick - tick / 2
         # The circular mean is pulled by what is off the grid; the median of what is near is not.
-        near = np.abs(residual) <= tick / 8
-        if near.any():
-            shift = float(np.median(residual[near]))
+        close = np.abs(residual) <= tick / 8
+        if close.any():
+            shift = float(np.median(residual[close]))
             phase += shift
             residual = (residual - shift + tick / 2) % tick - tick / 2
-        power += (across**2 + up**2) / len(one)
-        total += len(one)
+        power += (across**2 + up**2) / len(times_of_run)
+        total += len(times_of_run)
         phases.append(phase % tick)
         residuals.append(residual)
     runs = len(times)
@@ -206,7 +212,7 @@ def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
 
 
 def _finest(begins: Begins) -> tuple[str, Comb | None]:
-    """The finest grid with power, and the times that show it best.
+    """Find the finest grid with power, and the times that show it best.
 
     Power at 1 ms is of ticks of 1, 4 or 10 ms; at a third of 10/3 ms it is of 300 Hz. What only
     piles up because runs are of about equal length has no power so fine.
@@ -244,7 +250,7 @@ def _fits(comb: Comb, finest: Comb) -> bool:
 
 @dataclass(frozen=True)
 class _Overruns:
-    """What must not be longer than a tick, ns, from each throttle to the next."""
+    """Quantities that a tick bounds, ns, from each throttle to the next."""
 
     change: Floats
     debt: Floats
@@ -252,7 +258,7 @@ class _Overruns:
 
 
 def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
-    """Three bounds on the tick.
+    """Compute three quantities that a tick bounds.
 
     When a throttle begins, the quota's balance is between zero and minus one tick; when it ends,
     between zero and one quota. So from begin to begin the balance changes by less than a tick
@@ -277,15 +283,15 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
 
 def _excluded(bounds: _Overruns, tick: float) -> bool:
     """Whether the balance breaks one of the bounds of such a tick too often for noise."""
-    most = tick + _MIGRATION
+    longest = tick + _MIGRATION
     for values in (np.abs(bounds.change), bounds.debt, bounds.excess):
-        beyond = int((values > most).sum())
+        beyond = int((values > longest).sum())
         if beyond >= max(_OVERRUNS, _OVERRUN_SHARE * len(values)):
             return True
     return False
 
 
 def _confidence(comb: Comb, finest: Comb, count: int) -> float:
-    """From how clearly begins stand on the grid and how many there are."""
-    seen = 1 - math.exp(-count * min(comb.length, finest.length) ** 2 / 15)
-    return round(min(0.99, 0.5 + 0.49 * seen), 3)
+    """Confidence in the rate, from how clearly and how often begins are on the grid."""
+    support = 1 - math.exp(-count * min(comb.length, finest.length) ** 2 / 15)
+    return round(min(0.99, 0.5 + 0.49 * support), 3)

@@ -1,9 +1,9 @@
 """Whether gaps may be other tasks' turns on the CPU, not throttles.
 
 A task that has had its turn is preempted at a tick, and so is the one after it: gaps begin *and*
-end at ticks (``task_tick_fair``). Throttles do so only where refills are at ticks, too. What then
-tells them apart is that refills keep to one grid for as long as a run lasts, while a turn that is
-a tick longer than others moves all that follow it.
+end at ticks (``task_tick_fair``). Throttles do so only where refills are at ticks, too. Then the
+difference is that refills stay on one grid for a whole run, while a turn that is a tick longer than
+others shifts all that follow it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MANY: Final = 150  # ends
 
 
 def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:
-    """Whether what keeps gaps on the period's grid may be ticks alone."""
+    """Whether ticks alone may keep gaps on the period's grid."""
     length = _tick_of_gaps(trace, tick)
     if length is None:
         return False
@@ -41,14 +41,14 @@ def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:
     if abs(count - round(count)) > _WHOLE:
         return False
     runs = [run for run in trace.runs if len(run.end) > _TWO]
-    two = round(count) == _TWO
-    if not runs or (two and sum(len(run.end) for run in runs) < _MANY):
+    is_two = round(count) == _TWO
+    if not runs or (is_two and sum(len(run.end) for run in runs) < _MANY):
         return True
-    return _kept(runs, period, length) < (_MOVED_TWO if two else _MOVED)
+    return _kept(runs, period, length) < (_MOVED_TWO if is_two else _MOVED)
 
 
 def _kept(runs: list[Run], period: Period, length: float) -> float:
-    """The share of ends on one grid, from the first to the last of every run.
+    """Compute the share of ends on one grid, from the first to the last of every run.
 
     The period is what was measured, where clocks differ, or what was set, which is exact where they
     do not.
@@ -61,13 +61,13 @@ def _kept(runs: list[Run], period: Period, length: float) -> float:
 
 
 def _tick_of_gaps(trace: Trace, tick: ticks.Tick) -> float | None:
-    """The longest tick of which gaps are whole multiples, ns, or None."""
+    """Find the longest tick of which gaps are whole multiples, ns, or None."""
     gaps = np.concatenate([run.gap for run in trace.runs])
-    known = [hz for hz in tick.possible if hz in _RATES] or tick.possible or _RATES
-    for hz in sorted(known):
+    rates = [hz for hz in tick.possible if hz in _RATES] or tick.possible or _RATES
+    for hz in sorted(rates):
         length = ticks.TICKS[hz]
         mean = complex(np.exp(2j * np.pi * gaps / length).mean())
-        apart = abs(float(np.angle(mean))) / (2 * np.pi) * length
-        if abs(mean) >= _ALIGNED and apart <= min(_AT_TICK, length / 8):
+        distance = abs(float(np.angle(mean))) / (2 * np.pi) * length
+        if abs(mean) >= _ALIGNED and distance <= min(_AT_TICK, length / 8):
             return length
     return None

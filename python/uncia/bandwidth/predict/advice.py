@@ -1,10 +1,10 @@
-"""Which sizes to take and which to avoid.
+"""Advice: which sizes to take and which to avoid.
 
 Durations fall in steps as sizes grow. Along a step a larger size costs more and is no faster; at
-the next jump it may be faster for less money. So the bill goes up and down with the size: its lows
-are where a step begins, and its heights are just before a jump.
+the next jump it may be faster for less money. So the bill has minima where a step begins, and
+maxima just before a jump.
 
-What the model cannot tell apart is treated as equal: durations that differ by less than its error.
+Durations that differ by less than the model's error count as equal.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 AS_FAST: Final = 0.05
-"""A mean that is longer by no more than this share is as fast, where the error is not known."""
+"""If the model's error is unknown, a mean that is longer by at most this share is as fast."""
 
 WORTH: Final = 0.01
-"""A saving below this share is none."""
+"""Smaller savings, as a share, do not count."""
 
 TURN: Final = 0.01
-"""The bill has to rise and fall by this share to have turned."""
+"""The bill must rise and fall by this share for an extremum to count."""
 
 Reason: TypeAlias = Literal["as fast", "faster"]
 
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Instead:
-    """What to take instead of a size.
+    """A better size than another.
 
     Attributes:
         size: the size to take.
@@ -61,11 +61,11 @@ class Instead:
 
 @dataclass(frozen=True)
 class Step:
-    """From a low of the bill to the next one.
+    """A minimum of the bill, and the maximum after it.
 
     Attributes:
-        take: where the bill is lowest: the beginning of a step.
-        avoid: where it is highest before the next low: just before a jump; None at the last step.
+        take: the minimum: the beginning of a step.
+        avoid: the maximum before the next minimum: just before a jump; None at the last step.
     """
 
     take: Choice
@@ -80,53 +80,55 @@ class Step:
 
 
 def ladder(choices: Sequence[Choice], as_fast: float = AS_FAST) -> list[Choice]:
-    """The sizes worth taking, from the cheapest up: each the cheapest of those that are faster than
-    the one before it by more than `as_fast`."""
-    found: list[Choice] = []
-    for one in sorted(choices, key=lambda one: (one.usd, one.mean_ms)):
-        if not found or one.mean_ms < found[-1].mean_ms * (1 - as_fast):
-            found.append(one)
-    return found
+    """List the sizes worth taking, cheapest first.
+
+    Each is the cheapest of those that are faster than the one before it by more than `as_fast`.
+    """
+    result: list[Choice] = []
+    for choice in sorted(choices, key=lambda choice: (choice.usd, choice.mean_ms)):
+        if not result or choice.mean_ms < result[-1].mean_ms * (1 - as_fast):
+            result.append(choice)
+    return result
 
 
 def instead(choices: Sequence[Choice], as_fast: float = AS_FAST) -> list[Instead | None]:
-    """For each size the cheapest one that is as fast; None if nothing is saved."""
-    found: list[Instead | None] = []
-    times = np.array([one.mean_ms for one in choices])
-    costs = np.array([one.usd for one in choices])
-    for one in choices:
-        allowed = times <= one.mean_ms * (1 + as_fast)
+    """Find, for each size, the cheapest one that is as fast; None if nothing is saved."""
+    result: list[Instead | None] = []
+    times = np.array([choice.mean_ms for choice in choices])
+    costs = np.array([choice.usd for choice in choices])
+    for choice in choices:
+        allowed = times <= choice.mean_ms * (1 + as_fast)
         best = choices[int(np.argmin(np.where(allowed, costs, np.inf)))]
-        saves = 1 - best.usd / one.usd if one.usd else 0.0
+        saves = 1 - best.usd / choice.usd if choice.usd else 0.0
         if saves < WORTH:
-            found.append(None)
+            result.append(None)
             continue
-        reason: Reason = "as fast" if best.size < one.size else "faster"
-        found.append(Instead(best.size, saves, 1 - best.mean_ms / one.mean_ms, reason))
-    return found
+        reason: Reason = "as fast" if best.size < choice.size else "faster"
+        result.append(Instead(best.size, saves, 1 - best.mean_ms / choice.mean_ms, reason))
+    return result
 
 
 def steps(choices: Sequence[Choice], turn: float = TURN) -> list[Step]:
-    """The lows of the bill over ascending sizes, each with the height that follows it.
+    """Find the minima of the bill over ascending sizes, each with the maximum that follows it.
 
-    A low or a height counts if the bill changes by more than `turn` before it turns again, so that
-    no noise is taken for a step.
+    An extremum counts if the bill changes by more than `turn` before the next one, so that noise is
+    not taken for a step.
     """
-    found: list[Step] = []
+    result: list[Step] = []
     if not choices:
-        return found
+        return result
     low = high = choices[0]
     rising = False
-    for one in choices:
+    for choice in choices:
         if rising:
-            if one.usd > high.usd:
-                high = one
-            elif one.usd < high.usd / (1 + turn):
-                found.append(Step(low, high))
-                low, rising = one, False
-        elif one.usd < low.usd:
-            low = one
-        elif one.usd > low.usd * (1 + turn):
-            high, rising = one, True
-    found.append(Step(low, high if rising else None))
-    return found
+            if choice.usd > high.usd:
+                high = choice
+            elif choice.usd < high.usd / (1 + turn):
+                result.append(Step(low, high))
+                low, rising = choice, False
+        elif choice.usd < low.usd:
+            low = choice
+        elif choice.usd > low.usd * (1 + turn):
+            high, rising = choice, True
+    result.append(Step(low, high if rising else None))
+    return result

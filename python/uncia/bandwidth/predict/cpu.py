@@ -1,4 +1,4 @@
-"""How much CPU time a function needs: from a text, from rows at one vCPU, or by inversion."""
+"""The CPU time that a function needs, from a text or from rows at one vCPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 PIECES: Final = 200
-"""A row's distribution becomes so many values of equal probability."""
+"""Values of equal probability that stand for a row's distribution."""
 
 _FORM: Final = re.compile(r"(normal|lognormal|uniform)\(([^,()]+),([^,()]+)\)")
 _FORMS: Final = (
@@ -36,10 +36,10 @@ Source: TypeAlias = Literal["given", "one vCPU", "inverted"]
 
 @dataclass(frozen=True)
 class Work:
-    """The CPU time of one invocation, and where the figure comes from.
+    """The CPU time of an invocation, and its source.
 
     Attributes:
-        cpu: its distribution; what is part of a reported duration but needs no CPU is not in it.
+        cpu: its distribution, without the parts of a reported duration that need no CPU.
         source: ``given`` by a text, from rows at ``one vCPU``, or ``inverted`` from smaller sizes.
         reported_ns: mean duration that would be reported at one vCPU.
         low_ns, high_ns: bounds of the mean CPU time (95 %) if it was inverted.
@@ -55,39 +55,39 @@ class Work:
 
 
 def parse(text: str) -> CpuTime:
-    """The distribution that a text names: a formula here, else as `uncia.bandwidth.cpu_time`.
+    """Parse a distribution: a formula, or a form of `uncia.bandwidth.cpu_time`.
 
     Raises:
-        UnciaError: it is no such text.
+        UnciaError: the text has another form.
     """
     match = _FORM.fullmatch(text.strip().replace(" ", ""))
     if match is None:
         return cpu_time.parse(text)
     kind, first, second = match.groups()
     try:
-        one, two = parse_duration(first), parse_duration(second)
+        first_ns, second_ns = parse_duration(first), parse_duration(second)
     except UnitError as error:
         raise UnciaError(f"--cpu-time: {error}", _FORMS) from error
     shares = (np.arange(cpu_time.PIECES) + 0.5) / cpu_time.PIECES
     if kind == "uniform":
-        if two < one:
+        if second_ns < first_ns:
             raise UnciaError("--cpu-time: uniform(a, b) needs a <= b", _FORMS)
-        values = one + (two - one) * shares
+        values = first_ns + (second_ns - first_ns) * shares
     else:
-        values = _bell(kind, one, two, shares)
+        values = _bell(kind, first_ns, second_ns, shares)
     if values[0] <= 0:
         raise UnciaError(
             f"--cpu-time: {text} reaches below 0, which no CPU time does",
             "Take a smaller spread, or lognormal.",
         )
-    found = cpu_time.samples(int(value) for value in np.rint(values))
-    return CpuTime(found.points, text)
+    points = cpu_time.samples(int(value) for value in np.rint(values)).points
+    return CpuTime(points, text)
 
 
 def from_full(table: Table, preset: Preset) -> Work | None:
-    """The CPU time from the rows at one vCPU or more; None if there is none.
+    """Derive the CPU time from the rows at one vCPU or more; None if there are none.
 
-    There nothing holds a single thread back, so the duration is the CPU time, and what the platform
+    There a single thread is not throttled, so the duration is the CPU time and what the platform
     adds outside the sandbox. The rows are pooled, weighted by their samples.
 
     Raises:
@@ -98,9 +98,9 @@ def from_full(table: Table, preset: Preset) -> Work | None:
         return None
     values, weights = [], []
     for row in rows:
-        own = _spread(row)
-        values.append(own)
-        weights.append(np.full(own.size, row.samples or 1))
+        row_values = _spread(row)
+        values.append(row_values)
+        weights.append(np.full(row_values.size, row.samples or 1))
     reported, weight = np.concatenate(values), np.concatenate(weights)
     need = np.rint(reported - preset.outside_ns).astype(np.int64)
     if need.min() <= 0:
@@ -113,12 +113,12 @@ def from_full(table: Table, preset: Preset) -> Work | None:
     pairs = zip(need.tolist(), weight.tolist(), strict=True)
     mean = float(np.average(reported, weights=weight))
     count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-    said = f"{count} of {table.path.name} at {size_words(preset, rows[0].size)} and more"
-    return Work(CpuTime(cpu_time.weighted(pairs).points, said), "one vCPU", mean)
+    description = f"{count} of {table.path.name} at {size_words(preset, rows[0].size)} and more"
+    return Work(CpuTime(cpu_time.weighted(pairs).points, description), "one vCPU", mean)
 
 
 def values(cpu: CpuTime, count: int) -> Ints:
-    """`count` values of a distribution, one in the middle of each part of equal probability.
+    """Choose `count` values of a distribution, in the middle of parts of equal probability.
 
     Returns:
         ns, ascending, shape (count,).
@@ -126,8 +126,8 @@ def values(cpu: CpuTime, count: int) -> Ints:
     need = np.array([value for value, _ in cpu.points], dtype=np.int64)
     below = np.cumsum([weight for _, weight in cpu.points], dtype=np.float64)
     shares = (np.arange(count) + 0.5) / count * below[-1]
-    found: Ints = need[np.minimum(np.searchsorted(below, shares), need.size - 1)]
-    return found
+    chosen: Ints = need[np.minimum(np.searchsorted(below, shares), need.size - 1)]
+    return chosen
 
 
 def _bell(kind: str, mean: int, spread: int, shares: Floats) -> Floats:
@@ -137,41 +137,44 @@ def _bell(kind: str, mean: int, spread: int, shares: Floats) -> Floats:
     if mean == 0:
         raise UnciaError("--cpu-time: lognormal needs a mean above 0", _FORMS)
     variance = np.log1p((spread / mean) ** 2)
-    found: Floats = np.exp(np.log(mean) - variance / 2 + np.sqrt(variance) * normal)
-    return found
+    drawn: Floats = np.exp(np.log(mean) - variance / 2 + np.sqrt(variance) * normal)
+    return drawn
 
 
 def _spread(row: Row) -> Floats:
-    """`PIECES` values of a row that have its quantiles and its mean.
+    """Make `PIECES` values that have a row's quantiles and its mean.
 
     Between two quantiles they rise evenly, below the first as steeply as above it, and above the
-    last so far that the mean is what was measured. A row without quantiles is its mean.
+    last so far that they have the measured mean. A row without quantiles is its mean.
     """
     if len(row.quantiles) < 2:
         return np.array([row.mean_ns])
     (share, low), (after, above) = row.quantiles[:2]
     last, high = row.quantiles[-1]
-    known = list(row.quantiles)
+    points = list(row.quantiles)
     if share > 0:
-        known.insert(0, (0.0, max(0.0, low - (above - low) * share / (after - share))))
+        points.insert(0, (0.0, max(0.0, low - (above - low) * share / (after - share))))
     area = sum(
-        (right - left) * (here + there) / 2 for (left, here), (right, there) in pairwise(known)
+        (x1 - x0) * (left_value + right_value) / 2
+        for (x0, left_value), (x1, right_value) in pairwise(points)
     )
     if last < 1:
         top = 2 * (row.mean_ns - area) / (1 - last) - high
-        known.append((1.0, max(high, top)))
-    places = (np.arange(PIECES) + 0.5) / PIECES
-    found = np.interp(places, [one for one, _ in known], [value for _, value in known])
-    return np.asarray(found * (row.mean_ns / found.mean()), dtype=np.float64)
+        points.append((1.0, max(high, top)))
+    positions = (np.arange(PIECES) + 0.5) / PIECES
+    interpolated = np.interp(
+        positions, [position for position, _ in points], [value for _, value in points]
+    )
+    return np.asarray(interpolated * (row.mean_ns / interpolated.mean()), dtype=np.float64)
 
 
 def size_words(preset: Preset, size: int) -> str:
-    """A size for people: ``512 MB`` or ``0.25 vCPU``."""
+    """Write a size: ``512 MB`` or ``0.25 vCPU``."""
     from uncia.bandwidth.sizes import vcpu_text
 
     return f"{size:,} MB" if preset.by_memory else f"{vcpu_text(size)} vCPU"
 
 
 def rows_below(table: Table, preset: Preset) -> Sequence[Row]:
-    """The rows at less than one vCPU."""
+    """Select the rows at less than one vCPU."""
     return [row for row in table.rows if row.size < preset.whole]

@@ -18,8 +18,8 @@ from uncia.stats.quantiles import quantiles_of
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
 
 _QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_ms")
-_LEAST_MB: Final = 64
-_MOST_VCPU: Final = 64
+_MIN_MB: Final = 64
+_MAX_VCPU: Final = 64
 _COLUMNS: Final = (
     "The columns are memory_mb or vcpu, mean_ms, and if known samples and p5_ms, p50_ms and so on."
 )
@@ -28,13 +28,13 @@ _SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured at one size.
+    """The measurements at one size.
 
     Attributes:
         size: MB or micro-vCPU.
-        samples: invocations; None if that is not said.
+        samples: number of invocations; None if unknown.
         mean_ns: mean of the reported durations.
-        quantiles: share and ns, ascending; empty if not known.
+        quantiles: share and ns, ascending; empty if unknown.
     """
 
     size: int
@@ -45,14 +45,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Measured rows, ascending by size, and where they are from."""
+    """Measured rows, ascending by size, and their file."""
 
     path: Path
     rows: tuple[Row, ...]
 
 
 def read(path: Path, preset: Preset) -> Table:
-    """A measured table: a CSV file, a run folder, or a file of invocations.
+    """Read a measured table: a CSV file, a run folder, or a file of invocations.
 
     Raises:
         UnciaError: it cannot be read, is no such table, or its sizes are not the platform's.
@@ -69,104 +69,107 @@ def _of_file(path: Path, preset: Preset) -> list[Row]:
             names = [name.strip() for name in reader.fieldnames or ()]
             reader.fieldnames = names
             key = _key(path, names, preset)
-            found = [_row(path, number, line, key) for number, line in enumerate(reader, 2)]
+            rows = [_row(path, number, line, key) for number, line in enumerate(reader, 2)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise UnciaError(f"cannot read {path}: {why}", _COLUMNS) from error
-    if not found:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UnciaError(f"cannot read {path}: {reason}", _COLUMNS) from error
+    if not rows:
         raise UnciaError(f"{path} has no row", _COLUMNS)
-    seen: dict[int, int] = {}
-    for number, row in enumerate(found, 2):
-        if row.size in seen:
+    lines: dict[int, int] = {}
+    for number, row in enumerate(rows, 2):
+        if row.size in lines:
             raise UnciaError(
-                f"{path}, line {number}: the size of line {seen[row.size]} stands here again",
+                f"{path}, line {number}: the size of line {lines[row.size]} stands here again",
                 "Give each size one row.",
             )
-        seen[row.size] = number
-    return found
+        lines[row.size] = number
+    return rows
 
 
 def _key(path: Path, names: list[str], preset: Preset) -> str:
-    key, other = ("memory_mb", "vcpu") if preset.by_memory else ("vcpu", "memory_mb")
+    key, wrong_key = ("memory_mb", "vcpu") if preset.by_memory else ("vcpu", "memory_mb")
     if key not in names:
-        if other in names:
+        if wrong_key in names:
             raise UnciaError(
-                f"{path} has the column {other}, but {preset.title} is sized by {key}",
+                f"{path} has the column {wrong_key}, but {preset.title} is sized by {key}",
                 "Name the platform where the table was measured with --like.",
             )
         raise UnciaError(
             f"{path} has no column {key}; it has {', '.join(names) or 'none'}", _COLUMNS
         )
     if "mean_ms" not in names:
-        near = [name for name in names if name.startswith("mean")]
-        hint = f"It has {near[0]}: give the mean in ms, as mean_ms." if near else _COLUMNS
+        similar = [name for name in names if name.startswith("mean")]
+        hint = f"It has {similar[0]}: give the mean in ms, as mean_ms." if similar else _COLUMNS
         raise UnciaError(f"{path} has no column mean_ms", hint)
     return key
 
 
 def _row(path: Path, number: int, line: Mapping[str | Any, Any], key: str) -> Row:
-    where = f"{path}, line {number}"
+    location = f"{path}, line {number}"
     if None in line or None in line.values():
-        raise UnciaError(f"{where} has more or fewer values than the header", _COLUMNS)
-    size = _size(where, key, line[key])
-    mean = _number(where, "mean_ms", line["mean_ms"])
+        raise UnciaError(f"{location} has more or fewer values than the header", _COLUMNS)
+    size = _size(location, key, line[key])
+    mean = _number(location, "mean_ms", line["mean_ms"])
     samples = None
     if (line.get("samples") or "").strip():
-        samples = int(_number(where, "samples", line["samples"]))
-    known = sorted(
-        (float(match[1]) / 100, _number(where, name, text))
+        samples = int(_number(location, "samples", line["samples"]))
+    quantiles = sorted(
+        (float(match[1]) / 100, _number(location, name, text))
         for name, text in line.items()
         if (match := _QUANTILE.fullmatch(name)) and text.strip()
     )
-    for (low, below), (high, above) in pairwise(known):
+    for (low, below), (high, above) in pairwise(quantiles):
         if above < below:
             raise UnciaError(
-                f"{where}: p{high * 100:g}_ms is {above:g}, below p{low * 100:g}_ms, {below:g}",
+                f"{location}: p{high * 100:g}_ms is {above:g}, below p{low * 100:g}_ms, {below:g}",
                 "Quantiles rise; check the columns.",
             )
-    if known and not known[0][1] * 0.2 <= mean <= known[-1][1] * 20:
+    if quantiles and not quantiles[0][1] * 0.2 <= mean <= quantiles[-1][1] * 20:
         raise UnciaError(
-            f"{where}: mean_ms is {mean:g}, but the quantiles are from {known[0][1]:g} to"
-            f" {known[-1][1]:g}",
+            f"{location}: mean_ms is {mean:g}, but the quantiles are from {quantiles[0][1]:g} to"
+            f" {quantiles[-1][1]:g}",
             "Give all durations in ms.",
         )
     return Row(
-        size, samples, mean * NS_PER_MS, tuple((share, value * NS_PER_MS) for share, value in known)
+        size,
+        samples,
+        mean * NS_PER_MS,
+        tuple((share, value * NS_PER_MS) for share, value in quantiles),
     )
 
 
-def _size(where: str, key: str, text: str) -> int:
-    value = _number(where, key, text)
+def _size(location: str, key: str, text: str) -> int:
+    value = _number(location, key, text)
     if key == "memory_mb":
-        if value != int(value) or value < _LEAST_MB:
+        if value != int(value) or value < _MIN_MB:
             raise UnciaError(
-                f"{where}: memory_mb is {text.strip()}, which is no memory size in MB",
+                f"{location}: memory_mb is {text.strip()}, which is no memory size in MB",
                 "Sizes are whole MB, from 128 on.",
             )
         return int(value)
-    if value > _MOST_VCPU:
+    if value > _MAX_VCPU:
         raise UnciaError(
-            f"{where}: vcpu is {text.strip()}, more than {_MOST_VCPU}",
+            f"{location}: vcpu is {text.strip()}, more than {_MAX_VCPU}",
             "Give the share of a CPU, such as 0.25; 250 mvCPU are 0.25 vCPU.",
         )
     return round(Decimal(text.strip()) * MICRO_PER_VCPU)
 
 
-def _number(where: str, key: str, text: str) -> float:
+def _number(location: str, key: str, text: str) -> float:
     try:
         value = float(Decimal(text.strip()))
     except InvalidOperation:
         value = math.nan
     if not math.isfinite(value) or value <= 0:
         raise UnciaError(
-            f"{where}: {key} is {text.strip()!r}, which is no number above 0",
+            f"{location}: {key} is {text.strip()!r}, which is no number above 0",
             "Give numbers without units; durations in ms.",
         )
     return value
 
 
 def _of_run(path: Path, preset: Preset) -> list[Row]:
-    """Executions of a run's invocations that ended ok, by allocation."""
+    """Group executions of a run's invocations that ended ok by allocation."""
     import numpy as np
 
     from uncia import record
@@ -190,9 +193,9 @@ def _of_run(path: Path, preset: Preset) -> list[Row]:
     return [
         Row(
             size,
-            len(own),
-            float(np.mean(own)),
-            tuple(zip(_SHARES, quantiles_of(own, _SHARES), strict=True)),
+            len(executions),
+            float(np.mean(executions)),
+            tuple(zip(_SHARES, quantiles_of(executions, _SHARES), strict=True)),
         )
-        for size, own in times.items()
+        for size, executions in times.items()
     ]

@@ -1,13 +1,12 @@
-"""Durations at each size, from the CPU time, the kernel and when requests arrive.
+"""The model: durations at each size, from the CPU time, the kernel and the arrivals.
 
 Two kinds of arrivals:
 
-* *random*: a request comes at any time of the period, whenever the last one was. So do those of
-  independent users.
-* *closed*: one request at a time, the next a certain time after the last one's end. An end that
-  was held back lies shortly after a refill, so the next beginning is that time after a refill:
-  beginnings lock on to the period, and duration and time between tend to add up to whole periods.
-  The published measurements were driven in this way.
+* *random*: requests arrive at random times of the period, like those of independent users.
+* *closed*: one request at a time, each a certain time after the end of the one before. A throttled
+  request ends shortly after a refill, so the next one begins that time after a refill: begins lock
+  on to the period, and duration and pause tend to add up to whole periods. The published
+  measurements were made in this way.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ if TYPE_CHECKING:
     Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 SAMPLES: Final = 2_500
-"""Invocations a size, as many as were published."""
+"""Invocations at each size, as many as were published."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 _CHAINS: Final = 50
-"""Closed arrivals: so many instances a size, each with its own CPU time, as instances have."""
+"""Instances at each size with closed arrivals; each has its own CPU time, as real ones do."""
 
 _SETTLE: Final = 20
-"""Invocations of a chain that are left out, until it has forgotten where it began."""
+"""Invocations of a chain that are left out, until its initial phase no longer matters."""
 
 _KEPT_NS: Final = 1
-"""Tasks find nothing of an earlier slice but what is left where debts were paid. With what Linux
-keeps of it (1 ms) the error on published sizes is larger; see docs/reference/cpu-prediction.md."""
+"""Runtime that a task finds of an earlier slice: what is left once debts are paid. With the 1 ms
+that Linux keeps, the error on published sizes is larger; see docs/reference/cpu-prediction.md."""
 
-_NO_GAPS: Final = 10**15  # of which none is as long: when a task was throttled is not asked
+_NO_THRESHOLD: Final = 10**15  # of which none is as long: when a task was throttled is not asked
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """When requests come.
+    """When requests arrive.
 
     Attributes:
-        think: from the end of one to the beginning of the next; None: at random.
-        words: for people.
+        think: time from the end of a request to the begin of the next; None: at random.
+        words: a description.
     """
 
     think: Quantiles | None
@@ -64,7 +63,7 @@ RANDOM: Final = Arrivals(None, "at random")
 
 @dataclass(frozen=True)
 class Predicted:
-    """What to expect at a size.
+    """The predicted durations at a size.
 
     Attributes:
         size: MB or micro-vCPU.
@@ -93,9 +92,9 @@ def predict(
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> list[Predicted]:
-    """The duration at each size.
+    """Predict the durations at each size.
 
-    All sizes meet the same random numbers, so that they differ by their quota alone.
+    All sizes use the same random numbers, so that only their quotas differ.
 
     Args:
         preset: the platform.
@@ -123,7 +122,7 @@ def predict_each(
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> list[list[Predicted]]:
-    """As `predict`, for several CPU times, which meet the same random numbers.
+    """Predict durations for several CPU times, which use the same random numbers.
 
     Returns:
         A list for each CPU time.
@@ -131,21 +130,23 @@ def predict_each(
     if not sizes:
         return [[] for _ in cpus]
     work = _random if arrivals.think is None else _closed
-    each = [work(preset, cpu, arrivals.think, samples, np.random.default_rng(seed)) for cpu in cpus]
+    by_cpu_time = [
+        work(preset, cpu, arrivals.think, samples, np.random.default_rng(seed)) for cpu in cpus
+    ]
     quotas = [_quota(preset, size) for size in sizes]
-    simulated = simulate.durations([setting for own in each for setting in own], quotas)
-    found = []
-    for own in each:
-        part, simulated = simulated[: len(own)], simulated[len(own) :]
+    simulated = simulate.durations([setting for group in by_cpu_time for setting in group], quotas)
+    result = []
+    for group in by_cpu_time:
+        part, simulated = simulated[: len(group)], simulated[len(group) :]
         visible = _in_rounds(part)[:, :samples] + preset.outside_ns
-        found.append(
+        result.append(
             [Predicted(size, durations) for size, durations in zip(sizes, visible, strict=True)]
         )
-    return found
+    return result
 
 
 def _quota(preset: Preset, size: int) -> int | None:
-    """What is left for the function; at one vCPU nothing holds it back."""
+    """Compute the quota that is left for the function; None (no quota) at one vCPU."""
     quota = preset.quota_ns(size)
     return None if quota >= preset.platform.period_ns else max(1, quota - preset.lost_ns)
 
@@ -167,7 +168,7 @@ def _setting(preset: Preset, runs: int, starts: Ints, work: simulate.Task) -> si
 def _random(
     preset: Preset, cpu: CpuTime, think: Quantiles | None, samples: int, rng: np.random.Generator
 ) -> list[simulate.Setting]:
-    """Tasks that have nothing to do with each other."""
+    """Make the setting of independent tasks."""
     # One value in each part of equal probability, in any order: the least noise for their number.
     grid = math.lcm(preset.platform.period_ns, preset.tick_ns)
     need = rng.permutation(values(cpu, samples))
@@ -178,7 +179,7 @@ def _random(
         before_ns=before.tolist(),
         gap_ns=(0, 0),
         fresh=True,
-        threshold_ns=_NO_GAPS,
+        threshold_ns=_NO_THRESHOLD,
     )
     return [_setting(preset, samples, begin, work)]
 
@@ -186,7 +187,7 @@ def _random(
 def _closed(
     preset: Preset, cpu: CpuTime, think: Quantiles | None, samples: int, rng: np.random.Generator
 ) -> list[simulate.Setting]:
-    """Chains of tasks, one setting each."""
+    """Make a setting for each chain of tasks."""
     chains = min(_CHAINS, samples)
     need = values(cpu, chains)
     rounds = _SETTLE - (-samples // chains)
@@ -207,7 +208,7 @@ def _closed(
                 before_ns=befores[:, chain].tolist(),
                 sleeps_ns=pauses[:, chain].tolist(),
                 sleeps_in_turn=True,
-                threshold_ns=_NO_GAPS,
+                threshold_ns=_NO_THRESHOLD,
             ),
         )
         for chain in range(chains)
@@ -215,8 +216,7 @@ def _closed(
 
 
 def _in_rounds(simulated: Sequence[Ints]) -> Ints:
-    """Durations at each quota: of independent tasks in their order, of chains round by round once
-    they have settled.
+    """Order durations at each quota: chains round by round, once they have settled.
 
     Args:
         simulated: shape (quotas, tasks), an array a chain.
@@ -226,8 +226,8 @@ def _in_rounds(simulated: Sequence[Ints]) -> Ints:
     """
     if len(simulated) == 1:
         return simulated[0]
-    found = np.stack(simulated, axis=2)[:, _SETTLE:]
-    return found.reshape(found.shape[0], -1)
+    settled = np.stack(simulated, axis=2)[:, _SETTLE:]
+    return settled.reshape(settled.shape[0], -1)
 
 
 def _values(quantiles: Quantiles | None, count: int) -> Ints:
@@ -239,6 +239,6 @@ def _values(quantiles: Quantiles | None, count: int) -> Ints:
 def _values_at(quantiles: Quantiles | None, shares: Any) -> Ints:
     if quantiles is None:
         return np.zeros(np.shape(shares), dtype=np.int64)
-    places, found = zip(*quantiles.points, strict=True)
-    drawn: Ints = np.rint(np.interp(shares, places, found)).astype(np.int64)
+    known_shares, known_values = zip(*quantiles.points, strict=True)
+    drawn: Ints = np.rint(np.interp(shares, known_shares, known_values)).astype(np.int64)
     return drawn

@@ -1,4 +1,4 @@
-"""A whole prediction: durations, bills and advice at the sizes asked for, measured rows beside."""
+"""A whole prediction: durations, bills and advice for a list of sizes, and measured rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from uncia.errors import UnciaError
 from uncia.tariffs import Tariff
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS, UnitError, parse_duration
 
-_MOST_MB: Final = 10_240
-_MOST_MICRO: Final = 8 * MICRO_PER_VCPU
+_MAX_MB: Final = 10_240
+_MAX_MICRO: Final = 8 * MICRO_PER_VCPU
 
 
 @dataclass(frozen=True)
 class Study:
-    """What was predicted, and for what.
+    """A prediction and its inputs.
 
     Attributes:
         preset: the platform.
@@ -35,7 +35,7 @@ class Study:
         predicted: durations, one for each size, ascending.
         equation2_ms: Equation (2) at each size, of the mean duration at one vCPU.
         billed: the bill at each size.
-        tariff: that it is of.
+        tariff: the tariff of the bill.
         measured: rows to compare with, if any.
     """
 
@@ -50,69 +50,71 @@ class Study:
 
     @property
     def tolerance(self) -> float:
-        """Means that differ by no more than this share are alike: the model's error."""
+        """The model's error: means that differ by no more than this share count as equal."""
         return max(advice.AS_FAST, self.preset.error or 0)
 
     def choices(self) -> list[Choice]:
-        """The sizes that have a price."""
+        """List the sizes that have a price."""
         return [
-            Choice(one.size, one.mean_ns / NS_PER_MS, own.usd_per_million)
-            for one, own in zip(self.predicted, self.billed, strict=True)
-            if own.usd_per_million is not None
+            Choice(item.size, item.mean_ns / NS_PER_MS, billed.usd_per_million)
+            for item, billed in zip(self.predicted, self.billed, strict=True)
+            if billed.usd_per_million is not None
         ]
 
     def steps(self) -> list[Step]:
-        """Lows and heights of the bill; see `uncia.bandwidth.predict.advice`."""
+        """Find minima and maxima of the bill; see `uncia.bandwidth.predict.advice`."""
         return advice.steps(self.choices())
 
     def ladder(self) -> list[Choice]:
-        """The sizes worth taking, from the cheapest up."""
+        """List the sizes worth taking, cheapest first."""
         return advice.ladder(self.choices(), self.tolerance)
 
     def reciprocal_ms(self, size: int) -> float:
-        """What the share alone says."""
+        """Compute the duration in inverse proportion to the share."""
         return self.work.reported_ns / NS_PER_MS / min(1.0, float(self.preset.share(size)))
 
     def instead(self) -> dict[int, Instead]:
-        """What to take instead, by size, where something is saved."""
+        """Map sizes to better ones, where something is saved."""
         choices = self.choices()
-        found = zip(choices, advice.instead(choices, self.tolerance), strict=True)
-        return {one.size: other for one, other in found if other is not None}
+        result = zip(choices, advice.instead(choices, self.tolerance), strict=True)
+        return {item.size: better for item, better in result if better is not None}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One object a size, for JSON."""
-        better, means = self.instead(), self._measured()
-        take = {one.size for one in self.ladder()}
-        found = []
-        for one, equation2, own in zip(self.predicted, self.equation2_ms, self.billed, strict=True):
-            mean, other = one.mean_ns / NS_PER_MS, better.get(one.size)
-            was = means.get(one.size)
-            found.append(
+        """Make an object for each size, for JSON."""
+        alternatives, means = self.instead(), self._measured()
+        take = {item.size for item in self.ladder()}
+        result = []
+        for item, equation2, billed in zip(
+            self.predicted, self.equation2_ms, self.billed, strict=True
+        ):
+            mean, better = item.mean_ns / NS_PER_MS, alternatives.get(item.size)
+            measured_ms = means.get(item.size)
+            result.append(
                 {
-                    **self.size(one.size),
+                    **self.size(item.size),
                     "mean_ms": round(mean, 6),
                     **{
                         f"p{share * 100:g}_ms": round(value / NS_PER_MS, 6)
-                        for share, value in zip(SHARES, one.quantiles_ns(), strict=True)
+                        for share, value in zip(SHARES, item.quantiles_ns(), strict=True)
                     },
-                    "reciprocal_ms": round(self.reciprocal_ms(one.size), 6),
+                    "reciprocal_ms": round(self.reciprocal_ms(item.size), 6),
                     "equation2_ms": round(equation2, 6),
-                    "overallocation": round(self.reciprocal_ms(one.size) / mean, 6),
-                    "billed_ms": own.time_ms,
-                    "cost_usd_per_million": own.usd_per_million,
-                    "fee_usd_per_million": own.fee_usd_per_million,
-                    "worth_taking": one.size in take,
-                    "instead": None if other is None else self.size_number(other.size),
-                    "instead_saves": None if other is None else round(other.saves, 6),
-                    "model_error": self.preset.error_at(one.size),
-                    "measured_mean_ms": was,
-                    "error": None if was is None else round(mean / was - 1, 6),
+                    "overallocation": round(self.reciprocal_ms(item.size) / mean, 6),
+                    "billed_ms": billed.time_ms,
+                    "cost_usd_per_million": billed.usd_per_million,
+                    "fee_usd_per_million": billed.fee_usd_per_million,
+                    "worth_taking": item.size in take,
+                    "instead": None if better is None else self.size_number(better.size),
+                    "instead_saves": None if better is None else round(better.saves, 6),
+                    "model_error": self.preset.error_at(item.size),
+                    "measured_mean_ms": measured_ms,
+                    "error": None if measured_ms is None else round(mean / measured_ms - 1, 6),
                 }
             )
-        return found
+        return result
 
     def size(self, size: int) -> dict[str, int | float]:
-        """The key and number of a size in JSON."""
+        """Make the key and number of a size in JSON."""
         return {"memory_mb" if self.preset.by_memory else "vcpu": self.size_number(size)}
 
     def size_number(self, size: int) -> int | float:
@@ -120,49 +122,53 @@ class Study:
         return size if self.preset.by_memory else size / MICRO_PER_VCPU
 
     def errors(self) -> list[tuple[int, float, float, float]]:
-        """Relative errors where there are measured rows below one vCPU: size, of the prediction,
-        of Equation (2), of the reciprocal."""
+        """Compute relative errors at measured sizes below one vCPU.
+
+        Returns (size, error of the prediction, of Equation (2), of the reciprocal).
+        """
         means = self._measured()
-        found = []
-        for one, equation2 in zip(self.predicted, self.equation2_ms, strict=True):
-            was = means.get(one.size)
-            if was is None or one.size >= self.preset.whole:
+        result = []
+        for item, equation2 in zip(self.predicted, self.equation2_ms, strict=True):
+            measured_ms = means.get(item.size)
+            if measured_ms is None or item.size >= self.preset.whole:
                 continue
-            found.append(
+            result.append(
                 (
-                    one.size,
-                    one.mean_ns / NS_PER_MS / was - 1,
-                    equation2 / was - 1,
-                    self.reciprocal_ms(one.size) / was - 1,
+                    item.size,
+                    item.mean_ns / NS_PER_MS / measured_ms - 1,
+                    equation2 / measured_ms - 1,
+                    self.reciprocal_ms(item.size) / measured_ms - 1,
                 )
             )
-        return found
+        return result
 
     def notes(self) -> list[str]:
-        """What one has to know of the figures."""
-        said = [f"Requests come {self.arrivals.words}.", *self.work.notes]
+        """Write what a reader must know of the figures."""
+        notes = [f"Requests come {self.arrivals.words}.", *self.work.notes]
         errors = self.errors()
         if errors:
-            shares = [sum(abs(row[place]) for row in errors) / len(errors) for place in (1, 2, 3)]
-            said.append(
+            shares = [sum(abs(row[index]) for row in errors) / len(errors) for index in (1, 2, 3)]
+            notes.append(
                 f"Against {len(errors)} measured sizes below one vCPU the mean duration is off by"
                 f" {shares[0]:.1%} on average; Equation (2) by {shares[1]:.1%}, the reciprocal by"
                 f" {shares[2]:.1%}."
             )
         if self.preset.error is None:
-            said.append(
-                f"No measurement of {self.preset.title} was at hand: the error of the model there"
-                " is not known."
+            notes.append(
+                f"There is no published measurement of {self.preset.title}, so the error of the"
+                " model is unknown."
             )
         else:
-            said.append(
+            notes.append(
                 f"On published measurements of {self.preset.title} the mean duration was off by"
                 f" {self.preset.error:.1%} on average; durations closer than {self.tolerance:.1%}"
-                " are taken for alike in the advice."
+                " count as equal in the advice."
             )
         why = {own.why_not for own in self.billed if own.why_not is not None}
-        said += [f"Not every size has a price at {self.tariff.id}: {one}." for one in sorted(why)]
-        return said
+        notes += [
+            f"Not every size has a price at {self.tariff.id}: {reason}." for reason in sorted(why)
+        ]
+        return notes
 
     def _measured(self) -> dict[int, float]:
         if self.measured is None:
@@ -187,7 +193,7 @@ def study(
         preset: the platform.
         cpu_text: a distribution of CPU time, or the path of a measured table or run.
         sizes: MB or micro-vCPU, ascending.
-        tariff: that bills.
+        tariff: the tariff of the bill.
         arrivals: ``random``, ``closed``, or ``closed:TIME``; by default as a measured table was
             driven, if the time between requests is known, and at random else.
         compare: a measured table to compare with; by default the one that the CPU time is from.
@@ -200,30 +206,30 @@ def study(
     _check(preset, sizes)
     path = Path(cpu_text)
     table = measured.read(path, preset) if _is_table(path) else None
-    when = _arrivals(preset, arrivals, table is not None)
+    requests = _arrivals(preset, arrivals, table is not None)
     if table is None:
-        found = cpu.parse(cpu_text)
-        if found.points[0][0] <= 0:
+        distribution = cpu.parse(cpu_text)
+        if distribution.points[0][0] <= 0:
             raise UnciaError("--cpu-time: a task of 0 ns needs no prediction")
-        work = Work(found, "given", float(found.mean) + preset.outside_ns)
+        work = Work(distribution, "given", float(distribution.mean) + preset.outside_ns)
     else:
-        work = cpu.from_full(table, preset) or invert.inverted(table, preset, when)
-    predicted = model.predict(preset, work.cpu, sizes, when, samples=samples, seed=seed)
-    other = table if compare is None else measured.read(compare, preset)
+        work = cpu.from_full(table, preset) or invert.inverted(table, preset, requests)
+    predicted = model.predict(preset, work.cpu, sizes, requests, samples=samples, seed=seed)
+    compared = table if compare is None else measured.read(compare, preset)
     return Study(
         preset,
         work,
-        when,
+        requests,
         predicted,
         _equation2(preset, work, sizes),
         bill.billed(preset, predicted, tariff),
         tariff,
-        other,
+        compared,
     )
 
 
 def _is_table(path: Path) -> bool:
-    """Whether a path is a table of measurements by size, and no list of CPU times."""
+    """Whether a path is a table of measurements by size, not a list of CPU times."""
     if path.is_dir() or path.suffix in (".parquet", ".arrows"):
         return True
     if path.suffix != ".csv":
@@ -239,20 +245,20 @@ def _is_table(path: Path) -> bool:
 
 
 def _check(preset: Preset, sizes: Sequence[int]) -> None:
-    least, most = preset.platform.least, _MOST_MB if preset.by_memory else _MOST_MICRO
+    smallest, largest = preset.platform.least, _MAX_MB if preset.by_memory else _MAX_MICRO
     option = "--memory" if preset.by_memory else "--vcpu"
     for size in sizes:
-        if not least <= size <= most:
+        if not smallest <= size <= largest:
             raise UnciaError(
                 f"{option}: {preset.title} has no size of {size_words(preset, size)}",
-                f"Its sizes are from {size_words(preset, least)} to {size_words(preset, most)}.",
+                f"Its sizes are {size_words(preset, smallest)} to {size_words(preset, largest)}.",
             )
 
 
 def _arrivals(preset: Preset, text: str | None, was_measured: bool) -> Arrivals:
     if text is None:
         text = "closed" if was_measured and preset.think is not None else "random"
-    kind, colon, rest = text.partition(":")
+    kind, colon, pause = text.partition(":")
     if kind == "random" and not colon:
         return model.RANDOM
     if kind != "closed":
@@ -262,12 +268,12 @@ def _arrivals(preset: Preset, text: str | None, was_measured: bool) -> Arrivals:
         )
     if colon:
         try:
-            think = parse_duration(rest)
+            think = parse_duration(pause)
         except UnitError as error:
             raise UnciaError(f"--arrivals: {error}", "Write closed:160ms.") from error
         return Arrivals(
             Quantiles(((0.0, think), (1.0, think))),
-            f"one at a time, each {rest.strip()} after the end of the last one",
+            f"one at a time, each {pause.strip()} after the end of the last one",
         )
     if preset.think is None:
         raise UnciaError(

@@ -1,6 +1,6 @@
-"""Profiles of CPU bandwidth control: made, read, and told from noise.
+"""Profiles of CPU bandwidth control: how they are measured, read, and separated from noise.
 
-A profile is when a busy loop saw the clock jump, and by how much (`model`). It is read from the
+A profile records when a busy loop saw the clock jump, and by how much (`model`). It is read from
 published files or from a run (`sources`), and made by ``uncia cpu profile`` (`measure`).
 """
 

@@ -1,7 +1,7 @@
-"""Profiles of this machine: the probe runs in a control group of its own and writes a run.
+"""Measures profiles of this machine: the probe runs in its own control group and writes a run.
 
-The probe is Rust (``crates/bandwidth/src/probe``, ``uncia-engine cpu profile``). Here its run gets
-a folder like any other: ``run.yaml``, tables, ``summary.json``, ``report.html``.
+The probe is Rust (``crates/bandwidth/src/probe``, ``uncia-engine cpu profile``). This module
+gives its run a folder like any other: ``run.yaml``, tables, ``summary.json``, ``report.html``.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from uncia.runs.versions import versions
 from uncia.stats.quantiles import quantiles_of
 
 PROFILED: Final = "profile"
-"""The experiment of the rows under the quota; the others are of the probe without one."""
+"""The experiment of the rows under the quota; other rows are of the probe without one."""
 
 _FEATURES: Final = ("/sys/kernel/debug/sched/features", "/sys/kernel/debug/sched_features")
 _QUANTILES: Final = (0.5, 0.95)
 
 
 class Settings(Form):
-    """What is measured; times in ns, and the kernel's are whole microseconds.
+    """What to measure; times in ns, the kernel's in whole microseconds.
 
     Attributes:
         period_ns: 1 ms to 1 s.
         quota_ns: 1 ms at least; None: the group is not limited.
-        burst_ns: saved up at most; at most the quota.
+        burst_ns: unused quota that may be saved; at most the quota.
         duration_ns: of each run of the probe; not with tasks.
         task_cpu_ns: CPU times of tasks to run instead, one after the other.
-        repeat: runs; of tasks, how often all of them are run.
+        repeat: number of runs; with tasks, of each.
         groups: control groups that the runs are spread over, at most as many as there are repeats.
-            Since Linux 6.4 a group's period timer has an offset of its own among the ticks, which
-            it keeps; so one group shows one case.
-        threshold_ns: smaller jumps of the clock are no throttles.
-        cpu: the CPU to stay on; None: any.
+            Since Linux 6.4 a group's period timer keeps a random offset from the ticks, so that one
+            group shows one case.
+        threshold_ns: smaller jumps of the clock are not throttles.
+        cpu: the CPU to run on; None: any.
         seed: of the random phases at which runs begin.
-        idle_ns: between runs at least; None: until the group owes nothing.
-        baseline_ns: how long the probe watches without a quota first; 0: not at all.
-        unified: version 2 of control groups even if version 1 has the controller.
+        idle_ns: minimum time between runs; None: until the group has no debt.
+        baseline_ns: how long the probe first watches without a quota; 0: not at all.
+        unified: use control groups version 2 even if version 1 has the controller.
     """
 
     period_ns: int
@@ -76,13 +76,13 @@ class Settings(Form):
 
 @dataclass(frozen=True)
 class Measured:
-    """A profile that was made.
+    """A measured profile.
 
     Attributes:
-        folder: where it is.
+        folder: the run.
         summary: the content of ``summary.json``.
         description: the content of ``run.yaml``.
-        interrupted: it was ended before all runs were made; those that were are there.
+        interrupted: it was ended before all runs were made; it has those made until then.
     """
 
     folder: Path
@@ -98,28 +98,28 @@ def measure(
     overwrite: bool = False,
     on_event: Callable[[engine.Event], None] | None = None,
 ) -> Measured:
-    """Make a profile.
+    """Measure a profile.
 
-    SIGINT ends it early; then what was measured until then is the profile.
+    After SIGINT the profile consists of the runs made until then.
 
     Args:
         settings: what to measure.
-        out: the run's folder, made here.
+        out: the run's folder, which is created.
         overwrite: an earlier run there may be deleted.
         on_event: called with each event of the engine.
 
     Raises:
         UnciaError: the folder cannot be made, or the kernel or its control groups refuse; with
             what to do. Nothing is left of a profile that could not begin.
-        KeyboardInterrupt: it was interrupted before the first run was over.
+        KeyboardInterrupt: it was interrupted before the end of the first run.
     """
     folder = RunFolder.create(out, overwrite=overwrite)
     description = _describe(settings, out)
     folder.write_run(description)
-    told: list[engine.Event] = []
+    events: list[engine.Event] = []
 
     def listen(event: engine.Event) -> None:
-        told.append(event)
+        events.append(event)
         if on_event is not None:
             on_event(event)
 
@@ -132,15 +132,15 @@ def measure(
         _end_failed(folder, description, error)
         raise
     record.recover_folder(out)
-    done = _last(told, "done")
+    end = _last(events, "done")
     for key in ("epoch_unix_ns", "epoch_monotonic_ns"):
-        description[key] = _last(told, "started").get(key)
+        description[key] = _last(events, "started").get(key)
     status: Status = "interrupted" if interrupted else "complete"
-    description |= {"status": status, "ended": _time(), "group": _last(told, "started")}
+    description |= {"status": status, "ended": _time(), "group": _last(events, "started")}
     folder.write_run(description)
-    if not done.get("completed"):
+    if not end.get("completed"):
         raise KeyboardInterrupt
-    summary = summarise(out, settings, baseline=done.get("baseline"))
+    summary = summarise(out, settings, baseline=end.get("baseline"))
     folder.write_json(folders.SUMMARY, summary)
     return Measured(out, summary, description, interrupted)
 
@@ -148,17 +148,17 @@ def measure(
 def summarise(
     folder: Path, settings: Settings, baseline: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What a profile shows, beside what the kernel counted, in numbers; times in ns.
+    """Summarise a profile and the kernel's counters; times in ns.
 
     Args:
         folder: of the run.
         settings: those of the run.
-        baseline: what the probe saw without a quota; None: it did not look.
+        baseline: the probe's result without a quota; None: it did not run.
     """
     profile = sources.read(folder)
     rows = _rows(folder)
     gaps = sum(gap for run in profile.runs for _, gap in run.events)
-    count, held = rows["throttled_count"], rows["throttled_time"]
+    count, throttled = rows["throttled_count"], rows["throttled_time"]
     used = sum(rows["cpu_user"]) + sum(rows["cpu_system"])
     wall = sum(rows["execution"])
     summary = {
@@ -173,7 +173,7 @@ def summarise(
         "gap_ns": gaps,
         "kernel": {
             "nr_throttled": None if None in count else sum(count),
-            "throttled_ns": None if None in held else sum(held),
+            "throttled_ns": None if None in throttled else sum(throttled),
         },
         "baseline": None if baseline is None else dict(baseline),
         "noise": noise.judge(profile, settings.period_ns, baseline, used),
@@ -184,28 +184,28 @@ def summarise(
 
 
 def _rows(folder: Path) -> dict[str, list[Any]]:
-    """Columns of the runs under the quota, in the order in which they were made."""
+    """Read columns of the runs under the quota, in the order of the runs."""
     names = ["execution", "cpu_user", "cpu_system", "throttled_count", "throttled_time"]
     table = record.read(folder).select(["experiment", *names]).to_pydict()
-    own = [place for place, name in enumerate(table["experiment"]) if name == PROFILED]
-    return {name: [table[name][place] for place in own] for name in names}
+    indexes = [index for index, name in enumerate(table["experiment"]) if name == PROFILED]
+    return {name: [table[name][index] for index in indexes] for name in names}
 
 
 def _tasks(rows: Mapping[str, list[Any]], cpu_ns: list[int]) -> list[dict[str, Any]]:
-    """For each CPU time, in the order asked for: how long tasks took."""
+    """Summarise how long tasks took, for each CPU time."""
     import numpy as np
 
-    found = []
-    for place, wanted in enumerate(cpu_ns):
-        walls = np.array(rows["execution"][place :: len(cpu_ns)], dtype=np.int64)
+    result = []
+    for index, cpu_time in enumerate(cpu_ns):
+        walls = np.array(rows["execution"][index :: len(cpu_ns)], dtype=np.int64)
         if len(walls) == 0:
             continue
-        user = np.array(rows["cpu_user"][place :: len(cpu_ns)], dtype=np.int64)
-        system = np.array(rows["cpu_system"][place :: len(cpu_ns)], dtype=np.int64)
+        user = np.array(rows["cpu_user"][index :: len(cpu_ns)], dtype=np.int64)
+        system = np.array(rows["cpu_system"][index :: len(cpu_ns)], dtype=np.int64)
         middle, high = quantiles_of(walls, _QUANTILES)
-        found.append(
+        result.append(
             {
-                "cpu_ns": wanted,
+                "cpu_ns": cpu_time,
                 "runs": len(walls),
                 "used_ns": float((user + system).mean()),
                 "mean_ns": float(walls.mean()),
@@ -213,7 +213,7 @@ def _tasks(rows: Mapping[str, list[Any]], cpu_ns: list[int]) -> list[dict[str, A
                 "p95_ns": float(high),
             }
         )
-    return found
+    return result
 
 
 def _describe(settings: Settings, out: Path) -> dict[str, Any]:
@@ -233,12 +233,12 @@ def _describe(settings: Settings, out: Path) -> dict[str, Any]:
 
 
 def _end_failed(folder: RunFolder, description: dict[str, Any], error: UnciaError) -> None:
-    """Keep what was measured before the failure, or else no folder at all."""
+    """Keep what was measured before the failure; without any rows, remove the folder."""
     if any(folder.path.glob("*.arrows")):
         record.recover_folder(folder.path)
     tables = [path for name in record.TABLES if (path := folder.path / f"{name}.parquet").exists()]
     if not tables or record.read(folder.path).num_rows == 0:
-        # All that is here was made by this call.
+        # Everything in the folder was made by this call.
         for path in [*tables, folder.path / folders.RUN]:
             path.unlink()
         folder.path.rmdir()
@@ -247,7 +247,7 @@ def _end_failed(folder: RunFolder, description: dict[str, Any], error: UnciaErro
 
 
 def _last(events: list[engine.Event], name: str) -> dict[str, Any]:
-    """The last event of a name, without its name; empty if there is none."""
+    """Return the last event of a name, without its name; empty if there is none."""
     for event in reversed(events):
         if event.get("event") == name:
             return {key: value for key, value in event.items() if key != "event"}

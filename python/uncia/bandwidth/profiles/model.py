@@ -1,4 +1,4 @@
-"""What a profile of CPU bandwidth control holds: runs of the probe and the gaps they saw."""
+"""`Profile`: runs of the probe under CPU bandwidth control, and the gaps they saw."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ProbeRun:
     """One run of the probe.
 
     Attributes:
-        start_ns: when it began, on the clock of the events; None when not known.
-        duration_ns: how long it took: by the probe itself in Uncia's runs; in the published files
-            as the caller measured it, so with the request around it. None when not known.
+        start_ns: when it began, on the clock of the events; None if unknown.
+        duration_ns: how long it took: in Uncia's runs by the probe itself; in published files by
+            the caller, including the request. None if unknown.
         events: ``(time, gap)`` in ns, in order, ``time`` being the end of the gap.
     """
 
@@ -36,15 +36,15 @@ class Profile:
     """Runs of the probe under one setting.
 
     Attributes:
-        runs: those that succeeded; one without a throttle is as good as any.
-        source: where they were read, for people.
-        unit: what the file's times were in; None when no run has an event.
+        runs: those that succeeded, with or without throttles.
+        source: where they were read.
+        unit: unit of the file's times; None if no run has an event.
         notes: what a reader should know: how the unit was found, what failed.
-        name: which profile of its source, if that holds several.
+        name: name of the profile, if its source has several.
         monotonic: its times count from the zero of the machine's monotonic clock, as the kernel's
             timers do.
         kernel_throttled: refills that found the group throttled, as the kernel counted them in all
-            runs; None when not known.
+            runs; None if unknown.
     """
 
     runs: list[ProbeRun]
@@ -56,12 +56,12 @@ class Profile:
     kernel_throttled: int | None = None
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Interval, throttle and CPU time of every event but the first of each run, in ns.
+        """Compute interval, throttle and CPU time of all events but the first of each run, in ns.
 
         Returns:
-            Three arrays of the same length: from the event before to this one; the gap; and what
-            lies between the gaps, which is the CPU time obtained before the throttle. All are
-            empty when no run has two events.
+            Three arrays of the same length: the time since the event before; the gap; and their
+            difference, which is the CPU time obtained before the throttle. All are empty if no run
+            has two events.
         """
         import numpy as np
 
@@ -79,5 +79,5 @@ class Profile:
 
     @property
     def events(self) -> int:
-        """Jumps in all runs together."""
+        """Number of gaps in all runs."""
         return sum(len(run.events) for run in self.runs)

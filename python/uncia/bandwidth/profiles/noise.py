@@ -1,14 +1,14 @@
-"""Which jumps of a profile are probably no throttles.
+"""Noise of profiles: which gaps are probably not throttles.
 
-The probe sees every pause alike: throttles, but also preemption by other tasks, time that the host
-gave to other machines, and interrupts. Two independent ways tell how many of them were no throttle:
+The probe sees all pauses alike: throttles, preemption by other tasks, time that the host gave to
+other machines, and interrupts. Two independent methods estimate how many were not throttles:
 
 * **refills**: a throttle ends when the quota is refilled, and refills come once a period, at the
   same place of each (``sched_cfs_period_timer``, kernel/sched/fair.c). Most gaps of a run end at
-  that place, which gives it; a gap in which no refill lies is no throttle. A pause that a refill
-  happens to fall into is not recognised, so that this is a lower bound.
+  that phase, which shows it; a gap without a refill is not a throttle. This is a lower bound,
+  because a pause may contain a refill by chance.
 * **baseline**: the same probe without a quota on the same machine shows how many such pauses there
-  are in a second of running; it ran for so and so many seconds under the quota.
+  are per second of CPU time; multiplied by the CPU time under the quota, that is their number.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_FEWEST: Final = 8  # events of a run from which on their place in the period is told
+_MIN_EVENTS: Final = 8  # events of a run that are needed to find their phase in the period
 _WIDEST_NS: Final = 1_000_000
 _WINDOW: Final = 20  # of the period
-_AGREEING: Final = 0.5  # share of the time in gaps that must end at the same place
+_AGREEING: Final = 0.5  # share of the time in gaps that must end at the same phase
 
 
 def judge(
     profile: Profile, period_ns: int, baseline: Mapping[str, Any] | None, used_ns: int
 ) -> dict[str, Any]:
-    """How many gaps are probably no throttles.
+    """Estimate how many gaps are probably not throttles.
 
     Args:
-        profile: what was seen.
+        profile: the profile.
         period_ns: of the quota.
         baseline: ``jumps`` in ``cpu_ns`` without a quota; None: not measured.
         used_ns: CPU time under the quota.
 
     Returns:
-        ``gaps``; ``without_refill``: those in which no refill lies, of ``judged`` that could be
-        judged; ``refills``: how many lie in the others, which is what the kernel counts as
-        ``nr_throttled``; ``expected_false``: by the baseline; None where not known.
+        ``gaps``; ``without_refill``: gaps without a refill, of ``judged`` that could be judged;
+        ``refills``: number of refills in the others, which the kernel counts as ``nr_throttled``;
+        ``expected_false``: by the baseline. None if unknown.
     """
     judged = without = refills = 0
     for run in profile.runs:
@@ -62,39 +62,39 @@ def judge(
 
 
 def refills_inside(run: ProbeRun, period_ns: int) -> NDArray[np.int64] | None:
-    """For each gap of a run, how many refills lie in it.
+    """Count the refills in each gap of a run.
 
     Args:
         run: its events.
         period_ns: of the quota.
 
     Returns:
-        An array as long as the events; None if they are too few, or do not end at one place of the
+        An array as long as the events; None if they are too few, or do not end at one phase of the
         period.
     """
     import numpy as np
 
-    if len(run.events) < _FEWEST:
+    if len(run.events) < _MIN_EVENTS:
         return None
     events = np.asarray(run.events, dtype=np.int64)
     ends = events[:, 0]
     starts = ends - events[:, 1]
     window = min(_WIDEST_NS, period_ns // _WINDOW)
-    # Ends gather behind the refill: the window with most of them begins there. They count by the
-    # length of their gaps, for pauses may be more than throttles, but are short.
+    # Most ends are shortly after the refill: the window with most of them begins there. They count
+    # by the length of their gaps, because other pauses may be more, but are shorter.
     order = np.argsort(ends % period_ns, kind="stable")
-    places = (ends % period_ns)[order]
-    circle = np.concatenate((places, places + period_ns))
+    phases = (ends % period_ns)[order]
+    circle = np.concatenate((phases, phases + period_ns))
     lengths = np.concatenate(([0], np.cumsum(np.tile(events[order, 1], 2))))
-    behind = np.searchsorted(circle, places + window, side="right")
-    inside = lengths[behind] - lengths[: len(places)]
+    behind = np.searchsorted(circle, phases + window, side="right")
+    inside = lengths[behind] - lengths[: len(phases)]
     best = int(inside.argmax())
     if inside[best] < _AGREEING * events[:, 1].sum():
         return None
-    refill = int(places[best])
-    # The first end of the window is at the refill, or a moment behind it.
+    refill = int(phases[best])
+    # The first end of the window is at the refill, or a moment later.
     slack = window // 2
     last = (ends - refill + slack) // period_ns
     before = (starts - refill + slack) // period_ns
-    found: NDArray[np.int64] = last - before
-    return found
+    counts: NDArray[np.int64] = last - before
+    return counts

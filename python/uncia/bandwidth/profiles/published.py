@@ -21,7 +21,7 @@ from uncia.bandwidth.profiles.raw import RawRun
 from uncia.errors import UnciaError
 
 STDIN: Final = Path("-")
-"""Means standard input, not a file."""
+"""Stands for standard input."""
 
 _GZIP: Final = b"\x1f\x8b"
 _FORM: Final = (
@@ -30,14 +30,14 @@ _FORM: Final = (
 )
 _PAIR: Final = 2
 _SUCCESS: Final = range(200, 300)
-_LONGEST_TEXT: Final = 200  # of an error that is quoted
+_MAX_TEXT: Final = 200  # of an error that is quoted
 _WHOLE_NS: Final = 2**62  # times beyond this fit no int64
 _BROKEN_OFF: Final = re.compile(r"[-+.\w]*\s*")  # what is left of a number or a word at the end
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a file holds: runs that succeeded, and why the others did not."""
+    """The content of a file: runs that succeeded, and reasons why others did not."""
 
     runs: list[RawRun]
     failed: list[str]
@@ -98,8 +98,8 @@ def _parse(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        rest = _BROKEN_OFF.fullmatch(text, error.pos)
-        if rest or error.msg.startswith("Unterminated string"):
+        cut = _BROKEN_OFF.fullmatch(text, error.pos)
+        if cut or error.msg.startswith("Unterminated string"):
             raise UnciaError(
                 f"{path} is cut off: its JSON ends in the middle, at line {error.lineno}, "
                 f"column {error.colno}",
@@ -111,9 +111,9 @@ def _parse(path: Path, text: str) -> Any:
 
 
 def _invocations(path: Path, content: Any) -> list[Any]:
-    """The invocations; a single one, or its bare events, count as a list of one.
+    """List the invocations; a single one, or its events alone, count as a list of one.
 
-    A list of lists of events is one of invocations without anything beside them.
+    A list of lists of events is a list of invocations without other keys.
     """
     if isinstance(content, dict):
         return [content]
@@ -129,98 +129,99 @@ def _invocations(path: Path, content: Any) -> list[Any]:
     return [{"data": content}]
 
 
-def _failure(of: dict[str, Any]) -> str | None:
-    """Why an invocation has no result, in its own words."""
-    error = of.get("error") or of.get("errorMessage")
+def _failure(payload: dict[str, Any]) -> str | None:
+    """Return the reason why an invocation has no result; None if it has one."""
+    error = payload.get("error") or payload.get("errorMessage")
     if error:
         text = error if isinstance(error, str) else json.dumps(error)
-        return text[:_LONGEST_TEXT]
+        return text[:_MAX_TEXT]
     for key in ("status_code", "statusCode"):
-        status = of.get(key)
+        status = payload.get(key)
         if isinstance(status, int) and status not in _SUCCESS:
             return f"HTTP {status}"
-    inner = of.get("data")
+    inner = payload.get("data")
     return _failure(inner) if isinstance(inner, dict) and "data" not in inner else None
 
 
 def _payload(path: Path, index: int, invocation: dict[str, Any]) -> dict[str, Any]:
-    """The object whose ``data`` is the list of events."""
+    """Find the object whose ``data`` is the list of events."""
     payload: Any = invocation
     while not (isinstance(payload, dict) and isinstance(payload.get("data"), list)):
-        where = f"{path}: run {index}"
+        location = f"{path}: run {index}"
         if isinstance(payload, dict) and "data" in payload:
             payload = payload["data"]
         elif isinstance(payload, dict) and "body" in payload:
             payload = payload["body"]
         elif isinstance(payload, str):
-            payload = _parse_body(where, payload)
+            payload = _parse_body(location, payload)
             if isinstance(payload, str):
-                raise UnciaError(f"{where}: its body is text within text", hint=_FORM)
+                raise UnciaError(f"{location}: its body is text within text", hint=_FORM)
         elif isinstance(payload, dict):
-            raise UnciaError(f"{where} has no `data`", hint=_FORM)
+            raise UnciaError(f"{location} has no `data`", hint=_FORM)
         else:
             raise UnciaError(
-                f"{where}: its data is {_kind(payload)}, not a list of events", hint=_FORM
+                f"{location}: its data is {_kind(payload)}, not a list of events", hint=_FORM
             )
     return payload
 
 
-def _parse_body(where: str, text: str) -> Any:
+def _parse_body(location: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise UnciaError(
-            f"{where}: its body is not JSON, or cut off: {error}", hint="Copy the file once more."
+            f"{location}: its body is not JSON, or cut off: {error}",
+            hint="Copy the file once more.",
         ) from error
 
 
 def _run(path: Path, index: int, invocation: dict[str, Any], payload: dict[str, Any]) -> RawRun:
-    where = f"{path}: run {index}"
+    location = f"{path}: run {index}"
     events = [
-        _event(f"{where}, event {number}", event) for number, event in enumerate(payload["data"])
+        _event(f"{location}, event {number}", event) for number, event in enumerate(payload["data"])
     ]
     iterations = payload.get("iteration_counter")
     return RawRun(
         index=index,
         events=events,
-        t0=_optional(where, "t0", payload.get("t0")),
-        duration_s=_optional(where, "duration", invocation.get("duration")),
+        t0=_optional(location, "t0", payload.get("t0")),
+        duration_s=_optional(location, "duration", invocation.get("duration")),
         iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
     )
 
 
-def _event(where: str, event: Any) -> tuple[float, float]:
+def _event(location: str, event: Any) -> tuple[float, float]:
     if not isinstance(event, list) or len(event) != _PAIR:
-        raise UnciaError(f"{where} is {_kind(event)}, not [time, gap]", hint=_FORM)
+        raise UnciaError(f"{location} is {_kind(event)}, not [time, gap]", hint=_FORM)
     time, gap = (
-        _number(where, name, value) for name, value in zip(("time", "gap"), event, strict=True)
+        _number(location, name, value) for name, value in zip(("time", "gap"), event, strict=True)
     )
     if time < 0:
-        raise UnciaError(f"{where}: its time is negative: {time:g}")
+        raise UnciaError(f"{location}: its time is negative: {time:g}")
     if gap <= 0:
-        raise UnciaError(f"{where}: its gap is {gap:g}, and a clock jumps forward only")
+        raise UnciaError(f"{location}: its gap is {gap:g}, and a clock jumps forward only")
     return time, gap
 
 
-def _optional(where: str, name: str, value: Any) -> float | None:
+def _optional(location: str, name: str, value: Any) -> float | None:
     if value is None:
         return None
-    number = _number(where, name, value)
+    number = _number(location, name, value)
     if number < 0:
-        raise UnciaError(f"{where}: {name} is negative: {number:g}")
+        raise UnciaError(f"{location}: {name} is negative: {number:g}")
     return number
 
 
-def _number(where: str, name: str, value: Any) -> float:
+def _number(location: str, name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnciaError(f"{where}: its {name} is {_kind(value)}, not a number")
+        raise UnciaError(f"{location}: its {name} is {_kind(value)}, not a number")
     if not math.isfinite(value) or abs(value) > _WHOLE_NS:
-        raise UnciaError(f"{where}: its {name} is {value}, which is no time")
+        raise UnciaError(f"{location}: its {name} is {value}, which is no time")
     return value
 
 
 def _kind(value: Any) -> str:
-    """What a value is, for people."""
+    """Describe the type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A run of the probe as its file has it, before the unit of its times is known."""
+"""`RawRun`: a run of the probe as its file has it, before the unit of its times is known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RawRun:
     """A run as its file has it.
 
     Attributes:
-        index: its place in the file, from 0.
+        index: its index in the file, from 0.
         events: ``(time, gap)`` in the unit of the file; finite, gaps above 0.
         t0: when it began: in ns, or in the unit of the events.
         duration_s: the caller's, in seconds.

@@ -1,4 +1,4 @@
-"""Profiles in the folder of a run: spans of invocations."""
+"""Reads profiles from the folder of a run: spans of invocations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from uncia.errors import UnciaError
 
 _MIB: Final = 2**20
 
-# What one profile is: rows with the same of these.
+# Rows with the same values of these are one profile.
 _GROUP: Final = ("experiment", "platform", "function", "allocated_cpu", "allocated_memory")
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a group of invocations holds; `throttled` as :attr:`Profile.kernel_throttled`."""
+class _Group:
+    """The runs of a group of invocations; `throttled` is `Profile.kernel_throttled`."""
 
     runs: list[ProbeRun]
     notes: list[str]
@@ -27,14 +27,13 @@ class _Found:
 
 
 def read(folder: Path) -> list[Profile]:
-    """The profiles of a run, one for each experiment, platform, function and size.
+    """Read the profiles of a run, one for each experiment, platform, function and size.
 
-    A run of the probe is an invocation with a span ``probe``, from which on it watched for how
-    long; where no invocation has one (simulated runs), every invocation of a run that has spans
-    ``throttle``.
+    A run of the probe is an invocation with a span ``probe``, which covers the time that it
+    watched. If no invocation has one (simulated runs), every invocation counts.
 
     Raises:
-        UnciaError: the folder is no run, holds no profile, or a gap is wrong.
+        UnciaError: the folder is no run, has no profile, or a gap is wrong.
     """
     rows = record.read(folder).select([*_GROUP, "invocation", "attempt", "outcome", "error"])
     details = record.read(folder).select(["started", "execution", "throttled_count"])
@@ -56,36 +55,38 @@ def read(folder: Path) -> list[Profile]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row, detail in zip(rows.to_pylist(), details.to_pylist(), strict=True):
         groups.setdefault(tuple(row[name] for name in _GROUP), []).append({**row, **detail})
-    profiles: dict[tuple[Any, ...], _Found] = {}
+    profiles: dict[tuple[Any, ...], _Group] = {}
     for key, members in groups.items():
-        found = _runs(folder, members, probes, throttles)
-        if found is not None:
-            profiles[key] = found
+        group = _runs(folder, members, probes, throttles)
+        if group is not None:
+            profiles[key] = group
     if not profiles:
         raise UnciaError(f"{folder}: no invocation of the probe succeeded")
     names = _names(list(profiles))
     return [
         Profile(
-            found.runs,
+            group.runs,
             str(folder),
             "ns",
-            found.notes,
+            group.notes,
             names[key],
             monotonic=zero is not None,
-            kernel_throttled=found.throttled,
+            kernel_throttled=group.throttled,
         )
-        for key, found in profiles.items()
+        for key, group in profiles.items()
     ]
 
 
 def _zero(folder: Path) -> int | None:
-    """What to add to times for the monotonic clock, where the run says so (``uncia cpu profile``):
-    the kernel's timers count from its zero, which tells more of a profile than the run's epoch.
+    """Read the offset of times from the zero of the monotonic clock; None if the run has none.
+
+    The kernel's timers count from that zero, so a profile shows more with it than with the run's
+    epoch. ``uncia cpu profile`` records it.
     """
     from uncia.runs.folder import read_run
 
-    found = read_run(folder).get("epoch_monotonic_ns")
-    return found if isinstance(found, int) else None
+    epoch = read_run(folder).get("epoch_monotonic_ns")
+    return epoch if isinstance(epoch, int) else None
 
 
 def _runs(
@@ -93,8 +94,8 @@ def _runs(
     members: list[dict[str, Any]],
     probes: Mapping[str, tuple[int, int]],
     throttles: Mapping[str, list[tuple[int, int]]],
-) -> _Found | None:
-    """The runs of a group; None if none of its invocations is one of the probe."""
+) -> _Group | None:
+    """Collect the runs of a group; None if none of its invocations is of the probe."""
     runs: list[ProbeRun] = []
     counted: list[int | None] = []
     failed: list[str] = []
@@ -125,19 +126,19 @@ def _runs(
     empty = sum(not run.events for run in runs)
     if empty:
         notes.append(f"{empty} of {len(runs)} runs saw no throttle")
-    known = [count for count in counted if count is not None]
-    throttled = sum(known) if len(known) == len(counted) else None
+    counts = [count for count in counted if count is not None]
+    throttled = sum(counts) if len(counts) == len(counted) else None
     gaps = sum(len(run.events) for run in runs)
     if throttled == 0 and gaps:
         notes.append(f"the kernel counted no throttle: the {gaps:,} gaps have other causes")
-    return _Found(runs, notes, throttled)
+    return _Group(runs, notes, throttled)
 
 
 def _events(
     folder: Path, invocation: str, spans: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     events: list[tuple[int, int]] = []
-    # Spans are a table, and a table has no order.
+    # Tables have no order.
     for start, end in sorted(spans):
         if end <= start:
             raise UnciaError(
@@ -154,14 +155,16 @@ def _events(
 
 
 def _names(keys: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], str | None]:
-    """What tells profiles apart, in words; None for the only one."""
+    """Name profiles after the columns in which they differ; None for a single profile."""
     if len(keys) == 1:
         return {keys[0]: None}
-    differing = [place for place in range(len(_GROUP)) if len({key[place] for key in keys}) > 1]
-    named = {key: "-".join(_word(_GROUP[place], key[place]) for place in differing) for key in keys}
-    # The experiment's name says it all if each has one.
+    differing = [index for index in range(len(_GROUP)) if len({key[index] for key in keys}) > 1]
+    labels = {
+        key: "-".join(_word(_GROUP[index], key[index]) for index in differing) for key in keys
+    }
+    # The experiment's name suffices if each profile has another one.
     by_experiment = {key: str(key[0]) for key in keys}
-    return dict(by_experiment if len(set(by_experiment.values())) == len(keys) else named)
+    return dict(by_experiment if len(set(by_experiment.values())) == len(keys) else labels)
 
 
 def _word(column: str, value: Any) -> str:

@@ -1,11 +1,11 @@
-"""Profiles of CPU bandwidth control: when a busy loop saw the clock jump, and by how much.
+"""Reads profiles of CPU bandwidth control, from published files and from runs.
 
 Algorithm 1 of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26, section 4.3) reads
 the monotonic clock in a loop and notes every jump of at least 0.5 ms: ``(time, gap)``, where
 ``time`` is when the jump was seen, that is, the end of the gap.
 
-Read are the published files (JSON, also gzipped) and the folders of Uncia's runs, in which a jump
-is a span ``throttle`` and the stretch that was watched a span ``probe``.
+Sources are published files (JSON, also gzipped) and the folders of Uncia's runs, in which a jump is
+a span ``throttle``, and the time that was watched a span ``probe``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_LISTED: Final = 8  # names that an error lists
+_MAX_NAMES: Final = 8  # names that an error lists
 _JUST_BOOTED_NS: Final = 2_000_000_000
 
 
@@ -36,12 +36,12 @@ def read(path: Path | str, *, unit: Unit | None = None, name: str | None = None)
         path: a published file (``.json``, ``.json.gz``), ``-`` for one on standard input, or the
             folder of a run. ``RUN:NAME`` means the profile NAME of a run that holds several, as
             ``name`` does.
-        unit: what the times of a file are in; by default it is found from what the file says.
-        name: which profile of a run that holds several.
+        unit: unit of a file's times; by default it is inferred from the file.
+        name: name of the profile, if a run has several.
 
     Raises:
-        UnciaError: nothing is there, it is no profile, it is damaged, its unit cannot be told, no
-            run succeeded, or there are several profiles and no name.
+        UnciaError: the source is missing, no profile, or damaged; its unit is ambiguous, no run
+            succeeded, or there are several profiles and no name.
     """
     path, name = _split(Path(path), name)
     profiles = read_all(path, unit=unit)
@@ -53,7 +53,7 @@ def read(path: Path | str, *, unit: Unit | None = None, name: str | None = None)
     if len(profiles) > 1:
         raise UnciaError(
             f"{path} holds {len(profiles)} profiles",
-            hint=f"Say which one, as in {path}:{profiles[0].name}. {_names(profiles)}",
+            hint=f"Name one, as in {path}:{profiles[0].name}. {_names(profiles)}",
         )
     return profiles[0]
 
@@ -74,8 +74,8 @@ def read_all(path: Path | str, *, unit: Unit | None = None) -> list[Profile]:
 
 def _read_file(path: Path, unit: Unit | None) -> Profile:
     document = published.load(path)
-    found = document.runs
-    if not found:
+    succeeded = document.runs
+    if not succeeded:
         raise UnciaError(
             f"{path}: none of the {len(document.failed)} invocations succeeded; "
             f"the first failure: {document.failed[0]}"
@@ -83,45 +83,47 @@ def _read_file(path: Path, unit: Unit | None) -> Profile:
     notes = []
     if document.failed:
         notes.append(
-            f"{len(document.failed)} of {len(document.failed) + len(found)} invocations failed and "
-            f"are left out; the first failure: {document.failed[0]}"
+            f"{len(document.failed)} of {len(document.failed) + len(succeeded)} invocations failed "
+            f"and are left out; the first failure: {document.failed[0]}"
         )
-    decided, said = units.decide(path, found, unit)
-    notes += said
-    empty = sum(not run.events for run in found)
+    file_unit, unit_notes = units.decide(path, succeeded, unit)
+    notes += unit_notes
+    empty = sum(not run.events for run in succeeded)
     if empty:
-        notes.append(f"{empty} of {len(found)} runs saw no throttle")
-    factor = 1 if decided is None else NS[decided]
+        notes.append(f"{empty} of {len(succeeded)} runs saw no throttle")
+    factor = 1 if file_unit is None else NS[file_unit]
     runs = [
         ProbeRun(
-            start_ns=run.t0_ns(decided),
+            start_ns=run.t0_ns(file_unit),
             duration_ns=None if run.duration_s is None else round(run.duration_s * 1e9),
             events=_events(path, run, factor),
         )
-        for run in found
+        for run in succeeded
     ]
     monotonic = not _shifted(runs)
     if not monotonic:
         notes.append("the times count from the beginning of the profile or of each run")
-    return Profile(runs=runs, source=str(path), unit=decided, notes=notes, monotonic=monotonic)
+    return Profile(runs=runs, source=str(path), unit=file_unit, notes=notes, monotonic=monotonic)
 
 
 def _shifted(runs: Sequence[ProbeRun]) -> bool:
-    """Whether somebody has moved the times: no machine begins a profile as soon as it is booted,
-    and no two runs of it at the same time.
+    """Whether times count from the begin of the profile or of each run, not of the machine.
+
+    No machine starts a profile right after booting, or two runs at the same time.
     """
     first = [run.events[0] for run in runs if run.events]
     if not first:
         return False
     begins = {end - gap for end, gap in first}
-    same = len(first) > 1 and min(len(begins), len({end for end, _ in first})) == 1
-    return same or min(begins) < _JUST_BOOTED_NS
+    simultaneous = len(first) > 1 and min(len(begins), len({end for end, _ in first})) == 1
+    return simultaneous or min(begins) < _JUST_BOOTED_NS
 
 
 def _events(path: Path, run: RawRun, factor: int) -> list[tuple[int, int]]:
-    """The events in ns, sorted and apart from each other.
+    """Convert the events to ns, and check that they are sorted and do not overlap.
 
-    :raises UnciaError: they are not.
+    Raises:
+        UnciaError: they are not sorted, or overlap.
     """
     events: list[tuple[int, int]] = []
     before: int | None = None
@@ -144,7 +146,7 @@ def _events(path: Path, run: RawRun, factor: int) -> list[tuple[int, int]]:
 
 
 def _split(path: Path, name: str | None) -> tuple[Path, str | None]:
-    """``RUN:NAME`` as folder and name."""
+    """Split ``RUN:NAME`` into folder and name."""
     if name is not None or path.exists():
         return path, name
     folder, colon, last = str(path).rpartition(":")
@@ -153,12 +155,12 @@ def _split(path: Path, name: str | None) -> tuple[Path, str | None]:
 
 def _names(profiles: Sequence[Profile]) -> str:
     names = [str(profile.name) for profile in profiles]
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"It holds: {', '.join(names[:_LISTED])}{more}."
+    others = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"It holds: {', '.join(names[:_MAX_NAMES])}{others}."
 
 
 def summary(profile: Profile) -> dict[str, Any]:
-    """What a profile holds, in numbers: runs, events, and quantiles in ns (None without events)."""
+    """Summarise a profile: runs, events, and quantiles in ns (None without events)."""
     interval, throttle, cpu = profile.arrays()
     total = int(interval.sum())
     return {
@@ -176,7 +178,6 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def _quantiles(values: NDArray[np.int64]) -> dict[str, float] | None:
-
     if len(values) == 0:
         return None
     low, middle, high = quantiles_of(values, [0.05, 0.5, 0.95])

@@ -1,7 +1,7 @@
-"""In which unit the times of a profile are: found from what the file says of itself.
+"""The unit of a profile's times, inferred from the file.
 
-A file names no unit, and the published ones are of two: milliseconds and nanoseconds. Units are a
-factor of 1,000 apart, so that rough bounds tell them from each other. For each run and unit:
+Files name no unit, and the published ones use two: milliseconds and nanoseconds. Units differ by
+factors of 1,000, so rough bounds distinguish them. For each run and unit:
 
 * ``t0``, in ns: the probe began before the first gap, and not longer before than it ran;
 * ``duration``, in s from request to answer: the events lie within it, and if there are many, they
@@ -10,8 +10,8 @@ factor of 1,000 apart, so that rough bounds tell them from each other. For each 
 * the algorithm: it notes jumps of 0.5 ms and more; and since a period is 1 s at most, throttles
   come more often than every 5 s.
 
-A unit must pass all of them, in every run. If none does, or several do, nothing is guessed. Gaps
-that are longer than what lies between their ends are of another unit than the times.
+A unit must pass all of them, in every run. If none does, or several do, it is an error. Gaps that
+are longer than the time between their ends have another unit than the times.
 """
 
 from __future__ import annotations
@@ -27,32 +27,34 @@ from uncia.bandwidth.profiles.raw import NS, RawRun, Unit
 from uncia.errors import UnciaError
 
 _SECOND: Final = 1e9
-# The caller's clock and the probe's are two; nothing below a factor of 1,000 is decided here.
+# The caller's clock and the probe's differ; only factors of 1,000 matter here.
 _SLACK: Final = 1.1
 _SLACK_NS: Final = 5e7
 _LONGEST_RUN_NS: Final = 3600e9  # when no duration says so
 _LOOP_NS: Final = (5.0, 100e3)
-_LEAST_GAP_NS: Final = 0.45e6
+_MIN_GAP_NS: Final = 0.45e6
 _LONGEST_INTERVAL_NS: Final = 5e9
-_MANY: Final = 20  # events from which on their spread means something
+_MANY: Final = 20  # events whose spread is meaningful
 _SPREAD: Final = 0.05
 
 _HINT: Final = "Say what the times are in: --unit ns, us, ms or s."
 
-# What a piece of evidence says to a run whose times are multiplied by a factor; None: nothing.
+# Whether a piece of evidence fits a run whose times are multiplied by a factor; None: no evidence.
 _Evidence = Callable[[RawRun, float], bool | None]
 
 
-def decide(path: Path, runs: Sequence[RawRun], given: Unit | None) -> tuple[Unit | None, list[str]]:
-    """The unit of a file's times, and notes on how it was found.
+def decide(
+    path: Path, runs: Sequence[RawRun], stated: Unit | None
+) -> tuple[Unit | None, list[str]]:
+    """Decide on the unit of a file's times, with notes on how it was found.
 
     Args:
         path: named in errors.
         runs: those that succeeded.
-        given: what the user says; it is believed, and noted if the evidence is against it.
+        given: the unit that the user names; it is used, with a note if the evidence contradicts it.
 
     Returns:
-        The unit, None if no run has an event; and what to tell.
+        The unit, None if no run has an event; and notes.
 
     Raises:
         UnciaError: no unit fits a run, runs are in different units, several units fit, or times
@@ -60,26 +62,27 @@ def decide(path: Path, runs: Sequence[RawRun], given: Unit | None) -> tuple[Unit
     """
     watched = [run for run in runs if run.events]
     if not watched:
-        return given, []
+        return stated, []
     for run in watched:
         if (pair := _crossed(run)) is not None:
             raise UnciaError(
                 f"{path}: run {run.index}: its gaps are some {pair.times:,} times longer than what"
-                f" lies between them: times and gaps are in different units, such as {pair.words}",
+                f" lies between them: times and gaps are in different units, such as"
+                f" {pair.example}",
                 "Write both in the same unit.",
             )
-    if given is not None:
+    if stated is not None:
         against = [
             f"run {run.index}: {', '.join(names)}"
             for run in watched
-            if (names := _against(run, given))
+            if (names := _against(run, stated))
         ]
-        notes = [f"the times are in {given}, as was said"]
+        notes = [f"the times are in {stated}, as was said"]
         if against:
             notes.append(
-                f"{len(against)} runs speak against {given}, the first of them {against[0]}"
+                f"{len(against)} runs speak against {stated}, the first of them {against[0]}"
             )
-        return given, notes
+        return stated, notes
     fitting: set[Unit] = set(NS)
     for run in watched:
         fits = {unit for unit in NS if not _against(run, unit)}
@@ -96,7 +99,7 @@ def decide(path: Path, runs: Sequence[RawRun], given: Unit | None) -> tuple[Unit
         fitting &= fits
     if len(fitting) > 1:
         raise UnciaError(
-            f"{path}: its times may be in {_either(fitting)}: nothing in it tells which",
+            f"{path}: its times may be in {_either(fitting)}: it has no evidence of which",
             hint=_HINT,
         )
     unit = fitting.pop()
@@ -105,10 +108,10 @@ def decide(path: Path, runs: Sequence[RawRun], given: Unit | None) -> tuple[Unit
 
 @dataclass(frozen=True)
 class _Pair:
-    """How many units of the gaps one of the times is, and which two that may be."""
+    """A factor between the units of times and gaps, and an example of two such units."""
 
     times: int
-    words: str
+    example: str
 
 
 _PAIRS: Final = (
@@ -119,7 +122,7 @@ _PAIRS: Final = (
 
 
 def _crossed(run: RawRun) -> _Pair | None:
-    """In which units gaps would fit between their ends, if they do not in that of the times."""
+    """Find units in which gaps fit between their ends, if they do not in that of the times."""
     inner = math.fsum(gap for _, gap in run.events[1:])
     between = run.events[-1][0] - run.events[0][0]
     if between <= 0 or inner <= between * min(pair.times for pair in _PAIRS) / 100:
@@ -132,17 +135,17 @@ def _by_t0(run: RawRun, factor: float) -> bool | None:
         return None
     time, gap = run.events[0]
     begin = (time - gap) * factor
-    longest = _LONGEST_RUN_NS if run.duration_s is None else _most(run.duration_s)
+    limit = _LONGEST_RUN_NS if run.duration_s is None else _max_ns(run.duration_s)
     # Rounding of the times may put a gap a little before t0.
     slack = _SLACK_NS / 10
-    return any(-slack <= begin - t0 <= longest for t0 in (run.t0, run.t0 * factor))
+    return any(-slack <= begin - t0 <= limit for t0 in (run.t0, run.t0 * factor))
 
 
 def _by_duration(run: RawRun, factor: float) -> bool | None:
     if not run.duration_s:
         return None
     span = _span(run) * factor
-    if span > _most(run.duration_s):
+    if span > _max_ns(run.duration_s):
         return False
     return len(run.events) < _MANY or span >= _SPREAD * run.duration_s * _SECOND
 
@@ -155,8 +158,8 @@ def _by_loops(run: RawRun, factor: float) -> bool | None:
 
 
 def _by_threshold(run: RawRun, factor: float) -> bool | None:
-    # The median, for a probe may have been given a lower threshold.
-    return median(gap for _, gap in run.events) * factor >= _LEAST_GAP_NS
+    # The median, because a probe may have had a lower threshold.
+    return median(gap for _, gap in run.events) * factor >= _MIN_GAP_NS
 
 
 def _by_intervals(run: RawRun, factor: float) -> bool | None:
@@ -175,26 +178,26 @@ _EVIDENCE: Final[dict[str, _Evidence]] = {
 
 
 def _against(run: RawRun, unit: Unit) -> list[str]:
-    """The evidence that does not fit a unit."""
+    """List the evidence that contradicts a unit."""
     return [name for name, test in _EVIDENCE.items() if test(run, NS[unit]) is False]
 
 
 def _grounds(run: RawRun) -> str:
-    """The evidence that a run has at all."""
+    """Describe the evidence that a run has."""
     names = [name for name, test in _EVIDENCE.items() if test(run, 1) is not None]
     return f"{', '.join(names)} {'fits' if len(names) == 1 else 'fit'} no other unit"
 
 
 def _contradiction(run: RawRun) -> str:
-    """What each piece of evidence fits, if it does not fit all."""
-    said = []
+    """Describe which units each piece of evidence fits."""
+    findings = []
     for name, test in _EVIDENCE.items():
         fits = {unit for unit in NS if test(run, NS[unit]) is not False}
         if not fits:
-            said.append(f"{name} fits no unit")
+            findings.append(f"{name} fits no unit")
         elif len(fits) < len(NS):
-            said.append(f"{name} fits {_either(fits)}")
-    return ", ".join(said)
+            findings.append(f"{name} fits {_either(fits)}")
+    return ", ".join(findings)
 
 
 def _either(units: set[Unit]) -> str:
@@ -202,10 +205,10 @@ def _either(units: set[Unit]) -> str:
 
 
 def _span(run: RawRun) -> float:
-    """From the beginning of the first gap to the end of the last."""
+    """Return the time from the begin of the first gap to the end of the last."""
     time, gap = run.events[0]
     return run.events[-1][0] - (time - gap)
 
 
-def _most(duration_s: float) -> float:
+def _max_ns(duration_s: float) -> float:
     return duration_s * _SECOND * _SLACK + _SLACK_NS

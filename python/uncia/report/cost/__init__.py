@@ -1,1 +1,1 @@
-"""Sections of the pages that the cost analyses write; a module an analysis."""
+"""Sections of the pages of cost analyses, a module for each analysis."""

@@ -1,4 +1,4 @@
-"""Advice for a page: what each choice costs against its p95, the choices, and the hints."""
+"""The section on advice: cost against p95 of each choice, the choices, and the hints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report import vega
-from uncia.report.numbers import ABSENT, figure, percent, usd, yes_no
+from uncia.report.numbers import ABSENT, figure, percent, usd, whole, yes_no
 from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.plots import order_of
 from uncia.report.table import Column, Table, records
@@ -19,11 +19,11 @@ _FUNCTIONS: Final = 6
 """Functions with a chart; all are in the table."""
 
 _CHOICES: Final = 5
-"""Choices of a function in the table, measured and estimated apart."""
+"""Measured choices of a function in the table, and as many estimated ones."""
 
 
 def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None = None) -> Section:
-    """The part of a page on what to choose.
+    """Make the section on what to choose.
 
     Args:
         choices: of `uncia.costs.advice.advice`.
@@ -34,18 +34,18 @@ def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None =
     functions = list(dict.fromkeys(usable["function"]))
     blocks: list[Block] = []
     for index, function in enumerate(functions[:_FUNCTIONS]):
-        own = records(usable[usable["function"] == function])
+        function_choices = records(usable[usable["function"] == function])
         blocks.append(
             Chart(
                 f"advice-{index}",
-                _cost_and_time(own, bound_ms),
+                _cost_and_time(function_choices, bound_ms),
                 f"Cost of a million requests against p95, for each choice of {function}",
                 function,
             )
         )
     if len(functions) > _FUNCTIONS:
         blocks.append(
-            Note(f"{len(functions) - _FUNCTIONS:,} more functions are in the table alone.")
+            Note(f"{len(functions) - _FUNCTIONS:,} more functions are only in the table.")
         )
     blocks.append(_choice_table(usable))
     if len(hints):
@@ -55,12 +55,12 @@ def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None =
         "advice",
         "What to choose",
         blocks,
-        "Choices that were measured come first; of these the cheapest that keeps the bound, if"
-        " there is one. An estimated choice rests on the assumption that stands beside it.",
+        "Measured choices come first, the cheapest that keeps the bound before the others. An"
+        " estimated choice rests on the assumption in its note.",
     )
 
 
-def _cost_and_time(own: list[dict[str, Any]], bound_ms: float | None) -> vega.Spec:
+def _cost_and_time(choices: list[dict[str, Any]], bound_ms: float | None) -> vega.Spec:
     rows = [
         {
             "tariff": row["tariff"],
@@ -69,7 +69,7 @@ def _cost_and_time(own: list[dict[str, Any]], bound_ms: float | None) -> vega.Sp
             "p95": row["p95_ms"],
             "cost": float(row["cost_usd_per_million"]),
         }
-        for row in own[: vega.MAX_POINTS]
+        for row in choices[: vega.MAX_POINTS]
         if row["p95_ms"] and row["cost_usd_per_million"]
     ]
     shapes = {"domain": ["measured", "estimated"], "range": ["circle", "cross"]}
@@ -112,18 +112,44 @@ def _choice_table(usable: pd.DataFrame) -> Table:
             Column("function", "function"),
             Column("rank", "rank", str),
             Column("tariff", "tariff"),
-            Column("size", _size),
-            Column("basis", "basis", mark=lambda row: "" if row["basis"] == "measured" else "few"),
-            Column("p95", "p95_ms", figure, "ms", note=interval),
+            Column(
+                "size",
+                _size,
+                parts=[
+                    Column("vCPU", "vcpu", figure),
+                    Column("memory", "memory_mb", whole, "MB"),
+                ],
+            ),
+            Column(
+                "basis",
+                "basis",
+                explanation="Measured: the function ran at this size. Estimated: it did not.",
+                mark=lambda row: "" if row["basis"] == "measured" else "few",
+            ),
+            Column(
+                "p95", "p95_ms", figure, "ms", "95 % of the requests took no longer.", note=interval
+            ),
             Column(
                 "keeps the bound",
                 "meets_bound",
                 yes_no,
+                explanation="Whether the p95 is below the bound that was asked for.",
                 mark=lambda row: "bad" if row["meets_bound"] is False else "",
             ),
-            Column("confidence", "confidence", partial(percent, digits=4)),
-            Column("a million", "cost_usd_per_million", usd),
-            Column("saves", "saving_vs_present", usd),
+            Column(
+                "confidence",
+                "confidence",
+                partial(percent, digits=4),
+                explanation="Probability with which the p95 keeps the bound.",
+            ),
+            Column("a million", "cost_usd_per_million", usd, "USD", "Cost of a million requests."),
+            Column(
+                "saves",
+                "saving_vs_present",
+                usd,
+                "USD",
+                "What a million requests cost less than at the present size.",
+            ),
             Column("note", "note", mark="wrap"),
         ],
         records(usable.groupby(["function", "basis"], sort=False).head(_CHOICES)),
@@ -140,12 +166,27 @@ def _hint_table(hints: pd.DataFrame) -> Table:
             Column("function", "function"),
             Column("hint", "hint"),
             Column("tariff", lambda row: row["tariff"] or None),
-            Column("saves, a million", "saving_usd_per_million", usd),
-            Column("basis", lambda row: row["basis"] or None),
-            Column("what", lambda row: row["advice"] or row["note"], mark="wrap"),
-            Column("if", lambda row: row["assumption"] or None, mark="wrap"),
+            Column(
+                "saves",
+                "saving_usd_per_million",
+                usd,
+                "USD",
+                "What a million requests would cost less.",
+            ),
+            Column(
+                "basis",
+                lambda row: row["basis"] or None,
+                explanation="How sure the saving is: exact, an upper bound, or estimated.",
+            ),
+            Column("advice", lambda row: row["advice"] or row["note"], mark="wrap"),
+            Column(
+                "assumption",
+                lambda row: row["assumption"] or None,
+                explanation="What must be true for the saving.",
+                mark="wrap",
+            ),
         ],
         records(hints),
-        "Savings of a million requests at the present size.",
+        "Savings for a million requests at the present size.",
         "Hints",
     )

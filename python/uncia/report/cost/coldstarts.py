@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uncia.report import theme, vega
 from uncia.report.numbers import count, general, share
 from uncia.report.page import Chart, Row, Section
-from uncia.report.table import Column, Table, records
+from uncia.report.table import Column, Fact, Table, fact_columns, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ _LINEAR_WITHIN: Final = 1e-3
 
 
 def section(frame: pd.DataFrame, cdf: pd.DataFrame) -> Section:
-    """Tables and charts of what `uncia.costs.coldstarts.analysed` returns."""
+    """Show what `uncia.costs.coldstarts.analysed` returns."""
     drawn = [
         _chart(cdf[cdf["resource"] == name], name)
         for name in _TITLES
@@ -35,11 +35,34 @@ def section(frame: pd.DataFrame, cdf: pd.DataFrame) -> Section:
                     Column(
                         "bills initialization",
                         lambda row: "yes" if row["bills_initialization"] else "no",
+                        explanation="Whether the tariff charges for initialization.",
                     ),
-                    Column("rows that waited", "waited_rows", count),
-                    Column("USD, execution alone", "execution_usd", general),
-                    Column("turnaround adds, USD", "initialization_usd", general),
-                    Column("share of both", "initialization_share", share),
+                    Column(
+                        "rows that waited",
+                        "waited_rows",
+                        count,
+                        explanation="Requests that waited for an instance to start.",
+                    ),
+                    Column(
+                        "execution",
+                        "execution_usd",
+                        general,
+                        "USD",
+                        "The bill if only execution is charged for.",
+                    ),
+                    Column(
+                        "turnaround adds",
+                        "initialization_usd",
+                        general,
+                        "USD",
+                        "What charging for initialization too adds.",
+                    ),
+                    Column(
+                        "share",
+                        "initialization_share",
+                        share,
+                        explanation="What turnaround adds, as a share of the sum.",
+                    ),
                 ],
                 records(frame),
                 "execution_usd, initialization_usd of uncia cost coldstarts --json",
@@ -50,26 +73,29 @@ def section(frame: pd.DataFrame, cdf: pd.DataFrame) -> Section:
         "Cold starts and what they serve",
         blocks,
         "For each cold start: allocation x execution of all requests that its instance then served,"
-        " less allocation x initialization. Left of zero, the start alone held more than all that"
-        " it served (the cost paper's Figure 4).",
+        " less allocation x initialization. Below zero, the start held more than all the requests"
+        " that it served (the cost paper's Figure 4).",
     )
 
 
 def _matching(facts: pd.Series) -> Table:
     rows = [
-        ("cold starts", count(facts["cold_starts"])),
-        (f"matched ({facts['match']})", count(facts["matched"])),
-        ("requests matched", count(facts["requests"])),
-        *((f"not matched: {why}", count(rows)) for why, rows in facts["unmatched"].items()),
+        Fact("cold starts", facts["cold_starts"], count),
+        Fact(f"matched ({facts['match']})", facts["matched"], count),
+        Fact("requests matched", facts["requests"], count),
+        *(Fact(f"not matched: {why}", n, count) for why, n in facts["unmatched"].items()),
         *(
-            (f"difference at most zero, {title}", share(facts[f"{name}_not_repaid_share"]))
+            Fact(
+                f"difference at most zero, {title}",
+                facts[f"{name}_not_repaid_share"],
+                share,
+                "of the starts",
+            )
             for name, title in _TITLES.items()
         ),
     ]
     return Table(
-        [Column("cold starts", 0), Column("value", 1, str)],
-        rows,
-        "matched, unmatched, <resource>_not_repaid_share",
+        fact_columns("cold starts"), rows, "matched, unmatched, <resource>_not_repaid_share"
     )
 
 
@@ -101,8 +127,8 @@ def _chart(points: pd.DataFrame, name: str) -> Chart:
 
 
 def _ticks(data: list[dict[str, Any]]) -> list[float]:
-    """Zero, and every second power of ten on both sides as far as the values go."""
-    least, most = data[0]["difference"], data[-1]["difference"]
+    """Choose zero, and every second power of ten on both sides within the range of the values."""
+    low, high = data[0]["difference"], data[-1]["difference"]
     powers = [10.0**power for power in range(-3, 13, 2)]
-    below = [-value for value in reversed(powers) if -value >= least]
-    return [*below, 0.0, *(value for value in powers if value <= most)]
+    below = [-value for value in reversed(powers) if -value >= low]
+    return [*below, 0.0, *(value for value in powers if value <= high)]

@@ -24,25 +24,37 @@ _WORDS: Final = {
     "credit": "credit",
     "fee": "fee",
 }
-_MOST_BARS: Final = 200  # x 9 parts: below the points that a mark may have
+_MEANING: Final = {
+    "use": "What the used CPU time and memory cost.",
+    "over_allocation": "What was allocated beyond the use while the function ran.",
+    "idle": "What was allocated while the function waited.",
+    "unmeasured": "Execution whose use was not measured.",
+    "initialization": "What initialization of instances adds.",
+    "rounding": "What rounding up to granularities adds.",
+    "minimum": "What minimums add.",
+    "credit": "What the tariff gives back.",
+    "fee": "The fees per request.",
+}
+_MAX_BARS: Final = 200  # x 9 parts: below `uncia.report.vega.MAX_POINTS`
 
 
 def section(frame: pd.DataFrame) -> Section:
-    """Table and chart of what `uncia.costs.decompose.decompose` returns."""
+    """Show what `uncia.costs.decompose.decompose` returns."""
     groups = list(frame.columns[1 : list(frame.columns).index("fit")])
-    shown = frame[[cost is not None for cost in frame["cost_usd"]]]
+    priced = frame[[cost is not None for cost in frame["cost_usd"]]]
     bars = []
-    by_cost = sorted(records(shown.head(_MOST_BARS)), key=lambda row: row["cost_usd"] / row["rows"])
+    by_cost = sorted(records(priced.head(_MAX_BARS)), key=lambda row: row["cost_usd"] / row["rows"])
     for row in by_cost:
         for part in PARTS:
             amount = row[f"{part}_usd"]
             if amount:
                 value = float(amount) * 1e6 / row["rows"]
                 bars.append({"name": _name(row, groups), "part": _WORDS[part], "value": value})
-    there = [_WORDS[part] for part in PARTS if any(bar["part"] == _WORDS[part] for bar in bars)]
+    drawn = {bar["part"] for bar in bars}
+    parts = [_WORDS[part] for part in PARTS if _WORDS[part] in drawn]
     blocks: list[Any] = []
     if bars:
-        spec = plots.stacked(bars, there, "USD a million rows", ticks=",~f")
+        spec = plots.stacked(bars, parts, "USD a million rows", ticks=",~f")
         blocks.append(
             Chart(
                 "decompose",
@@ -50,15 +62,22 @@ def section(frame: pd.DataFrame) -> Section:
                 "Bars of what a million rows cost under each tariff, stacked by part.",
             )
         )
-    left = len(shown) - _MOST_BARS
     blocks.append(
         Table(
             [
                 Column("tariff", "tariff"),
                 *(Column(name, name) for name in groups),
                 Column("rows", "rows", count),
-                Column("USD a million", _per_million, general),
-                *(Column(word, f"{part}_share", share) for part, word in _WORDS.items()),
+                Column("a million", _per_million, general, "USD", "Cost of a million rows."),
+                *(
+                    Column(
+                        name,
+                        f"{part}_share",
+                        share,
+                        explanation=f"{_MEANING[part]} A share of the bill.",
+                    )
+                    for part, name in _WORDS.items()
+                ),
             ],
             records(frame),
             "cost_usd and <part>_usd of uncia cost decompose --json",
@@ -70,8 +89,12 @@ def section(frame: pd.DataFrame) -> Section:
         blocks,
         "The parts sum to the bill. Idle time is wall-clock time in which the allocation did not"
         " run; over-allocation is what it held beyond the use while it ran, and is negative where"
-        " more was used than the tariff's size holds."
-        + (f" The chart shows the first {_MOST_BARS} bills of {len(shown)}." if left > 0 else ""),
+        " more was used than the tariff's size has."
+        + (
+            f" The chart shows the first {_MAX_BARS} bills of {len(priced)}."
+            if len(priced) > _MAX_BARS
+            else ""
+        ),
     )
 
 

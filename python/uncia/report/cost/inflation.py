@@ -1,4 +1,4 @@
-"""The section on what tariffs bill for over what was used (Figure 2 of the cost paper)."""
+"""The section on inflation: billed over used resources (Figure 2 of the cost paper)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _FIRST: Final = (
     "huawei-functiongraph",
     "cloudflare-workers",
 )
-_MOST_CURVES: Final = 7
-_MOST_ROWS: Final = 60
+_MAX_CURVES: Final = 7
+_MAX_ROWS: Final = 60
 _VCPU_S: Final = 10**9
 _GB_S: Final = 2**30 * 10**9
 _AXES: Final = {"vcpu": ("CPU", "vCPU-s a request"), "memory": ("memory", "GB-s a request")}
 
 
 def section(frame: pd.DataFrame, curves: pd.DataFrame | None = None) -> Section:
-    """Tables and charts of `uncia.costs.inflation.inflation` and of its distributions.
+    """Show what `uncia.costs.inflation.inflation` returns, and its distributions.
 
     Args:
         frame: what `inflation` returns, with groups or without.
@@ -43,7 +43,7 @@ def section(frame: pd.DataFrame, curves: pd.DataFrame | None = None) -> Section:
     rows = records(frame)
     ratios = [
         {"name": _name(row, groups), "kind": kind, "value": row[key], "low": None, "high": None}
-        for row in rows[:_MOST_ROWS]
+        for row in rows[:_MAX_ROWS]
         for kind, key in (("CPU", "vcpu"), ("memory", "memory"))
         if row[key]
     ]
@@ -63,29 +63,29 @@ def section(frame: pd.DataFrame, curves: pd.DataFrame | None = None) -> Section:
         "inflation",
         "Inflation",
         blocks,
-        "What is billed over what was used, both over the same rows: those whose CPU time, average"
-        " memory and execution are known. Rows that use no CPU time are left out.",
+        "What is billed divided by what was used, over the rows whose CPU time, average memory and"
+        " execution are known. Rows that use no CPU time are left out.",
     )
 
 
 def _distributions(curves: pd.DataFrame) -> list[Block]:
     names = [name for name in dict.fromkeys(curves["tariff"]) if name != _USED]
-    if len(names) > _MOST_CURVES:
-        names = [name for name in _FIRST if name in names] or names[:_MOST_CURVES]
+    if len(names) > _MAX_CURVES:
+        names = [name for name in _FIRST if name in names] or names[:_MAX_CURVES]
     drawn: list[Chart] = []
-    for resource, (word, axis) in _AXES.items():
-        found: dict[str, Any] = {}
+    for resource, (title, axis) in _AXES.items():
+        points: dict[str, Any] = {}
         for name in [_USED, *names]:
-            own = curves[(curves["tariff"] == name) & (curves["resource"] == resource)]
-            if len(own):
-                found[name] = own["value"].to_numpy(), own["share"].to_numpy()
-        if found:
+            curve = curves[(curves["tariff"] == name) & (curves["resource"] == resource)]
+            if len(curve):
+                points[name] = curve["value"].to_numpy(), curve["share"].to_numpy()
+        if points:
             drawn.append(
                 Chart(
                     f"inflation-{resource}",
-                    plots.curves(found, axis, "requests", reference=[_USED]),
-                    f"Distribution of the {word} that is billed and used per request",
-                    f"Billable {word} per request",
+                    plots.curves(points, axis, "requests", reference=[_USED]),
+                    f"Distribution of the {title} that is billed and used per request",
+                    f"Billable {title} per request",
                 )
             )
     if not drawn:
@@ -105,14 +105,33 @@ def _table(rows: list[Any], groups: list[str]) -> Table:
             Column("tariff", "tariff"),
             *(Column(name, name) for name in groups),
             Column("rows", "rows", count),
-            Column("vCPU-s billed", lambda row: _over(row["billable_vcpu_ns"], _VCPU_S), figure4),
-            Column("× used", "vcpu", times, explanation="CPU time billed for each second used"),
-            Column("GB-s billed", lambda row: _over(row["billable_byte_ns"], _GB_S), figure4),
-            Column("× used ", "memory", times, explanation="memory billed for each GB-s used"),
-            Column("fees", "fee_usd", usd),
-            Column("rounding", "rounding_usd", usd),
-            Column("bill", "cost_usd", usd),
-            Column("left out", lambda row: sum(row["left_out"].values()), count),
+            Column(
+                "CPU billed", lambda row: _over(row["billable_vcpu_ns"], _VCPU_S), figure4, "vCPU-s"
+            ),
+            Column(
+                "CPU × used",
+                "vcpu",
+                times,
+                explanation="vCPU-seconds billed for each second of CPU time used.",
+            ),
+            Column(
+                "memory billed", lambda row: _over(row["billable_byte_ns"], _GB_S), figure4, "GB-s"
+            ),
+            Column(
+                "memory × used",
+                "memory",
+                times,
+                explanation="GB-seconds billed for each GB-second used.",
+            ),
+            Column("fees", "fee_usd", usd, "USD", "The fees per request, summed."),
+            Column("rounding", "rounding_usd", usd, "USD", "What granularities and minimums add."),
+            Column("bill", "cost_usd", usd, "USD"),
+            Column(
+                "left out",
+                lambda row: sum(row["left_out"].values()),
+                count,
+                explanation="Rows that lack what the comparison needs.",
+            ),
         ],
         rows,
         "billable_vcpu_ns, billable_byte_ns, vcpu, memory, fee_usd, rounding_usd, cost_usd and"

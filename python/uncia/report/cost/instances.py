@@ -10,16 +10,17 @@ from uncia.report.numbers import count, general, yes_no
 from uncia.report.page import Chart, Section
 from uncia.report.plots import order_of
 from uncia.report.table import Column, Table, records
+from uncia.units import NS_PER_H
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _POINTS: Final = 60
-_MOST_CURVES: Final = vega.MAX_POINTS // _POINTS
+_MAX_CURVES: Final = vega.MAX_POINTS // _POINTS
 
 
 def section(frame: pd.DataFrame) -> Section:
-    """Table and chart of what `uncia.costs.instances.instances` returns."""
+    """Show what `uncia.costs.instances.instances` returns."""
     blocks: list[Any] = []
     priced = frame[[cost is not None for cost in frame["cost_usd"]]]
     bars: list[dict[str, Any]] = []
@@ -41,10 +42,18 @@ def section(frame: pd.DataFrame) -> Section:
         Table(
             [
                 Column("tariff", "tariff"),
-                Column("instances", "priced", count),
-                Column("hours", lambda row: _over(row["instance_ns"], 3.6e12), general),
-                Column("USD", "cost_usd", general),
-                Column("USD an hour", "usd_per_instance_hour", general),
+                Column("instances", "priced", count, explanation="Instances that have a price."),
+                Column(
+                    "lifetime",
+                    lambda row: _over(row["instance_ns"], NS_PER_H),
+                    general,
+                    "h",
+                    "Lifetimes of all instances, summed.",
+                ),
+                Column("cost", "cost_usd", general, "USD"),
+                Column(
+                    "an hour", "usd_per_instance_hour", general, "USD", "Cost per hour of life."
+                ),
                 Column("note", lambda row: row["note"] or ""),
             ],
             records(frame),
@@ -55,7 +64,7 @@ def section(frame: pd.DataFrame) -> Section:
 
 
 def break_even_section(frame: pd.DataFrame) -> Section:
-    """Table and chart of what `uncia.costs.breakeven.break_even` returns."""
+    """Show what `uncia.costs.breakeven.break_even` returns."""
     curves = _curves(frame)
     blocks: list[Any] = []
     if curves:
@@ -71,11 +80,27 @@ def break_even_section(frame: pd.DataFrame) -> Section:
             [
                 Column("by request", "request_tariff"),
                 Column("by instance", "instance_tariff"),
-                Column("USD a request", "usd_per_request", general),
-                Column("USD an hour", "usd_per_hour", general),
-                Column("cheaper from", "rate_per_s", general, "/s"),
-                Column("holds", "capacity_per_s", general, "/s"),
-                Column("feasible", lambda row: yes_no(row["feasible"])),
+                Column("a request", "usd_per_request", general, "USD", "Cost of a request."),
+                Column("an hour", "usd_per_hour", general, "USD", "Cost of an instance per hour."),
+                Column(
+                    "cheaper from",
+                    "rate_per_s",
+                    general,
+                    "/s",
+                    "Above this request rate, an instance is cheaper.",
+                ),
+                Column(
+                    "capacity",
+                    "capacity_per_s",
+                    general,
+                    "/s",
+                    "Requests that an instance can serve.",
+                ),
+                Column(
+                    "feasible",
+                    lambda row: yes_no(row["feasible"]),
+                    explanation="Whether one instance can serve that rate.",
+                ),
                 Column("note", lambda row: row["note"] or ""),
             ],
             records(frame),
@@ -86,13 +111,13 @@ def break_even_section(frame: pd.DataFrame) -> Section:
         "break-even",
         "Requests or instances",
         blocks,
-        "Instances are added as the rate exceeds what those before can hold, so their lines rise in"
-        " steps.",
+        "An instance is added whenever the rate exceeds the capacity of the others, so their lines"
+        " rise in steps.",
     )
 
 
 def _curves(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Points of dollars an hour against the rate, from a tenth of the first crossing on."""
+    """Compute dollars an hour against the rate, from a tenth of the first crossing on."""
     rows = records(frame)
     requests = {
         row["request_tariff"]: float(row["usd_per_request"])
@@ -124,7 +149,7 @@ def _curves(frame: pd.DataFrame) -> list[dict[str, Any]]:
         for name, cost in requests.items()
         for rate in steps
     ]
-    return points[: _MOST_CURVES * _POINTS]
+    return points[: _MAX_CURVES * _POINTS]
 
 
 def _chart(points: list[dict[str, Any]]) -> vega.Spec:

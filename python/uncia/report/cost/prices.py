@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report import plots
-from uncia.report.numbers import figure, figure4, megabytes, percent
+from uncia.report.numbers import figure, figure4, megabytes, percent, whole
 from uncia.report.page import Block, Chart, Section
 from uncia.report.table import Column, Table, records
+from uncia.units import MIB
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,7 @@ _KINDS: Final = ("by request", "by instance")
 
 
 def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
-    """Table and charts of what `uncia.costs.prices.prices` returns.
+    """Show what `uncia.costs.prices.prices` returns.
 
     Args:
         frame: of all tariffs.
@@ -59,17 +60,39 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
                 Column("tariff", "tariff"),
                 Column("bills", "bills"),
                 Column("as of", "as_of"),
-                _million("$ / million vCPU-s", "usd_per_vcpu_s"),
-                _million("$ / million GB-s", "usd_per_gb_s"),
-                Column("ratio", "cpu_memory_ratio", figure),
-                _million(size.words, "usd_per_s"),
-                Column("sold as", _sold),
-                _million("sold at", "sold_usd_per_s"),
-                Column(f"/ {against}", "relative", percent),
+                _million("a million vCPU-s", "usd_per_vcpu_s"),
+                _million("a million GB-s", "usd_per_gb_s"),
+                Column(
+                    "ratio",
+                    "cpu_memory_ratio",
+                    figure,
+                    explanation="Price of a vCPU-second over that of a GB-second.",
+                ),
+                _million(size.words, "usd_per_s", "Price of this size for a million seconds."),
+                Column(
+                    "sold as",
+                    _sold,
+                    explanation="The smallest size of the tariff that covers the one compared.",
+                    parts=[
+                        Column(
+                            "sold CPU", lambda row: _over(row["sold_cpu"], _MICRO), figure, "vCPU"
+                        ),
+                        Column(
+                            "sold memory", lambda row: _over(row["sold_memory"], MIB), whole, "MB"
+                        ),
+                    ],
+                ),
+                _million("sold at", "sold_usd_per_s", "Price of that size for a million seconds."),
+                Column(
+                    f"/ {against}",
+                    "relative",
+                    percent,
+                    explanation=f"Price at the size sold, relative to {against}.",
+                ),
             ],
             rows,
-            "Prices in US dollars for a million seconds. Where only memory is priced, the vCPU is"
-            " in its price. Sold as: the smallest size that covers it, or the only one, with"
+            "Prices in US dollars for a million seconds. Where only memory is priced, its price"
+            " includes the vCPU. Sold as: the smallest size that covers it, or the only one, with"
             " storage where the tariff has it. No fees, no rounding.",
             "Prices",
             fold=False,
@@ -80,17 +103,21 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
         "Prices",
         blocks,
         "What resources cost while they are billed. Serverless bills only while requests run; a"
-        " container or a machine bills all the time that it is there.",
+        " container or a machine is billed as long as it exists.",
     )
 
 
-def _million(name: str, key: str) -> Column:
-    """The column of a price for a million seconds."""
+def _million(name: str, key: str, explanation: str = "") -> Column:
+    """Make the column of a price for a million seconds."""
 
     def price(row: Any) -> Any:
         return None if row[key] is None else row[key] * _MICRO
 
-    return Column(name, price, figure4)
+    return Column(name, price, figure4, "USD", explanation)
+
+
+def _over(value: int | None, unit: int) -> float | None:
+    return None if value is None else value / unit
 
 
 def _sold(row: Any) -> str | None:

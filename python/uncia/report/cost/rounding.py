@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from uncia.report import plots
 from uncia.report.numbers import count, figure4
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
     from uncia.costs.rounding import Rounding
 
-_MOST_BARS = 60
+_MAX_BARS: Final = 60
+_QUANTILES: Final = {"p5": "p5", "p50": "p50", "p95": "p95", "p99": "p99", "max": "most"}
 
 
 def section(fees: pd.DataFrame, added: Rounding | None = None) -> Section:
-    """Tables and charts of `fee_equivalents` and, with a table of requests, of what rounding adds.
+    """Show fees as time and, for a table of requests, what rounding adds.
 
     Args:
         fees: what `uncia.costs.fees.fee_equivalents` returns.
@@ -34,7 +35,7 @@ def section(fees: pd.DataFrame, added: Rounding | None = None) -> Section:
         blocks.append(
             Chart(
                 "fees",
-                plots.bars(bars[:_MOST_BARS], "fee, ms of billable time", ["fee"]),
+                plots.bars(bars[:_MAX_BARS], "fee, ms of billable time", ["fee"]),
                 "Milliseconds of billable time that cost as much as one invocation, by size",
                 "The invocation fee as billable time",
             )
@@ -46,8 +47,8 @@ def section(fees: pd.DataFrame, added: Rounding | None = None) -> Section:
         "rounding",
         "Fees and rounding",
         blocks,
-        "A fee is worth as many milliseconds as the size could run for its price. Rounding adds the"
-        " rest of the last step, or what is missing to the minimum.",
+        "A fee corresponds to the milliseconds that the size could run for its price. Rounding adds"
+        " the rest of the last step, or the difference to the minimum.",
     )
 
 
@@ -56,13 +57,13 @@ def _fees(fees: pd.DataFrame) -> Table:
         [
             Column("tariff", "tariff"),
             Column("size", "size"),
-            Column("USD a second", "usd_per_s", figure4),
-            Column("fee", "fee_usd", figure4, "USD"),
-            Column("fee", "fee_ms", figure4, "ms"),
+            Column("a second", "usd_per_s", figure4, "USD", "Price of the size per second."),
+            Column("fee", "fee_usd", figure4, "USD", "The fee per request."),
+            Column("fee", "fee_ms", figure4, "ms", "Billable time that costs as much as the fee."),
         ],
         records(fees),
-        "Fee over the price of a millisecond at the size; of CPU time where that is billed. What is"
-        " billed by use counts as if the size were used whole.",
+        "Fee over the price of a millisecond at the size, of CPU time where that is billed."
+        " Resources that are billed by use count as if the whole size were used.",
         "Fees",
     )
 
@@ -74,8 +75,8 @@ def _added(added: Rounding) -> list[Block]:
         ("memory", "GB-s added to a request"),
     ):
         curves = {
-            str(rule): (own["value"].to_numpy(), own["share"].to_numpy())
-            for rule, own in added.cdf[added.cdf["resource"] == resource].groupby(
+            str(rule): (points["value"].to_numpy(), points["share"].to_numpy())
+            for rule, points in added.cdf[added.cdf["resource"] == resource].groupby(
                 "rule", sort=False
             )
         }
@@ -92,15 +93,19 @@ def _added(added: Rounding) -> list[Block]:
         Table(
             [
                 Column("rule", "rule"),
-                Column("of", "resource"),
+                Column("of", "resource", explanation="What is rounded: time or memory."),
                 Column("tariffs", lambda row: ", ".join(row["tariffs"])),
                 Column("rows", "rows", count),
-                Column("mean before", "plain_mean", figure4),
-                Column("mean added", "mean", figure4),
-                *(Column(name, name, figure4) for name in ("p5", "p50", "p95", "p99", "most")),
+                Column("unit", lambda row: "ms" if row["resource"] == "time" else "GB-s"),
+                Column("mean before", "plain_mean", figure4, explanation="Mean without the rule."),
+                Column("mean added", "mean", figure4, explanation="What the rule adds on average."),
+                *(
+                    Column(name, key, figure4, explanation="Quantile of what the rule adds.")
+                    for name, key in _QUANTILES.items()
+                ),
             ],
             records(added.frame),
-            "Time in ms: what the rule makes of execution, less execution. Memory in GB-s: rounded"
+            "Time in ms: execution after the rule, less execution. Memory in GB-s: rounded"
             " memory_avg times rounded time, less memory_avg times execution. Means of exact sums;"
             " quantiles from bins, by the largest value of each.",
             "What rounding adds",

@@ -1,4 +1,4 @@
-"""The section on what requests use of their allocation (Figure 3 of the cost paper)."""
+"""The section on utilization: how much of their allocation requests use (Figure 3)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 _WORDS: Final = {"cpu": "CPU", "memory": "memory"}
 
 
-def section(found: Utilization) -> Section:
-    """Tables and charts of what `uncia.costs.utilization.measure` returns."""
+def section(usage: Utilization) -> Section:
+    """Show what `uncia.costs.utilization.measure` returns."""
     from uncia.costs.rows import NOTHING_MEASURED
 
     blocks: list[Block] = []
-    if not found.rows:
+    if not usage.rows:
         blocks.append(Note(NOTHING_MEASURED, "warning"))
     else:
-        blocks.append(Row([_curves(found), _density(found)]))
+        blocks.append(Row([_curves(usage), _density(usage)]))
     names = [f"p{p * 100:g}" for p in PROBABILITIES]
     blocks.append(
         Table(
@@ -32,36 +32,47 @@ def section(found: Utilization) -> Section:
                 Column("resource", lambda row: _WORDS[row["resource"]]),
                 Column("rows", "rows", count),
                 Column("mean", "mean", percent),
-                *(Column(f"below {part} %", f"below_{part}", percent) for part in (25, 50, 75)),
-                *(Column(name, name, percent) for name in names),
-                Column("most", "most", percent),
+                *(
+                    Column(
+                        f"below {bound} %",
+                        f"below_{bound}",
+                        percent,
+                        explanation=f"Share of the requests that use less than {bound} %.",
+                    )
+                    for bound in (25, 50, 75)
+                ),
+                *(
+                    Column(name, name, percent, explanation="Quantile of the share that is used.")
+                    for name in names
+                ),
+                Column("max", "most", percent),
             ],
-            records(found.frame),
+            records(usage.frame),
             "CPU: (cpu_user + cpu_system) / (allocated_cpu x execution). Memory: memory_avg /"
             " allocated_memory. Quantiles are at most 0.54 % too high.",
             "Utilization",
         )
     )
-    if found.pearson is not None and found.spearman.value is not None:
+    if usage.pearson is not None and usage.spearman.value is not None:
         blocks.append(
             Note(
-                f"CPU and memory utilization together: Pearson {found.pearson:.3f}, Spearman"
-                f" {found.spearman.value:.3f} (from bins; at most {found.spearman.error:.3f} off)."
+                f"Correlation of CPU and memory utilization: Pearson {usage.pearson:.3f}, Spearman"
+                f" {usage.spearman.value:.3f} (from bins; at most {usage.spearman.error:.3f} off)."
             )
         )
     return Section(
         "utilization",
         "Utilization",
         blocks,
-        "What requests use of the CPU and the memory that are allocated to them while they run.",
+        "The share of their allocated CPU and memory that requests use while they run.",
     )
 
 
-def _curves(found: Utilization) -> Chart:
+def _curves(usage: Utilization) -> Chart:
     curves = {
-        word: (own["value"].to_numpy(), own["share"].to_numpy())
-        for resource, word in _WORDS.items()
-        if len(own := found.cdf[found.cdf["resource"] == resource])
+        title: (points["value"].to_numpy(), points["share"].to_numpy())
+        for resource, title in _WORDS.items()
+        if len(points := usage.cdf[usage.cdf["resource"] == resource])
     }
     return Chart(
         "utilization",
@@ -78,10 +89,10 @@ def _curves(found: Utilization) -> Chart:
     )
 
 
-def _density(found: Utilization) -> Chart:
+def _density(usage: Utilization) -> Chart:
     cells = [
         {"x": row["cpu"], "y": row["memory"], "share": row["share"]}
-        for row in records(found.density)
+        for row in records(usage.density)
     ]
     return Chart(
         "utilization-density",

@@ -1,1 +1,1 @@
-"""Charts and sections of the analyses of CPU bandwidth control."""
+"""Pages and sections of the analyses of CPU bandwidth control, a module for each."""

@@ -1,4 +1,4 @@
-"""The page on work in the background of an instance that idles."""
+"""The page on background work during keep-alive."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def page(result: Result) -> Page:
         Note(
             "An instance counts as idle some time after its last answer (pause_after); until then"
             " it runs as before, whatever the behaviour. The function's window begins when its"
-            " handler ends; until the answer is with the platform (well below a millisecond) CPU"
-            " time is still the request's."
+            " handler ends; until the platform has the answer (well below a millisecond), CPU time"
+            " still belongs to the request."
         ),
         _priced(result),
     ]
@@ -41,28 +41,30 @@ def page(result: Result) -> Page:
         ],
         warnings=list(result.problems),
         tiles=[
-            Tile(one.name, figure(float(one.vcpu)), "vCPU", "unbilled, in keep-alive")
-            for one in result.behaviours
+            Tile(behaviour.name, figure(float(behaviour.vcpu)), "vCPU", "unbilled, in keep-alive")
+            for behaviour in result.behaviours
         ],
         sections=[
             Section(
                 "unbilled",
-                "What a function gets done while it idles",
+                "CPU time between requests",
                 blocks,
-                "A request begins work in another thread and answers at once; the next request"
-                " collects what was done. What lies between is in no bill.",
+                "A request starts work in another thread and answers at once; the next request"
+                " collects the work. No bill contains the CPU time in between.",
             )
         ],
-        summary="CPU time that keep-alive behaviours let a function have between its requests, and"
-        " what the same work would have cost within a request.",
+        summary="The CPU time that a function gets between its requests under each keep-alive"
+        " behaviour, and what the same work would have cost within a request.",
     )
 
 
 def _shares(result: Result) -> Chart:
     rows: list[dict[str, Any]] = []
-    for one in result.behaviours:
-        low, high = one.interval or (float(one.vcpu), float(one.vcpu))
-        rows.append({"name": one.name, "vcpu": float(one.vcpu), "low": low, "high": high})
+    for behaviour in result.behaviours:
+        low, high = behaviour.interval or (float(behaviour.vcpu), float(behaviour.vcpu))
+        rows.append(
+            {"name": behaviour.name, "vcpu": float(behaviour.vcpu), "low": low, "high": high}
+        )
     y = vega.names("name", [row["name"] for row in rows])
     bars = vega.layer(
         "bar",
@@ -89,17 +91,17 @@ def _shares(result: Result) -> Chart:
 def _costs(result: Result) -> Chart:
     tariff = result.behaviours[0].prices[0].tariff
     rows = [
-        {"name": one.name, "kind": kind, "usd": float(value) * 1e6}
-        for one in result.behaviours
+        {"name": behaviour.name, "kind": kind, "usd": float(value) * 1e6}
+        for behaviour in result.behaviours
         for kind, value in zip(
-            _KINDS, (one.prices[0].requests_usd, one.prices[0].work_usd), strict=True
+            _KINDS, (behaviour.prices[0].requests_usd, behaviour.prices[0].work_usd), strict=True
         )
     ]
     bars = vega.layer(
         "bar",
         rows,
         x=vega.quantity("usd", "bill of a round, µUSD"),
-        y=vega.names("name", [one.name for one in result.behaviours]),
+        y=vega.names("name", [behaviour.name for behaviour in result.behaviours]),
         yOffset=vega.offset("kind", _KINDS),
         color=vega.colours("kind", _KINDS),
         tooltip=vega.tips(("name", " "), ("kind", "for"), ("usd", "µUSD", ",.4~g")),
@@ -112,14 +114,14 @@ def _costs(result: Result) -> Chart:
     )
 
 
-def _seconds(name: str, key: str) -> Column:
-    """The column of a time, in ns before."""
+def _seconds(name: str, key: str, explanation: str) -> Column:
+    """Make the column of a time that is given in ns."""
 
     def seconds(row: Behaviour) -> float | None:
         value = getattr(row, key)
         return None if value is None else float(value) / NS_PER_S
 
-    return Column(name, seconds, figure4, "s")
+    return Column(name, seconds, figure4, "s", explanation)
 
 
 def _measured(result: Result) -> Table:
@@ -127,11 +129,26 @@ def _measured(result: Result) -> Table:
         [
             Column("keep-alive", "name"),
             Column("rounds", lambda row: len(row.good), count),
-            _seconds("idle", "idle_ns"),
-            _seconds("CPU unbilled", "unbilled_ns"),
-            Column("vCPU", "vcpu", figure, note=lambda row: span(row.interval)),
-            Column("of its allocation", lambda row: float(row.vcpu) / result.vcpu, percent),
-            _seconds("instance, idle", "instance_idle_ns"),
+            _seconds("idle", "idle_ns", "Mean time between the two requests."),
+            _seconds("CPU unbilled", "unbilled_ns", "Mean CPU time of the work in that time."),
+            Column(
+                "vCPU",
+                "vcpu",
+                figure,
+                explanation="Unbilled CPU time divided by idle time.",
+                note=lambda row: span(row.interval),
+            ),
+            Column(
+                "of its allocation",
+                lambda row: float(row.vcpu) / result.vcpu,
+                percent,
+                explanation="The same as a share of the vCPU allocated.",
+            ),
+            _seconds(
+                "instance, idle",
+                "instance_idle_ns",
+                "CPU time of the instance while it served nothing, by the platform's count.",
+            ),
         ],
         result.behaviours,
         "Spans background, and spans background_cpu, which are as long as the CPU time meanwhile by"
@@ -148,11 +165,23 @@ def _priced(result: Result) -> Table:
         [
             Column("keep-alive", lambda row: row[0].name),
             Column("tariff", lambda row: row[1].tariff),
-            Column("billed", lambda row: float(row[1].requests_usd) * 1e6, figure, "µUSD"),
-            Column("within a request", lambda row: float(row[1].work_usd) * 1e6, figure, "µUSD"),
+            Column(
+                "billed",
+                lambda row: float(row[1].requests_usd) * 1e6,
+                figure,
+                "µUSD",
+                "The bill of the two requests.",
+            ),
+            Column(
+                "within a request",
+                lambda row: float(row[1].work_usd) * 1e6,
+                figure,
+                "µUSD",
+                "The bill of a request that does the same work before it answers.",
+            ),
             Column("saved", lambda row: row[1].saved, percent),
         ],
-        [(one, price) for one in result.behaviours for price in one.prices],
+        [(behaviour, price) for behaviour in result.behaviours for price in behaviour.prices],
         "A round: the bill of its two requests; and its unbilled CPU time at what CPU time cost in"
         " the requests of the experiment billed, which did such work within themselves, and a fee.",
         "What it would have cost",

@@ -1,4 +1,4 @@
-"""The section on the closed form: durations, the reciprocal beside them, and the jumps."""
+"""The section on the closed form: durations, the reciprocal, and the jumps."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from uncia.report.table import Column, Table
 from uncia.units import NS_PER_MS, format_duration
 
 RECIPROCAL: Final = "reciprocal"
-"""Name of the curve that the share alone would give."""
+"""Name of the curve of durations in inverse proportion to the share."""
 
-_LINEAR: Final = 40
-"""Points between jumps where the curve is linear: for the pointer and the logarithmic axis."""
+_LINEAR_POINTS: Final = 40
+"""Points where the curve is linear between jumps, for tooltips and the logarithmic axis."""
 
 
 def section(
     rows: Sequence[Expected],
-    found: Sequence[Jump],
+    steps: Sequence[Jump],
     cpu: CpuTime,
     phase: Phase,
     whole_mb: int | None,
 ) -> Section:
-    """Chart and tables of a sweep.
+    """Make the section of a sweep.
 
     Args:
         rows: what `uncia.bandwidth.closed_form.sweep` returns.
-        found: the jumps of the median CPU time, of all periods.
+        steps: the jumps of the median CPU time, of all periods.
         cpu: the CPU time.
-        phase: where the task begins.
-        whole_mb: the memory that a whole vCPU comes with, if sizes are of memory.
+        phase: when in a period the task begins.
+        whole_mb: the memory that comes with a whole vCPU, if sizes are of memory.
     """
     blocks: list[Block] = [
         Chart(
@@ -54,7 +54,7 @@ def section(
             f"Duration of a task that needs {cpu.words} of CPU time",
         ),
         _durations(rows),
-        _jumps(found, whole_mb),
+        _jumps(steps, whole_mb),
     ]
     return Section(
         "duration",
@@ -66,7 +66,7 @@ def section(
 
 
 def phase_words(phase: Phase) -> str:
-    """Where a task begins, in words."""
+    """Write when a task begins."""
     if phase == "random":
         return "anywhere in a period"
     return "with a period" if phase == 0 else f"{format_duration(phase)} after a period began"
@@ -78,29 +78,29 @@ def durations(
     ranges: Mapping[int, tuple[int, int]],
     whole_mb: int | None = None,
 ) -> vega.Spec:
-    """Expected durations over sizes, a curve a period; the reciprocal dashed beside them.
+    """Draw expected durations over sizes, with a curve for each period and the dashed reciprocal.
 
-    Figure 11 of the cost paper, if a constant CPU time begins with a period. Such a curve is exact:
-    between two jumps the duration is linear in the quota. Others have a point on either side of
-    each jump of the median CPU time, and points between, evenly.
+    For a constant CPU time that begins with a period, this is Figure 11 of the cost paper. Such a
+    curve is exact, because the duration is linear in the quota between two jumps. Other curves have
+    a point on either side of each jump of the median CPU time, and evenly spaced points between.
 
     Args:
         cpu: the CPU time.
-        phase: where the task begins.
-        ranges: period to the least and the largest quota, all in ns.
-        whole_mb: draw over memory, a whole vCPU coming with so much.
+        phase: when in a period the task begins.
+        ranges: period -> smallest and largest quota, all in ns.
+        whole_mb: the memory that comes with a whole vCPU, to draw over memory; None: over vCPU.
     """
     median = cpu.quantile(Fraction(1, 2))
     unit = whole_mb or 1
     points = []
-    for period, (least, largest) in ranges.items():
-        steps = jumps(period, [median], least, largest)[0]
+    for period, (smallest, largest) in ranges.items():
+        steps = jumps(period, [median], smallest, largest)[0]
         even = vega.MAX_POINTS // len(ranges) - 2 * len(steps) - 2
         if phase == 0 and len(cpu.points) == 1:
-            even = min(even, _LINEAR)
-        quotas = {least, largest}
+            even = min(even, _LINEAR_POINTS)
+        quotas = {smallest, largest}
         quotas |= {quota for step in steps for quota in (step.quota_ns - 1, step.quota_ns)}
-        quotas |= {least + (largest - least) * step // max(even, 1) for step in range(even)}
+        quotas |= {smallest + (largest - smallest) * step // max(even, 1) for step in range(even)}
         controls = [control_of_quota(period, quota) for quota in sorted(quotas)]
         points += [
             {
@@ -122,7 +122,7 @@ def durations(
 
 
 def curves(points: vega.Rows, ideal: vega.Rows, axis: str) -> vega.Spec:
-    """Durations by size: ``period``, ``size``, ``value`` (ms), ``factor``; ``ideal`` in grey."""
+    """Draw points with ``period``, ``size``, ``value`` (ms) and ``factor``; ``ideal`` in grey."""
     periods = list(dict.fromkeys(point["period"] for point in points))
     order = [*periods, RECIPROCAL]
     shades = [*theme.colours(len(periods), in_order=True), theme.REFERENCE]
@@ -142,7 +142,7 @@ def curves(points: vega.Rows, ideal: vega.Rows, axis: str) -> vega.Spec:
     return vega.chart(
         vega.layer(
             "line",
-            [{**one, "period": RECIPROCAL} for one in ideal],
+            [{**point, "period": RECIPROCAL} for point in ideal],
             {"strokeDash": vega.DASHED, "strokeWidth": 1.6},
             x=x,
             y=y,
@@ -169,7 +169,7 @@ def curves(points: vega.Rows, ideal: vega.Rows, axis: str) -> vega.Spec:
 
 
 def size_words(control: Control) -> str:
-    """The size that a control comes from: ``512 MB``, ``0.25 vCPU``, or the quota."""
+    """Write the size that a control comes from: ``512 MB``, ``0.25 vCPU``, or the quota."""
     if control.memory_mb is not None:
         return f"{control.memory_mb:,} MB"
     if control.micro_vcpu is not None:
@@ -178,12 +178,12 @@ def size_words(control: Control) -> str:
 
 
 def _ranges(rows: Sequence[Expected]) -> dict[int, tuple[int, int]]:
-    found: dict[int, tuple[int, int]] = {}
+    ranges: dict[int, tuple[int, int]] = {}
     for row in rows:
         quota = row.control.quota_ns
-        least, largest = found.get(row.control.period_ns, (quota, quota))
-        found[row.control.period_ns] = (min(least, quota), max(largest, quota))
-    return found
+        smallest, largest = ranges.get(row.control.period_ns, (quota, quota))
+        ranges[row.control.period_ns] = (min(smallest, quota), max(largest, quota))
+    return ranges
 
 
 def _durations(rows: Sequence[Expected]) -> Table:
@@ -196,11 +196,16 @@ def _durations(rows: Sequence[Expected]) -> Table:
         [
             Column("size", lambda row: size_words(row.control)),
             Column("period", lambda row: format_duration(row.control.period_ns)),
-            _ms("quota", lambda row: row.control.quota_ns),
-            _ms("mean", lambda row: row.mean_ns),
+            _ms("quota", lambda row: row.control.quota_ns, "CPU time in each period."),
+            _ms("mean", lambda row: row.mean_ns, "Mean duration."),
             *(quantile(share) for share in shares),
-            _ms("reciprocal", lambda row: row.reciprocal_ns),
-            Column("over-allocation", "factor", figure4),
+            _ms("reciprocal", lambda row: row.reciprocal_ns, "Mean CPU time over the share."),
+            Column(
+                "over-allocation",
+                "factor",
+                figure4,
+                explanation="CPU time obtained over CPU time paid for.",
+            ),
         ],
         rows,
         "Equation (2) over all CPU times and phases, exact in ns, shown rounded. Reciprocal: mean"
@@ -210,28 +215,32 @@ def _durations(rows: Sequence[Expected]) -> Table:
     )
 
 
-def _jumps(found: Sequence[Jump], whole_mb: int | None) -> Table:
+def _jumps(steps: Sequence[Jump], whole_mb: int | None) -> Table:
     size = Column("vCPU", lambda jump: vcpu_text(jump.micro_vcpu), str)
     if whole_mb is not None:
         size = Column("MB", lambda jump: jump.memory_mb(whole_mb), count)
     return Table(
         [
             Column("period", lambda jump: format_duration(jump.period_ns)),
-            Column("periods", "periods", count),
+            Column("periods", "periods", count, explanation="Periods that suffice at this quota."),
             _ms("quota", lambda jump: jump.quota_ns),
             size,
-            _ms("just below", lambda jump: jump.below_ns),
-            _ms("at it", lambda jump: jump.at_ns),
-            _ms("fall", lambda jump: jump.below_ns - jump.at_ns),
-            _ms("mean fall", lambda jump: jump.mean_below_ns - jump.mean_at_ns),
+            _ms("just below", lambda jump: jump.below_ns, "Duration just below this quota."),
+            _ms("at it", lambda jump: jump.at_ns, "Duration at this quota."),
+            _ms("fall", lambda jump: jump.below_ns - jump.at_ns, "The difference."),
+            _ms(
+                "mean fall",
+                lambda jump: jump.mean_below_ns - jump.mean_at_ns,
+                "The difference for a task that begins at any time.",
+            ),
         ],
-        found,
-        "Of the median CPU time: the least quota with which it needs no more periods. Fall: begun"
-        " with a period. Mean fall: begun anywhere, when the rest of the fall is a slope.",
+        steps,
+        "Of the median CPU time: the smallest quota with which this number of periods suffices."
+        " Fall: begun with a period. Mean fall: begun anywhere; the rest of the fall is a slope.",
         "Jumps",
     )
 
 
-def _ms(name: str, ns: Callable[[Any], int | Fraction]) -> Column:
-    """The column of a time, in ns before."""
-    return Column(name, lambda row: Fraction(ns(row)) / NS_PER_MS, figure4, "ms")
+def _ms(name: str, ns: Callable[[Any], int | Fraction], explanation: str = "") -> Column:
+    """Make the column of a time that is given in ns."""
+    return Column(name, lambda row: Fraction(ns(row)) / NS_PER_MS, figure4, "ms", explanation)

@@ -1,6 +1,6 @@
-"""The chapter on CPU bandwidth control, as a page with charts that can be set, and as Markdown.
+"""The chapter on CPU bandwidth control, as an interactive page and as Markdown.
 
-Both are written from the same words and charts, so that neither can fall behind the models.
+Both are written from the same texts and charts, so that neither can fall behind the models.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from uncia.report.cpu import explain_charts as drawn
 from uncia.report.cpu import explain_text as text
 from uncia.report.cpu import explain_ticks as ticks
 from uncia.report.cpu.duration import durations
+from uncia.report.numbers import count
 from uncia.report.page import Chart
 from uncia.report.table import Column, Table
 from uncia.units import MICRO_PER_VCPU, NS_PER_MS
@@ -63,10 +64,10 @@ class Part:
 
 @cache
 def parts() -> tuple[Part, ...]:
-    """The chapter. Everything in it is computed anew."""
+    """Compute the chapter."""
     numbers = _numbers()
 
-    def said(paragraphs: Sequence[str]) -> list[Block]:
+    def fill(paragraphs: Sequence[str]) -> list[Block]:
         return [paragraph.format(**numbers) for paragraph in paragraphs]
 
     return (
@@ -74,35 +75,35 @@ def parts() -> tuple[Part, ...]:
             "quota",
             "A quota in a period",
             [
-                *said(text.QUOTA),
+                *fill(text.QUOTA),
                 Chart(
                     "quota",
                     drawn.quota(),
                     "When a task of 20 ms runs, for a share, a period and a phase",
                     "A task that needs 20 ms of CPU time",
                 ),
-                *said(text.EQUATION),
+                *fill(text.EQUATION),
             ],
         ),
         Part(
             "ticks",
             "What a tick does",
             [
-                *said(text.TICKS),
+                *fill(text.TICKS),
                 Chart(
                     "ticks",
                     ticks.balance(),
                     "When a task runs, and how much runtime it has left, over time",
                     "Runs, refills and debt of a task that never sleeps (period 20 ms)",
                 ),
-                *said(text.TICKS_AFTER),
+                *fill(text.TICKS_AFTER),
             ],
         ),
         Part(
             "kernels",
             "CFS, EEVDF, and tasks that are stopped one by one",
             [
-                *said(text.KERNELS),
+                *fill(text.KERNELS),
                 Table(
                     [
                         Column("Linux", 0),
@@ -114,7 +115,7 @@ def parts() -> tuple[Part, ...]:
                     "Versions",
                     fold=False,
                 ),
-                *said(text.KERNELS_AFTER),
+                *fill(text.KERNELS_AFTER),
                 Chart(
                     "offsets",
                     ticks.offsets(),
@@ -127,14 +128,14 @@ def parts() -> tuple[Part, ...]:
             "steps",
             "Why more memory helps in steps",
             [
-                *said(text.STEPS),
+                *fill(text.STEPS),
                 Chart(
                     "steps",
                     drawn.steps(),
                     "Duration over memory: Equation (2), the mean over phases, and the reciprocal",
                     "AWS Lambda: duration over memory",
                 ),
-                *said(text.STEPS_AFTER),
+                *fill(text.STEPS_AFTER),
                 Chart(
                     "periods",
                     durations(
@@ -153,20 +154,20 @@ def parts() -> tuple[Part, ...]:
         Part(
             "profiles",
             "What a profile shows",
-            [*said(text.PROFILES[:1]), *ticks.profiles(), *said(text.PROFILES[1:])],
+            [*fill(text.PROFILES[:1]), *ticks.profiles(), *fill(text.PROFILES[1:])],
         ),
         Part(
             "bill",
             "From time to money",
             [
-                *said(text.BILLS),
+                *fill(text.BILLS),
                 Chart(
                     "bill",
                     drawn.bill(),
                     "Cost of a million requests over memory",
                     "AWS Lambda: what a million requests cost, fee and rounding included",
                 ),
-                *said(text.BURSTS),
+                *fill(text.BURSTS),
                 _bursts(),
                 Chart(
                     "bursts",
@@ -174,24 +175,24 @@ def parts() -> tuple[Part, ...]:
                     "The fee below which bursts are cheaper, by share, and the fee",
                     "The fee below which bursts would be cheaper (line), and the fee (dashed)",
                 ),
-                *said(text.BURSTS_AFTER),
+                *fill(text.BURSTS_AFTER),
             ],
         ),
         Part(
             "exact",
             "Could it be exact?",
             [
-                *said(text.EXACT[:1]),
+                *fill(text.EXACT[:1]),
                 Chart(
                     "overrun",
                     ticks.overrun(),
                     "The longest run by quota and tick rate",
                     "How much longer than its quota a run may be",
                 ),
-                *said(text.EXACT[1:]),
+                *fill(text.EXACT[1:]),
             ],
         ),
-        Part("sources", "What is known from where", said(text.SOURCES)),
+        Part("sources", "What is known from where", fill(text.SOURCES)),
     )
 
 
@@ -245,7 +246,7 @@ def markdown(images: str) -> str:
 
 
 def pictures() -> Iterator[tuple[str, bytes]]:
-    """Each chart as an SVG picture on white, as it is before anything is chosen: name, content."""
+    """Draw each chart with its initial settings as an SVG picture on white: name, content."""
     for part in parts():
         for block in part.blocks:
             if isinstance(block, Chart):
@@ -257,8 +258,8 @@ def picture(chart: Chart) -> str:
     return f"cpu-{chart.name}.svg"
 
 
-def _wrapped(words: str) -> str:
-    return textwrap.fill(words, _WIDTH, break_long_words=False, break_on_hyphens=False)
+def _wrapped(content: str) -> str:
+    return textwrap.fill(content, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _in_page(block: Block) -> page.Block:
@@ -266,16 +267,18 @@ def _in_page(block: Block) -> page.Block:
         return page.Note(_tagged(block))
     if isinstance(block, Chart):
         return block
-    rows = [[_tagged(cell) for cell in row] for row in block.rows]
+    rows = [
+        [_tagged(cell) if isinstance(cell, str) else cell for cell in row] for row in block.rows
+    ]
     return replace(block, rows=rows)
 
 
-def _tagged(words: str) -> Markup:
-    """Words with `code` and *emphasis* as markup, and all else escaped."""
+def _tagged(content: str) -> Markup:
+    """Convert `code` and *emphasis* to markup, and escape everything else."""
     return Markup(
         _MARKED.sub(
-            lambda found: f"<code>{found[1]}</code>" if found[1] else f"<em>{found[2]}</em>",
-            escape(words),
+            lambda match: f"<code>{match[1]}</code>" if match[1] else f"<em>{match[2]}</em>",
+            escape(content),
         )
     )
 
@@ -289,9 +292,9 @@ def _rows(table: Table) -> Iterator[str]:
 
 
 def _numbers() -> dict[str, str]:
-    """What the words say that is computed."""
+    """Compute the numbers in the text."""
     period, whole = LAMBDA.period_ns, LAMBDA_MB
-    found = closed_form.jumps(period, [drawn.PYAES], 1, period, most=5)[0]
+    steps = closed_form.jumps(period, [drawn.PYAES], 1, period, most=5)[0]
     sizes = range(LAMBDA.least, whole + 1)
     controls = [closed_form.control_of_memory(period, size, whole) for size in sizes]
     rows = closed_form.sweep(controls, constant(drawn.PYAES))
@@ -305,13 +308,13 @@ def _numbers() -> dict[str, str]:
     assert burst is not None, "2 s do not fit one quota"
     return {
         "pyaes": f"{drawn.PYAES / NS_PER_MS:.2f}",
-        "jumps": ", ".join(f"{jump.memory_mb(whole):,}" for jump in found),
+        "jumps": ", ".join(f"{jump.memory_mb(whole):,}" for jump in steps),
         "cheapest": f"{cheapest:,}",
         "cheapest_saving": _percent(1 - costs[cheapest] / plain),
         "step_difference": _percent(1 - costs[cheapest] / costs[cheapest - 1]),
         "burst_saved": _percent(burst.saved),
-        "burst_fee": f"{float(burst.fee * 10**6):.3f}",
-        "lambda_fee": f"{float(drawn.found_fee(_LAMBDA_TARIFF) * 10**6):.3f}",
+        "burst_fee": _usd(burst.fee * 10**6),
+        "lambda_fee": _usd(drawn.invocation_fee(_LAMBDA_TARIFF) * 10**6),
     }
 
 
@@ -320,25 +323,15 @@ def _bursts() -> Table:
     for tariff, platform in bills.BURST_TARIFFS.items():
         burst = bills.fees_that_pay(tariff, platform, [_QUARTER])[0]
         assert burst is not None, "2 s do not fit one quota"
-        fee = float(burst.fee * 10**6)
-        rows.append(
-            [
-                tariff,
-                f"{burst.count:,}",
-                _percent(burst.saved),
-                f"{fee:.3f}" if burst.fee > 0 else "none would",
-                f"{float(drawn.found_fee(tariff) * 10**6):.3f}",
-            ]
-        )
+        fee = burst.fee * 10**6
+        rows.append((tariff, burst.count, burst.saved, fee, drawn.invocation_fee(tariff) * 10**6))
     return Table(
         [
             Column("tariff", 0),
-            *(
-                Column(name, index, str)
-                for index, name in enumerate(
-                    ("bursts", "billed time saved", "pays below a fee of", "fee"), 1
-                )
-            ),
+            Column("bursts", 1, count),
+            Column("billed time saved", 2, _percent),
+            Column("pays below a fee of", 3, lambda fee: _usd(fee) if fee > 0 else "none would"),
+            Column("fee", 4, _usd),
         ],
         rows,
         "A task of 2 s of CPU time at 0.25 vCPU by Equation (2); fees in USD a million. Starts and"
@@ -350,3 +343,7 @@ def _bursts() -> Table:
 
 def _percent(share: Fraction) -> str:
     return f"{float(share * 100):.1f} %"
+
+
+def _usd(amount: Fraction) -> str:
+    return f"{float(amount):.3f}"

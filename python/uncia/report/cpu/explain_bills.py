@@ -1,4 +1,4 @@
-"""What the closed form means for a bill: one request priced exactly, as a whole or in bursts."""
+"""Bills of the chapter: one request priced exactly by the closed form, whole or in bursts."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Burst:
 
 
 def billed_ns(tariff: str, duration_ns: Fraction | int) -> int:
-    """A duration by the rules of the tariff's billable time, in ns."""
+    """Apply the rules of the tariff's billable time to a duration, in ns."""
     return int(catalogue.get(tariff).time.rules(math.ceil(duration_ns)))
 
 
 def memory_bill(tariff: str, memory_mb: int, duration_ns: Fraction | int) -> Fraction:
-    """USD for one request of a memory size, fee and rounding included.
+    """Price one request of a memory size in USD, including fee and rounding.
 
     Raises:
         ValueError: the tariff has no price for such a size.
@@ -59,14 +59,14 @@ def memory_bill(tariff: str, memory_mb: int, duration_ns: Fraction | int) -> Fra
 
 
 def fees_that_pay(tariff: str, platform: str, shares: Sequence[int]) -> list[Burst | None]:
-    """The fee below which `LONG_TASK` is cheaper in bursts of a quota each than as a whole.
+    """Compute the fee below which `LONG_TASK` is cheaper in bursts of a quota each than whole.
 
-    Each burst is a request of its own that begins with the whole quota, having waited for a period
-    to begin; what starts and state cost is not counted, so that the fee is an upper bound.
+    Each burst is a request that waits for a period to begin, and then has the whole quota. Starts
+    and the transfer of state are not counted, so the fee is an upper bound.
 
     Args:
         tariff: the tariff.
-        platform: whose period counts.
+        platform: the platform whose period is used.
         shares: micro-vCPU; memory is what comes with them, or 512 MB where both can be set.
 
     Returns:
@@ -74,20 +74,20 @@ def fees_that_pay(tariff: str, platform: str, shares: Sequence[int]) -> list[Bur
     """
     rules, sold = catalogue.get(tariff), PLATFORMS[platform]
     controls = [control_of_share(sold.period_ns, share) for share in shares]
-    found: list[Burst | None] = []
+    bursts: list[Burst | None] = []
     for share, row in zip(shares, sweep(controls, constant(LONG_TASK)), strict=True):
         quota = row.control.quota_ns
         count = -(-LONG_TASK // quota)
         if count == 1:
-            found.append(None)
+            bursts.append(None)
             continue
         last = LONG_TASK - (count - 1) * quota
-        whole = billed_ns(tariff, row.mean_ns)
-        split = (count - 1) * billed_ns(tariff, quota) + billed_ns(tariff, last)
+        whole_ns = billed_ns(tariff, row.mean_ns)
+        split_ns = (count - 1) * billed_ns(tariff, quota) + billed_ns(tariff, last)
         memory = _SMALL_MB if sold.whole_mb is None else sold.whole_mb * share // MICRO_PER_VCPU
         price = price_per_second(rules, Size(share, memory * MIB))
         if price is None:
             raise ValueError(f"{tariff} has no price for {memory} MB")
-        fee = price * (whole - split) / NS_PER_S / (count - 1)
-        found.append(Burst(fee, 1 - Fraction(split, whole), count))
-    return found
+        fee = price * (whole_ns - split_ns) / NS_PER_S / (count - 1)
+        bursts.append(Burst(fee, 1 - Fraction(split_ns, whole_ns), count))
+    return bursts

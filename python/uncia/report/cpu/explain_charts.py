@@ -1,7 +1,7 @@
 """Charts of the chapter on CPU bandwidth control that come from the closed form and the tariffs.
 
-What can be set in a chart is chosen among settings that were computed beforehand, by the models
-themselves: the page filters, it does not compute.
+Every setting that a reader can choose was computed beforehand by the models: the page filters, it
+does not compute.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ TICKS: Final = "begins anywhere, accounted at ticks (simulated mean)"
 RECIPROCAL: Final = "reciprocal (what the share says)"
 
 _TENTH: Final = MICRO_PER_VCPU // 10
-_MOST_MS: Final = 220
+_WINDOW_MS: Final = 220
 
 
 def quota() -> vega.Spec:
-    """A task of 20 ms CPU time: when it runs, for a share, a period and a phase to choose."""
+    """Draw when a task of 20 ms CPU time runs, for a share, a period and a phase to choose."""
     runs: list[dict[str, Any]] = []
     ends: list[dict[str, Any]] = []
     refills: list[dict[str, Any]] = []
@@ -43,23 +43,23 @@ def quota() -> vega.Spec:
         period = period_ms * NS_PER_MS
         for quarter in range(4):
             phase = period * quarter // 4
-            own: dict[str, Any] = {"period": f"{period_ms} ms", "phase": _phase(quarter)}
+            chosen: dict[str, Any] = {"period": f"{period_ms} ms", "phase": _phase(quarter)}
             refills += [
-                {**own, "at": at / NS_PER_MS}
-                for at in range((period - phase) % period, _MOST_MS * NS_PER_MS, period)
+                {**chosen, "at": at / NS_PER_MS}
+                for at in range((period - phase) % period, _WINDOW_MS * NS_PER_MS, period)
             ]
             for tenth in range(1, 11):
                 control = control_of_share(period, tenth * _TENTH)
-                setting = {**own, "share": tenth / 10}
-                found = closed_form.timeline(control, TASK, phase)
+                setting = {**chosen, "share": tenth / 10}
+                intervals = closed_form.timeline(control, TASK, phase)
                 runs += [
                     {**setting, "from": a / NS_PER_MS, "to": b / NS_PER_MS, "row": "task runs"}
-                    for a, b in found
+                    for a, b in intervals
                 ]
                 ends.append(
                     {
                         **setting,
-                        "end": found[-1][1] / NS_PER_MS,
+                        "end": intervals[-1][1] / NS_PER_MS,
                         "reciprocal": float(TASK / control.share / NS_PER_MS),
                     }
                 )
@@ -78,37 +78,37 @@ def quota() -> vega.Spec:
         vega.choice("period", "20 ms", "period ", ["10 ms", "20 ms", "50 ms", "100 ms"]),
         vega.choice("phase", _phase(0), "task begins ", [_phase(quarter) for quarter in range(4)]),
     ]
-    same = "datum.period == period && datum.phase == phase"
-    here = f"{same} && abs(datum.share - share) < 0.01"
-    scale = {"domain": [0, _MOST_MS], "nice": False}
+    matches = "datum.period == period && datum.phase == phase"
+    selected = f"{matches} && abs(datum.share - share) < 0.01"
+    scale = {"domain": [0, _WINDOW_MS], "nice": False}
     axis = {"grid": False, "tickCount": 10}
     refill = vega.layer(
         "rule",
         refills,
         {"color": theme.REFERENCE, "strokeDash": [2, 3], "opacity": 0.8},
-        where=same,
+        where=matches,
         x=vega.quantity("at", scale=scale),
     )
     bar = vega.layer(
         "bar",
         runs,
         {"height": 34, "color": theme.CATEGORIES[0], "minBandSize": 1},
-        where=here,
+        where=selected,
         x=vega.quantity("from", "ms after the task began", scale=scale, axis=axis),
         x2={"field": "to"},
         y=vega.names("row", axis={"domain": False}),
         tooltip=vega.tips(("from", "from, ms", ".2f"), ("to", "to, ms", ".2f")),
     )
-    said: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    captions: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("done after", "end", {"fontWeight": 600}),
         ("by the share alone:", "reciprocal", {}),
     )
-    words = [
+    texts = [
         vega.layer(
             "text",
             ends,
             {"align": "left", "baseline": "top", "y": 4 + 17 * line, "fontSize": 13, **weight},
-            where=here,
+            where=selected,
             transform=[
                 {
                     "calculate": f"'{before} ' + format(datum.{field}, '.1f') + ' ms'",
@@ -118,53 +118,45 @@ def quota() -> vega.Spec:
             x=vega.fixed(8),
             text={"field": "words", "type": "nominal"},
         )
-        for line, (before, field, weight) in enumerate(said)
+        for line, (before, field, weight) in enumerate(captions)
     ]
-    return vega.chart(refill, bar, *words, height=150, params=params)
+    return vega.chart(refill, bar, *texts, height=150, params=params)
 
 
 def steps() -> vega.Spec:
-    """A function on AWS Lambda over its memory: the closed form, the simulator, the reciprocal."""
+    """Draw durations over memory on AWS Lambda: closed form, simulator and reciprocal."""
     needs = (5_000_000, 10_000_000, PYAES, 30_000_000, 51_800_000)
     exact: list[dict[str, Any]] = []
     mean: list[dict[str, Any]] = []
     simulated: list[dict[str, Any]] = []
     ideal: list[dict[str, Any]] = []
     for need in needs:
-        cpu, words = constant(need), _need(need)
-        least = control_of_memory(LAMBDA.period_ns, LAMBDA.least, LAMBDA_MB).quota_ns
-        places = set(range(LAMBDA.least, LAMBDA_MB + 1, 20)) | {LAMBDA_MB}
-        quotas = {LAMBDA.period_ns * place // LAMBDA_MB for place in places}
-        found = closed_form.jumps(LAMBDA.period_ns, [need], least, LAMBDA.period_ns)[0]
-        edges = {one.quota_ns - less for one in found for less in (0, 1)} | {
-            least,
+        cpu, label = constant(need), _need(need)
+        smallest = control_of_memory(LAMBDA.period_ns, LAMBDA.least, LAMBDA_MB).quota_ns
+        memory_mb = set(range(LAMBDA.least, LAMBDA_MB + 1, 20)) | {LAMBDA_MB}
+        quotas = {LAMBDA.period_ns * mb // LAMBDA_MB for mb in memory_mb}
+        jumps = closed_form.jumps(LAMBDA.period_ns, [need], smallest, LAMBDA.period_ns)[0]
+        edges = {jump.quota_ns - offset for jump in jumps for offset in (0, 1)} | {
+            smallest,
             LAMBDA.period_ns,
         }
-        for rows, phase, chosen in (
-            (exact, 0, edges | quotas),
-            (mean, "random", edges | quotas),
-        ):
-            controls = [Control(LAMBDA.period_ns, one) for one in sorted(chosen)]
-            for row in closed_form.sweep(controls, cpu, 0 if phase == 0 else "random"):
-                rows.append(_point(row, words))
-        own = sorted(quotas)
+        controls = [Control(LAMBDA.period_ns, quota) for quota in sorted(edges | quotas)]
+        exact += [_point(row, label) for row in closed_form.sweep(controls, cpu)]
+        mean += [_point(row, label) for row in closed_form.sweep(controls, cpu, "random")]
+        ordered = sorted(quotas)
         simulated += [
             {
-                "need": words,
+                "need": label,
                 "size": round(quota * LAMBDA_MB / LAMBDA.period_ns, 4),
                 "value": round(value / NS_PER_MS, 5),
             }
             for quota, value in zip(
-                own, durations(need, own, LAMBDA.period_ns, LAMBDA.hz), strict=True
+                ordered, durations(need, ordered, LAMBDA.period_ns, LAMBDA.hz), strict=True
             )
         ]
         ideal += [
-            {
-                "need": words,
-                "size": place,
-                "value": need * LAMBDA_MB / place / NS_PER_MS,
-            }
-            for place in sorted(places)
+            {"need": label, "size": mb, "value": need * LAMBDA_MB / mb / NS_PER_MS}
+            for mb in sorted(memory_mb)
         ]
     choose = vega.choice("need", _need(PYAES), "CPU time ", [_need(need) for need in needs])
     return _series(
@@ -176,12 +168,12 @@ def steps() -> vega.Spec:
 
 
 def bill() -> vega.Spec:
-    """What a million requests of the function cost over its memory: AWS Lambda's tariff."""
-    places = set(range(LAMBDA.least, LAMBDA_MB + 1, 4))
+    """Draw the cost of a million requests over memory, under AWS Lambda's tariff."""
+    memory_mb = set(range(LAMBDA.least, LAMBDA_MB + 1, 4))
     for jump in closed_form.jumps(LAMBDA.period_ns, [PYAES], 1, LAMBDA.period_ns)[0]:
         size = jump.memory_mb(LAMBDA_MB)
-        places |= {size - 1, size} if size > LAMBDA.least else set()
-    sizes = sorted(places)
+        memory_mb |= {size - 1, size} if size > LAMBDA.least else set()
+    sizes = sorted(memory_mb)
     controls = [control_of_memory(LAMBDA.period_ns, size, LAMBDA_MB) for size in sizes]
     rows = closed_form.sweep(controls, constant(PYAES))
     series: dict[str, list[dict[str, Any]]] = {STARTS: [], RECIPROCAL: []}
@@ -198,23 +190,23 @@ def bill() -> vega.Spec:
 
 
 def bursts() -> vega.Spec:
-    """The fee below which a task is cheaper in bursts that each fit the quota, and the fees."""
+    """Draw the fee below which a task is cheaper in bursts that fit the quota, and real fees."""
     rows: list[dict[str, Any]] = []
     fees: list[dict[str, Any]] = []
     shares = range(6, 100)
     for name, platform in BURST_TARIFFS.items():
         micro = [share * MICRO_PER_VCPU // 100 for share in shares]
-        for share, found in zip(shares, fees_that_pay(name, platform, micro), strict=True):
-            if found is not None:
+        for share, burst in zip(shares, fees_that_pay(name, platform, micro), strict=True):
+            if burst is not None:
                 rows.append(
                     {
                         "tariff": name,
                         "share": share / 100,
-                        "value": float(found.fee * 10**6),
-                        "saved": float(found.saved),
+                        "value": float(burst.fee * 10**6),
+                        "saved": float(burst.saved),
                     }
                 )
-        fees.append({"tariff": name, "value": float(found_fee(name) * 10**6)})
+        fees.append({"tariff": name, "value": float(invocation_fee(name) * 10**6)})
     colour = vega.colours("tariff", list(BURST_TARIFFS))
     shown = [row for row in rows if row["value"] > 0]
     y = vega.quantity(
@@ -244,8 +236,8 @@ def bursts() -> vega.Spec:
     return vega.chart(line, dashed, height=260)
 
 
-def found_fee(tariff: str) -> Fraction:
-    """The invocation fee of a tariff in USD."""
+def invocation_fee(tariff: str) -> Fraction:
+    """Look up the invocation fee of a tariff, in USD."""
     from uncia.tariffs import catalogue
 
     return Fraction(catalogue.get(tariff).fee.price or 0)
@@ -259,7 +251,7 @@ def _series(
     *,
     log: bool = True,
 ) -> vega.Spec:
-    """Curves over memory by name; the reciprocal, and whatever comes last, dashed in grey."""
+    """Draw named curves over memory, the last one dashed in grey."""
     order = list(series)
     colour = vega.colours(
         "name", order, [*theme.colours(len(order) - 1), theme.REFERENCE], long=True
@@ -290,9 +282,9 @@ def _series(
     return vega.chart(*layers, height=320, params=[] if choose is None else [choose])
 
 
-def _point(row: closed_form.Expected, words: str) -> dict[str, Any]:
+def _point(row: closed_form.Expected, label: str) -> dict[str, Any]:
     return {
-        "need": words,
+        "need": label,
         "size": round(float(row.control.share * LAMBDA_MB), 4),
         "value": round(float(row.mean_ns / NS_PER_MS), 5),
     }

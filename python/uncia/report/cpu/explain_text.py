@@ -1,7 +1,7 @@
-"""The words of the chapter on CPU bandwidth control.
+"""The text of the chapter on CPU bandwidth control.
 
-Paragraphs are Markdown with code, emphasis and links alone, since they stand in a Markdown file and
-in a page. ``{name}`` is a number that is computed when the chapter is written.
+Paragraphs are Markdown with only code, emphasis and links, because a page shows them too.
+``{name}`` is a number that is computed when the chapter is written.
 """
 
 from typing import Final

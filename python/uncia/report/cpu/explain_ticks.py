@@ -39,12 +39,12 @@ _SOLD: Final = {
 
 @dataclass(frozen=True)
 class Trace:
-    """What a task that never sleeps went through, in ns since it began.
+    """The runs and throttles of a task that never sleeps, in ns since it began.
 
     Attributes:
-        runs: (from, to), the last one cut where the simulation ended.
-        throttles: (from, to) between them.
-        started: when it began, on the simulation's clock.
+        runs: (from, to); the end of the simulation cuts the last one.
+        throttles: (from, to) between the runs.
+        started: when the task began, on the simulation's clock.
     """
 
     runs: list[tuple[int, int]]
@@ -53,15 +53,15 @@ class Trace:
 
 
 def traces(settings: Sequence[Setting], seed: int = 1) -> dict[str, list[Trace]]:
-    """Simulate probes: for each setting's name, a trace a run."""
-    found = simulate(settings, seed)
+    """Simulate probes; return the traces of each setting's runs, by its name."""
+    simulated = simulate(settings, seed)
     gaps: dict[str, list[tuple[int, int]]] = {}
-    for row in found.spans.select(["invocation", "name", "start", "end"]).to_pylist():
+    for row in simulated.spans.select(["invocation", "name", "start", "end"]).to_pylist():
         if row["name"] == "throttle":
             gaps.setdefault(row["invocation"], []).append((row["start"], row["end"]))
     traced: dict[str, list[Trace]] = {setting.name: [] for setting in settings}
     columns = ["function", "invocation", "started", "ended"]
-    for row in found.invocations.select(columns).to_pylist():
+    for row in simulated.invocations.select(columns).to_pylist():
         begun = row["started"]
         throttles = [(a - begun, b - begun) for a, b in sorted(gaps.get(row["invocation"], []))]
         edges = [0, *(edge for pair in throttles for edge in pair), row["ended"] - begun]
@@ -71,18 +71,18 @@ def traces(settings: Sequence[Setting], seed: int = 1) -> dict[str, list[Trace]]
 
 
 def aligned(cases: Sequence[tuple[int, int, float]], duration: int) -> list[Trace]:
-    """Traces of tasks that begin with a period, the next tick so many parts of a tick later.
+    """Simulate tasks that begin with a period, with a given time until the next tick.
 
-    Where on its clock a simulated run begins is drawn from the seed alone; once that is known, the
-    refills and the ticks are set to it.
+    The seed alone decides when a simulated run begins. A first simulation finds that time, and a
+    second one sets refills and ticks relative to it.
 
     Args:
-        cases: quota (ns, in `PERIOD`), ticks a second, and the part of a tick from a refill to the
-            next tick; 0: they coincide.
+        cases: quota (ns, in `PERIOD`), ticks a second, and the fraction of a tick between a refill
+            and the next tick; 0: they coincide.
         duration: ns.
     """
 
-    def settings(places: Sequence[tuple[int, int]]) -> list[Setting]:
+    def settings(offsets: Sequence[tuple[int, int]]) -> list[Setting]:
         return [
             Setting(
                 name=str(number),
@@ -94,47 +94,47 @@ def aligned(cases: Sequence[tuple[int, int, float]], duration: int) -> list[Trac
                 work=Probe(duration_ns=duration, threshold_ns=1),
             )
             for number, ((quota, hz, _), (offset, ticks)) in enumerate(
-                zip(cases, places, strict=True)
+                zip(cases, offsets, strict=True)
             )
         ]
 
-    found = traces(settings([(0, 0)] * len(cases)))
-    places = []
+    first = traces(settings([(0, 0)] * len(cases)))
+    offsets = []
     for number, (_, hz, part) in enumerate(cases):
-        tick, began = NS_PER_S // hz, found[str(number)][0].started
-        places.append((began % PERIOD, (began + round(part * tick)) % tick))
-    found = traces(settings(places))
-    return [found[str(number)][0] for number in range(len(cases))]
+        tick, began = NS_PER_S // hz, first[str(number)][0].started
+        offsets.append((began % PERIOD, (began + round(part * tick)) % tick))
+    aligned_traces = traces(settings(offsets))
+    return [aligned_traces[str(number)][0] for number in range(len(cases))]
 
 
 def balanced(trace: Trace, quota: int) -> list[tuple[int, int]]:
-    """The runtime left over time: (ns since the task began, ns), for lines between the points.
+    """Compute the runtime left over time: (ns since the task began, ns), for a line of points.
 
-    The quota at the beginning, plus one for each refill since, less what was used. It is the
-    kernel's own balance for a task that begins with a period and leaves nothing of any quota.
+    It is the initial quota, plus a quota for each refill since, less the runtime used: the kernel's
+    balance for a task that begins with a period and uses every quota up.
     """
     points = [(0, quota)]
-    left, now = quota, 0
+    runtime, now = quota, 0
     refill = PERIOD
     for start, end in trace.runs:
         while refill <= start:
-            points += [(refill, left), (refill, left + quota)]
-            left += quota
+            points += [(refill, runtime), (refill, runtime + quota)]
+            runtime += quota
             refill += PERIOD
-        points.append((start, left))
+        points.append((start, runtime))
         now = start
         while refill < end:
-            left -= refill - now
-            points += [(refill, left), (refill, left + quota)]
-            left, now = left + quota, refill
+            runtime -= refill - now
+            points += [(refill, runtime), (refill, runtime + quota)]
+            runtime, now = runtime + quota, refill
             refill += PERIOD
-        left -= end - now
-        points.append((end, left))
+        runtime -= end - now
+        points.append((end, runtime))
     return points
 
 
 def durations(cpu_ns: int, quotas: Sequence[int], period: int, hz: int) -> list[float]:
-    """Mean durations in ns of a task that begins anywhere, for each quota, accounted at ticks.
+    """Simulate the mean duration in ns, for each quota, of a task that begins at any time.
 
     Refills are at ticks, and the task sleeps for more than three periods before it begins.
     """
@@ -156,33 +156,33 @@ def durations(cpu_ns: int, quotas: Sequence[int], period: int, hz: int) -> list[
     return [sums[str(quota)] / _TASKS for quota in quotas]
 
 
-def obtained(found: Sequence[Trace]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """CPU time between two throttles of a trace, in ns, ascending."""
+def obtained(group: Sequence[Trace]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Compute the CPU times between two throttles of a trace, in ns, ascending."""
     return np.sort(
         np.array(
-            [start - end for trace in found for (_, end), (start, _) in pairwise(trace.throttles)],
+            [start - end for trace in group for (_, end), (start, _) in pairwise(trace.throttles)],
             dtype=np.int64,
         )
     )
 
 
 def balance() -> vega.Spec:
-    """Runs of a task that never sleeps, and its runtime left; quota, rate and offset to choose."""
+    """Draw runs of a task that never sleeps, and its runtime left, for settings to choose."""
     lines: list[dict[str, Any]] = []
     bars: list[dict[str, Any]] = []
     chosen = list(product(_QUOTAS.items(), RATES, _PARTS.items()))
     cases = [(quota, hz, part) for (_, quota), hz, (_, part) in chosen]
-    found = aligned(cases, 2 * _WINDOW)
-    for ((words, quota), hz, (offset, _)), trace in zip(chosen, found, strict=True):
-        own = {"quota": words, "hz": hz, "offset": offset}
+    group = aligned(cases, 2 * _WINDOW)
+    for ((label, quota), hz, (offset, _)), trace in zip(chosen, group, strict=True):
+        setting = {"quota": label, "hz": hz, "offset": offset}
         lines += [
-            {**own, "at": at / NS_PER_MS, "left": left / NS_PER_MS, "order": order}
+            {**setting, "at": at / NS_PER_MS, "left": left / NS_PER_MS, "order": order}
             for order, (at, left) in enumerate(balanced(trace, quota))
             if at <= _WINDOW
         ]
         bars += [
             {
-                **own,
+                **setting,
                 "from": a / NS_PER_MS,
                 "to": min(b, _WINDOW) / NS_PER_MS,
                 "ran": (b - a) / NS_PER_MS,
@@ -195,7 +195,7 @@ def balance() -> vega.Spec:
         vega.choice("hz", 250, "ticks a second ", list(RATES)),
         vega.choice("offset", _AT_TICK, "refills ", list(_PARTS)),
     ]
-    here = "datum.quota == quota && datum.hz == hz && datum.offset == offset"
+    selected = "datum.quota == quota && datum.hz == hz && datum.offset == offset"
     scale = {"domain": [0, _WINDOW / NS_PER_MS], "nice": False}
     axis = {
         "values": list(range(0, _WINDOW // NS_PER_MS + 1, PERIOD // NS_PER_MS)),
@@ -213,7 +213,7 @@ def balance() -> vega.Spec:
         "rect",
         bars,
         {"color": theme.CATEGORIES[0]},
-        where=here,
+        where=selected,
         x=x("from"),
         x2={"field": "to"},
         y=vega.fixed(0),
@@ -228,7 +228,7 @@ def balance() -> vega.Spec:
         "line",
         lines,
         {"color": theme.CATEGORIES[3], "strokeWidth": 1.8},
-        where=here,
+        where=selected,
         x=x("at"),
         y=vega.quantity(
             "left",
@@ -244,7 +244,7 @@ def balance() -> vega.Spec:
 
 
 def offsets() -> vega.Spec:
-    """CPU time obtained in a run of many groups: timers at ticks, and with random offsets."""
+    """Draw the CPU time per run of many groups: timers at ticks, and with random offsets."""
     names: dict[str, Literal["absolute", "random"]] = {
         _AT_TICK: "absolute",
         "random offset (since 6.4)": "random",
@@ -262,12 +262,12 @@ def offsets() -> vega.Spec:
         for hz in RATES
         for name, timer in names.items()
     ]
-    found = traces(settings)
+    by_setting = traces(settings)
     rows = [
         {"hz": hz, "name": name, "value": value / NS_PER_MS, "share": share}
         for hz in RATES
         for name in names
-        for value, share in _curve(obtained(found[f"{hz}/{name}"]))
+        for value, share in _curve(obtained(by_setting[f"{hz}/{name}"]))
     ]
     choose = vega.choice("hz", 250, "ticks a second ", list(RATES))
     return _distribution(
@@ -276,8 +276,8 @@ def offsets() -> vega.Spec:
 
 
 def profiles() -> list[Chart]:
-    """What the probe sees, simulated: intervals, throttles and CPU times."""
-    found = traces(
+    """Draw simulated profiles: intervals, throttles and CPU times."""
+    by_setting = traces(
         [
             Setting(
                 name=name,
@@ -299,7 +299,7 @@ def profiles() -> list[Chart]:
         rows = [
             {"name": name, "value": value / NS_PER_MS, "share": share}
             for name in _SOLD
-            for value, share in _curve(_profile(found[name], part))
+            for value, share in _curve(_profile(by_setting[name], part))
         ]
         charts.append(
             Chart(
@@ -314,12 +314,12 @@ def profiles() -> list[Chart]:
 
 
 def overrun() -> vega.Spec:
-    """The longest run by quota and tick rate: up to a tick longer than the quota.
+    """Draw the longest run by quota and tick rate: up to a tick longer than the quota.
 
-    Quotas end where a run of the slowest ticks would reach the next refill, and go on with it.
+    The largest quota is the one at which a run with the slowest ticks would reach the next refill.
     """
     quotas = [step * NS_PER_MS // 4 for step in range(4, 41)]
-    found = traces(
+    by_setting = traces(
         [
             Setting(
                 name=f"{hz}/{quota}",
@@ -338,7 +338,7 @@ def overrun() -> vega.Spec:
         {
             "name": f"{hz} ticks a second",
             "quota": quota / NS_PER_MS,
-            "value": int(obtained(found[f"{hz}/{quota}"])[-1]) / NS_PER_MS,
+            "value": int(obtained(by_setting[f"{hz}/{quota}"])[-1]) / NS_PER_MS,
         }
         for hz in RATES
         for quota in quotas
@@ -368,10 +368,10 @@ def _curve(ordered: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[int, floa
     return [(points[0][0], 0.0), *points] if points else []
 
 
-def _profile(found: Sequence[Trace], part: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The numbers of a profile: of each throttle but the first of a run, ascending, ns."""
+def _profile(group: Sequence[Trace], part: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Compute the numbers of a profile without the first throttle of each run, ascending, in ns."""
     values: list[int] = []
-    for trace in found:
+    for trace in group:
         ends = [end for _, end in trace.throttles]
         lengths = [end - start for start, end in trace.throttles]
         for before, end, length in zip(ends, ends[1:], lengths[1:], strict=False):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,17 +29,21 @@ _MS: Final = 1e6
 _US: Final = 1e3
 _RUNS: Final = 20
 _SECONDS: Final = 10 * 10**9
-_WAKE: Final = 20_000  # ns from a refill until a thread runs, on an idle CPU
-_ANYWHERE: Final = 0.4  # of a tick: where refills stand that have an offset nobody knows
-_KEYS: Final = ("period_us", "quota_us", "hz", "scheduler")
+_WAKE_NS: Final = 20_000  # from a refill until a thread runs, on an idle CPU
+_UNKNOWN_OFFSET: Final = 0.4  # of a tick: assumed between a tick and a refill
 
 Arrays = tuple["NDArray[np.float64]", "NDArray[np.float64]", "NDArray[np.float64]"]
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """A simulated setting over a profile: its intervals, throttles and CPU times, and how far
-    (Wasserstein-1, ns) each is from what was measured."""
+    """A simulated setting to draw over a profile.
+
+    Attributes:
+        name: the setting.
+        arrays: its intervals, throttles and CPU times, in ns.
+        distances: the Wasserstein-1 distance of each from the measured ones, in ns.
+    """
 
     name: str
     arrays: Arrays
@@ -47,14 +51,14 @@ class Overlay:
 
 
 def sections(
-    names: Sequence[str], profiles: Sequence[Profile], found: Sequence[Inferred]
+    names: Sequence[str], profiles: Sequence[Profile], results: Sequence[Inferred]
 ) -> list[Section]:
-    """A section a profile: what is told, the distributions, and the settings by distance."""
-    made = []
-    for number, (name, profile, one) in enumerate(zip(names, profiles, found, strict=True), 1):
-        blocks: list[Block] = [_told(one)]
+    """Make a section for each profile: the result, the distributions, the settings by distance."""
+    parts = []
+    for number, (name, profile, result) in enumerate(zip(names, profiles, results, strict=True), 1):
+        blocks: list[Block] = [_inferred(result)]
         measured = _as_floats(profile.arrays())
-        overlays = simulated(one, measured) if len(measured[0]) else []
+        overlays = simulated(result, measured) if len(measured[0]) else []
         if len(measured[0]):
             blocks.insert(
                 0,
@@ -63,53 +67,55 @@ def sections(
                         {"measured": _named(measured)},
                         {overlay.name: _named(overlay.arrays) for overlay in overlays[:1]},
                         prefix=f"p{number}",
-                        of="gaps",
+                        counted="gaps",
                         ending=", measured and simulated",
                     )
                 ),
             )
         if overlays:
             blocks.append(_distances(overlays))
-        blocks += [Note(note) for note in one.notes]
-        made.append(Section(f"profile-{number}", Path(name).name, blocks, _INTRO))
-    return made
+        blocks += [Note(note) for note in result.notes]
+        parts.append(Section(f"profile-{number}", Path(name).name, blocks, _INTRO))
+    return parts
 
 
 _INTRO: Final = (
-    "Coloured: what the probe saw. Grey: the nearest of the simulated settings with the inferred"
-    " period and quota. A gap is a throttle or, rarely, a preemption; measured curves hold both."
+    "Coloured: the measured profile. Grey: the nearest of the simulated settings with the inferred"
+    " period and quota. A gap is a throttle or, rarely, a preemption; measured curves contain both."
 )
 
 
-def simulated(found: Inferred, measured: Arrays) -> list[Overlay]:
-    """Settings with the inferred period and quota, by distance from what was measured.
+def simulated(inferred: Inferred, measured: Arrays) -> list[Overlay]:
+    """Simulate settings with the inferred period and quota, in order of distance.
 
-    Rates are 250 and 1000 Hz, and the one that was told. For CFS refills are at whole periods; for
-    EEVDF they stand after a tick as in the profile if that is EEVDF's, and 0.4 ticks if not.
+    Tick rates are 250 and 1000 Hz, and the inferred one. With CFS, refills are at whole periods;
+    with EEVDF they have the profile's offset from a tick if the profile is EEVDF's, else 0.4 ticks.
     """
     from uncia.bandwidth.simulate import simulate
 
-    if found.period_us is None or found.quota_us is None:
+    if inferred.period_us is None or inferred.quota_us is None:
         return []
-    rates = sorted({250, 1000} | ({found.hz} if found.hz else set()))
-    settings = [_setting(found, hz, scheduler) for hz in rates for scheduler in ("cfs", "eevdf")]
-    done = simulate(settings)
+    rates = sorted({250, 1000} | ({inferred.hz} if inferred.hz else set()))
+    settings = [_setting(inferred, hz, scheduler) for hz in rates for scheduler in ("cfs", "eevdf")]
+    simulation = simulate(settings)
     overlays = []
     for setting in settings:
-        arrays = _arrays(done.spans, done.invocations, setting.name)
+        arrays = _arrays(simulation.spans, simulation.invocations, setting.name)
         if len(arrays[0]):
-            near = [distance(a, b) for a, b in zip(measured, arrays, strict=True)]
-            overlays.append(Overlay(setting.name, arrays, (near[0], near[1], near[2])))
+            d = [distance(a, b) for a, b in zip(measured, arrays, strict=True)]
+            overlays.append(Overlay(setting.name, arrays, (d[0], d[1], d[2])))
     return sorted(overlays, key=lambda overlay: sum(overlay.distances))
 
 
-def _setting(found: Inferred, hz: int, scheduler: str) -> Setting:
+def _setting(inferred: Inferred, hz: int, scheduler: str) -> Setting:
     from uncia.bandwidth.simulate import Probe, Setting
 
-    period, quota = found.period_us or 0.0, found.quota_us or 0.0
+    period, quota = inferred.period_us or 0.0, inferred.quota_us or 0.0
     cfs = scheduler == "cfs"
-    told = not cfs and hz == found.hz and found.scheduler == "eevdf"
-    offset = (found.offset_us or 0.0) * _US % TICKS[hz] if told else TICKS[hz] * _ANYWHERE
+    has_offset = not cfs and hz == inferred.hz and inferred.scheduler == "eevdf"
+    offset = (
+        (inferred.offset_us or 0.0) * _US % TICKS[hz] if has_offset else TICKS[hz] * _UNKNOWN_OFFSET
+    )
     return Setting(
         name=f"{'CFS' if cfs else 'EEVDF'} {hz} Hz P{period / 1e3:g} Q{quota / 1e3:.4g}",
         period_ns=round(period * _US),
@@ -117,34 +123,34 @@ def _setting(found: Inferred, hz: int, scheduler: str) -> Setting:
         hz=hz,
         scheduler="cfs" if cfs else "eevdf",
         timer="absolute" if cfs else {"offset": round(offset)},
-        wake_delay_ns=_WAKE,
+        wake_delay_ns=_WAKE_NS,
         runs=_RUNS,
         work=Probe(duration_ns=_SECONDS),
     )
 
 
 def _arrays(spans: pa.Table, invocations: pa.Table, name: str) -> Arrays:
-    """Intervals, throttles and CPU times of a setting's runs, as `Profile.arrays` has them."""
+    """Compute intervals, throttles and CPU times of a setting's runs, like `Profile.arrays`."""
     import pyarrow.compute as pc
 
     runs = invocations.filter(pc.field("function") == name)["invocation"].to_pylist()
     empty = np.empty(0)
-    found: list[Arrays] = [(empty, empty, empty)]
+    parts: list[Arrays] = [(empty, empty, empty)]
     for run in runs:
         rows = spans.filter((pc.field("invocation") == run) & (pc.field("name") == "throttle"))
         start = np.sort(rows["start"].to_numpy().astype(np.float64))
         end = np.sort(rows["end"].to_numpy().astype(np.float64))
         if len(end) > 1:
             interval, gap = np.diff(end), (end - start)[1:]
-            found.append((interval, gap, interval - gap))
-    interval, gap, cpu = (np.concatenate(one) for one in zip(*found, strict=True))
+            parts.append((interval, gap, interval - gap))
+    interval, gap, cpu = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return interval, gap, cpu
 
 
 def _as_floats(
     arrays: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
 ) -> Arrays:
-    interval, gap, cpu = (one.astype(np.float64) for one in arrays)
+    interval, gap, cpu = (array.astype(np.float64) for array in arrays)
     return interval, gap, cpu
 
 
@@ -152,35 +158,55 @@ def _named(arrays: Arrays) -> dict[str, NDArray[np.float64]]:
     return dict(zip(("interval", "throttle", "cpu"), arrays, strict=True))
 
 
-def _told(found: Inferred) -> Table:
-    values = (
-        ("Period", None if found.period_us is None else f"{found.period_us / _US:g} ms"),
-        ("Quota", None if found.quota_us is None else f"{found.quota_us / _US:.4g} ms"),
-        ("Tick rate", None if found.hz is None else f"{found.hz} Hz"),
-        ("Scheduler", found.scheduler),
+def _inferred(inferred: Inferred) -> Table:
+    def row(name: str, value: Any, unit: str, key: str) -> tuple[str, Any, str, float | None]:
+        return name, value, unit if value is not None else "", inferred.confidence.get(key)
+
+    period_ms, quota_ms = (
+        None if us is None else us / _US for us in (inferred.period_us, inferred.quota_us)
     )
-    rows: list[tuple[str, str, float | None]] = [
-        (name, value or "cannot tell", found.confidence[key])
-        for (name, value), key in zip(values, _KEYS, strict=True)
+    rows = [
+        row("Period", period_ms, "ms", "period_us"),
+        row("Quota", quota_ms, "ms", "quota_us"),
+        row("Tick rate", inferred.hz, "Hz", "hz"),
+        row("Scheduler", inferred.scheduler, "", "scheduler"),
     ]
-    if found.share is not None:
-        rows.append(("CPU obtained", f"{found.share:.2%} of one", None))
+    if inferred.share is not None:
+        rows.append(row("CPU obtained", inferred.share, "of a CPU", "share"))
     return Table(
         [
-            Column("", 0),
-            Column("inferred", 1),
-            Column("confidence", 2, partial(figure, digits=2)),
+            Column("setting", 0),
+            Column("inferred", 1, _value, align="text"),
+            Column("unit", 2),
+            Column(
+                "confidence",
+                3,
+                partial(figure, digits=2),
+                explanation="Estimated probability that the value is right, from 0 to 1.",
+            ),
         ],
         rows,
-        f"{found.gaps:,} gaps of {found.runs:,} runs of the probe: their ends and lengths.",
-        "What the profile tells",
+        f"{inferred.gaps:,} gaps of {inferred.runs:,} runs of the probe: their ends and lengths.",
+        "Inferred settings",
         fold=False,
     )
 
 
+def _value(value: float | str | None) -> str:
+    if value is None:
+        return "cannot tell"
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
 def _distances(overlays: Sequence[Overlay]) -> Table:
     def distance(name: str, index: int) -> Column:
-        return Column(name, lambda overlay: overlay.distances[index] / _MS, figure, "ms")
+        return Column(
+            name,
+            lambda overlay: overlay.distances[index] / _MS,
+            figure,
+            "ms",
+            "Wasserstein-1 distance from the measured profile.",
+        )
 
     return Table(
         [
@@ -191,7 +217,7 @@ def _distances(overlays: Sequence[Overlay]) -> Table:
         ],
         overlays,
         f"Wasserstein-1 distances of simulated profiles ({_RUNS} runs of 10 s) from the"
-        " measured one: how far, on average, the one's values are to be moved to make the other's.",
+        " measured one: how far values must be moved, on average, to turn one into the other.",
         "Simulated settings by distance",
         fold=False,
     )

@@ -1,9 +1,8 @@
-"""The page on intermittent execution: what bursts save, what they add, below which fee they pay."""
+"""The page on intermittent execution: what bursts save and add, and when they pay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uncia.bandwidth.intermittent import BURSTS, LONG, Comparison
 from uncia.report import numbers, vega
 from uncia.report import page as pages
-from uncia.report.numbers import figure, figure4, percent
+from uncia.report.numbers import figure, figure4, percent, relative
 from uncia.report.page import Block, Chart, Note, Page, Row, Section, Tile
 from uncia.report.table import Column, Table
 
@@ -34,8 +33,8 @@ def page(result: Result) -> Page:
         facts=[("Run", str(result.folder)), ("Tasks", f"{len(result.pairs):,}, each both ways")],
         warnings=result.problems(),
         tiles=[
-            Tile("GB-seconds in bursts", _change(first.gb_s_saved, -1), "", first.tariff),
-            Tile("bill in bursts", _change(first.bill_added, 1), "", first.tariff),
+            Tile("GB-seconds in bursts", relative(_negative(first.gb_s_saved)), "", first.tariff),
+            Tile("bill in bursts", relative(first.bill_added), "", first.tariff),
             Tile("pays below", _nano(first.pays_below_usd), "nUSD a request", first.tariff),
             Tile("bursts", figure(float(first.bursts.invocations), 4), "a task"),
         ],
@@ -48,21 +47,17 @@ def page(result: Result) -> Page:
                 " bursts nothing is billed but the next invocation's fee. Both ways do the same"
                 " work, which is checked, on the same instance, in turns.",
             ),
-            Section("machine", "What was measured", [_machine(measured), Note(_SAYS)]),
+            Section("machine", "What was measured", [_machine(measured), Note(_WAITS)]),
         ],
         summary="What it saves to cut a task into bursts that fit the CPU quota, and what the"
         " invocation fees add.",
     )
 
 
-_SAYS: Final = (
-    "Waits between bursts let the quota come back; they are the client's and not billed, but the"
-    " task takes as long as they do."
+_WAITS: Final = (
+    "The client waits between bursts until the quota is refilled. These waits are not billed, but"
+    " they make the task take longer."
 )
-
-
-def _change(share: Fraction | None, sign: int) -> str:
-    return numbers.ABSENT if share is None else numbers.change(1 + sign * float(share))
 
 
 def _nano(usd: Fraction) -> str:
@@ -99,17 +94,19 @@ def _timeline(result: Result) -> Chart:
     )
 
 
-def _fees(one: Comparison) -> Chart:
-    """The bill over the fee: two straight lines that meet at the break-even fee."""
-    far = max(float(one.fee_usd), 2 * float(one.pays_below_usd), 1e-9) * _NANO * 1.1
+def _fees(comparison: Comparison) -> Chart:
+    """Draw the bill over the fee: two straight lines that meet at the break-even fee."""
+    max_fee = (
+        max(float(comparison.fee_usd), 2 * float(comparison.pays_below_usd), 1e-9) * _NANO * 1.1
+    )
     rows = [
         {
             "way": _WAYS[way],
             "fee": fee,
-            "bill": float(own.resources_usd) * 1e6 + float(own.invocations) * fee / 1e3,
+            "bill": float(bill.resources_usd) * 1e6 + float(bill.invocations) * fee / 1e3,
         }
-        for way, own in ((LONG, one.long), (BURSTS, one.bursts))
-        for fee in (0.0, far)
+        for way, bill in ((LONG, comparison.long), (BURSTS, comparison.bursts))
+        for fee in (0.0, max_fee)
     ]
     lines = vega.layer(
         "line",
@@ -119,9 +116,9 @@ def _fees(one: Comparison) -> Chart:
         y=vega.quantity("bill", "bill of a task, µUSD"),
         color=vega.colours("way", _NAMES),
     )
-    fees = [{"at": float(one.fee_usd) * _NANO, "what": f"{one.tariff}'s fee"}]
-    if one.pays_below_usd > 0:
-        fees.append({"at": float(one.pays_below_usd) * _NANO, "what": "break-even"})
+    fees = [{"at": float(comparison.fee_usd) * _NANO, "what": f"{comparison.tariff}'s fee"}]
+    if comparison.pays_below_usd > 0:
+        fees.append({"at": float(comparison.pays_below_usd) * _NANO, "what": "break-even"})
     at = vega.quantity("at")
     tooltip = vega.tips(("what", " "), ("at", "", ",.4~g"))
     rules = vega.layer("rule", fees, {"strokeDash": [4, 3]}, x=at, tooltip=tooltip)
@@ -132,23 +129,23 @@ def _fees(one: Comparison) -> Chart:
         "fees",
         vega.chart(lines, rules, words, height=260),
         "The bill of a task over the fee of an invocation, both ways",
-        f"Below which fee bursts pay: {one.tariff}",
+        f"Below which fee bursts pay: {comparison.tariff}",
     )
 
 
 def _bills(result: Result) -> Chart:
     rows = [
-        {"tariff": one.tariff, "kind": kind, "way": _WAYS[way], "usd": float(value) * 1e6}
-        for one in result.comparisons
-        for way, own in ((LONG, one.long), (BURSTS, one.bursts))
-        for kind, value in (("resources", own.resources_usd), ("fees", own.fees_usd))
+        {"tariff": comparison.tariff, "kind": kind, "way": _WAYS[way], "usd": float(value) * 1e6}
+        for comparison in result.comparisons
+        for way, bill in ((LONG, comparison.long), (BURSTS, comparison.bursts))
+        for kind, value in (("resources", bill.resources_usd), ("fees", bill.fees_usd))
     ]
     parts = {"domain": ["resources", "fees"], "range": [1, 0.45]}
     bars = vega.layer(
         "bar",
         rows,
         x=vega.quantity("usd", "bill of a task, µUSD"),
-        y=vega.names("tariff", [one.tariff for one in result.comparisons]),
+        y=vega.names("tariff", [comparison.tariff for comparison in result.comparisons]),
         yOffset=vega.offset("way", _NAMES),
         color=vega.colours("way", _NAMES),
         opacity=vega.names("kind", scale=parts, legend=None),
@@ -169,34 +166,43 @@ def _table(result: Result) -> Table:
     def micro(name: str, usd: Callable[[Any], Fraction]) -> Column:
         return Column(name, lambda row: float(usd(row)) * 1e6, figure, "µUSD")
 
-    def bursts(column: Column, times: int) -> Column:
-        # Headings differ by the blanks after them.
-        return replace(column, name="in bursts" + " " * times, unit="")
-
-    def change(
-        name: str, share: Callable[[Any], Fraction | None], sign: int, **more: Any
-    ) -> Column:
-        return Column(name, lambda row: _change(share(row), sign), str, **more)
-
     return Table(
         [
             Column("tariff", "tariff"),
-            Column("GB-s", lambda row: row.long.gb_s, figure4),
-            Column("in bursts", lambda row: row.bursts.gb_s, figure4),
-            change("change", lambda row: row.gb_s_saved, -1),
+            Column("billed", lambda row: row.long.gb_s, figure4, "GB-s", _WHOLE),
+            Column("billed in bursts", lambda row: row.bursts.gb_s, figure4, "GB-s"),
+            Column(
+                "change of GB-s",
+                lambda row: _negative(row.gb_s_saved),
+                relative,
+                explanation="Change of the billed GB-seconds when the task is cut into bursts.",
+            ),
             micro("fees", lambda row: row.long.fees_usd),
-            bursts(micro("", lambda row: row.bursts.fees_usd), 1),
+            micro("fees in bursts", lambda row: row.bursts.fees_usd),
             micro("bill", lambda row: row.long.usd),
-            bursts(micro("", lambda row: row.bursts.usd), 2),
-            change("change ", lambda row: row.bill_added, 1, note=_added),
+            micro("bill in bursts", lambda row: row.bursts.usd),
+            Column(
+                "change of bill",
+                "bill_added",
+                relative,
+                explanation="Change of the bill when the task is cut into bursts.",
+                note=_added,
+            ),
             Column(
                 "pays below",
                 lambda row: row.pays_below_usd * _NANO,
                 figure,
                 "nUSD a request",
+                "Bursts are cheaper if the invocation fee is below this.",
                 note=_below,
             ),
-            Column("its fee", lambda row: row.fee_usd * _NANO, figure),
+            Column(
+                "fee",
+                lambda row: row.fee_usd * _NANO,
+                figure,
+                "nUSD a request",
+                "The tariff's invocation fee.",
+            ),
         ],
         result.comparisons,
         "Rows of the experiment tasks in invocations.parquet, billed by task and way"
@@ -209,8 +215,15 @@ def _table(result: Result) -> Table:
     )
 
 
+_WHOLE: Final = "Per task, as one invocation."
+
+
+def _negative(share: Fraction | None) -> Fraction | None:
+    return None if share is None else -share
+
+
 def _added(row: Comparison) -> str:
-    return " to ".join(numbers.change(1 + bound) for bound in row.bill_interval or ())
+    return " to ".join(relative(bound) for bound in row.bill_interval or ())
 
 
 def _below(row: Comparison) -> str:
@@ -219,22 +232,27 @@ def _below(row: Comparison) -> str:
 
 
 def _machine(measured: dict[str, dict[str, float | None]]) -> Table:
-    def ms(name: str, key: str) -> Column:
+    def ms(name: str, key: str, explanation: str = "") -> Column:
         def value(row: Any) -> float | None:
             return None if row[key] is None else row[key] * 1e3
 
-        return Column(name, value, figure4, "ms")
+        return Column(name, value, figure4, "ms", explanation)
 
     return Table(
         [
             Column("way", "way"),
             ms("execution", "execution_s"),
             ms("CPU time", "cpu_s"),
-            ms("throttled", "throttled_s"),
-            Column("requests held back", "throttled_share", percent),
-            ms("from first to last", "elapsed_s"),
+            ms("throttled", "throttled_s", "Time that the kernel held the task back."),
+            Column(
+                "requests throttled",
+                "throttled_share",
+                percent,
+                explanation="Share of the requests that were throttled at least once.",
+            ),
+            ms("elapsed", "elapsed_s", "From sending the first request to the last answer."),
         ],
-        [{"way": _WAYS[way], **found} for way, found in measured.items()],
+        [{"way": _WAYS[way], **means} for way, means in measured.items()],
         "Means over tasks: execution, cpu_user + cpu_system, throttled_time, throttled_count > 0,"
         " and received - sent of invocations.parquet.",
         "By the kernel and the clocks",

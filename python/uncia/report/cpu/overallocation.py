@@ -1,4 +1,4 @@
-"""The page on over-allocation: Figure 10's form, with models under the measured points."""
+"""The page on over-allocation: durations by memory size, measured and modelled, like Figure 10."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def page(result: Result) -> Page:
             *(_section(result, enforcement) for enforcement in result.enforcements()),
             *([_compared(result)] if len(result.enforcements()) > 1 else []),
         ],
-        summary="How long a function takes at each memory size, what models say it would, and how"
-        " much CPU time it gets for the time that is paid.",
+        summary="How long a function takes at each memory size, what models predict, and how much"
+        " CPU time it gets for the time that is paid.",
     )
 
 
 def _section(result: Result, enforcement: str) -> Section:
-    known = result.full[enforcement]
+    full = result.full[enforcement]
     blocks: list[Block] = [
         _figure(result, enforcement),
         Row([_shares(result, enforcement), _off(result, enforcement)]),
         Note(
-            "All models start from the rows at a whole vCPU alone:"
-            f" {figure(known.mean_ns / 1e6, 4)} ms of CPU time on average, and"
-            f" {figure(known.beyond_ns / 1e6)} ms beyond it, which they add."
+            "All models use only the rows at a whole vCPU:"
+            f" {figure(full.mean_ns / 1e6, 4)} ms of CPU time on average, and"
+            f" {figure(full.beyond_ns / 1e6)} ms beyond it, which they add."
         ),
         _table(result, enforcement),
     ]
@@ -79,15 +79,19 @@ _MEMORY: Final = vega.quantity(
 
 def _figure(result: Result, enforcement: str) -> Chart:
 
-    own = result.of(enforcement)
+    sizes = result.of(enforcement)
     models = list(result.models[enforcement])
     lines = [
-        {"model": name, "mb": size.memory / MIB, "ms": result.models[enforcement][name][at] / 1e6}
+        {
+            "model": name,
+            "mb": size.memory / MIB,
+            "ms": result.models[enforcement][name][index] / 1e6,
+        }
         for name in models
-        for at, size in enumerate(own)
+        for index, size in enumerate(sizes)
     ]
     points: list[dict[str, Any]] = []
-    for size in own:
+    for size in sizes:
         low, high = (value / 1e6 for value in quantiles_of(size.durations, [0.05, 0.95]))
         points.append(
             {
@@ -180,10 +184,10 @@ def _off(result: Result, enforcement: str) -> Chart:
         {
             "model": name,
             "mb": size.memory / MIB,
-            "off": result.models[enforcement][name][at] / size.mean_ns - 1,
+            "off": result.models[enforcement][name][index] / size.mean_ns - 1,
         }
         for name in models
-        for at, size in enumerate(result.of(enforcement))
+        for index, size in enumerate(result.of(enforcement))
         if not size.whole
     ]
     line = vega.layer(
@@ -204,32 +208,34 @@ def _off(result: Result, enforcement: str) -> Chart:
 
 
 def _table(result: Result, enforcement: str) -> Table:
-    def ms(name: str, ns: Callable[[Any], float | None], unit: str = "") -> Column:
+    def ms(name: str, ns: Callable[[Any], float | None], explanation: str = "") -> Column:
         def value(row: Any) -> float | None:
-            return None if (found := ns(row)) is None else found / 1e6
+            return None if (time := ns(row)) is None else time / 1e6
 
-        return Column(name, value, figure4, unit)
+        return Column(name, value, figure4, "ms", explanation)
 
     def model(name: str, values: Sequence[float]) -> Column:
-        return ms(name, lambda row: values[row[0]])
+        return ms(name, lambda row: values[row[0]], "Mean duration by this model.")
 
     return Table(
         [
-            Column("memory", lambda row: numbers.megabytes(row[1].memory), str),
+            Column("memory", lambda row: row[1].memory / MIB, numbers.whole, "MB"),
             Column("requests", lambda row: row[1].rows, count),
-            ms("mean", lambda row: row[1].mean_ns, "ms"),
-            ms(
-                "CPU time",
-                lambda row: None if row[1].cpu is None else float(row[1].cpu.mean()),
-                "ms",
-            ),
+            ms("mean", lambda row: row[1].mean_ns, "Mean duration."),
+            ms("CPU time", lambda row: None if row[1].cpu is None else float(row[1].cpu.mean())),
             *(model(name, values) for name, values in result.models[enforcement].items()),
             Column(
-                "held back",
+                "throttled",
                 lambda row: None if row[1].throttled is None else row[1].throttled / row[1].rows,
                 percent,
+                explanation="Share of the requests that were throttled at least once.",
             ),
-            Column("used / paid for", lambda row: row[1].overallocation, figure),
+            Column(
+                "used / paid for",
+                lambda row: row[1].overallocation,
+                figure,
+                explanation="CPU time used over CPU time allocated for the execution.",
+            ),
         ],
         list(enumerate(result.of(enforcement))),
         "execution, cpu_user + cpu_system, throttled_count > 0 and allocated_cpu of"

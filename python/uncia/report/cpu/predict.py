@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from uncia.bandwidth.predict.cpu import size_words
 from uncia.report import theme, vega
-from uncia.report.numbers import count, figure4, percent, usd
+from uncia.report.numbers import count, figure4, general, percent, usd
 from uncia.report.page import Block, Chart, Section
 from uncia.report.table import Column, Table
 
@@ -20,45 +20,45 @@ EQUATION_2: Final = "Equation (2)"
 MEASURED: Final = "measured"
 
 Errors: TypeAlias = Sequence[tuple[int, float, float, float]]
-"""Of each size: its errors by the prediction, by Equation (2) and by the reciprocal."""
+"""For each size: the errors of the prediction, of Equation (2) and of the reciprocal."""
 
-_ADVICE: Final = 40
+_MAX_ADVICE: Final = 40
 """Sizes in the table of advice."""
 
 
-def sections(found: Study) -> list[Section]:
-    """The parts of the page."""
-    parts = [_durations(found)]
-    if found.choices():
-        parts.append(_bill(found))
-    if found.errors():
-        parts.append(_accuracy(found))
+def sections(study: Study) -> list[Section]:
+    """Make the sections of the page."""
+    parts = [_durations(study)]
+    if study.choices():
+        parts.append(_bill(study))
+    if study.errors():
+        parts.append(_accuracy(study))
     return parts
 
 
-def _durations(found: Study) -> Section:
-    rows = _thinned(found.rows())
+def _durations(study: Study) -> Section:
+    rows = _thinned(study.rows())
     return Section(
         "durations",
         "Duration by size",
         [
             Chart(
                 "durations",
-                durations(rows, _axis(found)),
+                durations(rows, _axis(study)),
                 "Predicted mean duration by size with the range from p5 to p95, measured means over"
                 " it, Equation (2) and the reciprocal",
                 "Mean duration, and p5 to p95",
             ),
-            _rows(found, rows),
+            _rows(study, rows),
         ],
-        f"CPU time: {found.work.cpu.words}. Requests come {found.arrivals.words}. The share alone"
+        f"CPU time: {study.work.cpu.words}. Requests come {study.arrivals.words}. The share alone"
         " would give the reciprocal, a quota enforced to the nanosecond Equation (2); the kernel"
         " accounts at ticks.",
     )
 
 
 def durations(rows: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
-    """Figure 10: durations by size.
+    """Draw durations by size, like Figure 10 of the cost paper.
 
     Args:
         rows: as `Study.rows` gives them.
@@ -83,9 +83,9 @@ def durations(rows: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
     order = [PREDICTED, EQUATION_2, RECIPROCAL, *([MEASURED] if dots else [])]
     shades = dict(zip((PREDICTED, EQUATION_2, MEASURED), theme.colours(3), strict=True))
     shades[RECIPROCAL] = theme.REFERENCE
-    every = [one["value"] for one in (*lines, *dots)] + [one["low"] for one in band]
+    values = [row["value"] for row in (*lines, *dots)] + [row["low"] for row in band]
     x = vega.quantity("size", axis, scale={"zero": False, "nice": False, "padding": 6})
-    y = vega.quantity("value", "duration, ms", **vega.logarithmic(every, padding=8))
+    y = vega.quantity("value", "duration, ms", **vega.logarithmic(values, padding=8))
     colour = vega.colours("kind", order, [shades[name] for name in order])
     tooltip = vega.tips(("kind", "what"), ("size", axis, ",.4~g"), ("value", "ms", ",.4~g"))
     area = vega.layer(
@@ -118,52 +118,61 @@ def durations(rows: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
     return vega.chart(area, *curves, height=340)
 
 
-def _rows(found: Study, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _rows(study: Study, rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(
         [
-            Column("size", _words),
-            Column("mean", "mean_ms", figure4, "ms"),
-            *(Column(name, f"{name}_ms", figure4) for name in ("p5", "p50", "p95")),
-            Column("reciprocal", "reciprocal_ms", figure4, "ms"),
-            Column(EQUATION_2, "equation2_ms", figure4, "ms"),
-            Column("measured", "measured_mean_ms", figure4, "ms"),
-            Column("model's error", "model_error", percent),
-            Column("USD a million", "cost_usd_per_million", usd),
+            Column("memory", "memory_mb", count, "MB")
+            if study.preset.by_memory
+            else Column("size", "vcpu", general, "vCPU"),
+            Column("mean", "mean_ms", figure4, "ms", "Predicted mean duration."),
+            *(Column(name, f"{name}_ms", figure4, "ms") for name in ("p5", "p50", "p95")),
+            Column("reciprocal", "reciprocal_ms", figure4, "ms", "Mean CPU time over the share."),
+            Column(EQUATION_2, "equation2_ms", figure4, "ms", "Mean, with an exact quota."),
+            Column("measured", "measured_mean_ms", figure4, "ms", "Measured mean duration."),
+            Column(
+                "model's error",
+                "model_error",
+                percent,
+                explanation="Mean absolute error at such sizes on published measurements.",
+            ),
+            Column(
+                "a million", "cost_usd_per_million", usd, "USD", "Cost of a million invocations."
+            ),
         ],
         rows,
-        f"Of {found.predicted[0].durations.size:,} simulated invocations at each size. The model's"
+        f"Of {study.predicted[0].durations.size:,} simulated invocations at each size. The model's"
         " error: mean absolute error at such sizes on published measurements, from CPU time at one"
         " vCPU alone.",
         "Durations",
     )
 
 
-def _bill(found: Study) -> Section:
-    choices = found.choices()
-    take = {one.size for one in found.ladder()}
-    steps = [step for step in found.steps() if step.avoid is not None]
+def _bill(study: Study) -> Section:
+    choices = study.choices()
+    take = {choice.size for choice in study.ladder()}
+    steps = [step for step in study.steps() if step.avoid is not None]
     avoid = {step.avoid.size for step in steps if step.avoid is not None}
     points = [
         {
-            "size": found.size_number(one.size),
-            "usd": one.usd,
-            "ms": one.mean_ms,
-            "mark": "take" if one.size in take else "avoid" if one.size in avoid else "",
+            "size": study.size_number(choice.size),
+            "usd": choice.usd,
+            "ms": choice.mean_ms,
+            "mark": "take" if choice.size in take else "avoid" if choice.size in avoid else "",
         }
-        for one in choices
+        for choice in choices
     ]
     blocks: list[Block] = [
         Chart(
             "bill",
-            _cost(points, _axis(found)),
+            _cost(points, _axis(study)),
             "Cost of a million invocations by size, with the sizes to take and to avoid",
-            f"USD for a million invocations ({found.tariff.id})",
+            f"USD for a million invocations ({study.tariff.id})",
         ),
         Table(
-            _choice(found, "take"),
-            [{"take": choice} for choice in found.ladder()[:_ADVICE]],
-            "The cheapest size; then each time the cheapest of those that are faster by more than"
-            f" {found.tolerance:.1%}, which is what the model can tell apart.",
+            _choice(study, "take"),
+            [{"take": choice} for choice in study.ladder()[:_MAX_ADVICE]],
+            "The cheapest size; then, repeatedly, the cheapest of those that are faster by more"
+            f" than {study.tolerance:.1%}, which is what the model can distinguish.",
             "Sizes worth taking",
             fold=False,
         ),
@@ -172,13 +181,19 @@ def _bill(found: Study) -> Section:
         blocks.append(
             Table(
                 [
-                    *_choice(found, "avoid"),
-                    *_choice(found, "take"),
-                    Column("extra", "extra", percent, mark="bad"),
+                    *_choice(study, "avoid"),
+                    *_choice(study, "take"),
+                    Column(
+                        "extra",
+                        "extra",
+                        percent,
+                        explanation="How much more the size to avoid costs.",
+                        mark="bad",
+                    ),
                 ],
-                steps[:_ADVICE],
-                "Where the bill turns: its heights, just before a jump or at the end of the sizes,"
-                " and the lows before them, where a step begins.",
+                steps[:_MAX_ADVICE],
+                "Local maxima of the bill, just before a jump or at the largest size, and the"
+                " minima before them, where a step begins.",
                 "Sizes to avoid",
                 fold=False,
             )
@@ -187,21 +202,21 @@ def _bill(found: Study) -> Section:
         "bill",
         "Which size to take",
         blocks,
-        "Along a step a larger size is no faster and costs more; past the next jump it may cost"
+        "Along a step, a larger size costs more and is no faster; after the next jump it may cost"
         " less again.",
     )
 
 
-def _choice(found: Study, which: str) -> list[Column]:
-    """The columns of a choice, which a row has under this name."""
+def _choice(study: Study, which: str) -> list[Column]:
+    """Make the columns of a choice, which a row has under this name."""
 
     def part(value: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda row: value(row[which] if isinstance(row, dict) else getattr(row, which))
 
     return [
-        Column(which, part(lambda choice: size_words(found.preset, choice.size))),
+        Column(which, part(lambda choice: size_words(study.preset, choice.size))),
         Column("mean", part(lambda choice: choice.mean_ms), figure4, "ms"),
-        Column("USD a million", part(lambda choice: choice.usd), usd),
+        Column("a million", part(lambda choice: choice.usd), usd, "USD"),
     ]
 
 
@@ -216,7 +231,7 @@ def _cost(points: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
     line = vega.layer("line", points[:: max(1, step)], style, x=x, y=y, tooltip=tooltip)
     dots = vega.layer(
         "point",
-        [one for one in points if one["mark"]],
+        [point for point in points if point["mark"]],
         {"filled": True, "size": 70},
         x=x,
         y=y,
@@ -226,16 +241,16 @@ def _cost(points: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
     return vega.chart(line, dots, height=260)
 
 
-def _accuracy(found: Study) -> Section:
-    errors = found.errors()
-    bounds = [below for below, _ in found.preset.errors] or [found.preset.whole]
+def _accuracy(study: Study) -> Section:
+    errors = study.errors()
+    bounds = [below for below, _ in study.preset.errors] or [study.preset.whole]
     rows: list[tuple[str, Errors]] = []
     low = 0
     for below in bounds:
-        own = [row for row in errors if low <= row[0] < below]
-        if own:
-            first, last = size_words(found.preset, own[0][0]), size_words(found.preset, own[-1][0])
-            rows.append((f"{first} to {last}", own))
+        part = [row for row in errors if low <= row[0] < below]
+        if part:
+            first, last = (size_words(study.preset, row[0]) for row in (part[0], part[-1]))
+            rows.append((f"{first} to {last}", part))
         low = below
     rows.append(("all", errors))
     return Section(
@@ -245,9 +260,16 @@ def _accuracy(found: Study) -> Section:
             Table(
                 [
                     Column("sizes", 0),
-                    Column("measured", lambda row: len(row[1]), count),
+                    Column(
+                        "measured", lambda row: len(row[1]), count, explanation="Sizes measured."
+                    ),
                     _error("predicted", 1),
-                    Column("bias", lambda row: _mean(error[1] for error in row[1]), _signed),
+                    Column(
+                        "bias",
+                        lambda row: _mean(error[1] for error in row[1]),
+                        "{:+.1%}".format,
+                        explanation="Mean error of the prediction, with its sign.",
+                    ),
                     _error(EQUATION_2, 2),
                     _error(RECIPROCAL, 3),
                 ],
@@ -262,34 +284,30 @@ def _accuracy(found: Study) -> Section:
 
 
 def _error(name: str, index: int) -> Column:
-    """The column of a mean absolute error."""
-    return Column(name, lambda row: _mean(abs(error[index]) for error in row[1]), percent)
+    """Make the column of a mean absolute error."""
+    return Column(
+        name,
+        lambda row: _mean(abs(error[index]) for error in row[1]),
+        percent,
+        explanation="Mean absolute relative error.",
+    )
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    items = list(values)
+    return sum(items) / len(items)
 
 
-def _signed(share: float) -> str:
-    return f"{share:+.1%}"
-
-
-def _axis(found: Study) -> str:
-    return "memory, MB" if found.preset.by_memory else "vCPU"
-
-
-def _words(row: Mapping[str, Any]) -> str:
-    return f"{row['memory_mb']:,} MB" if "memory_mb" in row else f"{row['vcpu']:g} vCPU"
+def _axis(study: Study) -> str:
+    return "memory, MB" if study.preset.by_memory else "vCPU"
 
 
 def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most so many rows that the three curves of a chart have `MAX_POINTS`; measured ones all
-    stay."""
-    most = vega.MAX_POINTS // 3
-    if len(rows) <= most:
+    """Reduce the rows so that three curves fit `MAX_POINTS`; measured ones are all kept."""
+    budget = vega.MAX_POINTS // 3
+    if len(rows) <= budget:
         return rows
     measured = [row["measured_mean_ms"] is not None for row in rows]
-    room = max(2, most - sum(measured))
-    even = {round(index * (len(rows) - 1) / (room - 1)) for index in range(room)}
+    predicted = max(2, budget - sum(measured))
+    even = {round(index * (len(rows) - 1) / (predicted - 1)) for index in range(predicted)}
     return [row for index, row in enumerate(rows) if index in even or measured[index]]

@@ -1,4 +1,4 @@
-"""The page of a profile: what was seen, what the kernel counted, and how far to trust it."""
+"""The page of a profile: throttles seen by the probe, the kernel's counts, and how they agree."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from uncia.bandwidth import profiles
 from uncia.report import plots
-from uncia.report.numbers import count, figure
+from uncia.report.numbers import count, figure, figure4
 from uncia.report.page import Block, Chart, Note, Page, Row, Section, Tile
 from uncia.report.page import write as write_page
-from uncia.report.table import Column, Table
-from uncia.units import NS_PER_MS
+from uncia.report.table import Column, Fact, Table, fact_columns
+from uncia.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,8 +27,9 @@ _CURVES: Final = (
     ("throttle", "length of a throttle, ms", "Throttle durations"),
     ("cpu", "CPU time between throttles, ms", "CPU time obtained"),
 )
-_NAMES: Final = {"mean": "mean", "5 %": "p5", "50 %": "p50", "95 %": "p95", "most": "max"}
+_NAMES: Final = {"mean": "mean", "p5": "p5", "p50": "p50", "p95": "p95", "max": "max"}
 _figure5: Final = partial(figure, digits=5)
+_figure6: Final = partial(figure, digits=6)
 
 Arrays = Mapping[str, "NDArray[Any]"]
 
@@ -38,20 +39,20 @@ def distributions(
     reference: Mapping[str, Arrays],
     *,
     prefix: str = "profile",
-    of: str = "throttles",
+    counted: str = "throttles",
     ending: str = "",
 ) -> list[Chart]:
-    """The three cumulative distributions of Figure 12 of the cost paper.
+    """Draw the three cumulative distributions of Figure 12 of the cost paper.
 
     Args:
-        measured: name to ``interval``, ``throttle`` and ``cpu`` in ns.
-        reference: the same, drawn in grey: models.
+        measured: name -> ``interval``, ``throttle`` and ``cpu`` in ns.
+        reference: the same of models, drawn in grey.
         prefix: of the charts' names.
-        of: what is counted.
+        counted: what is counted.
         ending: of the charts' labels.
 
     Returns:
-        Three charts; fewer where nothing has a throttle.
+        Three charts; fewer if there are no throttles.
     """
     charts = []
     for key, axis, title in _CURVES:
@@ -69,7 +70,7 @@ def distributions(
                 plots.curves(
                     curves,
                     axis,
-                    of,
+                    counted,
                     reference=list(reference),
                     log=False,
                     bounds=(0.0, high * _ROOM),
@@ -82,7 +83,7 @@ def distributions(
 
 
 def sections(folder: Path, summary: Mapping[str, Any]) -> list[Section]:
-    """The parts of the page."""
+    """Make the sections of the page."""
     profile = profiles.read(folder)
     interval, throttle, cpu = profile.arrays()
     arrays = {"interval": interval, "throttle": throttle, "cpu": cpu}
@@ -94,8 +95,8 @@ def sections(folder: Path, summary: Mapping[str, Any]) -> list[Section]:
             "throttles",
             "Throttles",
             blocks,
-            "Every jump of the monotonic clock that a busy loop saw. The share at a value is that"
-            " of throttles that were no longer.",
+            "Every jump of the monotonic clock that a busy loop saw. The curves show the share of"
+            " throttles that were no longer than a value.",
         )
     ]
     if tasks := summary.get("tasks"):
@@ -154,7 +155,7 @@ def _numbers(summary: Mapping[str, Any]) -> Table:
     nothing = dict.fromkeys(_NAMES.values())
     return Table(
         [
-            Column("ms", "title"),
+            Column("quantity", "title"),
             *(_milliseconds(name, key) for name, key in _NAMES.items()),
         ],
         [{"title": title, **(summary[f"{key}_ns"] or nothing)} for key, _, title in _CURVES],
@@ -165,24 +166,30 @@ def _numbers(summary: Mapping[str, Any]) -> Table:
     )
 
 
-def _milliseconds(name: str, key: str, unit: str = "") -> Column:
-    """The column of a time, in ns before."""
+def _milliseconds(name: str, key: str, explanation: str = "") -> Column:
+    """Make the column of a time that is given in ns."""
 
     def value(row: Any) -> float | None:
         return None if row[key] is None else row[key] / NS_PER_MS
 
-    return Column(name, value, _figure5, unit)
+    return Column(name, value, _figure5, "ms", explanation)
 
 
 def _tasks(tasks: list[dict[str, Any]]) -> Table:
     return Table(
         [
-            Column("CPU time", lambda task: _ms(task["cpu_ns"]), str, "ms"),
+            Column(
+                "CPU time",
+                lambda task: task["cpu_ns"] / NS_PER_MS,
+                "{:.6g}".format,
+                "ms",
+                "CPU time that the task needs.",
+            ),
             Column("tasks", "runs", count),
-            _milliseconds("used", "used_ns", "ms"),
-            _milliseconds("mean", "mean_ns", "ms"),
-            _milliseconds("50 %", "p50_ns"),
-            _milliseconds("95 %", "p95_ns"),
+            _milliseconds("used", "used_ns", "CPU time that the kernel counted."),
+            _milliseconds("mean", "mean_ns", "Mean duration."),
+            _milliseconds("p50", "p50_ns"),
+            _milliseconds("p95", "p95_ns"),
         ],
         tasks,
         "`execution` of tasks that need a CPU time, each begun after an idle gap at a random phase;"
@@ -193,29 +200,36 @@ def _tasks(tasks: list[dict[str, Any]]) -> Table:
 
 def _trust(summary: Mapping[str, Any]) -> list[Block]:
     kernel, noise, baseline = summary["kernel"], summary["noise"], summary["baseline"]
-    seen = [
-        ["gaps seen", count(noise["gaps"]), "spans `throttle`"],
-        ["time in gaps, ms", figure(summary["gap_ns"] / NS_PER_MS, 6), "their lengths"],
-        ["refills in gaps", count(noise["refills"]), "places where the quota is refilled"],
-        ["nr_throttled", count(kernel["nr_throttled"]), "the kernel's own: refills waited for"],
-        [
-            "throttled_time, ms",
-            figure(
-                None if kernel["throttled_ns"] is None else kernel["throttled_ns"] / NS_PER_MS, 6
-            ),
-            "the kernel's own",
-        ],
-        ["gaps without a refill", count(noise["without_refill"]), "no throttles, probably"],
-        [
+    throttled_ns = kernel["throttled_ns"]
+    throttled_ms = None if throttled_ns is None else throttled_ns / NS_PER_MS
+    counts = [
+        Fact("gaps seen", noise["gaps"], count, source="spans `throttle`"),
+        Fact("time in gaps", summary["gap_ns"] / NS_PER_MS, _figure6, "ms", "their lengths"),
+        Fact("refills in gaps", noise["refills"], count, source="times of the quota's refills"),
+        Fact(
+            "nr_throttled",
+            kernel["nr_throttled"],
+            count,
+            source="the kernel's counter of refills waited for",
+        ),
+        Fact("throttled_time", throttled_ms, _figure6, "ms", "the kernel's counter"),
+        Fact(
+            "gaps without a refill",
+            noise["without_refill"],
+            count,
+            source="probably not throttles",
+        ),
+        Fact(
             "expected by the baseline",
-            figure(noise["expected_false"], 3),
-            "pauses that no quota explains",
-        ],
+            noise["expected_false"],
+            figure,
+            source="pauses that no quota explains",
+        ),
     ]
     blocks: list[Block] = [
         Table(
-            [Column("what", 0), Column("value", 1, str), Column("from", 2)],
-            seen,
+            fact_columns("quantity", "source"),
+            counts,
             "Throttles as the probe saw them, and as the kernel counted them (`throttled_count`,"
             " `throttled_time`).",
             "Seen and counted",
@@ -223,23 +237,23 @@ def _trust(summary: Mapping[str, Any]) -> list[Block]:
         )
     ]
     if baseline is None:
-        return [*blocks, Note("The probe did not look without a quota.")]
+        return [*blocks, Note("The probe did not run without a quota.")]
     rows = [
-        ["watched, s", figure(baseline["duration_ns"] / 1e9, 4)],
-        ["CPU time, s", figure(baseline["cpu_ns"] / 1e9, 4)],
-        ["smallest step of the clock, ns", count(baseline["clock_step_ns"])],
-        ["turn of the loop, ns: 50 %", count(baseline["loop_p50_ns"])],
-        ["turn of the loop, ns: 99 %", count(baseline["loop_p99_ns"])],
-        ["pauses as long as a throttle", count(baseline["jumps"])],
-        ["involuntary context switches", count(baseline["involuntary_switches"])],
+        Fact("watched", baseline["duration_ns"] / NS_PER_S, figure4, "s"),
+        Fact("CPU time", baseline["cpu_ns"] / NS_PER_S, figure4, "s"),
+        Fact("smallest step of the clock", baseline["clock_step_ns"], count, "ns"),
+        Fact("turn of the loop, p50", baseline["loop_p50_ns"], count, "ns"),
+        Fact("turn of the loop, p99", baseline["loop_p99_ns"], count, "ns"),
+        Fact("pauses as long as a throttle", baseline["jumps"], count),
+        Fact("involuntary context switches", baseline["involuntary_switches"], count),
     ]
     return [
         *blocks,
         Table(
-            [Column("without a quota", 0), Column("value", 1, str)],
+            fact_columns("without a quota"),
             rows,
-            "The same probe without a quota, just before: its resolution, and what it would have"
-            " taken for throttles.",
+            "The same probe without a quota, just before: its resolution, and the pauses that it"
+            " would have counted as throttles.",
             "Baseline",
             fold=False,
         ),

@@ -1,8 +1,8 @@
-"""The sections of a run's report, each a file of this folder, found by its place.
+"""The sections of a run's report: every module of this package is one.
 
-A file says where in the page its section stands (`POSITION`), which rows it needs (`ROWS`), and
-makes the section from the run and those rows. A section says what it shows even when there is
-little to show; it returns None only where nobody would miss it.
+A module names the section's position in the page (`POSITION`) and the rows it needs (`ROWS`), and
+makes the section from the run and those rows. It returns None if the run has nothing to show, such
+as no bursts; where a result is missing, the section says why.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table of the run.
+    """The rows of a run that a section needs.
 
     Attributes:
-        table: its name.
-        where: the word that a column must hold; None: nothing.
-        required: whether there is no section without any row.
+        table: name of their table.
+        where: column -> the text that it must hold; None: null.
+        required: leave the section out if there are no such rows.
     """
 
     table: str
     where: dict[str, str | None] = field(default_factory=dict)
     required: bool = False
 
-    def of(self, run: RunData) -> pa.Table:
-        """The rows of a run."""
+    def select(self, run: RunData) -> pa.Table:
+        """Select the rows of a run."""
         rows: pa.Table = getattr(run, self.table)
         for name, word in self.where.items():
             if word is None:
@@ -50,19 +50,19 @@ class Rows:
 
 
 class Maker(Protocol):
-    """What a file of this folder has."""
+    """The contents of a module of this package."""
 
     POSITION: int
     ROWS: Rows
 
     def section(self, run: RunData, rows: pa.Table) -> Section | None:
-        """The section of a run, made of the rows that it needs."""
+        """Make the section of a run from the rows that it needs."""
 
 
-def of(run: RunData) -> Iterator[Section]:
-    """The sections of a run, in the order of the page."""
+def make_all(run: RunData) -> Iterator[Section]:
+    """Make the sections of a run, in the order of the page."""
     for maker in _makers():
-        rows = maker.ROWS.of(run)
+        rows = maker.ROWS.select(run)
         if rows.num_rows or not maker.ROWS.required:
             section = maker.section(run, rows)
             if section is not None:

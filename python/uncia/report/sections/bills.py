@@ -1,4 +1,4 @@
-"""The bills: what the same rows cost under each tariff, and what of it was used."""
+"""Bills: the cost of the same rows under each tariff, and how much of it was used."""
 
 from __future__ import annotations
 
@@ -35,8 +35,17 @@ _PARTS: Final = {
 }
 
 
+_MEANING: Final = {
+    _USED: "What the used CPU time and memory cost at the tariff's prices, per million requests.",
+    _RESOURCES: "What CPU and memory cost, used or not, per million requests.",
+    _OVER: "What was charged for CPU and memory beyond their use, per million requests.",
+    _ROUNDING: "What granularities and minimums add, per million requests.",
+    _FEE: "The fee per request, for a million requests.",
+}
+
+
 def section(run: RunData, rows: pa.Table) -> Section:
-    """Cost under each tariff in parts, and billable resources against used ones."""
+    """Show the cost under each tariff in parts, and billable resources against used ones."""
     tariffs = run.tariffs
     priced = {k: v for k, v in tariffs.items() if v.get("cost_usd_per_million") is not None}
     if not priced:
@@ -95,13 +104,35 @@ def section(run: RunData, rows: pa.Table) -> Section:
         Table(
             [
                 Column("tariff", "name"),
-                Column("billable vCPU-s", lambda row: row.get("billable_vcpu_s"), figure4),
-                Column("billable GB-s", lambda row: row.get("billable_gb_s"), figure4),
-                Column("CPU, billable / used", lambda row: row.get("inflation_vcpu"), times),
-                Column("memory, billable / used", lambda row: row.get("inflation_memory"), times),
+                Column(
+                    "billable CPU",
+                    lambda row: row.get("billable_vcpu_s"),
+                    figure4,
+                    "vCPU-s",
+                    "The vCPU-seconds that the tariff charges for, over all rows.",
+                ),
+                Column(
+                    "billable memory",
+                    lambda row: row.get("billable_gb_s"),
+                    figure4,
+                    "GB-s",
+                    "The GB-seconds that the tariff charges for, over all rows.",
+                ),
+                Column(
+                    "CPU, billable / used",
+                    lambda row: row.get("inflation_vcpu"),
+                    times,
+                    explanation="vCPU-seconds charged for each second of CPU time used.",
+                ),
+                Column(
+                    "memory, billable / used",
+                    lambda row: row.get("inflation_memory"),
+                    times,
+                    explanation="GB-seconds charged for each GB-second of memory used.",
+                ),
             ],
             entries,
-            "Billable: what the tariff's rules make of time and allocation. Used: CPU time"
+            "Billable: time and allocation after the tariff's rules. Used: CPU time"
             " (cpu_user + cpu_system), and average memory (memory_avg) over the execution. A"
             " dash: the tariff does not bill for it, or its use was not measured.",
             "Billable against used",
@@ -120,7 +151,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
 
 
 def _table(entries: list[dict[str, Any]], used: list[str]) -> Table:
-    most = float(entries[0]["cost_usd_per_million"])
+    highest = float(entries[0]["cost_usd_per_million"])
 
     def part(name: str) -> Column:
         def share(row: Any) -> str:
@@ -128,36 +159,50 @@ def _table(entries: list[dict[str, Any]], used: list[str]) -> Table:
             value = row["parts"].get(name)
             return numbers.percent(value / total, 2) if total and value is not None else ""
 
-        return Column(name, lambda row: row["parts"].get(name), usd, note=share)
+        return Column(
+            name, lambda row: row["parts"].get(name), usd, "USD", _MEANING[name], note=share
+        )
 
     def reasons(row: Any, key: str) -> str:
-        found = row.get(key)
-        return ", ".join(found) if isinstance(found, Mapping) else ""
+        counts = row.get(key)
+        return ", ".join(counts) if isinstance(counts, Mapping) else ""
 
     def not_billable(row: Any) -> int | None:
-        found = row.get("not_billable")
-        return sum(found.values()) if isinstance(found, Mapping) else None
+        counts = row.get("not_billable")
+        return sum(counts.values()) if isinstance(counts, Mapping) else None
 
     return Table(
         [
             Column("tariff", "name"),
             Column("rows priced", lambda row: row.get("rows"), count),
             Column(
-                "not billable", not_billable, count, note=lambda row: reasons(row, "not_billable")
+                "not billable",
+                not_billable,
+                count,
+                explanation="Rows that no platform charges for, such as throttled ones.",
+                note=lambda row: reasons(row, "not_billable"),
             ),
             Column(
                 "not priceable",
                 lambda row: row.get("unpriced_rows"),
                 count,
+                explanation="Rows that lack a value which this tariff bills by.",
                 note=lambda row: reasons(row, "unpriced"),
                 mark=lambda row: "bad" if row.get("unpriced_rows") else "",
             ),
-            Column("USD per million", "cost_usd_per_million", usd),
+            Column(
+                "per million",
+                "cost_usd_per_million",
+                usd,
+                "USD",
+                "Cost of a million such requests, without free tiers.",
+            ),
             *(part(name) for name in used),
             Column(
                 "dearest = 1",
-                lambda row: float(row["cost_usd_per_million"]) / most if most else None,
+                lambda row: float(row["cost_usd_per_million"]) / highest if highest else None,
                 figure,
+                explanation="Cost relative to the dearest of these tariffs.",
             ),
         ],
         entries,
@@ -171,7 +216,7 @@ def _table(entries: list[dict[str, Any]], used: list[str]) -> Table:
 
 
 def _parts(tariff: Mapping[str, Any], used_usd: float | None) -> dict[str, float]:
-    """The cost per million in parts, USD, as far as the bill tells them apart."""
+    """Split the cost per million, in USD, as far as the bill distinguishes its parts."""
     total = float(tariff["cost_usd_per_million"])
     fee = total * float(tariff.get("fee_share") or 0.0)
     rounding = total * float(tariff.get("rounding_share") or 0.0)
@@ -183,16 +228,16 @@ def _parts(tariff: Mapping[str, Any], used_usd: float | None) -> dict[str, float
 
 
 def _drawn(parts: Mapping[str, float]) -> dict[str, float]:
-    """The parts as lengths of a bar that is as long as the bill.
+    """Convert the parts to lengths that add up to the bill.
 
-    What is below zero (more was used than is billed for) is taken off the parts before it.
+    A negative part (more was used than is billed for) shortens the parts before it.
     """
-    missing = -sum(value for value in parts.values() if value < 0)
+    excess = -sum(value for value in parts.values() if value < 0)
     drawn = {}
     for part, value in parts.items():
-        taken = min(missing, max(0.0, value))
-        missing -= taken
-        drawn[part] = max(0.0, value) - taken
+        cut = min(excess, max(0.0, value))
+        excess -= cut
+        drawn[part] = max(0.0, value) - cut
     return drawn
 
 
@@ -233,15 +278,15 @@ def _explain(used: list[str]) -> str:
     return "Resources: the rest, for what was used and what was allocated beyond it."
 
 
-def _matrix(found: Mapping[str, Mapping[str, Fraction]], tariffs: list[str]) -> Table:
-    """Cost per million of each experiment under each tariff."""
+def _matrix(costs: Mapping[str, Mapping[str, Fraction]], tariffs: list[str]) -> Table:
+    """Show the cost per million of each experiment under each tariff."""
 
     def cost(tariff: str) -> Column:
-        return Column(tariff, lambda row: row[1].get(tariff), usd)
+        return Column(tariff, lambda row: row[1].get(tariff), usd, "USD")
 
     return Table(
         [Column("experiment", 0), *(cost(tariff) for tariff in tariffs)],
-        list(found.items()),
+        list(costs.items()),
         "USD per million requests: cost_usd / rows × 1,000,000 over the rows of bill.parquet of the"
         " experiment and the tariff.",
         "By experiment",

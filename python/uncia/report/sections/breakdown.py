@@ -1,7 +1,8 @@
-"""Where time goes: the mean latency of each experiment, in parts that add up to it."""
+"""Where time goes: the parts of each experiment's mean latency."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report import plots, theme
@@ -9,6 +10,7 @@ from uncia.report.data import RunData
 from uncia.report.numbers import count, figure
 from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.sections import Rows
+from uncia.report.sections.latency import SAMPLES
 from uncia.report.table import Column, Table
 from uncia.stats import breakdown as parts_of
 from uncia.units import NS_PER_MS
@@ -37,19 +39,35 @@ _COLOURS: Final = dict(
 )
 
 
+_MEANING: Final = {
+    "generator lag": "How much later than scheduled requests were sent.",
+    "connect": "Time to open a connection; 0 on a reused one.",
+    "platform queue": "Time that requests waited in the platform's queue.",
+    "initialization": "Time to initialize an instance; 0 in requests that caused no start.",
+    "execution": "Time that the function ran.",
+    "answer transfer": "From the first byte of the answer to its last.",
+    "network and platform": "The rest of the latency.",
+    "waiting for the answer": "Everything between connection and first byte.",
+}
+
+
 def section(run: RunData, rows: pa.Table) -> Section:
-    """Shares as bars, and a table of means."""
-    found = [
-        (name, item) for name, table in run.each(rows).items() for item in parts_of.breakdown(table)
+    """Show shares as bars, and a table of means."""
+    breakdowns = [
+        (name, item)
+        for name, table in run.by_experiment(rows).items()
+        for item in parts_of.breakdown(table)
     ]
-    if not found:
+    if not breakdowns:
         return Section("breakdown", "Where time goes", [Note("No request succeeded.", "warning")])
-    twice = {name for name, _ in found if sum(other == name for other, _ in found) > 1}
+    repeated = {name for name, n in Counter(name for name, _ in breakdowns).items() if n > 1}
     labelled = [
-        (name if name not in twice or item.platform_times else f"{name} (times not told)", item)
-        for name, item in found
+        (f"{name} (without platform times)", item)
+        if name in repeated and not item.platform_times
+        else (name, item)
+        for name, item in breakdowns
     ]
-    used = [part for part in parts_of.PARTS if any(part in item.parts_ns for _, item in found)]
+    used = [part for part in parts_of.PARTS if any(part in item.parts_ns for _, item in breakdowns)]
     bars = [
         {
             "name": f"{label} · {figure(item.mean_ns / NS_PER_MS)} ms",
@@ -72,27 +90,27 @@ def section(run: RunData, rows: pa.Table) -> Section:
             "Parts of the mean latency of each experiment, as shares",
         )
     ]
-    if any(value < 0 for _, item in found for value in item.parts_ns.values()):
+    if any(value < 0 for _, item in breakdowns for value in item.parts_ns.values()):
         blocks.append(
             Note(
                 "A part below zero means that the platform reports more time than the client"
-                " waited; it is drawn as nothing and stands in the table as it is.",
+                " waited; the chart omits it, the table shows it.",
                 "warning",
             )
         )
-    if not all(item.platform_times for _, item in found):
+    if not all(item.platform_times for _, item in breakdowns):
         blocks.append(
             Note(
-                "Where the platform does not tell its own times, everything between connection and"
-                " first byte is one part: waiting for the answer."
+                "Where the platform does not report its own times, everything between connection"
+                " and first byte is one part: waiting for the answer."
             )
         )
     blocks.append(
         Table(
             [
                 Column("experiment", 0),
-                Column("n", lambda row: row[1].rows, count),
-                Column("mean latency", lambda row: row[1].mean_ns / NS_PER_MS, figure),
+                Column("n", lambda row: row[1].rows, count, explanation=SAMPLES),
+                Column("mean latency", lambda row: row[1].mean_ns / NS_PER_MS, figure, "ms"),
                 *(_part(part) for part in used),
             ],
             labelled,
@@ -100,7 +118,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
             " mean latency. generator lag = sent − scheduled; connect = connected − sent, 0 on a"
             " reused connection; platform queue = queued; initialization and execution as the"
             " platform reports them, initialization counting 0 in requests that caused no start;"
-            " answer transfer = received − first_byte; network and platform = what is left.",
+            " answer transfer = received − first_byte; network and platform = the rest.",
         )
     )
     return Section(
@@ -114,7 +132,14 @@ def section(run: RunData, rows: pa.Table) -> Section:
 
 def _part(name: str) -> Column:
     def value(row: Any) -> float | None:
-        found = row[1].parts_ns.get(name)
-        return None if found is None else found / NS_PER_MS
+        ns = row[1].parts_ns.get(name)
+        return None if ns is None else ns / NS_PER_MS
 
-    return Column(name, value, figure, mark=lambda row: "bad" if (value(row) or 0) < 0 else "")
+    return Column(
+        name,
+        value,
+        figure,
+        "ms",
+        _MEANING.get(name, ""),
+        mark=lambda row: "bad" if (value(row) or 0) < 0 else "",
+    )

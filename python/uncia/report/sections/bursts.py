@@ -1,4 +1,4 @@
-"""Latency and ratios by the size of bursts."""
+"""Bursts: latency and ratios by burst size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uncia.report.data import RunData
 from uncia.report.numbers import count
 from uncia.report.page import Block, Chart, Section
 from uncia.report.sections import Rows
-from uncia.report.sections.latency import AXIS, FEW, INTERVAL, drawn, quantile
+from uncia.report.sections.latency import AXIS, FEW, INTERVAL, SAMPLES, drawn, quantile
 from uncia.report.sections.ratios import RATIOS, ratio
 from uncia.report.table import Column, Table
 
@@ -21,11 +21,11 @@ ROWS: Final = Rows("invocations", {"outcome": "ok"})
 
 
 def section(run: RunData, _: pa.Table) -> Section | None:
-    """Chart and table of the summaries by burst size, where there are bursts."""
+    """Show the summaries by burst size; None if there are no bursts."""
     rows = [
         {"name": name, **size}
-        for name, found in run.summaries.items()
-        for size in found["by_burst_size"]
+        for name, summary in run.summaries.items()
+        for size in summary["by_burst_size"]
     ]
     if not rows:
         return None
@@ -42,9 +42,9 @@ def section(run: RunData, _: pa.Table) -> Section | None:
         Table(
             [
                 Column("experiment", "name"),
-                Column("burst size", "size", count),
-                Column("bursts", "bursts", count),
-                Column("n", "latency_rows", count),
+                Column("burst size", "size", count, explanation="Requests in a burst."),
+                Column("bursts", "bursts", count, explanation="Number of bursts of this size."),
+                Column("n", "latency_rows", count, explanation=SAMPLES),
                 quantile("p50"),
                 quantile("p99"),
                 *(ratio(kind) for kind in RATIOS),
@@ -59,7 +59,7 @@ def section(run: RunData, _: pa.Table) -> Section | None:
         "bursts",
         "Bursts",
         blocks,
-        "Many requests at the same instant, or spread by its jitter, by how many there were. If"
-        " large bursts are slower than small ones by whole executions, requests queue; if only by"
-        " a start, the platform scales.",
+        "Requests that were sent at the same instant, or within the jitter of their burst, by the"
+        " size of the burst. If large bursts are slower than small ones by whole executions,"
+        " requests queue; if only by a start, the platform scales.",
     )

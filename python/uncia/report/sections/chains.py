@@ -1,4 +1,4 @@
-"""Chains: how many were whole, and how long stages and the time between them took."""
+"""Chains: how many were complete, and how long their stages took, with the time between them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ROWS: Final = Rows("invocations")
 
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
-    """The chains of every experiment that has some; None if none has."""
+    """Show the chains of every experiment; None if there are none."""
     blocks: list[Block] = []
-    for name, part in run.each(rows).items():
+    for name, part in run.by_experiment(rows).items():
         for summary in chains.summarise(part, run.experiment_meta.get(name)):
             blocks += [Note(_sentence(name, summary)), _stages(summary)]
     if not blocks:
@@ -31,16 +31,16 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
         "Chains",
         blocks,
         "Requests that were sent when others had been answered. The latencies above are those of"
-        " first stages: what follows an answer has no scheduled time.",
+        " first stages, because later stages have no scheduled time.",
     )
 
 
 def _sentence(name: str, summary: dict[str, Any]) -> str:
     begun, complete, latency = summary["begun"], summary["complete"], summary["latency_ms"]
-    text = f"{name}: {count(complete)} of {count(begun)} chains were whole"
+    text = f"{name}: {count(complete)} of {count(begun)} chains were complete"
     if complete:
         text += (
-            f"; from when they were scheduled to the last answer: p50 {figure(latency['p50'])} ms,"
+            f"; from their scheduled time to the last answer: p50 {figure(latency['p50'])} ms,"
             f" p99 {figure(latency['p99'])} ms, max {figure(latency['max'])} ms"
         )
     return text + "."
@@ -52,9 +52,9 @@ def _stages(summary: dict[str, Any]) -> Table:
             Column("stage", "stage"),
             Column("function", "function"),
             Column("requests", "requests", count),
-            Column("ok", "ok", count),
-            *(_time("response_ms", name, name) for name in ("p50", "p99", "max")),
-            *(_time("between_ms", name, f"between {name}") for name in ("p50", "max")),
+            Column("ok", "ok", count, explanation="Requests whose outcome is ok."),
+            *(_time("response_ms", name, name, _RESPONSE) for name in ("p50", "p99", "max")),
+            *(_time("between_ms", name, f"between {name}", _BETWEEN) for name in ("p50", "max")),
         ],
         summary["stages"],
         "Response: received − sent of requests with outcome ok. Between: sent − received of the row"
@@ -62,5 +62,9 @@ def _stages(summary: dict[str, Any]) -> Table:
     )
 
 
-def _time(key: str, name: str, heading: str) -> Column:
-    return Column(heading, lambda stage: stage[key][name], figure, "ms")
+_RESPONSE: Final = "Response time: from sending a request to the end of its answer."
+_BETWEEN: Final = "Time from the answer of the parent stage until this stage's request was sent."
+
+
+def _time(key: str, name: str, heading: str, explanation: str) -> Column:
+    return Column(heading, lambda stage: stage[key][name], figure, "ms", explanation)

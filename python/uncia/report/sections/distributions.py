@@ -1,18 +1,18 @@
-"""The distribution functions of latency, related experiments in one panel."""
+"""Distribution functions of latency, with related experiments in one panel."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from uncia.report import plots
 from uncia.report.data import RunData
 from uncia.report.numbers import count, figure
 from uncia.report.page import Chart, Note, Row, Section
 from uncia.report.sections import Rows
-from uncia.report.sections.latency import AXIS, LATENCY
+from uncia.report.sections.latency import AXIS, LATENCY, SAMPLES
 from uncia.report.table import Column, Table
 from uncia.stats import columns
 from uncia.stats.quantiles import quantile
@@ -26,16 +26,16 @@ POSITION: Final = 20
 ROWS: Final = Rows("invocations", {"outcome": "ok"})
 
 _CURVES_PER_PANEL: Final = 7
-"""More curves than this in one panel cannot be told apart."""
+"""More curves than this in one panel are hard to distinguish."""
 
 _PERCENTILES: Final = (5, 25, 50, 75, 90, 95, 99)
 
 
 def section(run: RunData, rows: pa.Table) -> Section:
-    """A panel for each family of experiments, and a table of quantiles."""
+    """Show a panel for each family of experiments, and a table of quantiles."""
     curves = {
         name: values
-        for name, table in run.each(rows).items()
+        for name, table in run.by_experiment(rows).items()
         if (values := columns.ordered(columns.difference(table, "received", "scheduled"))).size
     }
     if not curves:
@@ -43,43 +43,49 @@ def section(run: RunData, rows: pa.Table) -> Section:
     base = {BASE: curves[BASE]} if BASE in curves else {}
     panels = []
     for label, members in families(list(curves)):
-        own = {name: curves[name] for name in members}
+        panel_curves = {name: curves[name] for name in members}
         panels.append(
             Chart(
                 f"cdf-{_slug(label)}",
                 plots.distribution(
-                    own,
-                    {} if BASE in own else base,
+                    panel_curves,
+                    {} if BASE in panel_curves else base,
                     NS_PER_MS,
                     AXIS,
                     in_order=_numbered(members),
                 ),
-                f"Cumulative distribution of latency: {', '.join(own)}",
+                f"Cumulative distribution of latency: {', '.join(panel_curves)}",
                 label,
             )
         )
 
-    def at(percent: int) -> Any:
+    def percentile(percent: int) -> Column:
         share = Fraction(percent, 100)
-        return lambda row: (quantile(row[1], share) or 0) / NS_PER_MS
+        return Column(
+            f"p{percent}",
+            lambda row: (quantile(row[1], share) or 0) / NS_PER_MS,
+            figure,
+            "ms",
+            f"{percent} % of the requests took no longer.",
+        )
 
     table = Table(
         [
             Column("experiment", 0),
-            Column("n", lambda row: int(row[1].size), count),
-            Column("min", lambda row: int(row[1][0]) / NS_PER_MS, figure),
-            *(Column(f"p{percent}", at(percent), figure) for percent in _PERCENTILES),
-            Column("max", lambda row: int(row[1][-1]) / NS_PER_MS, figure),
+            Column("n", lambda row: int(row[1].size), count, explanation=SAMPLES),
+            Column("min", lambda row: int(row[1][0]) / NS_PER_MS, figure, "ms"),
+            *(percentile(percent) for percent in _PERCENTILES),
+            Column("max", lambda row: int(row[1][-1]) / NS_PER_MS, figure, "ms"),
         ],
         list(curves.items()),
-        f"All in ms. {LATENCY} The curves run through order statistics, at most"
+        f"{LATENCY} The curves run through order statistics, at most"
         f" {plots.POINTS_PER_CURVE} of each; the first and the last value are always among them.",
     )
     return Section(
         "distributions",
         "Distributions",
         [Row(panels), table],
-        "The share of requests that were answered within a given time. A flat stretch is a gap "
+        "The share of requests that were answered within a given time. A flat part is a gap "
         "between two kinds of answers, such as warm and cold. "
         + (f"Dashed grey: {BASE}, for comparison. " if base else "")
         + "Choose a name in a legend to bring out its curve.",
@@ -87,9 +93,9 @@ def section(run: RunData, rows: pa.Table) -> Section:
 
 
 def families(names: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Experiments that belong together: the same word before the first dash.
+    """Group experiments by the word before the first dash.
 
-    Families of one are put together; a family too large for one panel is split.
+    Single experiments form a family together; a family too large for one panel is split.
 
     >>> families(["warm", "cold", "burst-warm", "burst-cold"])
     [('warm, cold', ['warm', 'cold']), ('burst', ['burst-warm', 'burst-cold'])]
@@ -98,10 +104,10 @@ def families(names: Sequence[str]) -> list[tuple[str, list[str]]]:
     for name in names:
         groups.setdefault(re.split(r"[-_.]", name)[0], []).append(name)
     single = [members[0] for members in groups.values() if len(members) == 1]
-    found = [single] if single else []
-    found += [members for members in groups.values() if len(members) > 1]
+    grouped = [single] if single else []
+    grouped += [members for members in groups.values() if len(members) > 1]
     result = []
-    for members in found:
+    for members in grouped:
         for start in range(0, len(members), _CURVES_PER_PANEL):
             part = members[start : start + _CURVES_PER_PANEL]
             stem = re.split(r"[-_.]", part[0])[0]

@@ -26,11 +26,11 @@ _MAX_SERIES: Final = 9
 
 
 def section(run: RunData, rows: pa.Table) -> Section:
-    """A curve for each function, and a table."""
+    """Show a curve for each function, and a table."""
     tables = columns.by_word(rows, "function")
-    shown = sorted(tables, key=lambda name: -tables[name].num_rows)
-    names = sorted(shown[:_MAX_SERIES], key=list(tables).index)
-    until = _last_moment(run)
+    by_size = sorted(tables, key=lambda name: -tables[name].num_rows)
+    names = sorted(by_size[:_MAX_SERIES], key=list(tables).index)
+    until = _latest_time(run)
     points = [
         {"name": name, "time": time / NS_PER_S, "value": alive}
         for name in names
@@ -40,13 +40,24 @@ def section(run: RunData, rows: pa.Table) -> Section:
         [
             Column("function", 0),
             Column("instances", lambda row: row[1].num_rows, count),
-            Column("most at once", lambda row: _most(row[1], until), count),
-            Column("mean life", lambda row: _mean_life(row[1]), figure, "s"),
+            Column(
+                "peak",
+                lambda row: _peak(row[1], until),
+                count,
+                explanation="The largest number of instances that were alive at the same time.",
+            ),
+            Column(
+                "mean lifetime",
+                lambda row: _mean_lifetime(row[1]),
+                figure,
+                "s",
+                "From start to end, over the instances that ended.",
+            ),
             Column("ended because", lambda row: _reasons(row[1])),
         ],
         list(tables.items()),
         "Rows of instances: alive from started to ended; an instance without an end is drawn as"
-        " alive to the run's last moment and takes no part in the mean life.",
+        " alive until the run's latest time, and does not count in the mean lifetime.",
         "Instances",
     )
     blocks: list[Block] = [
@@ -66,22 +77,22 @@ def section(run: RunData, rows: pa.Table) -> Section:
         "instances",
         "Instances over time",
         [*blocks, table],
-        "What the platform kept running, and so what it must be paid for by someone.",
+        "The instances that the platform kept running, which someone has to pay for.",
     )
 
 
-def _most(table: pa.Table, until: int) -> int:
+def _peak(table: pa.Table, until: int) -> int:
     return max(alive for _, alive in _steps(table, until, table.num_rows * 2 + 2))
 
 
 def _reasons(table: pa.Table) -> str:
-    found = columns.count_words(table, "end_reason").items()
-    return ", ".join(f"{count(n)} {why}" for why, n in found) or ABSENT
+    counts = columns.count_words(table, "end_reason").items()
+    return ", ".join(f"{count(n)} {reason}" for reason, n in counts) or ABSENT
 
 
-def _last_moment(run: RunData) -> int:
-    """The latest time in the run's tables, ns since its epoch."""
-    found = [
+def _latest_time(run: RunData) -> int:
+    """Find the latest time in the run's tables, in ns since its epoch."""
+    times = [
         columns.measured(columns.integers(table, name))
         for table, name in (
             (run.instances, "started"),
@@ -89,32 +100,34 @@ def _last_moment(run: RunData) -> int:
             (run.invocations, "received"),
         )
     ]
-    return max((int(values.max()) for values in found if values.size), default=0)
+    return max((int(values.max()) for values in times if values.size), default=0)
 
 
-def _mean_life(table: pa.Table) -> float | None:
-    life = columns.measured(columns.difference(table, "ended", "started"))
-    return float(life.mean()) / NS_PER_S if life.size else None
+def _mean_lifetime(table: pa.Table) -> float | None:
+    lifetimes = columns.measured(columns.difference(table, "ended", "started"))
+    return float(lifetimes.mean()) / NS_PER_S if lifetimes.size else None
 
 
 def _steps(table: pa.Table, until: int, budget: int) -> list[tuple[int, int]]:
-    """(time, instances alive from then on); where there are too many steps, the peak of each of
-    `budget` equal intervals."""
+    """Count the instances alive: (time, number from then on).
+
+    More than `budget` steps are reduced to the peaks of equal intervals.
+    """
     begin = columns.ordered(columns.integers(table, "started"))
     end = columns.ordered(columns.integers(table, "ended"))
     times = np.concatenate((begin, end))
     changes = np.concatenate((np.ones(begin.size, np.int64), -np.ones(end.size, np.int64)))
-    moments, where = np.unique(times, return_inverse=True)
-    alive_now = np.cumsum(np.bincount(where, weights=changes)).astype(np.int64)
-    steps = [(int(t), int(n)) for t, n in zip(moments, alive_now, strict=True)]
-    room = max(2, budget - 2)
-    if len(steps) > room:
-        edges = np.linspace(moments[0], moments[-1], room + 1)
-        place = np.clip(np.searchsorted(edges, moments, side="right") - 1, 0, room - 1)
-        peak: dict[int, int] = {}
-        for position, n in zip(place.tolist(), alive_now.tolist(), strict=True):
-            peak[position] = max(peak.get(position, 0), n)
-        steps = [(int(edges[position]), n) for position, n in sorted(peak.items())]
-        steps[-1] = (int(moments[-1]), int(alive_now[-1]))
+    moments, indexes = np.unique(times, return_inverse=True)
+    alive = np.cumsum(np.bincount(indexes, weights=changes)).astype(np.int64)
+    steps = [(int(t), int(n)) for t, n in zip(moments, alive, strict=True)]
+    intervals = max(2, budget - 2)
+    if len(steps) > intervals:
+        edges = np.linspace(moments[0], moments[-1], intervals + 1)
+        bins = np.clip(np.searchsorted(edges, moments, side="right") - 1, 0, intervals - 1)
+        peaks: dict[int, int] = {}
+        for index, n in zip(bins.tolist(), alive.tolist(), strict=True):
+            peaks[index] = max(peaks.get(index, 0), n)
+        steps = [(int(edges[index]), n) for index, n in sorted(peaks.items())]
+        steps[-1] = (int(moments[-1]), int(alive[-1]))
     first = steps[0][0]
     return [(first, 0), *steps, (max(until, steps[-1][0]), steps[-1][1])]

@@ -1,4 +1,4 @@
-"""How late the load generator was, and the rates that it offered and achieved."""
+"""Generator lag: how late requests were sent, and the rates offered and achieved."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ ROWS: Final = Rows("invocations")
 
 _NS_PER_US: Final = 1e3
 _BINS: Final = 48
+_LAG: Final = "How much later than scheduled requests were sent."
 
 
 def section(run: RunData, rows: pa.Table) -> Section:
-    """A histogram of all rows, and a table by experiment."""
+    """Show a histogram of all rows, and a table by experiment."""
     values = columns.ordered(columns.difference(rows, "sent", "scheduled"))
     if values.size == 0:
         return Section("lag", "Generator lag", [Note("No request was sent.", "warning")])
 
-    def late(row: Any) -> str:
+    def mark(row: Any) -> str:
         p99 = row["lag_us"]["p99"]
         return "high" if p99 is not None and p99 > LAG_LIMIT_US else ""
+
+    def lag(name: str, **options: Any) -> Column:
+        return Column(name, lambda row: row["lag_us"][name], figure, "µs", _LAG, **options)
 
     return Section(
         "lag",
@@ -49,31 +53,33 @@ def section(run: RunData, rows: pa.Table) -> Section:
                 [
                     Column("experiment", "name"),
                     Column("sent", "sent", count),
-                    Column("p50", lambda row: row["lag_us"]["p50"], figure, "µs"),
-                    Column("p99", lambda row: row["lag_us"]["p99"], figure, "µs", mark=late),
-                    Column("max", lambda row: row["lag_us"]["max"], figure, "µs"),
-                    Column("offered", "offered_rate", figure, "1/s"),
-                    Column("answered", "achieved_rate", figure, "1/s"),
+                    lag("p50"),
+                    lag("p99", mark=mark),
+                    lag("max"),
+                    Column("offered", "offered_rate", figure, "1/s", "Rate of scheduled requests."),
+                    Column(
+                        "answered", "achieved_rate", figure, "1/s", "Rate of successful answers."
+                    ),
                 ],
-                [{"name": name, **found} for name, found in run.all_summaries.items()],
+                [{"name": name, **summary} for name, summary in run.all_summaries.items()],
                 "Lag is sent − scheduled over all rows of invocations with both, whatever their"
                 " outcome. Offered: (rows − 1) / (last − first scheduled); answered: the same of"
                 " received over rows with outcome ok. A dash: all at one instant.",
             ),
         ],
-        "How late the load generator was itself. It is part of every latency above, so it must be "
-        "small beside them; the line stands at 1 ms.",
+        "How late the load generator itself was. Its lag is part of every latency above, so it "
+        "must be small compared with them; the line marks 1 ms.",
     )
 
 
 def histogram(values: Ints, unit: float, axis: str, limit: float) -> vega.Spec:
-    """A histogram with bins of equal width on a logarithmic axis.
+    """Draw a histogram with bins of equal width on a logarithmic axis.
 
     Args:
-        values: any order; what is not above 0 falls into the first bin.
+        values: in any order; zero and negative ones fall into the first bin.
         unit: values are divided by this.
         axis: title of the horizontal axis.
-        limit: a vertical line there, in the axis' unit.
+        limit: position of a vertical line, in the axis' unit.
     """
     scaled = np.maximum(values / unit, 1e-9)
     low = max(float(scaled.min()), 1e-1)

@@ -20,15 +20,16 @@ ROWS: Final = Rows("invocations", {"outcome": "ok"})
 
 LATENCY: Final = (
     "Latency is received − scheduled over the experiment's rows of invocations with outcome ok; n"
-    " is how many they are."
+    " is their number."
 )
+SAMPLES: Final = "Number of requests that the figures are computed from."
 INTERVAL: Final = "Small figures: 95 % interval from order statistics."
 FEW: Final = "† too few rows for an interval: read it as a single observation."
 AXIS: Final = "latency, ms (logarithmic)"
 
 
 def section(run: RunData, _: pa.Table) -> Section:
-    """Chart and table of the summaries of these rows."""
+    """Show a chart and a table of quantiles."""
     blocks: list[Block] = []
     if ranges := drawn(run.summaries):
         blocks.append(
@@ -42,12 +43,12 @@ def section(run: RunData, _: pa.Table) -> Section:
         Table(
             [
                 Column("experiment", "name"),
-                Column("n", "latency_rows", count),
+                Column("n", "latency_rows", count, explanation=SAMPLES),
                 *(quantile(name) for name in ("p50", "p90", "p95", "p99")),
                 Column("max", lambda row: row["latency_ms"]["max"], figure, "ms"),
                 Column("mean", lambda row: row["latency_ms"]["mean"], figure, "ms"),
             ],
-            [{"name": name, **found} for name, found in run.summaries.items()],
+            [{"name": name, **summary} for name, summary in run.summaries.items()],
             f"{LATENCY} {INTERVAL} {FEW}",
         )
     )
@@ -55,22 +56,22 @@ def section(run: RunData, _: pa.Table) -> Section:
         "latency",
         "Latency",
         blocks,
-        "What a client waits: from the moment a request was due to the last byte of its answer. "
-        "A request that the generator sent late is charged for the delay.",
+        "How long a client waits: from the time a request was scheduled to the last byte of its "
+        "answer. If the generator sent a request late, its latency includes the delay.",
     )
 
 
-def drawn(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `uncia.report.plots.ranges`: the summaries that have a latency."""
+def drawn(summaries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Make rows for `uncia.report.plots.ranges` of the summaries that have a latency."""
     return [
-        {"name": name, **{q: each["latency_ms"][q] for q in ("p50", "p90", "p99")}}
-        for name, each in found.items()
-        if each["latency_rows"] and each["latency_ms"]["p50"] > 0
+        {"name": name, **{q: summary["latency_ms"][q] for q in ("p50", "p90", "p99")}}
+        for name, summary in summaries.items()
+        if summary["latency_rows"] and summary["latency_ms"]["p50"] > 0
     ]
 
 
 def quantile(name: str) -> Column:
-    """The column of a quantile of a summary's latency, with its interval."""
+    """Make the column of a quantile of a summary's latency, with its interval."""
 
     def is_single(row: Any) -> bool:
         return name in row["unsupported_quantiles"] and row["latency_ms"][name] is not None
@@ -80,11 +81,12 @@ def quantile(name: str) -> Column:
         lambda row: row["latency_ms"][name],
         figure,
         "ms",
+        f"{name[1:]} % of the requests took no longer.",
         note=lambda row: interval(row["latency_ci95_ms"][name]),
         mark=lambda row: "few" if is_single(row) else "",
     )
 
 
 def interval(bounds: Any) -> str:
-    """A note of an interval, or none."""
+    """Write an interval as a note; "" for none."""
     return "" if bounds is None else numbers.span(bounds)

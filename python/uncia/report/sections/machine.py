@@ -1,8 +1,8 @@
-"""The machine that the run was on: what it is, and what it did meanwhile."""
+"""The machine of the run: its facts, and how busy it was."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,18 +25,18 @@ POSITION: Final = 120
 ROWS: Final = Rows("machine", {"cgroup": None})
 
 _PERCENT: Final = "_percent"
-_DRAWN: Final = 6
+_MAX_SERIES: Final = 6
 
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
-    """Facts from the run's description, and the counters that were watched."""
+    """Show the recorded counters, and facts from the run's description."""
     series = _series(rows)
-    facts = run.meta.get("machine")
-    told = _facts(facts) if isinstance(facts, Mapping) else []
-    if not series and not told:
+    machine = run.meta.get("machine")
+    facts = _facts(machine) if isinstance(machine, Mapping) else []
+    if not series and not facts:
         return None
     blocks: list[Block] = []
-    drawn = [name for name in series if name.endswith(_PERCENT)][:_DRAWN]
+    drawn = [name for name in series if name.endswith(_PERCENT)][:_MAX_SERIES]
     if drawn:
         budget = MAX_POINTS // len(drawn)
         blocks.append(
@@ -55,7 +55,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
             )
         )
         if any(times.size > budget for times, _ in series.values()):
-            blocks.append(Note("Where there are too many samples, the highest of each stretch."))
+            blocks.append(Note("Of many samples, the chart shows the highest of each interval."))
     if series:
         blocks.append(
             Table(
@@ -63,11 +63,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
                     Column("counter", 0),
                     Column("samples", lambda row: int(row[1].size), count),
                     Column("mean", lambda row: row[1].mean(), figure),
-                    Column(
-                        "median",
-                        lambda row: quantiles_of(row[1], [0.5])[0],
-                        figure,
-                    ),
+                    Column("median", lambda row: quantiles_of(row[1], [0.5])[0], figure),
                     Column("max", lambda row: row[1].max(), figure),
                 ],
                 [(name, values) for name, (_, values) in series.items()],
@@ -76,13 +72,13 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
             )
         )
     versions = run.meta.get("versions")
-    if told and isinstance(versions, Mapping):
-        told += [(f"version of {key}", str(value)) for key, value in versions.items()]
-    if told:
+    if facts and isinstance(versions, Mapping):
+        facts += [(f"version of {key}", value) for key, value in versions.items()]
+    if facts:
         blocks.append(
             Table(
-                [Column("fact", 0), Column("value", 1)],
-                told,
+                [Column("fact", 0), Column("value", 1, numbers.fact, align="text")],
+                facts,
                 "run.yaml, machine and versions.",
                 "Machine facts",
             )
@@ -91,30 +87,30 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
         "machine",
         "The machine",
         blocks,
-        "What the run was measured on, and how busy that was meanwhile. Steal is time that the host"
-        " kept for others; background is what processes other than the run's used.",
+        "The machine that the run was measured on, and how busy it was. Steal is time that the host"
+        " gave to others; background is the use of processes other than the run's.",
     )
 
 
 def _series(rows: pa.Table) -> dict[str, tuple[Floats, Floats]]:
-    """counter -> (times in s, values)."""
+    """Split the samples by counter: counter -> (times in s, values)."""
     return {
         name: (
-            columns.measured(columns.integers(own, "time")) / NS_PER_S,
-            np.asarray(own.column("value").to_numpy(), dtype=np.float64),
+            columns.measured(columns.integers(samples, "time")) / NS_PER_S,
+            np.asarray(samples.column("value").to_numpy(), dtype=np.float64),
         )
-        for name, own in columns.by_word(rows, "counter").items()
+        for name, samples in columns.by_word(rows, "counter").items()
     }
 
 
 def _thin(times: Floats, values: Floats, budget: int) -> list[tuple[float, float]]:
-    """At most `budget` points: the highest of each stretch of equal length."""
+    """Reduce a series to `budget` points: the highest of each interval of equal length."""
     if times.size <= budget:
         return [(float(t), float(v)) for t, v in zip(times, values, strict=True)]
     points = []
     for part in np.array_split(np.arange(times.size), budget):
-        place = part[int(np.argmax(values[part]))]
-        points.append((float(times[place]), float(values[place])))
+        index = part[int(np.argmax(values[part]))]
+        points.append((float(times[index]), float(values[index])))
     return points
 
 
@@ -122,19 +118,9 @@ def _title(counter: str) -> str:
     return counter.removesuffix(_PERCENT).replace("_", " ").replace(".", " ")
 
 
-def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(machine: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [
-        (str(key).replace("_", " "), _value(value))
-        for key, value in facts.items()
+        (str(key).replace("_", " "), value)
+        for key, value in machine.items()
         if value is not None and not isinstance(value, Mapping)
     ]
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return numbers.count(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(str(item) for item in value)
-    return str(value)

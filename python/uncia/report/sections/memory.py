@@ -1,4 +1,4 @@
-"""Execution time against memory size."""
+"""Execution time against memory size, with the ideal reciprocal."""
 
 import re
 from fractions import Fraction
@@ -13,6 +13,7 @@ from uncia.report.data import RunData
 from uncia.report.numbers import count, figure, figure4, times
 from uncia.report.page import Chart, Note, Section
 from uncia.report.sections import Rows
+from uncia.report.sections.latency import SAMPLES
 from uncia.report.table import Column, Table
 from uncia.stats import columns
 from uncia.stats.quantiles import quantile
@@ -26,24 +27,24 @@ _IDEAL_POINTS: Final = 60
 
 
 def section(run: RunData, ok: pa.Table) -> Section | None:
-    """For each function measured at several memory sizes: its execution time and the ideal."""
+    """Show the execution time of each function that was measured at several memory sizes."""
     rows = _measured(run, ok)
     by_function: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_function.setdefault(row["function"], []).append(row)
     several = {
-        name: sorted(found, key=lambda row: row["memory"])
-        for name, found in by_function.items()
-        if len({row["memory"] for row in found}) > 1
+        name: sorted(sizes, key=lambda row: row["memory"])
+        for name, sizes in by_function.items()
+        if len({row["memory"] for row in sizes}) > 1
     }
     if not several:
         return None
     ideal = []
-    for name, found in several.items():
-        largest = found[-1]
+    for name, sizes in several.items():
+        largest = sizes[-1]
         work = largest["p50"] * largest["vcpu"]
         per_mb = largest["allocated_vcpu"] / largest["memory"]
-        for size in np.geomspace(found[0]["memory"], largest["memory"], _IDEAL_POINTS):
+        for size in np.geomspace(sizes[0]["memory"], largest["memory"], _IDEAL_POINTS):
             ideal.append(
                 {
                     "function": name,
@@ -51,24 +52,31 @@ def section(run: RunData, ok: pa.Table) -> Section | None:
                     "value": work / min(1.0, per_mb * float(size)),
                 }
             )
-        for row in found:
+        for row in sizes:
             row["ideal"] = work / row["vcpu"]
-    flat = [row for found in several.values() for row in found]
+    flat = [row for sizes in several.values() for row in sizes]
     table = Table(
         [
             Column("function", "function"),
             Column("experiment", "experiment"),
             Column("memory", "memory", figure4, "MB"),
             Column("vCPU", "allocated_vcpu", figure),
-            Column("n", "n", count),
-            Column("p5", "p5", figure, "ms"),
+            Column("n", "n", count, explanation=SAMPLES),
+            Column("p5", "p5", figure, "ms", "5 % of the executions took no longer."),
             Column("median", "p50", figure, "ms"),
-            Column("p95", "p95", figure, "ms"),
-            Column("ideal", "ideal", figure, "ms"),
+            Column("p95", "p95", figure, "ms", "95 % of the executions took no longer."),
+            Column(
+                "ideal",
+                "ideal",
+                figure,
+                "ms",
+                "The median at the largest size, scaled in inverse proportion to the vCPU.",
+            ),
             Column(
                 "median / ideal",
                 lambda row: row["p50"] / row["ideal"] if row["ideal"] else None,
                 times,
+                explanation="Below 1, the platform gave more CPU than was allocated.",
             ),
         ],
         flat,
@@ -87,19 +95,19 @@ def section(run: RunData, ok: pa.Table) -> Section | None:
                 "Execution time against memory size on logarithmic axes, with the ideal reciprocal",
             ),
             Note(
-                "Points and line: medians. Bars: p5 to p95. Dashed: the ideal, in which half the"
+                "Points and line: medians. Bars: p5 to p95. Dashed: the ideal, with which half the"
                 " CPU takes twice as long."
             ),
             table,
         ],
-        "CPU comes in proportion to memory. A function that is bound by CPU should take longer in"
-        " proportion as its memory shrinks; faster than that means the platform gave more CPU than"
-        " was allocated, slower means it gave less.",
+        "CPU scales with memory. A function that is bound by CPU should take longer in proportion"
+        " as its memory shrinks; if it is faster than that, the platform gave more CPU than was"
+        " allocated, and if it is slower, less.",
     )
 
 
 def _durations(rows: list[dict[str, Any]], ideal: list[dict[str, Any]]) -> vega.Spec:
-    """Quantiles of execution time at each size, and the curves of the ideal."""
+    """Draw quantiles of execution time at each size, and the curves of the ideal."""
     values = [value for row in rows for value in (row["p5"], row["p95"])]
     values += [row["value"] for row in ideal]
     x = vega.quantity(
@@ -150,20 +158,20 @@ def _durations(rows: list[dict[str, Any]], ideal: list[dict[str, Any]]) -> vega.
 
 
 def _measured(run: RunData, rows: pa.Table) -> list[dict[str, Any]]:
-    """Execution quantiles of each experiment that ran at a single, known memory size."""
+    """Compute execution quantiles of each experiment that ran at a single, known memory size."""
     measured = []
-    for name, ok in run.each(rows).items():
+    for name, ok in run.by_experiment(rows).items():
         execution = columns.ordered(columns.integers(ok, "execution"))
         sizes = np.unique(columns.measured(columns.integers(ok, "allocated_memory")))
         if execution.size == 0 or sizes.size != 1:
             continue
         memory = int(sizes[0]) / MIB
         vcpu = _vcpu(ok, memory)
-        found = {
+        quantiles = {
             label: (quantile(execution, Fraction(share, 100)) or 0) / NS_PER_MS
             for label, share in (("p5", 5), ("p50", 50), ("p95", 95))
         }
-        if found["p5"] <= 0:
+        if quantiles["p5"] <= 0:
             continue
         meta = run.experiment_meta.get(name, {})
         measured.append(
@@ -174,22 +182,22 @@ def _measured(run: RunData, rows: pa.Table) -> list[dict[str, Any]]:
                 "allocated_vcpu": vcpu,
                 "vcpu": min(1.0, vcpu),
                 "n": int(execution.size),
-                **found,
+                **quantiles,
             }
         )
     return measured
 
 
 def _vcpu(table: pa.Table, memory_mb: float) -> float:
-    """The vCPU allocated; by Lambda's rule from the memory size if the platform did not say."""
-    found = columns.ordered(columns.integers(table, "allocated_cpu"))
-    if found.size and found[0] > 0:
-        return float(found[0]) / _MICRO
+    """Return the allocated vCPU; if the platform did not report it, by Lambda's rule."""
+    allocated = columns.ordered(columns.integers(table, "allocated_cpu"))
+    if allocated.size and allocated[0] > 0:
+        return float(allocated[0]) / _MICRO
     return memory_mb / LAMBDA_MB
 
 
 def _function(name: str, meta: dict[str, object], table: pa.Table) -> str:
-    """What was measured, apart from its size: experiments of one sweep have this in common."""
+    """Name the function without its size, so that the experiments of a sweep have the same name."""
     declared = meta.get("functions")
     if isinstance(declared, list) and len(declared) == 1:
         return str(declared[0])

@@ -1,4 +1,4 @@
-"""How requests ended: outcomes, starts, instances and error texts."""
+"""Outcomes: how requests ended, with starts, instances and error texts."""
 
 from __future__ import annotations
 
@@ -30,40 +30,39 @@ _OUTCOMES: Final = {
     "preempted": "#3b7fc4",
 }
 _OTHER: Final = theme.REFERENCE
-_ERROR_TEXTS: Final = 12
-"""Different error texts shown; the rest are counted."""
+_MAX_ERROR_TEXTS: Final = 12
+"""Distinct error texts that are shown; the others are counted."""
 
-_ERROR_LENGTH: Final = 160
+_MAX_ERROR_LENGTH: Final = 160
 
 
 def section(run: RunData, rows: pa.Table) -> Section:
-    """Shares where not all went well, a table of counts, and the error texts."""
+    """Show a table of counts, shares unless every outcome is ok, and the error texts."""
     summaries = run.all_summaries
-    words = list(dict.fromkeys(word for found in summaries.values() for word in found["outcomes"]))
-    words.sort(
-        key=lambda word: list(_OUTCOMES).index(word) if word in _OUTCOMES else len(_OUTCOMES)
-    )
+    outcomes = list(dict.fromkeys(name for item in summaries.values() for name in item["outcomes"]))
+    known = list(_OUTCOMES)
+    outcomes.sort(key=lambda name: known.index(name) if name in known else len(known))
     blocks: list[Block] = []
-    if set(words) - {"ok"}:
+    if set(outcomes) - {"ok"}:
         blocks.append(
             Chart(
                 "outcomes",
                 plots.stacked(
                     [
-                        {"name": name, "part": word, "value": n}
-                        for name, found in summaries.items()
-                        for word, n in found["outcomes"].items()
+                        {"name": name, "part": outcome, "value": n}
+                        for name, summary in summaries.items()
+                        for outcome, n in summary["outcomes"].items()
                     ],
-                    words,
+                    outcomes,
                     "share of requests",
                     normalized=True,
-                    palette=[_OUTCOMES.get(word, _OTHER) for word in words],
+                    palette=[_OUTCOMES.get(name, _OTHER) for name in outcomes],
                     form=",",
                 ),
                 "Outcomes of each experiment as shares",
             )
         )
-    blocks.append(_counts(run, words))
+    blocks.append(_counts(run, outcomes))
     errors = _errors(rows)
     if errors is not None:
         blocks.append(errors)
@@ -71,31 +70,37 @@ def section(run: RunData, rows: pa.Table) -> Section:
         "outcomes",
         "Outcomes",
         blocks,
-        "How every request ended. Nothing is left out: what was scheduled is a row.",
+        "How every request ended. Nothing is left out: every scheduled request is a row.",
     )
 
 
-def _counts(run: RunData, words: list[str]) -> Table:
+def _counts(run: RunData, outcomes: list[str]) -> Table:
     summaries = run.all_summaries
-    restored = any(found["starts"].get("restored") for found in summaries.values())
+    restored = any(summary["starts"].get("restored") for summary in summaries.values())
     origins = _origins(run)
 
-    def outcome(word: str) -> Column:
-        return Column(word, lambda row: row["outcomes"].get(word, 0), count)
+    def outcome(name: str) -> Column:
+        return Column(name, lambda row: row["outcomes"].get(name, 0), count)
 
     def start(kind: str) -> Column:
         def value(row: Any) -> int | None:
             return row["starts"].get(kind, 0) if row["starts"] else None
 
-        return Column(kind, value, count)
+        return Column(kind, value, count, explanation=f"Requests that caused a {kind} start.")
 
     return Table(
         [
             Column("experiment", "name"),
             Column("requests", "invocations", count),
             Column("sent", "sent", count),
-            *(outcome(word) for word in words),
-            Column("failed", "failed", count, mark=lambda row: "bad" if row["failed"] else ""),
+            *(outcome(name) for name in outcomes),
+            Column(
+                "failed",
+                "failed",
+                count,
+                explanation="Requests that ended neither ok nor as the experiment declares.",
+                mark=lambda row: "bad" if row["failed"] else "",
+            ),
             *(start(kind) for kind in (INSTANCE_STARTS if restored else ("cold",))),
             Column("instances", lambda row: row["instances"] or None, count),
             *(
@@ -104,7 +109,7 @@ def _counts(run: RunData, words: list[str]) -> Table:
                 else []
             ),
         ],
-        [{"name": name, **found} for name, found in summaries.items()],
+        [{"name": name, **summary} for name, summary in summaries.items()],
         "Counts of rows of invocations by the column outcome; sent: rows with sent not null;"
         " failed: neither ok nor declared by the experiment (expect); cold: rows with start"
         " cold; "
@@ -115,11 +120,11 @@ def _counts(run: RunData, words: list[str]) -> Table:
             else ""
         )
         + ("starts from: the setting start_from; " if origins else "")
-        + "instances: different values of the column instance. A dash: the platform does"
-        " not say."
+        + "instances: distinct values of the column instance. A dash: the platform does"
+        " not report it."
         + (
-            f" Experiments whose names end in {WARMUP_SUFFIX} prepare another one and are in"
-            " no other section but this and the generator's."
+            f" Experiments whose names end in {WARMUP_SUFFIX} prepare another one; only this"
+            " section and the generator's show them."
             if any(name.endswith(WARMUP_SUFFIX) for name in summaries)
             else ""
         ),
@@ -128,11 +133,13 @@ def _counts(run: RunData, words: list[str]) -> Table:
 
 
 def _origins(run: RunData) -> dict[str, list[str]]:
-    """What the instances of each experiment were started from, by the settings of its functions or
-    of the platform; empty if none says so."""
+    """Look up the setting ``start_from`` of each experiment's functions, else of the platform.
+
+    The result is empty if no experiment has the setting.
+    """
     platform = run.meta.get("platform")
-    usual = platform.get("start_from") if isinstance(platform, Mapping) else None
-    found: dict[str, list[str]] = {}
+    default = platform.get("start_from") if isinstance(platform, Mapping) else None
+    origins: dict[str, list[str]] = {}
     for name in run.all_summaries:
         streams = run.experiment_meta.get(name, {}).get("streams")
         settings = [
@@ -140,25 +147,25 @@ def _origins(run: RunData) -> dict[str, list[str]]:
             for stream in (streams if isinstance(streams, list) else [])
             if isinstance(stream, Mapping) and isinstance(stream.get("settings"), Mapping)
         ]
-        words = (own.get("start_from", usual) for own in settings or [{}])
-        found[name] = list(dict.fromkeys(str(word) for word in words if word))
-    return found if any(found.values()) else {}
+        values = (item.get("start_from", default) for item in settings or [{}])
+        origins[name] = list(dict.fromkeys(str(value) for value in values if value))
+    return origins if any(origins.values()) else {}
 
 
 def _errors(invocations: pa.Table) -> Table | None:
-    """The error texts, most frequent first."""
+    """List the error texts, most frequent first."""
     rows: list[tuple[str, str, int]] = []
-    rest = 0
+    more = 0
     for name, table in columns.by_word(invocations, "experiment").items():
         for text, n in columns.count_words(table, "error").items():
-            if len(rows) == _ERROR_TEXTS:
-                rest += n
+            if len(rows) == _MAX_ERROR_TEXTS:
+                more += n
                 continue
-            shown = text if len(text) <= _ERROR_LENGTH else f"{text[: _ERROR_LENGTH - 1]}…"
-            rows.append((name, shown, n))
+            short = text if len(text) <= _MAX_ERROR_LENGTH else f"{text[: _MAX_ERROR_LENGTH - 1]}…"
+            rows.append((name, short, n))
     if not rows:
         return None
-    tail = f" {rest:,} more rows have other texts." if rest else ""
+    tail = f" {more:,} more rows have other texts." if more else ""
     return Table(
         [Column("experiment", 0), Column("error", 1, mark="wrap"), Column("rows", 2, count)],
         rows,

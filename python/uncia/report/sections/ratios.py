@@ -9,7 +9,7 @@ from uncia.report.data import RunData
 from uncia.report.numbers import count, figure
 from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.sections import Rows
-from uncia.report.sections.latency import FEW, interval
+from uncia.report.sections.latency import FEW, SAMPLES, interval
 from uncia.report.table import Column, Table
 from uncia.stats.summary import HIGH_RATIO
 
@@ -23,8 +23,8 @@ RATIOS: Final = ("mr", "tr", "tmr")
 
 
 def section(run: RunData, _: pa.Table) -> Section:
-    """Chart and table of the summaries of these rows."""
-    rows = [{"name": name, **found} for name, found in run.summaries.items()]
+    """Show a chart and a table of the ratios."""
+    rows = [{"name": name, **summary} for name, summary in run.summaries.items()]
     drawn = [
         {
             "name": row["name"],
@@ -48,10 +48,18 @@ def section(run: RunData, _: pa.Table) -> Section:
     table = Table(
         [
             Column("experiment", "name"),
-            Column("n", "latency_rows", count),
+            Column("n", "latency_rows", count, explanation=SAMPLES),
             *(ratio(kind) for kind in RATIOS),
-            Column("base", "base"),
-            Column("wait subtracted", lambda row: row["wait_ms"] or None, figure, "ms"),
+            Column(
+                "base", "base", explanation="The experiment whose median MR and TR are divided by."
+            ),
+            Column(
+                "wait subtracted",
+                lambda row: row["wait_ms"] or None,
+                figure,
+                "ms",
+                "Time that the function waits on purpose, which is not the platform's.",
+            ),
         ],
         rows,
         "MR = p50 / p50 of the base, TR = p99 / p50 of the base, TMR = p99 / p50, of latency"
@@ -62,12 +70,12 @@ def section(run: RunData, _: pa.Table) -> Section:
         "ratios",
         "Ratios to warm",
         [first, table],
-        "How much slower than a single warm request: at the median (MR) and in the tail (TR); and "
-        "how far the tail is from the experiment's own median (TMR). Above 10, the line, is a "
-        "problem for whoever depends on it."
+        "How much slower an experiment is than a single warm request: at the median (MR) and in "
+        "the tail (TR); and how far its tail is from its own median (TMR). A ratio above 10, the "
+        "line, is a problem for callers."
         + (
-            " Where a function waits on purpose, the wait is subtracted first, so that what is "
-            "left is the platform."
+            " Where a function waits on purpose, the wait is subtracted first, so that only the "
+            "platform's time is left."
             if waits
             else ""
         ),
@@ -75,20 +83,20 @@ def section(run: RunData, _: pa.Table) -> Section:
 
 
 _MEANING: Final = {
-    "mr": "median to the median of the base",
-    "tr": "99th percentile to the median of the base",
-    "tmr": "99th percentile to the own median",
+    "mr": "Median latency divided by the median of the base.",
+    "tr": "99th percentile of latency divided by the median of the base.",
+    "tmr": "99th percentile of latency divided by the experiment's own median.",
 }
 
 
 def ratio(kind: str) -> Column:
-    """The column of a ratio of a summary, with its interval."""
+    """Make the column of a ratio of a summary, with its interval."""
 
     def mark(row: Any) -> str:
         value = row[kind]
         few = value is not None and row[f"{kind}_ci95"] is None
         high = value is not None and value > HIGH_RATIO
-        return " ".join(word for word, on in (("few", few), ("high", high)) if on)
+        return " ".join(name for name, is_set in (("few", few), ("high", high)) if is_set)
 
     return Column(
         kind.upper(),

@@ -1,4 +1,4 @@
-"""What a start does: its phases, from the platform's spans, each kind of start by itself."""
+"""Startup: the phases of each kind of start, from the platform's spans."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ POSITION: Final = 60
 ROWS: Final = Rows("spans", {"clock": "platform"}, required=True)
 
 _MAX_PANELS: Final = 4
+_DURATION: Final = "Duration of the phase."
 
 
 def section(run: RunData, spans: pa.Table) -> Section | None:
-    """Charts of the functions with the most starts, and a table of all."""
+    """Show charts of the functions with the most starts, and a table of all."""
     phases = _phases(run, spans)
     if not phases:
         return None
@@ -45,12 +46,12 @@ def section(run: RunData, spans: pa.Table) -> Section | None:
             Column("function", "function"),
             Column("start", "kind"),
             Column("phase", "name"),
-            Column("n", "n", count),
-            Column("from", "start", figure, "ms"),
-            Column("to", "end", figure, "ms"),
-            Column("mean", lambda row: row["end"] - row["start"], figure, "ms"),
-            Column("p50", "p50", figure, "ms"),
-            Column("p99", "p99", figure, "ms"),
+            Column("n", "n", count, explanation="Number of starts that have this phase."),
+            Column("from", "start", figure, "ms", "Mean time from the begin of the start."),
+            Column("to", "end", figure, "ms", "Mean time from the begin of the start."),
+            Column("mean", lambda row: row["end"] - row["start"], figure, "ms", _DURATION),
+            Column("p50", "p50", figure, "ms", _DURATION),
+            Column("p99", "p99", figure, "ms", _DURATION),
         ],
         [
             {"function": function, "kind": kind, **row}
@@ -72,9 +73,9 @@ def section(run: RunData, spans: pa.Table) -> Section | None:
         "startup",
         "What a cold start does" if kinds == {"cold"} else "What a start does",
         [*blocks, table],
-        "The phases of starting an instance, as the platform's own clock saw them."
+        "The phases of starting an instance, by the platform's own clock."
         + (
-            " A restored start begins with a runtime that had been started before."
+            " A restored start uses a runtime that was started before."
             if "restored" in kinds
             else ""
         ),
@@ -82,7 +83,7 @@ def section(run: RunData, spans: pa.Table) -> Section | None:
 
 
 def _timeline(rows: list[dict[str, Any]]) -> vega.Spec:
-    """Phases as bars from their mean begin to their mean end."""
+    """Draw phases as bars from their mean begin to their mean end."""
     bars = vega.layer(
         "bar",
         rows,
@@ -101,8 +102,9 @@ _Phases = dict[tuple[str, str], list[dict[str, Any]]]
 
 
 def _phases(run: RunData, spans: pa.Table) -> _Phases:
-    """(function, kind of start) -> phases in order of their mean start, offsets and durations in
-    ms. A start of which neither request nor instance says the kind counts as cold.
+    """Compute the phases of each (function, kind of start): offsets and durations in ms.
+
+    Phases are in order of their mean start. A start whose kind is unknown counts as cold.
     """
     started = pa.table(
         {
@@ -132,16 +134,15 @@ def _phases(run: RunData, spans: pa.Table) -> _Phases:
     joined = plain.join(_first_of(started, "invocation"), "invocation").join(
         _first_of(hosts, "instance"), "instance"
     )
-    began = pc.is_in(joined.column("kind"), pa.array(INSTANCE_STARTS))
-    joined = joined.filter(pc.or_(began, pc.is_null(joined.column("invocation"))))
-    # What begins once the function was called, or the instance was ready, is no part of a start.
-    over = pc.coalesce(joined.column("called"), joined.column("ready"))
-    begun = pc.fill_null(pc.less(joined.column("start"), over), True)
-    joined = joined.filter(begun)
+    is_start = pc.is_in(joined.column("kind"), pa.array(INSTANCE_STARTS))
+    joined = joined.filter(pc.or_(is_start, pc.is_null(joined.column("invocation"))))
+    # A start ends when the function is called, or the instance is ready.
+    start_end = pc.coalesce(joined.column("called"), joined.column("ready"))
+    joined = joined.filter(pc.fill_null(pc.less(joined.column("start"), start_end), True))
     if joined.num_rows == 0:
         return {}
     function = pc.coalesce(joined.column("by_invocation"), joined.column("by_instance"))
-    # A start is known by its instance; where a span names none, by its invocation.
+    # A start is identified by its instance, or by its invocation if the span has no instance.
     key = pc.coalesce(joined.column("instance"), joined.column("invocation"))
     kind = pc.coalesce(joined.column("kind"), joined.column("instance_kind"), pa.scalar("cold"))
     joined = joined.append_column("function", function).append_column("key", key)
@@ -151,15 +152,15 @@ def _phases(run: RunData, spans: pa.Table) -> _Phases:
     joined = joined.join(first, "key")
     result: _Phases = {}
     groups = (
-        (function, kind, own)
+        (function, kind, starts)
         for function, all_kinds in columns.by_word(joined, "function").items()
-        for kind, own in columns.by_word(all_kinds, "start_kind").items()
+        for kind, starts in columns.by_word(all_kinds, "start_kind").items()
     )
-    for name, kind, own in groups:
+    for name, kind, starts in groups:
         rows = []
-        for phase, each in columns.by_word(own, "name").items():
-            offset = columns.measured(columns.difference(each, "start", "start_min"))
-            duration: Ints = columns.ordered(columns.difference(each, "end", "start"))
+        for phase, spans_of_phase in columns.by_word(starts, "name").items():
+            offset = columns.measured(columns.difference(spans_of_phase, "start", "start_min"))
+            duration: Ints = columns.ordered(columns.difference(spans_of_phase, "end", "start"))
             begin = float(offset.mean()) / NS_PER_MS
             rows.append(
                 {
@@ -176,7 +177,7 @@ def _phases(run: RunData, spans: pa.Table) -> _Phases:
 
 
 def _first_of(table: pa.Table, key: str) -> pa.Table:
-    """One row for each key, so that a join adds none; keys that are null never join."""
+    """Keep the first row of each key, so that a join adds no rows; null keys never join."""
     others = [name for name in table.column_names if name != key]
     if table.num_rows == 0:
         return table

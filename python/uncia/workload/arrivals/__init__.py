@@ -1,9 +1,9 @@
-"""Arrival processes, one file each, found by their place in this package.
+"""Arrival processes, one module each.
 
-A module here defines ``Process``: a form with a literal ``kind`` (the name a person writes) and
-``engine()``, the same process in the words of ``uncia-engine load``. Modules whose names begin with
-an underscore are what several processes share. The times themselves are drawn by the engine, from
-the seed, before the first request is sent.
+A module of this package defines ``Process``: a form with a literal ``kind`` (the name in files)
+and ``engine()``, the process as the configuration of ``uncia-engine load``. Modules whose names
+begin with an underscore are shared by several processes. The engine draws the times from the seed
+before the first request is sent.
 
 A process made of others (``superposition``, ``windows``) annotates them as ``Arrivals``, which is
 known only when all modules are imported; its form is completed here then.
@@ -41,7 +41,7 @@ for _process in PROCESSES:
 
 
 def kinds() -> list[str]:
-    """The names of all arrival processes."""
+    """Return the names of all arrival processes."""
     return [
         kind for process in PROCESSES for kind in _literal(process.model_fields["kind"].annotation)
     ]

@@ -1,4 +1,4 @@
-"""How long it is from one burst to the next when that is drawn at random."""
+"""Distributions of the time from one burst to the next."""
 
 from __future__ import annotations
 

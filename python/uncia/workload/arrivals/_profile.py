@@ -1,4 +1,4 @@
-"""What processes of a rate that changes with time have in common."""
+"""The base of processes whose rate changes with time."""
 
 from __future__ import annotations
 

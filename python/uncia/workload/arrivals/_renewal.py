@@ -1,4 +1,4 @@
-"""What processes of independent gaps have in common that are told by mean and variation."""
+"""The base of processes of independent gaps with a mean and a coefficient of variation."""
 
 from __future__ import annotations
 

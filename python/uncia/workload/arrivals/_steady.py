@@ -1,4 +1,4 @@
-"""What processes of one rate and one duration have in common."""
+"""The base of processes with one rate and one duration."""
 
 from __future__ import annotations
 

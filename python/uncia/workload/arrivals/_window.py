@@ -1,4 +1,4 @@
-"""A stretch of time."""
+"""Windows of time."""
 
 from __future__ import annotations
 

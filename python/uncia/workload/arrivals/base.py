@@ -1,4 +1,4 @@
-"""What every arrival process can say of itself."""
+"""The base of all arrival processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bursts: at intervals so many requests at once, the sizes taken in turn."""
+"""Bursts of requests at intervals, with one size or several in turn."""
 
 from __future__ import annotations
 

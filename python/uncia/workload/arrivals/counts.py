@@ -1,4 +1,4 @@
-"""So many requests in each bucket of time, as traces of minutes tell it."""
+"""A number of requests for each bucket of time, as traces by the minute have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaps that are written out."""
+"""Gaps from a list."""
 
 from __future__ import annotations
 

@@ -53,16 +53,16 @@ class Process(RateProfile):
         return sum(step.duration for step in self.steps)
 
     def integral(self, ns: int) -> Fraction:
-        total, left = Fraction(0), ns
+        total, remaining_ns = Fraction(0), ns
         for step in self.steps:
-            held = min(left, step.duration)
-            total += step.rate * held / NS_PER_S
-            left -= held
+            part_ns = min(remaining_ns, step.duration)
+            total += step.rate * part_ns / NS_PER_S
+            remaining_ns -= part_ns
         return total
 
     def sentence(self) -> str:
-        shown = [f"{format_rate(s.rate)} for {format_duration(s.duration)}" for s in self.steps]
-        if len(shown) > 4:
-            between = f"{len(shown) - 3} more steps"
-            shown = [*shown[:2], between, shown[-1]]
-        return f"at {', then '.join(shown)}{self.placed()}"
+        texts = [f"{format_rate(s.rate)} for {format_duration(s.duration)}" for s in self.steps]
+        if len(texts) > 4:
+            between = f"{len(texts) - 3} more steps"
+            texts = [*texts[:2], between, texts[-1]]
+        return f"at {', then '.join(texts)}{self.placed()}"

@@ -1,4 +1,4 @@
-"""Times that are written out."""
+"""Times from a list."""
 
 from __future__ import annotations
 

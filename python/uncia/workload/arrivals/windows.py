@@ -1,4 +1,4 @@
-"""A process of which only some stretches of time are sent."""
+"""A process that sends only within some windows of time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Process(ArrivalProcess):
         )
 
     def sentence(self) -> str:
-        shown = [format_window(*window) for window in self.windows]
-        if len(shown) > 3:
-            shown = [*shown[:2], f"{len(shown) - 2} more windows"]
-        return f"{self.process.sentence()}; only in {', '.join(shown)}"
+        texts = [format_window(*window) for window in self.windows]
+        if len(texts) > 3:
+            texts = [*texts[:2], f"{len(texts) - 2} more windows"]
+        return f"{self.process.sentence()}; only in {', '.join(texts)}"

@@ -1,8 +1,9 @@
-"""Importers: experiment files of other tools as Uncia's, one module each, found by place.
+"""Importers of other tools' experiment files, one module each.
 
-A module here defines ``NAME``, ``DESCRIPTION``, ``recognises(data)`` and ``convert(document,
-options)``. What the original silently ignored, and what Uncia does otherwise, becomes a warning;
-what cannot be carried over is an error, because half of an experiment is another experiment.
+A module of this package defines ``NAME``, ``DESCRIPTION``, ``recognises(data)`` and
+``convert(document, options)``. What the original silently ignored, and what Uncia does otherwise,
+becomes a warning; what Uncia does not have is an error, because a part of an experiment would
+measure something else.
 """
 
 from __future__ import annotations
@@ -19,52 +20,52 @@ __all__ = ["Imported", "Importer", "Options", "convert", "importers"]
 
 
 class Importer(Protocol):
-    """What a module of this package is."""
+    """What a module of this package defines."""
 
     NAME: str
     DESCRIPTION: str
 
     def recognises(self, data: dict[str, Any]) -> bool:
-        """Whether a file looks like this tool's."""
+        """Return whether a file looks like this tool's."""
 
     def convert(self, document: Any, options: Options) -> Imported:
-        """The file as Uncia's; raises UnciaError with file, line and key."""
+        """Convert the file to Uncia's; raises UnciaError with file, line and key."""
 
 
 def importers() -> dict[str, Importer]:
-    """All importers by name."""
-    found = {}
+    """Return all importers by name."""
+    modules = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         if info.name != "base":
             module = cast(Importer, importlib.import_module(f"{__name__}.{info.name}"))
-            found[module.NAME] = module
-    return found
+            modules[module.NAME] = module
+    return modules
 
 
 def convert(path: Path, *, name: str | None = None, options: Options | None = None) -> Imported:
-    """Read a file of another tool and give it as Uncia's.
+    """Convert a file of another tool to Uncia's.
 
     Args:
         path: the file.
-        name: whose it is; None finds out.
+        name: the tool's name; by default it is recognised from the file.
         options: what the file itself does not say.
 
     Raises:
-        UnciaError: it is not JSON, belongs to no tool that is known, has unknown keys or bad values
+        UnciaError: it is not JSON, is not of a known tool, has unknown keys or bad values
             (file, line, key), or asks for what Uncia does not have.
     """
-    known = importers()
-    if name is not None and name not in known:
-        raise UnciaError(f"there is no importer {name!r} (known: {', '.join(known)})")
+    modules = importers()
+    if name is not None and name not in modules:
+        raise UnciaError(f"there is no importer {name!r} (known: {', '.join(modules)})")
     document = read(path)
     if not isinstance(document.data, dict):
         raise UnciaError(f"{path}: this is not a JSON object")
     if name is None:
-        fitting = [one for one, importer in known.items() if importer.recognises(document.data)]
+        fitting = [tool for tool, importer in modules.items() if importer.recognises(document.data)]
         if len(fitting) != 1:
             raise UnciaError(
-                f"{path}: it cannot be told which tool's file this is",
-                hint=f"Say it: --from {' or --from '.join(known)}.",
+                f"{path}: the tool of this file is not recognised",
+                hint=f"Name the tool: --from {' or --from '.join(modules)}.",
             )
         name = fitting[0]
-    return known[name].convert(document, options or Options())
+    return modules[name].convert(document, options or Options())

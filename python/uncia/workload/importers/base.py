@@ -1,4 +1,4 @@
-"""What importers share: reading JSON with line numbers, names, and exact times."""
+"""Shared parts of importers: reading JSON with line numbers, names, and exact times."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Number = Annotated[Fraction, BeforeValidator(_number)]
 
 
 def read(path: Path) -> yamlio.Document:
-    """A JSON file as a document that knows the line of every key.
+    """Read a JSON file as a document that knows the line of every key.
 
     Raises:
         UnciaError: it cannot be read, or is not JSON (RFC 8259; no comments, no NaN).
@@ -97,31 +97,31 @@ def _no_constant(word: str) -> object:
 
 
 def name_of(text: str, taken: Iterable[str] = ()) -> str:
-    """A name for Uncia's files, made of a text, that is not taken yet."""
-    kept = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "unnamed"
-    if not kept[0].isalnum():
-        kept = "x" + kept
-    name = kept[:NAME_LENGTH]
+    """Make a name for Uncia's files from a text, different from the names in ``taken``."""
+    base = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "unnamed"
+    if not base[0].isalnum():
+        base = "x" + base
+    name = base[:NAME_LENGTH]
     number = 2
     while name in taken:
         suffix = f"-{number}"
-        name = kept[: NAME_LENGTH - len(suffix)] + suffix
+        name = base[: NAME_LENGTH - len(suffix)] + suffix
         number += 1
     return name
 
 
 def nanoseconds(seconds: Fraction) -> int:
-    """Seconds as whole nanoseconds, rounded to the nearest."""
+    """Convert seconds to whole nanoseconds, rounded to the nearest."""
     return round(seconds * NS_PER_S)
 
 
 def duration(seconds: Fraction) -> str:
-    """Seconds as Uncia's files write them."""
+    """Write seconds as Uncia's files have them."""
     return format_duration(nanoseconds(seconds))
 
 
 def rate(per_second: Fraction) -> str:
-    """A rate as Uncia's files write it, exactly."""
+    """Write a rate as Uncia's files have it, exactly."""
     from uncia.units import format_rate
 
     return format_rate(per_second)

@@ -61,14 +61,15 @@ class Config(Form):
 
 
 def recognises(data: dict[str, Any]) -> bool:
-    """Whether a file looks like FaaSProfiler's."""
+    """Return whether a file looks like FaaSProfiler's."""
     return "instances" in data and "test_duration_in_seconds" in data
 
 
 def convert(document: yamlio.Document, options: Options) -> Imported:
-    """A FaaSProfiler workload as a workload file.
+    """Convert a FaaSProfiler workload to a workload file.
 
-    :raises UnciaError: unknown keys or bad values (file, line, key), or nothing is sent.
+    Raises:
+        UnciaError: unknown keys or bad values (file, line, key), or nothing is sent.
     """
     config = yamlio.validate(Config, document)
     if config.test_duration_in_seconds <= 0:
@@ -78,12 +79,12 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
     functions: dict[str, Any] = {}
     streams: list[dict[str, Any]] = []
     for key, instance in config.instances.items():
-        at: yamlio.KeyPath = ("instances", key)
-        arrivals = _arrivals(document, at, config, instance, imported)
+        key_path: yamlio.KeyPath = ("instances", key)
+        arrivals = _arrivals(document, key_path, config, instance, imported)
         if arrivals is None:
             continue
         name = name_of(key, functions)
-        functions[name] = _function(document, at, config, instance, options, imported)
+        functions[name] = _function(document, key_path, config, instance, options, imported)
         streams.append({"function": name, "arrivals": arrivals})
     if not streams:
         raise document.error(("instances",), "no instance sends anything")
@@ -123,22 +124,24 @@ def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> 
 
 def _function(
     document: yamlio.Document,
-    at: yamlio.KeyPath,
+    key_path: yamlio.KeyPath,
     config: Config,
     instance: Instance,
     options: Options,
     imported: Imported,
 ) -> dict[str, Any]:
-    here = f"instances.{at[1]}"
+    entry = f"instances.{key_path[1]}"
     warn = imported.warnings.append
     if config.endpoint == "generic":
         if instance.url is None:
-            raise document.error(at, "an instance of a generic endpoint needs a url")
+            raise document.error(key_path, "an instance of a generic endpoint needs a url")
         if "data" not in instance.model_fields_set:
-            raise document.error(at, "an instance of a generic endpoint needs data, if only null")
+            raise document.error(
+                key_path, "an instance of a generic endpoint needs data, if only null"
+            )
         for key in ("param_file", "data_file"):
             if getattr(instance, key) is not None:
-                warn(f"{here}.{key}: the original ignores it with generic endpoints; left out")
+                warn(f"{entry}.{key}: the original ignores it with generic endpoints; left out")
         return {
             "url": instance.url,
             "method": "POST",
@@ -147,7 +150,7 @@ def _function(
         }
     for key in ("url", "data"):
         if getattr(instance, key) is not None:
-            warn(f"{here}.{key}: the original ignores it with local_openwhisk; left out")
+            warn(f"{entry}.{key}: the original ignores it with local_openwhisk; left out")
     base = (options.openwhisk or _OPENWHISK).rstrip("/")
     function: dict[str, Any] = {
         "url": f"{base}/api/v1/namespaces/_/actions/{instance.application}",
@@ -159,7 +162,7 @@ def _function(
         function["headers"] = {"content-type": "image/jpeg"}
         function["body"] = {"file": instance.data_file}
         if instance.param_file is not None:
-            warn(f"{here}.param_file: the original ignores it beside data_file; left out")
+            warn(f"{entry}.param_file: the original ignores it beside data_file; left out")
     elif instance.param_file is not None:
         function["headers"] = {"content-type": "application/json"}
         function["body"] = {"file": instance.param_file}
@@ -168,27 +171,29 @@ def _function(
 
 def _arrivals(
     document: yamlio.Document,
-    at: yamlio.KeyPath,
+    key_path: yamlio.KeyPath,
     config: Config,
     instance: Instance,
     imported: Imported,
 ) -> dict[str, Any] | None:
-    """When an instance's requests are sent; None if it sends none."""
-    here = f"instances.{at[1]}"
+    """Return an instance's arrival process; None if it sends no requests."""
+    entry = f"instances.{key_path[1]}"
     if instance.interarrivals_list is not None:
         for key in ("distribution", "rate", "activity_window"):
             if getattr(instance, key) is not None:
                 imported.warnings.append(
-                    f"{here}.{key}: the original ignores it beside interarrivals_list; left out"
+                    f"{entry}.{key}: the original ignores it beside interarrivals_list; left out"
                 )
-        path = (*at, "interarrivals_list")
+        path = (*key_path, "interarrivals_list")
         return _gaps(document, path, config, instance.interarrivals_list, imported)
     if instance.distribution is None or instance.rate is None:
-        raise document.error(at, "an instance needs distribution and rate, or interarrivals_list")
+        raise document.error(
+            key_path, "an instance needs distribution and rate, or interarrivals_list"
+        )
     if instance.rate < 0:
-        raise document.error((*at, "rate"), "a rate is not negative")
+        raise document.error((*key_path, "rate"), "a rate is not negative")
     if instance.rate == 0:
-        imported.warnings.append(f"{here}: a rate of 0 sends nothing; left out")
+        imported.warnings.append(f"{entry}: a rate of 0 sends nothing; left out")
         return None
     process = {
         "kind": "random_phase" if instance.distribution == "Uniform" else "poisson",
@@ -197,56 +202,58 @@ def _arrivals(
     }
     if instance.activity_window is None:
         return process
-    window = _window(document, (*at, "activity_window"), config, instance.activity_window, imported)
+    window = _window(
+        document, (*key_path, "activity_window"), config, instance.activity_window, imported
+    )
     return {"kind": "windows", "process": process, "windows": [window]}
 
 
 def _gaps(
     document: yamlio.Document,
-    at: yamlio.KeyPath,
+    key_path: yamlio.KeyPath,
     config: Config,
     gaps: Sequence[Fraction],
     imported: Imported,
 ) -> dict[str, Any] | None:
     total = Fraction(0)
-    kept: list[str] = []
+    sent_gaps: list[str] = []
     for position, gap in enumerate(gaps):
         if gap < 0:
-            raise document.error((*at, position), "a gap is not negative")
+            raise document.error((*key_path, position), "a gap is not negative")
         total += gap
         if total > config.test_duration_in_seconds:
             break
-        kept.append(duration(gap))
-    dropped = len(gaps) - len(kept)
-    key = ".".join(map(str, at))
+        sent_gaps.append(duration(gap))
+    dropped = len(gaps) - len(sent_gaps)
+    key = ".".join(map(str, key_path))
     if dropped:
         imported.warnings.append(
             f"{key}: {dropped} of {len(gaps)} requests come after the end of the test, where the"
             " original drops them too"
         )
-    if not kept:
+    if not sent_gaps:
         imported.warnings.append(f"{key}: nothing to send; the instance is left out")
         return None
-    return {"kind": "gaps", "gaps": kept}
+    return {"kind": "gaps", "gaps": sent_gaps}
 
 
 def _window(
     document: yamlio.Document,
-    at: yamlio.KeyPath,
+    key_path: yamlio.KeyPath,
     config: Config,
     window: Sequence[Fraction],
     imported: Imported,
 ) -> list[str]:
     if len(window) != 2:
-        raise document.error(at, "a window is [start, end], in seconds")
+        raise document.error(key_path, "a window is [start, end], in seconds")
     start, end = window
     if start < 0 or end <= start:
-        raise document.error(at, "a window starts at 0 or later, and ends after its start")
+        raise document.error(key_path, "a window starts at 0 or later, and ends after its start")
     if start >= config.test_duration_in_seconds:
-        raise document.error(at, "the window starts when the test is over")
+        raise document.error(key_path, "the window starts when the test is over")
     if end > config.test_duration_in_seconds:
         imported.warnings.append(
-            f"{'.'.join(map(str, at))}: it ends after the test, and is cut at its end"
+            f"{'.'.join(map(str, key_path))}: it ends after the test, and is cut at its end"
         )
         end = config.test_duration_in_seconds
     return [duration(start), duration(end)]

@@ -81,14 +81,15 @@ class Config(Form):
 
 
 def recognises(data: dict[str, Any]) -> bool:
-    """Whether a file looks like STeLLAR's."""
+    """Return whether a file looks like STeLLAR's."""
     return any(key.lower() == "subexperiments" for key in data)
 
 
 def convert(document: yamlio.Document, options: Options) -> Imported:
-    """A STeLLAR configuration as an experiment file.
+    """Convert a STeLLAR configuration to an experiment file.
 
-    :raises UnciaError: unknown keys, bad values, or what Uncia does not have (file, line, key).
+    Raises:
+        UnciaError: unknown keys, bad values, or what Uncia does not have (file, line, key).
     """
     config = yamlio.validate(Config, _spelled(document))
     imported = Imported("experiment", {})
@@ -110,7 +111,7 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
 
 
 def _spelled(document: yamlio.Document) -> yamlio.Document:
-    """The document with keys as STeLLAR spells them: Go takes them in any case."""
+    """Return the document with STeLLAR's spelling of keys, because Go ignores their case."""
 
     def respell(data: Any, form: type[Form]) -> Any:
         if not isinstance(data, dict):
@@ -154,24 +155,24 @@ class _Builder:
         self._names: dict[tuple[object, ...], str] = {}
 
     def add(self, position: int) -> None:
-        """Carries one sub-experiment over."""
+        """Convert one sub-experiment."""
         sub = self.config.SubExperiments[position]
-        at: yamlio.KeyPath = ("SubExperiments", position)
+        key_path: yamlio.KeyPath = ("SubExperiments", position)
         try:
-            self._check(at, sub)
-            runtime = self._runtime(at, sub)
-            service = self._service_times(at, sub)
+            self._check(key_path, sub)
+            runtime = self._runtime(key_path, sub)
+            service = self._service_times(key_path, sub)
         except UnciaError as error:
             if not self.options.skip:
                 raise
             self.imported.warnings.append(f"{error}; the sub-experiment is left out")
             return
-        self._warn(at, sub)
+        self._warn(key_path, sub)
         name = self._name(sub)
-        self.experiments[name] = self._experiment(at, name, sub, runtime, service)
+        self.experiments[name] = self._experiment(key_path, name, sub, runtime, service)
 
     def _name(self, sub: SubExperiment) -> str:
-        """The title, and what tells it from others of the same title."""
+        """Return the title, with a number if other sub-experiments have the same."""
         title = sub.Title or sub.Function
         if (
             sum((other.Title or other.Function) == title for other in self.config.SubExperiments)
@@ -183,30 +184,40 @@ class _Builder:
         time = "".join(f"-{text}" for text in sub.DesiredServiceTimes[:1] if text != "0ms")
         return name_of(f"{title}{memory}{size}{time}", self.experiments)
 
-    def _check(self, at: yamlio.KeyPath, sub: SubExperiment) -> None:
-        """What Uncia does not have, and what the original fails with."""
+    def _check(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> None:
+        """Refuse what Uncia does not have, and what the original fails with."""
         refuse = self.document.error
         if sub.DataTransferChainLength > 1:
-            raise refuse((*at, "DataTransferChainLength"), "chains of functions are not supported")
+            raise refuse(
+                (*key_path, "DataTransferChainLength"), "chains of functions are not supported"
+            )
         for key in ("StorageTransfer", "SnapStartEnabled", "CPUBoostEnabled"):
             if getattr(sub, key):
-                raise refuse((*at, key), f"the platform {self.options.platform} has no such thing")
+                raise refuse(
+                    (*key_path, key), f"the platform {self.options.platform} has no such thing"
+                )
         if sub.Bursts == 0:
-            raise refuse((*at, "Bursts"), "no bursts: nothing would be sent")
+            raise refuse((*key_path, "Bursts"), "no bursts: nothing would be sent")
         if not sub.BurstSizes:
-            raise refuse((*at, "BurstSizes"), "the original fails without burst sizes")
+            raise refuse((*key_path, "BurstSizes"), "the original fails without burst sizes")
         for position, size in enumerate(sub.BurstSizes):
             if size < 1:
-                raise refuse((*at, "BurstSizes", position), "a burst has at least one request")
+                raise refuse(
+                    (*key_path, "BurstSizes", position), "a burst has at least one request"
+                )
         if sub.IATSeconds <= 0:
-            raise refuse((*at, "IATSeconds"), "bursts need an interval above 0 s between them")
+            raise refuse(
+                (*key_path, "IATSeconds"), "bursts need an interval above 0 s between them"
+            )
         if sub.FunctionImageSizeMB < 0:
-            raise refuse((*at, "FunctionImageSizeMB"), "a size is not negative")
+            raise refuse((*key_path, "FunctionImageSizeMB"), "a size is not negative")
 
-    def _runtime(self, at: yamlio.KeyPath, sub: SubExperiment) -> str:
+    def _runtime(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> str:
         if sub.Function.lower() not in _HELLO:
             raise self.document.error(
-                (*at, "Function"), f"Uncia has no counterpart of {sub.Function!r}", tuple(_HELLO)
+                (*key_path, "Function"),
+                f"Uncia has no counterpart of {sub.Function!r}",
+                tuple(_HELLO),
             )
         if self.options.runtime is not None:
             return self.options.runtime
@@ -215,66 +226,66 @@ class _Builder:
             if named.startswith(beginning):
                 return language
         self.imported.warnings.append(
-            f"SubExperiments[{at[1]}]: Uncia's functions do not exist in {named}, so that"
+            f"SubExperiments[{key_path[1]}]: Uncia's functions do not exist in {named}, so that"
             " uncia run will refuse the file; --runtime python measures Python instead"
         )
         return named
 
-    def _service_times(self, at: yamlio.KeyPath, sub: SubExperiment) -> list[int]:
-        """In nanoseconds, cycled by rounds as the original's documentation says."""
+    def _service_times(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> list[int]:
+        """Return times in ns, taken in turn by rounds as the original's documentation says."""
         times = []
         for position, text in enumerate(sub.DesiredServiceTimes):
             try:
                 times.append(parse_duration(text))
             except ValueError as error:
-                path = (*at, "DesiredServiceTimes", position)
+                path = (*key_path, "DesiredServiceTimes", position)
                 raise self.document.error(path, str(error)) from error
         if not times:
-            path = (*at, "DesiredServiceTimes")
+            path = (*key_path, "DesiredServiceTimes")
             raise self.document.error(path, "the original fails without service times")
         return times
 
-    def _warn(self, at: yamlio.KeyPath, sub: SubExperiment) -> None:
-        here = f"SubExperiments[{at[1]}]"
+    def _warn(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> None:
+        entry = f"SubExperiments[{key_path[1]}]"
         warn = self.imported.warnings.append
         if sub.FunctionMemoryMB:
             warn(
-                f"{here}.FunctionMemoryMB: the original ignores it when it deploys itself; here"
+                f"{entry}.FunctionMemoryMB: the original ignores it when it deploys itself; here"
                 f" functions get {sub.FunctionMemoryMB} MB"
             )
         if sub.PackageType != "Zip":
             warn(
-                f"{here}.PackageType {sub.PackageType!r}: the original ignores it on AWS; left out"
+                f"{entry}.PackageType {sub.PackageType!r}: the original ignores it on AWS; left out"
             )
         given = sub.model_fields_set
         for key in _COMPUTED:
             if key in given:
-                warn(f"{here}.{key}: the original overwrites it; left out")
+                warn(f"{entry}.{key}: the original overwrites it; left out")
         for key in ("Handler", "PackagePattern", "Visualization"):
             if key in given:
-                warn(f"{here}.{key}: Uncia has its own; left out")
+                warn(f"{entry}.{key}: Uncia has its own; left out")
         if sub.PayloadLengthBytes and sub.DataTransferChainLength <= 1:
-            warn(f"{here}.PayloadLengthBytes: the original uses it within chains alone; left out")
+            warn(f"{entry}.PayloadLengthBytes: the original uses it within chains alone; left out")
         if len(set(sub.DesiredServiceTimes)) > 1:
             warn(
-                f"{here}.DesiredServiceTimes: taken in turn, round by round, as documented; the"
+                f"{entry}.DesiredServiceTimes: taken in turn, round by round, as documented; the"
                 " original stays at the last"
             )
         fractional = sub.IATSeconds.denominator != 1
         if fractional and sub.IATType != "stochastic":
             whole = int(sub.IATSeconds)
-            warn(f"{here}.IATSeconds: the original cuts it to {whole} s; here it is kept")
+            warn(f"{entry}.IATSeconds: the original cuts it to {whole} s; here it is kept")
         if sub.IATType == "step":
-            warn(f"{here}.IATType step: the original's first step is its last: a fixed interval")
+            warn(f"{entry}.IATType step: the original's first step is its last: a fixed interval")
         if sub.IATType == "stochastic" and sub.IATSeconds <= 1:
             warn(
-                f"{here}.IATType stochastic: up to 1 s the original's gaps are constant or"
+                f"{entry}.IATType stochastic: up to 1 s the original's gaps are constant or"
                 " negative; here the interval is fixed"
             )
 
     def _experiment(
         self,
-        at: yamlio.KeyPath,
+        key_path: yamlio.KeyPath,
         name: str,
         sub: SubExperiment,
         runtime: str,
@@ -312,7 +323,7 @@ class _Builder:
         replicas: int,
         replica: int | None,
     ) -> Iterator[dict[str, Any]]:
-        """The streams of one replica: one for each service time."""
+        """Return the streams of one replica, one for each service time."""
         rounds = len(range(replica or 0, sub.Bursts, replicas))
         offset = sub.IATSeconds * (replica or 0) / replicas
         turns = [service[0]] if len(set(service)) == 1 else list(service)
@@ -351,7 +362,7 @@ class _Builder:
         interval: Fraction,
         stride: int = 1,
     ) -> dict[str, Any]:
-        """Every ``stride``th burst of the sub-experiment's rhythm."""
+        """Return every ``stride``th burst of the sub-experiment."""
         arrivals: dict[str, Any] = {"kind": "burst", "sizes": list(sizes), "bursts": bursts}
         if bursts == 1:
             return arrivals
@@ -375,7 +386,7 @@ class _Builder:
         replicas: int,
         replica: int | None = None,
     ) -> str:
-        """The name of the function that serves a stream, new or met before."""
+        """Return the name of the function that serves a stream; adds it if it is new."""
         memory = sub.FunctionMemoryMB or _DEFAULT_MEMORY_MB
         function: dict[str, Any] = {
             "source": "spin" if service_ns else "hello",

@@ -1,4 +1,4 @@
-"""Load on one URL or by a workload file: ``uncia.load(...)`` and the command ``uncia load``."""
+"""`load`: sends load to a URL or by a workload file, for ``uncia.load(...)`` and ``uncia load``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uncia.workload import options
 from uncia.workload.client import Share
 from uncia.workload.options import process
 from uncia.workload.resolve import Prepared, prepare
-from uncia.workload.send import How, send
+from uncia.workload.send import SendSettings, send
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,46 +66,46 @@ def load(
 
     Args:
         target: a URL; a workload file (a path, or text that ends in .yaml or .yml); or the content
-            of one as a mapping. The arguments down to ``first_byte_timeout`` are for a URL: in a
-            workload they are keys of its own.
+            of one as a mapping. The arguments down to ``first_byte_timeout`` are for a URL; in a
+            workload they are keys.
         rate, duration: of most arrivals, with units (``"6/min"``, ``"10s"``).
-        arrivals: the kind of arrival process (default ``constant``), or all of it as a mapping.
+        arrivals: the kind of arrival process (default ``constant``), or the process as a mapping.
         parameters: other keys of the arrivals, such as ``sizes``, ``interval``, ``cv``.
-        closed, think, requests: a closed loop instead: so many clients, each of which waits for its
-            answer and thinks before it sends again, until ``duration`` or ``requests`` are over.
+        closed, think, requests: a closed loop instead: the number of clients, each of which waits
+            for its answer and thinks before it sends again, until ``duration`` or ``requests``.
         seed: the same seed gives the same requests on every machine (default 1).
-        method: GET without a body, POST with one, unless said otherwise.
+        method: by default GET without a body, POST with one.
         body: sent with every request; ``random_body="64KB"`` instead sends incompressible bytes.
         headers, query: sent with every request.
         http: ``"1.1"`` (default), ``"2"`` or ``"auto"``.
         unix_socket: connect to this socket instead of the URL's host.
         insecure, ca_file: accept any certificate; trust these instead of the system's.
-        sign_aws: ``"region/service"``: sign with AWS SigV4 and the credentials of the surroundings.
+        sign_aws: ``"region/service"``: sign with AWS SigV4 and the credentials of the environment.
         connections: ``"reuse"`` (default), ``"fresh"`` or ``"pool:N"``.
-        max_connections: connections open at once; None: as many as it takes.
+        max_connections: the maximum number of open connections; None: no limit.
         timeout, connect_timeout, first_byte_timeout: with units.
         error_budget, max_lag, max_slowdown: stop when more than this share of requests failed
             (``"5%"``), the generator's lag (p99) is above this (``"1ms"``), or latency has grown by
             this factor.
-        rtt_probes: TCP connects before and after, which tell the network's round-trip time.
+        rtt_probes: TCP connects before and after, which measure the network's round-trip time.
         processes: generator processes on this machine.
         share: ``"2/3"``: of three machines this is the second, and sends a third of the requests.
         start_at: when the schedule starts, as RFC 3339 text or a datetime with a time zone.
         realtime: real-time priority for sending (None: where it is allowed).
-        out: where the rows go as well, ``*.parquet`` or ``*.arrows``.
+        out: a file to write the rows to as well, ``*.parquet`` or ``*.arrows``.
         dry_run: send nothing and return the schedule.
 
     Returns:
         The invocation table by scheduled time, in nanoseconds since the schedule's start; of a dry
-        run ``function``, ``target``, ``invocation``, ``scheduled`` and ``burst``. That requests
-        failed is told by the column ``outcome``, not by an exception.
+        run ``function``, ``target``, ``invocation``, ``scheduled`` and ``burst``. Failed requests
+        are rows with another ``outcome``, not an exception.
 
     Raises:
-        UnciaError: an argument is wrong, the generator failed, or a stop rule ended the load; with
-            ``out`` the rows so far are there.
-        KeyboardInterrupt: it was interrupted; likewise.
+        UnciaError: an argument is wrong, the generator failed, or a stop rule ended the load; the
+            rows so far are in ``out``.
+        KeyboardInterrupt: it was interrupted; the rows so far are in ``out``.
     """
-    given = {
+    values = {
         "arrivals": arrivals,
         "rate": rate,
         "duration": duration,
@@ -136,36 +136,38 @@ def load(
         "max_lag": max_lag,
         "max_slowdown": max_slowdown,
     }
-    prepared = plan(target, given, overrides, dry_run=dry_run)
-    how = machines(processes, share, start_at, realtime=realtime)
-    return send_and_read(prepared, how, None if out is None else Path(out))
+    prepared = plan(target, values, overrides, dry_run=dry_run)
+    settings = machines(processes, share, start_at, realtime=realtime)
+    return send_and_read(prepared, settings, None if out is None else Path(out))
 
 
 def plan(
     target: str | Path | Mapping[str, Any],
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     overrides: Mapping[str, Any],
     *,
     dry_run: bool,
 ) -> Prepared:
-    """The load of a URL or a workload, ready to be sent; options that are None were not given.
+    """Prepare the load of a URL or a workload; options that are None were not given.
 
-    :raises UnciaError: an option or the workload is not right.
+    Raises:
+        UnciaError: an option or the workload is invalid.
     """
     workload, folder = options.read(
-        target, {key: value for key, value in given.items() if value is not None}
+        target, {key: value for key, value in values.items() if value is not None}
     )
     return prepare(options.override(workload, **overrides), folder, dry_run=dry_run)
 
 
 def machines(
     processes: int, share: str | None, start_at: str | datetime | None, *, realtime: bool | None
-) -> How:
-    """How many generators send, which part of the schedule, from when on.
+) -> SendSettings:
+    """Make the settings of sending: processes, part of the schedule, start, priority.
 
-    :raises UnciaError: the share or the start cannot be read.
+    Raises:
+        UnciaError: the share or the start is invalid.
     """
-    return How(
+    return SendSettings(
         processes=processes,
         share=Share() if share is None else options.share(share),
         start_unix_ns=None if start_at is None else options.start(start_at),
@@ -173,11 +175,12 @@ def machines(
     )
 
 
-def send_and_read(prepared: Prepared, how: How, out: Path | None) -> pa.Table:
-    """Send a load and read its rows back; without ``out`` they are in no file afterwards.
+def send_and_read(prepared: Prepared, settings: SendSettings, out: Path | None) -> pa.Table:
+    """Send a load and read its rows back; without ``out``, no file is kept.
 
-    :raises UnciaError: it failed or was stopped by a rule.
-    :raises KeyboardInterrupt: it was interrupted.
+    Raises:
+        UnciaError: it failed or was stopped by a rule.
+        KeyboardInterrupt: it was interrupted.
     """
     import pyarrow as pa
 
@@ -187,7 +190,7 @@ def send_and_read(prepared: Prepared, how: How, out: Path | None) -> pa.Table:
 
     with tempfile.TemporaryDirectory(prefix="uncia-load-") as folder:
         file = Path(folder) / f"rows{PARQUET}" if out is None else out
-        ended = send(prepared, how, file)
+        ended = send(prepared, settings, file)
         if ended.failure is not None:
             raise ended.failure
         if ended.interrupted:

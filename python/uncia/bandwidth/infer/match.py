@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer.period import LONGEST, SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Floats, Trace
@@ -25,17 +26,10 @@ if TYPE_CHECKING:
 
 Simulated: TypeAlias = tuple[Floats, Floats, Floats]  # intervals, throttles, CPU times
 
-_RUNS: Final = 5
-_PERIODS: Final = 200
-_STEPS: Final = 5  # towards the quota with the share that was obtained
+_RUNS: Final = 5  # of the profile that are simulated, and steps towards the share obtained
 _CLOSE: Final = 0.002
-_STEP: Final = 0.01  # of the period, between quotas that are tried
-_AT_ONCE: Final = 8
-_MOST_QUOTA: Final = 0.999  # of the period
-_QUANTILES: Final = np.linspace(0.0025, 0.9975, 200)
-_MOST: Final = 5000  # values whose quantiles are taken
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2  # spreads runs evenly, however many
 _RESUMED: Final = 30_000  # ns from a refill until the probe sees the clock again, on an idle CPU
-_GOLDEN: Final = 0.6180339887498949
 
 
 @dataclass(frozen=True)
@@ -120,12 +114,12 @@ class Matcher:
         """
         periods = [(part, self._period.nominal / part) for part in parts]
         searches = [
-            _Search(part, hz, self._share * period, period * _MOST_QUOTA)
+            _Search(part, hz, self._share * period, period * (1 - _CLOSE / 2))
             for part, period in periods
             for hz in rates
             if self._frames and SHORTEST <= period <= LONGEST
         ]
-        for _ in range(_STEPS):
+        for _ in range(_RUNS):
             going = [one for one in searches if not one.ended]
             simulated = self._simulated([(one.parts, one.hz, one.quota) for one in going])
             for one, seen in zip(going, simulated, strict=True):
@@ -147,11 +141,11 @@ class Matcher:
         """The least and the greatest quota that obtain the measured share in a setting, ns."""
         high = match.quota
         most = self._period.nominal / match.parts
-        step = _STEP * most
+        step = limits.RARE * most
         tried = [match.quota + place * step for place in range(1, math.ceil(most / step) + 1)]
         tried = [quota for quota in tried if quota < most]
         while tried:
-            some, tried = tried[:_AT_ONCE], tried[_AT_ONCE:]
+            some, tried = tried[: limits.ENOUGH], tried[limits.ENOUGH :]
             simulated = self._simulated([(match.parts, match.hz, quota) for quota in some])
             for quota, seen in zip(some, simulated, strict=True):
                 if seen is None or abs(_share(seen) - self._share) > 2 * _CLOSE * self._share:
@@ -179,7 +173,7 @@ class Matcher:
         # much earlier than it runs.
         runs = frame.start + (place * _GOLDEN % 1.0) * 12 * self._period.nominal
         start = round(runs) - _RESUMED
-        duration = min(max(_PERIODS * self._period.nominal, 1000 * MS), 10_000 * MS)
+        duration = min(max(limits.POINTS * self._period.nominal, 1000 * MS), 10_000 * MS)
         return Setting(
             period_ns=period,
             quota_ns=max(1, round(quota)),
@@ -253,7 +247,7 @@ def _measured(begins: ticks.Begins) -> tuple[Floats, Floats, Floats]:
 
 def _quantiles(values: Floats) -> Floats:
     """Quantiles, whose mean distance between two samples is their Wasserstein-1 distance."""
-    if len(values) > _MOST:
-        values = values[:: math.ceil(len(values) / _MOST)]
-    found: Floats = np.quantile(values, _QUANTILES)
+    if len(values) > limits.SAMPLE:
+        values = values[:: math.ceil(len(values) / limits.SAMPLE)]
+    found: Floats = np.quantile(values, (np.arange(limits.POINTS) + 0.5) / limits.POINTS)
     return found

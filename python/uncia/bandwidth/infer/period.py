@@ -14,29 +14,17 @@ from typing import Final
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer.trace import MS, Floats, Mask, Run, Trace
 
 # What the kernel accepts: min_cfs_quota_period and max_cfs_quota_period of kernel/sched/core.c.
 SHORTEST: Final = 1 * MS
 LONGEST: Final = 1000 * MS
 
-_TOLERANCES: Final = tuple(MS * ms for ms in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0))
+TOLERANCES: Final = tuple(MS * ms for ms in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0))
 _ROOM: Final = 6  # a grid's tolerance is at most this part of it
 _PEAKS: Final = 14  # how many frequent intervals are taken for multiples of the period
-_BIN: Final = 0.05 * MS
-_SAMPLE: Final = 6000  # intervals that the search looks at
-_FINALISTS: Final = 40
-_FEWEST: Final = 3  # intervals on the grid
-_MOST_PARTS: Final = 12
-_MOST_FROM_ZERO: Final = 6
-_LATTICE_COUNT: Final = 3
-_LATTICE_SHARE: Final = 0.01
-_PAIRS_SHARE: Final = 0.15
-_PAIRS_FIT: Final = 0.9
-_NATS: Final = 5.0  # against chance
-_LATE: Final = 0.1 * MS  # an end after its refill
 _BY_CHANCE: Final = 0.04
-_MOST_CHANCE: Final = 0.25  # that an interval is on the lattice of parts all the same
 _ROUND: Final = 3e-4  # clocks of guests differ from the host's by at most this
 
 
@@ -84,7 +72,7 @@ class Period:
 def find(trace: Trace) -> Period | None:
     """The period, or None where ends lie on no grid."""
     intervals = _sample(trace)
-    if len(intervals) < _FEWEST:
+    if len(intervals) < limits.FEW:
         return None
     best = _search(intervals)
     if best is None:
@@ -131,8 +119,8 @@ def _sample(trace: Trace) -> Floats:
     if not found:
         return np.empty(0)
     total = sum(len(one) for one in found)
-    if total > _SAMPLE:  # every run gives its share, in one piece
-        found = [one[: max(3, math.ceil(len(one) * _SAMPLE / total))] for one in found]
+    if total > limits.SAMPLE:  # every run gives its share, in one piece
+        found = [one[: max(3, math.ceil(len(one) * limits.SAMPLE / total))] for one in found]
     intervals = np.concatenate(found)
     return intervals[intervals >= SHORTEST / 2]
 
@@ -143,7 +131,7 @@ def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
     if not len(candidates):
         return None
     rough = np.array([_score(intervals, one)[0] for one in candidates])
-    finalists = candidates[np.argsort(rough)[::-1][:_FINALISTS]]
+    finalists = candidates[np.argsort(rough)[::-1][: 3 * _PEAKS]]
     best: tuple[float, float, float, float] | None = None
     for one in finalists:
         period = one
@@ -161,9 +149,9 @@ def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
     period, tolerance, on_grid, gain = best
     total = gain * len(intervals)
     # What a search over so many candidates finds by chance alone.
-    if total < math.log(len(candidates) * len(_TOLERANCES)) + 2:
+    if total < math.log(len(candidates) * len(TOLERANCES)) + 2:
         return None
-    if on_grid * len(intervals) < _FEWEST or not SHORTEST * 0.9 <= period <= LONGEST * 1.1:
+    if on_grid * len(intervals) < limits.FEW or not SHORTEST * 0.9 <= period <= LONGEST * 1.1:
         return None
     return period, tolerance, on_grid, total
 
@@ -173,7 +161,7 @@ def _candidates(intervals: Floats) -> Floats:
     shown = intervals[intervals <= LONGEST * 1.05]
     if not len(shown):
         return np.empty(0)
-    index = np.round(shown / _BIN).astype(np.int64)
+    index = np.round(shown / TOLERANCES[1]).astype(np.int64)
     counts = np.bincount(index)
     smooth = np.convolve(counts, np.ones(7), mode="same")
     found: list[float] = []
@@ -208,8 +196,8 @@ def _score(intervals: Floats, period: float) -> tuple[float, float, float]:
     """
     count = np.round(intervals / period)
     residual = np.where(count > 0, np.abs(intervals - count * period), period / 2)
-    best = (0.0, _TOLERANCES[0], 0.0)
-    for tolerance in _TOLERANCES:
+    best = (0.0, TOLERANCES[0], 0.0)
+    for tolerance in TOLERANCES:
         if tolerance > period / _ROOM:
             break
         chance = 2 * tolerance / period
@@ -239,12 +227,12 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
     near = np.abs(residual)[np.abs(residual) < 4 * tolerance]
     width = min(max(tolerance, 6 * float(np.median(near))) if len(near) else tolerance, period / 24)
     off = (residual / period)[(np.abs(residual) > width) & (intervals > SHORTEST)]
-    if len(off) < _LATTICE_COUNT:
+    if len(off) < limits.FEW:
         return 1
     best, most = 1, 0.0
-    for parts in range(2, _MOST_PARTS + 1):
+    for parts in range(2, limits.PARTS + 1):
         chance = 2 * width / period * parts
-        if period / parts < SHORTEST * 0.95 or chance > _MOST_CHANCE:
+        if period / parts < SHORTEST * 0.95 or chance > limits.QUARTER:
             break
         if not _settable(period / parts):
             continue
@@ -252,7 +240,7 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
         hits = int((np.abs(scaled - np.round(scaled)) <= width / period * parts).sum())
         expected = len(off) * chance
         excess = hits - expected - 5 * math.sqrt(expected * (1 - chance) + 1)
-        enough = hits >= max(_LATTICE_COUNT, _LATTICE_SHARE * len(intervals), 0.6 * len(off))
+        enough = hits >= max(limits.FEW, limits.RARE * len(intervals), 0.6 * len(off))
         # More parts always hit as much: they must hit clearly more.
         if enough and excess > 0 and hits > most * 1.2:
             best, most = parts, hits
@@ -287,17 +275,19 @@ def _parts_of_runs(trace: Trace, _intervals: Floats, period: float, tolerance: f
     apart = np.diff(phases) % 1.0
     width = max(2 * tolerance, 0.04 * MS) / period
     zero = np.minimum(apart, 1 - apart) <= width
-    if (~zero).mean() < _PAIRS_SHARE or (~zero).sum() < 2:
+    if (~zero).mean() < limits.FIFTH or (~zero).sum() < 2:
         return 1
-    for parts in range(2, _MOST_PARTS + 1):
+    for parts in range(2, limits.PARTS + 1):
         chance = 2 * width * parts
-        if period / parts < SHORTEST * 0.95 or chance > _MOST_CHANCE:
+        if period / parts < SHORTEST * 0.95 or chance > limits.QUARTER:
             break
         if not _settable(period / parts):
             continue
         scaled = apart * parts
         fits = np.abs(scaled - np.round(scaled)) <= width * parts
-        if fits.mean() >= _PAIRS_FIT and (~zero).sum() * -math.log(chance) > _NATS:
+        if fits.mean() >= limits.MOST and (~zero).sum() * -math.log(chance) > -math.log(
+            limits.RARE
+        ):
             return parts
     return 1
 
@@ -311,15 +301,15 @@ def from_zero(trace: Trace, period: Period) -> int:
     would by chance. Zero: they stand elsewhere.
     """
     phases = _run_phases(trace, period.ns, period.tolerance)
-    late = _LATE / period.ns
-    for parts in range(1, _MOST_FROM_ZERO + 1):
+    late = limits.LATE / period.ns
+    for parts in range(1, limits.PARTS + 1):
         if parts > 1 and (period.ns / parts < SHORTEST * 0.95 or late * parts > _BY_CHANCE):
             break
         if not _settable(period.ns / parts):
             continue
         apart = (phases * parts) % 1.0
         fits = (apart <= late * parts) | (apart >= 1 - late * parts / 5)
-        if len(fits) and fits.mean() >= _PAIRS_FIT:
+        if len(fits) and fits.mean() >= limits.MOST:
             return parts
     return 0
 
@@ -350,7 +340,7 @@ def _confidence(on_grid: float, intervals: int, gain: float) -> float:
     """That the period is right to 2 %: from how many intervals lie on its grid, and by how much."""
     seen = 1 - math.exp(-on_grid * intervals / 12)
     clear = 1 - math.exp(-gain / 12)
-    return round(min(0.99, seen * clear * (0.7 + 0.3 * on_grid)), 3)
+    return round(min(limits.SURE, seen * clear * (0.7 + 0.3 * on_grid)), 3)
 
 
 def _mode(phases: Floats, period: float, width: float) -> float:

@@ -15,19 +15,15 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer import tick as ticks
-from uncia.bandwidth.infer.period import Period, from_zero, grid
+from uncia.bandwidth.infer.period import TOLERANCES, Period, from_zero, grid
 from uncia.bandwidth.infer.trace import MS, Floats, Trace
 
 Name: TypeAlias = Literal["cfs", "eevdf"]
 
-_EARLY: Final = 0.02 * MS  # an end is not before its refill, but for rounding
-_LATE: Final = 0.15 * MS  # to wake, to switch, and for a virtual machine to be resumed
 _SPREADS: Final = 6
-_MOST_RUNS: Final = 0.9
-_FEWEST: Final = 5  # throttles
 _OFFSET: Final = 0.93  # that an offset is EEVDF's, not of 6.4 or 6.5 or of a backport
-_ABSOLUTE: Final = 0.98
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Scheduler:
 
 def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     """The scheduler, or None with the reason."""
-    if sum(len(run.end) for run in trace.runs) < _FEWEST:
+    if sum(len(run.end) for run in trace.runs) < limits.ENOUGH:
         return Scheduler(None, None, ["Too few throttles to tell the scheduler."])
     if not trace.monotonic:
         return Scheduler(
@@ -49,12 +45,12 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
         )
     phases, spread = _phases(trace, period)
     # As late as ends are in a run, all may be: a small offset is no random one.
-    late = min(max(_LATE, _SPREADS * spread), period.ns / 12)
-    at_zero = (phases > -_EARLY) & (phases < late)
-    if at_zero.mean() >= _MOST_RUNS:
+    late = min(max(limits.LATE, _SPREADS * spread), period.ns / 12)
+    at_zero = (phases > -TOLERANCES[0]) & (phases < late)
+    if at_zero.mean() >= limits.MOST:
         # A random offset would be here by chance, once for all runs of one group.
         chance = (float(np.median(np.abs(phases))) * 2 + 0.05 * MS) / period.ns
-        sure = round(min(_ABSOLUTE, 1 / (1 + chance)), 3)
+        sure = round(min(limits.SURE, 1 / (1 + chance)), 3)
         return Scheduler(
             "cfs",
             sure,
@@ -66,13 +62,12 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     if ticks.is_absolute(comb):
         if from_zero(trace, period) > 1:
             return Scheduler(None, None, ["Refills stand at whole parts of the period from zero."])
-        if at_zero.mean() > 1 - _MOST_RUNS and len(phases) > 1:
+        if at_zero.mean() > 1 - limits.MOST and len(phases) > 1:
             return Scheduler(
                 None, None, ["Some runs' refills are at whole multiples, others' are not."]
             )
         # A clock of another machine would have its ticks here by chance.
-        chance = 0.1 * MS / ticks.TICKS[comb.hz]
-        sure = round(_OFFSET / (1 + chance), 3)
+        sure = round(_OFFSET / (1 + 2 * limits.WHOLE), 3)
         return Scheduler(
             "eevdf",
             sure,

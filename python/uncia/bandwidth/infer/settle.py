@@ -6,24 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer import period as periods
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer.match import Match, Matcher
 from uncia.bandwidth.infer.period import SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Trace
 
-_MOST_PARTS: Final = 6
 _MULTIPLES: Final = (1 / 2, 1 / 4, 1 / 5)
 _MOST_SHARE: Final = 0.6
 _AS_GOOD: Final = 1.5  # of the best distance, and this beside it
 _BESIDE: Final = 0.06 * MS
-_CLEARLY: Final = 0.4
-_APART: Final = 0.5 * MS
-_SLOP: Final = 0.05
-_FINEST: Final = 1000
-_LOCKED: Final = 0.1  # of a tick: what a part may be farther off
-_MODELLED: Final = 0.2  # of a tick: what a match may be off for its quota to count
-_EXPIRED: Final = 0.01
 _BY_MATCH: Final = 0.85
 _AMBIGUOUS: Final = 0.6
 
@@ -60,7 +53,7 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
         return Settled(period, tick, plain, (plain, plain), None)
     notes: list[str] = []
     best = min(whole, key=lambda match: match.distance)
-    parts = [part for part in range(2, _MOST_PARTS + 1) if period.nominal / part >= SHORTEST]
+    parts = [part for part in range(2, limits.PARTS + 1) if period.nominal / part >= SHORTEST]
     # Near a whole CPU the model depends on what it does not know: whether tick or refill is first.
     multiples = _MULTIPLES if share < _MOST_SHARE else ()
     found = whole + matcher.matches([*parts, *multiples], tick.possible)
@@ -82,7 +75,10 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     tick, chosen = _rate(tick, same, chosen, notes)
     low, high = matcher.quotas(chosen)
     quota = chosen.plain
-    if chosen.distance < _MODELLED * ticks.TICKS[chosen.hz] and high / chosen.plain - 1 > _EXPIRED:
+    if (
+        chosen.distance < limits.FIFTH * ticks.TICKS[chosen.hz]
+        and high / chosen.plain - 1 > limits.RARE
+    ):
         quota = (low + high) / 2
         notes.append(
             "Some quota expires, left in the pool when the next is added: with"
@@ -105,7 +101,7 @@ def _part(
     lattice = [match for match in found if match.parts == parts and parts > 1]
     if lattice:
         nearest = min(lattice, key=lambda match: match.distance)
-        if nearest.distance < best.distance + _LOCKED * ticks.TICKS[nearest.hz]:
+        if nearest.distance < best.distance + limits.FIFTH * ticks.TICKS[nearest.hz]:
             notes.append(
                 f"Throttles end multiples of {period.nominal / MS:.4g} ms from each other, but at"
                 f" multiples of {period.nominal / parts / MS:.4g} ms from the clock's zero."
@@ -115,9 +111,9 @@ def _part(
     tick = ticks.TICKS[nearest.hz]
     if (
         nearest.parts < 1
-        and nearest.distance < best.distance * _CLEARLY
-        and best.distance > _MODELLED * tick
-        and nearest.distance < _MODELLED * tick
+        and not _as_good(best, nearest)
+        and best.distance > limits.FIFTH * tick
+        and nearest.distance < limits.FIFTH * tick
     ):
         notes.append(
             f"Some gaps end at parts of {period.nominal / nearest.parts / MS:.4g} ms, but throttles"
@@ -135,14 +131,13 @@ def _rate(
     if tick.hz is not None or len(ordered) < 2:
         return tick, chosen
     first, second = ordered[0], ordered[1]
-    clear = first.distance < second.distance * _CLEARLY
-    if not clear or second.distance - first.distance < _APART:
+    if _as_good(second, first):
         return tick, first
-    if first.distance > _MODELLED * ticks.TICKS[first.hz]:
+    if first.distance > limits.FIFTH * ticks.TICKS[first.hz]:
         return tick, first
     # With a whole number of ticks a few microseconds decide whether another tick is run: the model
     # does not know these.
-    if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != _FINEST):
+    if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != max(ticks.TICKS)):
         return tick, first
     notes.append(f"With {second.hz} Hz throttles would be of other lengths.")
     told = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
@@ -150,4 +145,4 @@ def _rate(
 
 
 def _whole(quota: float, tick: float) -> bool:
-    return abs(quota - round(quota / tick) * tick) < _SLOP * tick
+    return abs(quota - round(quota / tick) * tick) < limits.WHOLE * tick

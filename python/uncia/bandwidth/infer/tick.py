@@ -15,24 +15,15 @@ from typing import Final
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer.period import Period, grid
 from uncia.bandwidth.infer.trace import MS, Floats, Mask, Run, Trace
 
 # CONFIG_HZ of x86 and Arm kernels, and the nanoseconds of a tick (TICK_NSEC).
 TICKS: Final = {100: 10 * MS, 250: 4 * MS, 300: 3_333_333.0, 1000: 1 * MS}
 
-_FEWEST: Final = 8  # throttles
 _SIGNIFICANT: Final = 12.0  # of the pooled power, over what chance gives, in its deviations
-_ROOM: Final = 0.25  # how far from a tick at most, as a part of it
-_NEIGHBOURS: Final = 9
-_MOST_OFF: Final = 0.2
 _FINER_SIGMA: Final = 4.0
-_OVERRUNS: Final = 3
-_OVERRUN_SHARE: Final = 0.01
-_AT_ZERO: Final = 0.06 * MS  # how far the first instant after a tick is from it
-_SHARP: Final = 50  # and as a part of the tick: a few of many clocks are so by chance
-_MOST_RUNS: Final = 0.8
-_EDGE: Final = 0.01  # of a period: what a resumption is late by is no refill
 _MIGRATION: Final = 0.6 * MS  # quota that stays behind on another CPU, and noise
 
 
@@ -79,7 +70,7 @@ class Tick:
 def find(trace: Trace, period: Period, share: float) -> Tick:
     """The tick rate, or None with the reason."""
     begins = Begins.of(trace, period)
-    if begins.count < _FEWEST:
+    if begins.count < limits.ENOUGH:
         return Tick(None, [], None, None, "", ["Too few throttles to tell the tick rate."])
     by, finest = _finest(begins)
     if finest is None:
@@ -130,7 +121,7 @@ def is_absolute(comb: Comb) -> bool:
     """Whether ticks stand at whole multiples of the tick, but for the time to notice one."""
     tick = TICKS[comb.hz]
     apart = np.minimum(comb.phase, tick - comb.phase)
-    return bool((apart <= min(_AT_ZERO, tick / _SHARP)).mean() >= _MOST_RUNS)
+    return bool((apart <= limits.WHOLE * tick).mean() >= limits.MOST)
 
 
 @dataclass(frozen=True)
@@ -169,11 +160,11 @@ class Begins:
 
 def _smooth(values: Floats) -> Floats:
     """The running median over neighbours."""
-    if len(values) <= _NEIGHBOURS:
+    if len(values) <= (limits.ENOUGH + 1):
         return np.full(len(values), float(np.median(values)))
-    half = _NEIGHBOURS // 2
+    half = limits.ENOUGH // 2
     padded = np.concatenate((np.full(half, values[0]), values, np.full(half, values[-1])))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOURS)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (limits.ENOUGH + 1))
     smoothed: Floats = np.partition(windows, half, axis=1)[:, half]
     return smoothed
 
@@ -234,12 +225,12 @@ def _fits(comb: Comb, finest: Comb) -> bool:
     if comb.length < finest.length - 0.15:
         return False
     noise = float(np.median(np.abs(finest.residual))) * 1.48
-    off = np.abs(comb.residual) > min(max(5 * noise, fine / 4), _ROOM * tick)
-    if off.mean() > _MOST_OFF:
+    off = np.abs(comb.residual) > min(max(5 * noise, fine / 4), limits.QUARTER * tick)
+    if off.mean() > limits.FIFTH:
         return False
     on_fine = float(np.cos(2 * np.pi * finest.residual[off] / fine).sum())
     count = int(off.sum())
-    return not (count >= _OVERRUNS and on_fine > _FINER_SIGMA * math.sqrt(count / 2))
+    return not (count >= limits.FEW and on_fine > _FINER_SIGMA * math.sqrt(count / 2))
 
 
 @dataclass(frozen=True)
@@ -266,7 +257,9 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
         last = slot[on]
         cpu = np.diff(used)
         alone = np.diff(np.flatnonzero(on)) == 1  # no other gap, which may have used the quota
-        missed = np.floor(run.gap[on] / period.ns - _EDGE)  # refills in the throttle but the last
+        missed = np.floor(
+            run.gap[on] / period.ns - limits.RARE
+        )  # refills in the throttle but the last
         first = last - missed  # the first refill in the throttle
         meanwhile = np.maximum(first[1:] - last[:-1] - 1, 0)  # refills while it ran
         change.append((cpu - quota * (first[1:] - first[:-1]))[alone])
@@ -280,7 +273,7 @@ def _excluded(bounds: _Overruns, tick: float) -> bool:
     most = tick + _MIGRATION
     for values in (np.abs(bounds.change), bounds.debt, bounds.excess):
         beyond = int((values > most).sum())
-        if beyond >= max(_OVERRUNS, _OVERRUN_SHARE * len(values)):
+        if beyond >= max(limits.FEW, limits.RARE * len(values)):
             return True
     return False
 
@@ -288,4 +281,4 @@ def _excluded(bounds: _Overruns, tick: float) -> bool:
 def _confidence(comb: Comb, finest: Comb, count: int) -> float:
     """From how clearly begins stand on the grid and how many there are."""
     seen = 1 - math.exp(-count * min(comb.length, finest.length) ** 2 / 15)
-    return round(min(0.99, 0.5 + 0.49 * seen), 3)
+    return round(min(limits.SURE, 0.5 + 0.49 * seen), 3)

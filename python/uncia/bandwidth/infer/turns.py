@@ -12,19 +12,14 @@ from typing import Final
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer.period import Period, grid
-from uncia.bandwidth.infer.trace import MS, Run, Trace
+from uncia.bandwidth.infer.trace import Run, Trace
 
-_RATES: Final = (250, 300, 1000)  # where no rate is known; with 100 Hz few would be left
 _ALIGNED: Final = 0.7  # resultant length of gaps' lengths on the circle of a tick
-_AT_TICK: Final = 0.2 * MS  # how far from whole ticks lengths are at most, on average
-_WHOLE: Final = 0.02
-# Share of ends on one grid below which that is none.
-_MOVED: Final = 0.85
 # Two tasks that take turns of a tick keep to one grid of two ticks, and may for long: of such a
 # period more is asked.
-_TWO: Final = 2
 _MOVED_TWO: Final = 0.97
 _MANY: Final = 150  # ends
 
@@ -35,16 +30,16 @@ def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:
     if length is None:
         return False
     count = period.nominal / length
-    if count < _TWO - _WHOLE:
+    if count < 2 - limits.WHOLE:
         whole = 1 / count
-        return abs(whole - round(whole)) < _WHOLE  # each tick is at a refill
-    if abs(count - round(count)) > _WHOLE:
+        return abs(whole - round(whole)) < limits.WHOLE  # each tick is at a refill
+    if abs(count - round(count)) > limits.WHOLE:
         return False
-    runs = [run for run in trace.runs if len(run.end) > _TWO]
-    two = round(count) == _TWO
+    runs = [run for run in trace.runs if len(run.end) > 2]
+    two = round(count) == 2
     if not runs or (two and sum(len(run.end) for run in runs) < _MANY):
         return True
-    return _kept(runs, period, length) < (_MOVED_TWO if two else _MOVED)
+    return _kept(runs, period, length) < (_MOVED_TWO if two else 1 - limits.FIFTH)
 
 
 def _kept(runs: list[Run], period: Period, length: float) -> float:
@@ -63,11 +58,12 @@ def _kept(runs: list[Run], period: Period, length: float) -> float:
 def _tick_of_gaps(trace: Trace, tick: ticks.Tick) -> float | None:
     """The longest tick of which gaps are whole multiples, ns, or None."""
     gaps = np.concatenate([run.gap for run in trace.runs])
-    known = [hz for hz in tick.possible if hz in _RATES] or tick.possible or _RATES
+    rates = [hz for hz in ticks.TICKS if hz != min(ticks.TICKS)]  # few ticks of the longest fit
+    known = [hz for hz in tick.possible if hz in rates] or tick.possible or rates
     for hz in sorted(known):
         length = ticks.TICKS[hz]
         mean = complex(np.exp(2j * np.pi * gaps / length).mean())
         apart = abs(float(np.angle(mean))) / (2 * np.pi) * length
-        if abs(mean) >= _ALIGNED and apart <= min(_AT_TICK, length / 8):
+        if abs(mean) >= _ALIGNED and apart <= min(limits.LATE, length / 8):
             return length
     return None

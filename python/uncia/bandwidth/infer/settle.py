@@ -131,7 +131,9 @@ def _rate(
     if tick.hz is not None or len(ordered) < 2:
         return tick, chosen
     first, second = ordered[0], ordered[1]
-    if _as_good(second, first):
+    apart = second.distance - first.distance
+    longer = max(ticks.TICKS[first.hz], ticks.TICKS[second.hz])
+    if second.distance < first.distance * _AS_GOOD**2 or apart < limits.FIFTH * longer:
         return tick, first
     if first.distance > limits.FIFTH * ticks.TICKS[first.hz]:
         return tick, first

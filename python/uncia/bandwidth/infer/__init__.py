@@ -1,7 +1,7 @@
-"""Inference of period, quota, tick rate and scheduler of a CPU bandwidth control from a profile.
+"""Period, quota, tick rate and scheduler of a CPU bandwidth control, from a profile of it alone.
 
-A profile is what Algorithm 1 of the cost paper records from within: when gaps in its progress ended
-and how long they were. See docs/reference/cpu-inference.md.
+A profile is what Algorithm 1 of the cost paper sees from within: when gaps in its own progress
+ended and how long they were. See docs/reference/cpu-inference.md.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from uncia.bandwidth.profiles import Profile
 
 _US: Final = 1e3
-_MIN_CONFIDENCE: Final = 0.5  # results with less confidence are null
+_UNSURE: Final = 0.5  # what is less sure than this is not told
 _TURNS: Final = (
-    "Gaps begin and end at ticks, and are on no other grid. Other tasks' turns on the same CPU look"
-    " like that, so no period is inferred."
+    "Gaps begin and end at ticks, and keep to no other grid: so do other tasks' turns on the same"
+    " CPU, and no period is told."
 )
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """The settings inferred from a profile.
+    """What a profile tells.
 
     Attributes:
         period_us: of the bandwidth control, or None.
-        quota_us: CPU time obtained per period in the long run, or None.
+        quota_us: CPU time obtained in the long run, a period, or None.
         hz: the tick rate of the kernel that throttles, or None.
         scheduler: ``cfs``, ``eevdf`` or None.
-        confidence: of each of the four, 0 to 1; None for a setting that is None.
+        confidence: of each of the four, 0 to 1, None for what is not told.
         share: CPU time obtained over wall-clock time; None without two gaps in a run.
-        runs: number of runs.
-        gaps: number of gaps in all runs.
+        runs: of the profile.
+        gaps: in all of them.
         on_grid: share of intervals between gaps that are multiples of the period, or None.
-        notes: observations, and reasons for settings that are None.
-        offset_us: time from a tick to a refill, or None if the profile does not show it.
+        notes: what was seen, and why something is not told.
+        offset_us: where refills stand after a tick, as far as the profile shows it, or None.
     """
 
     period_us: float | None
@@ -60,7 +60,7 @@ class Inferred:
     offset_us: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to JSON values."""
+        """The same as JSON holds it."""
         return {
             "period_us": self.period_us,
             "quota_us": self.quota_us,
@@ -77,36 +77,36 @@ class Inferred:
 
 
 def infer(profile: Profile) -> Inferred:
-    """Infer the settings behind a profile."""
+    """What a profile tells."""
     return infer_trace(traces.from_profile(profile))
 
 
 def infer_trace(trace: traces.Trace) -> Inferred:
-    """Infer the settings behind a trace."""
+    """What a trace tells: see `Inferred`."""
     share = quotas.find(trace)
     if share is None:
-        return _nothing(trace, _reason_for_nothing(trace))
+        return _nothing(trace, _why_none(trace))
     period = periods.find(trace)
     if period is None:
-        result = _nothing(trace, ["Gaps end on no grid: there is no sign of a period."])
-        return replace(result, share=share.value)
-    if period.confidence < _MIN_CONFIDENCE:
-        result = _nothing(trace, ["Too few throttles, or too few on one grid, to tell the period."])
-        return replace(result, share=share.value, on_grid=period.on_grid)
+        found = _nothing(trace, ["Gaps end on no grid: nothing tells of a period."])
+        return replace(found, share=share.value)
+    if period.confidence < _UNSURE:
+        found = _nothing(trace, ["Too few throttles, or too few on one grid, to tell the period."])
+        return replace(found, share=share.value, on_grid=period.on_grid)
     tick = ticks.find(trace, period, share.value)
     settled = settling.settle(trace, period, tick, share.value)
     period, tick = settled.period, settled.tick
     if turns.possible(trace, period, tick):
-        result = _nothing(trace, [_TURNS])
-        return replace(result, share=share.value, on_grid=period.on_grid)
+        found = _nothing(trace, [_TURNS])
+        return replace(found, share=share.value, on_grid=period.on_grid)
     scheduler = schedulers.find(trace, period, tick)
     notes = [*settled.notes, *tick.notes, *scheduler.notes]
     quota: float | None = round(settled.quota / _US, 3)
-    confidence: float | None = _sure_of_quota(settled, share)
-    if confidence is not None and confidence < _MIN_CONFIDENCE:
-        quota = confidence = None
+    sure: float | None = _sure_of_quota(settled, share)
+    if sure is not None and sure < _UNSURE:
+        quota = sure = None
         notes.append(
-            "The quota has a confidence below 0.5: the share of a CPU obtained varies too much, or"
+            "The quota is less than half sure: the share of a CPU obtained varies too much, or"
             " other settings would obtain it too."
         )
     return Inferred(
@@ -116,7 +116,7 @@ def infer_trace(trace: traces.Trace) -> Inferred:
         scheduler=scheduler.name,
         confidence={
             "period_us": period.confidence,
-            "quota_us": confidence,
+            "quota_us": sure,
             # Both rest on gaps being throttles of that period.
             "hz": _at_most(tick.confidence, period.confidence),
             "scheduler": _at_most(scheduler.confidence, period.confidence),
@@ -131,7 +131,7 @@ def infer_trace(trace: traces.Trace) -> Inferred:
 
 
 def _sure_of_quota(settled: settling.Settled, share: quotas.Share) -> float:
-    """Confidence that the quota is right to 5 %; lower if others would obtain the same share."""
+    """How surely the quota is right to 5 %: less if others would obtain the same share."""
     low, high = settled.quota_range
     width = math.hypot((high - low) / settled.quota / 2, quotas.WITHIN / 20)
     return round(settled.period.confidence * share.confidence * min(1.0, quotas.WITHIN / width), 3)
@@ -146,9 +146,9 @@ def _nothing(trace: traces.Trace, notes: list[str]) -> Inferred:
     return Inferred(None, None, None, None, empty, None, trace.given, trace.events, None, notes)
 
 
-def _reason_for_nothing(trace: traces.Trace) -> list[str]:
+def _why_none(trace: traces.Trace) -> list[str]:
     if not trace.events:
         return [
             "The profile has no gap: CPU time is not limited, or the quota is at least the period."
         ]
-    return ["No run has two gaps, so there is no interval between gaps."]
+    return ["No run has two gaps: nothing tells of an interval."]

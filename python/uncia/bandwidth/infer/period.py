@@ -1,4 +1,4 @@
-"""The period: throttles end when the period timer refills the quota, so their ends form a grid.
+"""The period: a throttle ends when the period timer refills the quota, so all ends lie on one grid.
 
 The kernel's timer (``sched_cfs_period_timer``) fires at multiples of the period from some offset,
 and only a refill lets a throttled queue run again (``distribute_cfs_runtime``). With debts a queue
@@ -14,29 +14,17 @@ from typing import Final
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer.trace import MS, Floats, Mask, Run, Trace
 
 # What the kernel accepts: min_cfs_quota_period and max_cfs_quota_period of kernel/sched/core.c.
 SHORTEST: Final = 1 * MS
 LONGEST: Final = 1000 * MS
 
-_TOLERANCES: Final = tuple(MS * ms for ms in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0))
+TOLERANCES: Final = tuple(MS * ms for ms in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0))
 _ROOM: Final = 6  # a grid's tolerance is at most this part of it
 _PEAKS: Final = 14  # how many frequent intervals are taken for multiples of the period
-_BIN: Final = 0.05 * MS
-_SAMPLE: Final = 6000  # intervals that the search looks at
-_FINALISTS: Final = 40
-_MIN_INTERVALS: Final = 3  # intervals on the grid
-_MOST_PARTS: Final = 12
-_MOST_FROM_ZERO: Final = 6
-_LATTICE_COUNT: Final = 3
-_LATTICE_SHARE: Final = 0.01
-_PAIRS_SHARE: Final = 0.15
-_PAIRS_FIT: Final = 0.9
-_NATS: Final = 5.0  # against chance
-_LATE: Final = 0.1 * MS  # an end after its refill
 _BY_CHANCE: Final = 0.04
-_MOST_CHANCE: Final = 0.25  # that an interval is on the lattice of parts all the same
 _ROUND: Final = 3e-4  # clocks of guests differ from the host's by at most this
 
 
@@ -45,7 +33,7 @@ class Grid:
     """The grid of one run's ends.
 
     Attributes:
-        phase: ns in [0, period).
+        phase: where it stands, ns in [0, period).
         origin: the slot of the first end that lies on it, ns.
         slot: the number of each end's slot, from that one.
         residual: of each end from its slot, ns.
@@ -61,13 +49,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Period:
-    """The inferred period.
+    """What was found.
 
     Attributes:
-        ns: the period as measured.
-        nominal: the period as it was probably set: whole milliseconds if clocks may differ by so
-            much, else whole microseconds; in ns.
-        tolerance: the largest distance of ends from the grid, ns.
+        ns: the period.
+        nominal: the same as a whole number of milliseconds or microseconds, ns, where it is one as
+            far as clocks can tell.
+        tolerance: how far ends lie from the grid at most, ns.
         on_grid: share of intervals that are multiples of the period.
         intervals: how many intervals there are.
         confidence: that it is right to 2 %.
@@ -82,9 +70,9 @@ class Period:
 
 
 def find(trace: Trace) -> Period | None:
-    """Infer the period; None if ends are on no grid."""
+    """The period, or None where ends lie on no grid."""
     intervals = _sample(trace)
-    if len(intervals) < _MIN_INTERVALS:
+    if len(intervals) < limits.FEW:
         return None
     best = _search(intervals)
     if best is None:
@@ -102,22 +90,22 @@ def find(trace: Trace) -> Period | None:
 
 
 def part_of(period: Period, parts: float) -> Period:
-    """Divide an inferred period; with parts below one, multiply it."""
+    """A whole part of a period that was found; with parts below one, a multiple."""
     ns = period.ns / parts
     tolerance = min(period.tolerance, ns / _ROOM)
     return replace(period, ns=ns, nominal=nominal(ns), tolerance=tolerance)
 
 
 def nominal(ns: float) -> float:
-    """Round a period to whole milliseconds if clocks may differ by so much, else microseconds."""
-    milliseconds = round(ns / MS) * MS
-    if milliseconds > 0 and abs(ns - milliseconds) <= _ROUND * milliseconds:
-        return milliseconds
+    """A period as it was set: whole milliseconds if clocks may differ so much, or microseconds."""
+    whole = round(ns / MS) * MS
+    if whole > 0 and abs(ns - whole) <= _ROUND * whole:
+        return whole
     return round(ns / 1e3) * 1e3
 
 
 def grid(run: Run, period: float, tolerance: float) -> Grid:
-    """Find the grid of a run's ends; its phase is that of most ends."""
+    """The grid of a run's ends: its phase is where most of them stand."""
     phase = _mode(run.end % period, period, 2 * tolerance)
     slot = np.round((run.end - phase) / period)
     residual = run.end - phase - slot * period
@@ -127,13 +115,13 @@ def grid(run: Run, period: float, tolerance: float) -> Grid:
 
 
 def _sample(trace: Trace) -> Floats:
-    parts = [run.interval for run in trace.runs if len(run.end) > 1]
-    if not parts:
+    found = [run.interval for run in trace.runs if len(run.end) > 1]
+    if not found:
         return np.empty(0)
-    total = sum(len(part) for part in parts)
-    if total > _SAMPLE:  # every run gives its share, in one piece
-        parts = [part[: max(3, math.ceil(len(part) * _SAMPLE / total))] for part in parts]
-    intervals = np.concatenate(parts)
+    total = sum(len(one) for one in found)
+    if total > limits.SAMPLE:  # every run gives its share, in one piece
+        found = [one[: max(3, math.ceil(len(one) * limits.SAMPLE / total))] for one in found]
+    intervals = np.concatenate(found)
     return intervals[intervals >= SHORTEST / 2]
 
 
@@ -142,11 +130,11 @@ def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
     candidates = _candidates(intervals)
     if not len(candidates):
         return None
-    rough = np.array([_score(intervals, candidate)[0] for candidate in candidates])
-    finalists = candidates[np.argsort(rough)[::-1][:_FINALISTS]]
+    rough = np.array([_score(intervals, one)[0] for one in candidates])
+    finalists = candidates[np.argsort(rough)[::-1][: 3 * _PEAKS]]
     best: tuple[float, float, float, float] | None = None
-    for candidate in finalists:
-        period = candidate
+    for one in finalists:
+        period = one
         for _ in range(2):
             _, tolerance, _ = _score(intervals, period)
             count = np.round(intervals / period)
@@ -160,57 +148,56 @@ def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
         return None
     period, tolerance, on_grid, gain = best
     total = gain * len(intervals)
-    # A search over so many candidates finds this gain by chance alone.
-    if total < math.log(len(candidates) * len(_TOLERANCES)) + 2:
+    # What a search over so many candidates finds by chance alone.
+    if total < math.log(len(candidates) * len(TOLERANCES)) + 2:
         return None
-    if on_grid * len(intervals) < _MIN_INTERVALS or not SHORTEST * 0.9 <= period <= LONGEST * 1.1:
+    if on_grid * len(intervals) < limits.FEW or not SHORTEST * 0.9 <= period <= LONGEST * 1.1:
         return None
     return period, tolerance, on_grid, total
 
 
 def _candidates(intervals: Floats) -> Floats:
     """Frequent intervals, each divided by 1, 2, 3...: one of them is the period."""
-    short = intervals[intervals <= LONGEST * 1.05]
-    if not len(short):
+    shown = intervals[intervals <= LONGEST * 1.05]
+    if not len(shown):
         return np.empty(0)
-    index = np.round(short / _BIN).astype(np.int64)
+    index = np.round(shown / TOLERANCES[1]).astype(np.int64)
     counts = np.bincount(index)
     smooth = np.convolve(counts, np.ones(7), mode="same")
-    peaks: list[float] = []
+    found: list[float] = []
     for _ in range(_PEAKS):
         peak = int(np.argmax(smooth))
         if smooth[peak] <= 0:
             break
-        close = short[np.abs(index - peak) <= 4]
-        if len(close):
-            peaks.append(float(np.median(close)))
+        near = shown[np.abs(index - peak) <= 4]
+        if len(near):
+            found.append(float(np.median(near)))
         smooth[max(0, peak - 6) : peak + 7] = 0
-    divisors = [
+    every = [
         value / k
-        for value in peaks
+        for value in found
         for k in range(1, int(value / (SHORTEST * 0.95)) + 1)
         if value / k <= LONGEST * 1.05
     ]
-    divisors.sort()
-    distinct: list[float] = []
-    for value in divisors:
-        if not distinct or value - distinct[-1] > 2e-4 * value:
-            distinct.append(value)
-    return np.array(distinct)
+    every.sort()
+    kept: list[float] = []
+    for one in every:
+        if not kept or one - kept[-1] > 2e-4 * one:
+            kept.append(one)
+    return np.array(kept)
 
 
 def _score(intervals: Floats, period: float) -> tuple[float, float, float]:
-    """Score how far beyond chance intervals are multiples of a period.
-
-    Returns the gain (nats per interval), the tolerance and the share within it.
+    """How far beyond chance intervals are multiples of a period: gain (nats each), tolerance,
+    share.
 
     The gain is the divergence of the share that lies within the tolerance from the share that would
     if ends stood anywhere. A divisor of the true period has the same share and a larger chance.
     """
     count = np.round(intervals / period)
     residual = np.where(count > 0, np.abs(intervals - count * period), period / 2)
-    best = (0.0, _TOLERANCES[0], 0.0)
-    for tolerance in _TOLERANCES:
+    best = (0.0, TOLERANCES[0], 0.0)
+    for tolerance in TOLERANCES:
         if tolerance > period / _ROOM:
             break
         chance = 2 * tolerance / period
@@ -231,23 +218,21 @@ def _on_grid(intervals: Floats, period: float, tolerance: float) -> float:
 
 
 def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, tolerance: float) -> int:
-    """Count the true periods in an inferred one, by the intervals that are no multiples of it.
+    """How many true periods there are in one, by the intervals that are no multiples of it.
 
     If the true period is a part of it, these lie at whole parts; gaps of another cause lie
     anywhere.
     """
     residual = intervals - np.round(intervals / period) * period
-    close = np.abs(residual)[np.abs(residual) < 4 * tolerance]
-    width = min(
-        max(tolerance, 6 * float(np.median(close))) if len(close) else tolerance, period / 24
-    )
+    near = np.abs(residual)[np.abs(residual) < 4 * tolerance]
+    width = min(max(tolerance, 6 * float(np.median(near))) if len(near) else tolerance, period / 24)
     off = (residual / period)[(np.abs(residual) > width) & (intervals > SHORTEST)]
-    if len(off) < _LATTICE_COUNT:
+    if len(off) < limits.FEW:
         return 1
-    best, best_hits = 1, 0.0
-    for parts in range(2, _MOST_PARTS + 1):
+    best, most = 1, 0.0
+    for parts in range(2, limits.PARTS + 1):
         chance = 2 * width / period * parts
-        if period / parts < SHORTEST * 0.95 or chance > _MOST_CHANCE:
+        if period / parts < SHORTEST * 0.95 or chance > limits.QUARTER:
             break
         if not _settable(period / parts):
             continue
@@ -255,21 +240,21 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
         hits = int((np.abs(scaled - np.round(scaled)) <= width / period * parts).sum())
         expected = len(off) * chance
         excess = hits - expected - 5 * math.sqrt(expected * (1 - chance) + 1)
-        enough = hits >= max(_LATTICE_COUNT, _LATTICE_SHARE * len(intervals), 0.6 * len(off))
+        enough = hits >= max(limits.FEW, limits.RARE * len(intervals), 0.6 * len(off))
         # More parts always hit as much: they must hit clearly more.
-        if enough and excess > 0 and hits > best_hits * 1.2:
-            best, best_hits = parts, hits
+        if enough and excess > 0 and hits > most * 1.2:
+            best, most = parts, hits
     return best
 
 
 def _settable(ns: float) -> bool:
-    """Whether somebody may have set such a period: only tenths of a millisecond count."""
+    """Whether a part may have been set as a period: only tenths of a millisecond are thought to."""
     tenths = ns / MS * 10
     return abs(tenths - round(tenths)) <= _ROUND * tenths
 
 
 def _run_phases(trace: Trace, period: float, tolerance: float) -> Floats:
-    """Compute the phase of each run's grid on its clock, as a fraction of the nominal period.
+    """Where each run's grid stands on its clock, as a part of the period as it was set.
 
     Over the time a clock has run, a period that is off by a millionth stands anywhere.
     """
@@ -279,7 +264,7 @@ def _run_phases(trace: Trace, period: float, tolerance: float) -> Floats:
 
 
 def _parts_of_runs(trace: Trace, _intervals: Floats, period: float, tolerance: float) -> int:
-    """Count the true periods in an inferred one, by runs on one clock whose grids differ.
+    """How many true periods there are in one, by runs on one clock whose grids are apart.
 
     Runs begin at random. If a run only ever shows every second refill, then of two runs on one
     clock about half show the even ones and half the odd ones.
@@ -287,48 +272,50 @@ def _parts_of_runs(trace: Trace, _intervals: Floats, period: float, tolerance: f
     phases = _run_phases(trace, period, tolerance)
     if len(phases) < 3:
         return 1
-    difference = np.diff(phases) % 1.0
+    apart = np.diff(phases) % 1.0
     width = max(2 * tolerance, 0.04 * MS) / period
-    zero = np.minimum(difference, 1 - difference) <= width
-    if (~zero).mean() < _PAIRS_SHARE or (~zero).sum() < 2:
+    zero = np.minimum(apart, 1 - apart) <= width
+    if (~zero).mean() < limits.FIFTH or (~zero).sum() < 2:
         return 1
-    for parts in range(2, _MOST_PARTS + 1):
+    for parts in range(2, limits.PARTS + 1):
         chance = 2 * width * parts
-        if period / parts < SHORTEST * 0.95 or chance > _MOST_CHANCE:
+        if period / parts < SHORTEST * 0.95 or chance > limits.QUARTER:
             break
         if not _settable(period / parts):
             continue
-        scaled = difference * parts
+        scaled = apart * parts
         fits = np.abs(scaled - np.round(scaled)) <= width * parts
-        if fits.mean() >= _PAIRS_FIT and (~zero).sum() * -math.log(chance) > _NATS:
+        if fits.mean() >= limits.MOST and (~zero).sum() * -math.log(chance) > -math.log(
+            limits.RARE
+        ):
             return parts
     return 1
 
 
 def from_zero(trace: Trace, period: Period) -> int:
-    """Count the parts into which a period must be divided for all grids to begin at zero.
+    """Into how many parts a period has to be cut for grids to stand at whole parts from zero.
 
-    One: grids are at whole periods of the clock, or at parts of it only by chance.
+    One: they stand at whole periods of the clock, or it is by chance that they stand at parts.
     Ticks may lock a queue to every fourth refill, in all runs alike. On a grid that begins at zero,
     as older kernels' does, it then stands at a whole part of the period; a grid with an offset
-    would only by chance. Zero: they are elsewhere.
+    would by chance. Zero: they stand elsewhere.
     """
     phases = _run_phases(trace, period.ns, period.tolerance)
-    late = _LATE / period.ns
-    for parts in range(1, _MOST_FROM_ZERO + 1):
+    late = limits.LATE / period.ns
+    for parts in range(1, limits.PARTS + 1):
         if parts > 1 and (period.ns / parts < SHORTEST * 0.95 or late * parts > _BY_CHANCE):
             break
         if not _settable(period.ns / parts):
             continue
-        difference = (phases * parts) % 1.0
-        fits = (difference <= late * parts) | (difference >= 1 - late * parts / 5)
-        if len(fits) and fits.mean() >= _PAIRS_FIT:
+        apart = (phases * parts) % 1.0
+        fits = (apart <= late * parts) | (apart >= 1 - late * parts / 5)
+        if len(fits) and fits.mean() >= limits.MOST:
             return parts
     return 0
 
 
 def _refined(trace: Trace, period: float, tolerance: float) -> float:
-    """Refine the period by the slope of ends over slots, the median of runs."""
+    """The period by the slope of ends over slots, the median of runs."""
     slopes: list[float] = []
     weights: list[float] = []
     for run in trace.runs:
@@ -350,14 +337,14 @@ def _refined(trace: Trace, period: float, tolerance: float) -> float:
 
 
 def _confidence(on_grid: float, intervals: int, gain: float) -> float:
-    """Confidence that the period is right to 2 %, from the intervals on its grid and the gain."""
-    support = 1 - math.exp(-on_grid * intervals / 12)
-    clarity = 1 - math.exp(-gain / 12)
-    return round(min(0.99, support * clarity * (0.7 + 0.3 * on_grid)), 3)
+    """That the period is right to 2 %: from how many intervals lie on its grid, and by how much."""
+    seen = 1 - math.exp(-on_grid * intervals / 12)
+    clear = 1 - math.exp(-gain / 12)
+    return round(min(limits.SURE, seen * clear * (0.7 + 0.3 * on_grid)), 3)
 
 
 def _mode(phases: Floats, period: float, width: float) -> float:
-    """Find where on a circle most phases are: the middle of the fullest window."""
+    """Where on a circle most phases stand: the middle of the fullest window."""
     ordered = np.sort(phases)
     wrapped = np.concatenate((ordered, ordered + period))
     last = np.searchsorted(wrapped, ordered + width, side="right")

@@ -12,12 +12,11 @@ from typing import Final
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer.trace import Trace
 
-_DRAWS: Final = 400
 WITHIN: Final = 0.05
 _SYSTEMATIC: Final = 0.012  # what resumption and tasks beside the probe take of the quota
-_BLOCKS: Final = 8  # pieces of a single run
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def find(trace: Trace) -> Share | None:
     ]
     if not pairs:
         return None
-    cpu, wall = (np.array(values) for values in zip(*pairs, strict=True))
+    cpu, wall = (np.array(one) for one in zip(*pairs, strict=True))
     if len(pairs) < 4:
         cpu, wall = _pieces(trace)
     total = wall.sum()
@@ -52,11 +51,11 @@ def find(trace: Trace) -> Share | None:
     error = 1.0
     if len(cpu) > 1:
         rng = np.random.default_rng(0)
-        draws = rng.integers(0, len(cpu), (_DRAWS, len(cpu)))
+        draws = rng.integers(0, len(cpu), (2 * limits.POINTS, len(cpu)))
         shares = cpu[draws].sum(axis=1) / wall[draws].sum(axis=1)
         error = float(shares.std() / value)
     spread = math.hypot(error, _SYSTEMATIC)
-    confidence = round(min(0.99, math.erf(WITHIN / spread / math.sqrt(2))), 3)
+    confidence = round(min(limits.SURE, math.erf(WITHIN / spread / math.sqrt(2))), 3)
     return Share(value, error, confidence)
 
 
@@ -65,7 +64,7 @@ def _pieces(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     cpu: list[float] = []
     wall: list[float] = []
     for run in trace.runs:
-        parts = np.array_split(np.arange(max(0, len(run.end) - 1)), _BLOCKS)
+        parts = np.array_split(np.arange(max(0, len(run.end) - 1)), limits.ENOUGH)
         for part in parts:
             if len(part):
                 cpu.append(float(run.cpu[part].sum()))

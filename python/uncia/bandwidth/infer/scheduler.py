@@ -1,10 +1,11 @@
-"""The scheduler, by what changed in about the same versions: the phase of the period's grid.
+"""The scheduler, by what else changed with it: where the period's grid stands on the clock.
 
 Up to kernel 6.3 ``start_cfs_bandwidth`` forwards the period timer from zero, so refills are at
 whole multiples of the period on CLOCK_MONOTONIC. Since 6.4 ``init_cfs_bandwidth`` gives every group
 a random offset ("sched: Interleave cfs bandwidth timers"). EEVDF came with 6.6. An absolute grid
-thus means CFS; an offset means a kernel since 6.4, which has EEVDF except for 6.4 and 6.5. This
-holds only on the clock that the timer runs on, which is recognized by ticks at whole multiples.
+thus tells CFS; an offset tells a kernel since 6.4, which is EEVDF but for the two versions between.
+Only the clock that the timer itself runs on can tell: that its ticks stand at whole multiples shows
+that it is.
 """
 
 from __future__ import annotations
@@ -14,24 +15,20 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer import tick as ticks
-from uncia.bandwidth.infer.period import Period, from_zero, grid
+from uncia.bandwidth.infer.period import TOLERANCES, Period, from_zero, grid
 from uncia.bandwidth.infer.trace import MS, Floats, Trace
 
 Name: TypeAlias = Literal["cfs", "eevdf"]
 
-_EARLY: Final = 0.02 * MS  # an end is not before its refill, but for rounding
-_LATE: Final = 0.15 * MS  # to wake, to switch, and for a virtual machine to be resumed
 _SPREADS: Final = 6
-_MOST_RUNS: Final = 0.9
-_MIN_THROTTLES: Final = 5  # throttles
 _OFFSET: Final = 0.93  # that an offset is EEVDF's, not of 6.4 or 6.5 or of a backport
-_ABSOLUTE: Final = 0.98
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The inferred scheduler: its name or None, the confidence, and sentences."""
+    """What was found: the name or None, how sure, and sentences."""
 
     name: Name | None
     confidence: float | None
@@ -39,42 +36,41 @@ class Scheduler:
 
 
 def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
-    """Infer the scheduler; None with the reason."""
-    if sum(len(run.end) for run in trace.runs) < _MIN_THROTTLES:
+    """The scheduler, or None with the reason."""
+    if sum(len(run.end) for run in trace.runs) < limits.ENOUGH:
         return Scheduler(None, None, ["Too few throttles to tell the scheduler."])
     if not trace.monotonic:
         return Scheduler(
-            None, None, ["Times do not count from the kernel's zero, so no scheduler is inferred."]
+            None, None, ["Times do not count from the kernel's zero: no scheduler is told."]
         )
     phases, spread = _phases(trace, period)
     # As late as ends are in a run, all may be: a small offset is no random one.
-    late = min(max(_LATE, _SPREADS * spread), period.ns / 12)
-    at_zero = (phases > -_EARLY) & (phases < late)
-    if at_zero.mean() >= _MOST_RUNS:
+    late = min(max(limits.LATE, _SPREADS * spread), period.ns / 12)
+    at_zero = (phases > -TOLERANCES[0]) & (phases < late)
+    if at_zero.mean() >= limits.MOST:
         # A random offset would be here by chance, once for all runs of one group.
         chance = (float(np.median(np.abs(phases))) * 2 + 0.05 * MS) / period.ns
-        confidence = round(min(_ABSOLUTE, 1 / (1 + chance)), 3)
+        sure = round(min(limits.SURE, 1 / (1 + chance)), 3)
         return Scheduler(
             "cfs",
-            confidence,
+            sure,
             ["Refills are at whole multiples of the period: a kernel up to 6.3, so CFS."],
         )
     comb = tick.comb
     if comb is None or tick.by == "":
-        return Scheduler(None, None, ["The phase of the kernel's clock is unknown."])
+        return Scheduler(None, None, ["Nothing tells where the kernel's clock stands."])
     if ticks.is_absolute(comb):
         if from_zero(trace, period) > 1:
             return Scheduler(None, None, ["Refills stand at whole parts of the period from zero."])
-        if at_zero.mean() > 1 - _MOST_RUNS and len(phases) > 1:
+        if at_zero.mean() > 1 - limits.MOST and len(phases) > 1:
             return Scheduler(
                 None, None, ["Some runs' refills are at whole multiples, others' are not."]
             )
         # A clock of another machine would have its ticks here by chance.
-        chance = 0.1 * MS / ticks.TICKS[comb.hz]
-        confidence = round(_OFFSET / (1 + chance), 3)
+        sure = round(_OFFSET / (1 + 2 * limits.WHOLE), 3)
         return Scheduler(
             "eevdf",
-            confidence,
+            sure,
             [
                 "Ticks are at whole multiples of the tick, refills are not: a kernel since 6.4, so"
                 " EEVDF (or CFS, in 6.4 and 6.5)."
@@ -83,9 +79,7 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     # Where refills stand between ticks tells nothing by itself: ticks have had an offset of their
     # own in some kernels before 6.4.
     return Scheduler(
-        None,
-        None,
-        ["The clock is not that of the kernel that throttles, so no scheduler is inferred."],
+        None, None, ["The clock is not that of the kernel that throttles: no scheduler is told."]
     )
 
 

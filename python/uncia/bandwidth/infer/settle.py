@@ -1,4 +1,4 @@
-"""The final choice among the settings that the grids allow, by simulation."""
+"""What is told in the end: the settings that simulation leaves of those that the grids allow."""
 
 from __future__ import annotations
 
@@ -6,38 +6,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer import period as periods
 from uncia.bandwidth.infer import tick as ticks
 from uncia.bandwidth.infer.match import Match, Matcher
 from uncia.bandwidth.infer.period import SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Trace
 
-_MOST_PARTS: Final = 6
 _MULTIPLES: Final = (1 / 2, 1 / 4, 1 / 5)
 _MOST_SHARE: Final = 0.6
 _AS_GOOD: Final = 1.5  # of the best distance, and this beside it
 _BESIDE: Final = 0.06 * MS
-_CLEARLY: Final = 0.4
-_APART: Final = 0.5 * MS
-_SLOP: Final = 0.05
-_FINEST: Final = 1000
-_LOCKED: Final = 0.1  # of a tick: what a part may be farther off
-_MODELLED: Final = 0.2  # of a tick: what a match may be off for its quota to count
-_EXPIRED: Final = 0.01
 _BY_MATCH: Final = 0.85
 _AMBIGUOUS: Final = 0.6
 
 
 @dataclass(frozen=True)
 class Settled:
-    """The chosen settings.
+    """What is told.
 
     Attributes:
         period: with its confidence.
         tick: with its confidence.
         quota: ns a period.
         quota_range: the quotas that would obtain the same share, ns; the same twice if only one.
-        match: the comparison of the setting with the profile; None if none was simulated.
+        match: how the setting lies over the profile, None if there is nothing to simulate.
         notes: sentences.
     """
 
@@ -55,34 +48,37 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     if not tick.possible:
         return Settled(period, tick, plain, (plain, plain), None)
     matcher = Matcher(trace, period, tick, share, periods.from_zero(trace, period) == 1)
-    with_period = matcher.matches([1], tick.possible)
-    if not with_period:
+    whole = matcher.matches([1], tick.possible)
+    if not whole:
         return Settled(period, tick, plain, (plain, plain), None)
     notes: list[str] = []
-    best = min(with_period, key=lambda match: match.distance)
-    parts = [part for part in range(2, _MOST_PARTS + 1) if period.nominal / part >= SHORTEST]
+    best = min(whole, key=lambda match: match.distance)
+    parts = [part for part in range(2, limits.PARTS + 1) if period.nominal / part >= SHORTEST]
     # Near a whole CPU the model depends on what it does not know: whether tick or refill is first.
     multiples = _MULTIPLES if share < _MOST_SHARE else ()
-    matches = with_period + matcher.matches([*parts, *multiples], tick.possible)
-    chosen = _part(trace, period, best, matches, notes)
+    found = whole + matcher.matches([*parts, *multiples], tick.possible)
+    chosen = _part(trace, period, best, found, notes)
     if chosen.parts != 1:
         period = periods.part_of(period, chosen.parts)
-        candidates = [match for match in matches if match.parts == chosen.parts]
+        same = [match for match in found if match.parts == chosen.parts]
     else:
-        candidates = with_period
-    # A multiple that fits as well is no rival: the search would have found its coarser grid.
-    rivals = [match for match in matches if match.parts > chosen.parts and _as_good(match, chosen)]
+        same = whole
+    # A multiple as good is no rival: it would show more on its own grid, and was not found.
+    rivals = [match for match in found if match.parts > chosen.parts and _as_good(match, chosen)]
     if rivals:
         others = sorted(
             {period.nominal * chosen.parts / match.parts for match in rivals}, reverse=True
         )
-        names = " or ".join(f"{ns / MS:.4g}" for ns in others)
+        names = " or ".join(f"{one / MS:.4g}" for one in others)
         notes.append(f"A period of {names} ms would show nearly the same.")
         period = replace(period, confidence=min(period.confidence, _AMBIGUOUS))
-    tick, chosen = _rate(tick, candidates, chosen, notes)
+    tick, chosen = _rate(tick, same, chosen, notes)
     low, high = matcher.quotas(chosen)
     quota = chosen.plain
-    if chosen.distance < _MODELLED * ticks.TICKS[chosen.hz] and high / chosen.plain - 1 > _EXPIRED:
+    if (
+        chosen.distance < limits.FIFTH * ticks.TICKS[chosen.hz]
+        and high / chosen.plain - 1 > limits.RARE
+    ):
         quota = (low + high) / 2
         notes.append(
             "Some quota expires, left in the pool when the next is added: with"
@@ -98,26 +94,26 @@ def _as_good(match: Match, best: Match) -> bool:
 
 
 def _part(
-    trace: Trace, period: Period, best: Match, matches: Sequence[Match], notes: list[str]
+    trace: Trace, period: Period, best: Match, found: Sequence[Match], notes: list[str]
 ) -> Match:
-    """Choose a setting whose period is a part of the inferred one, if there is evidence for it."""
+    """The setting whose period is a part of the one found, if there is evidence for it."""
     parts = periods.from_zero(trace, period)
-    lattice = [match for match in matches if match.parts == parts and parts > 1]
+    lattice = [match for match in found if match.parts == parts and parts > 1]
     if lattice:
         nearest = min(lattice, key=lambda match: match.distance)
-        if nearest.distance < best.distance + _LOCKED * ticks.TICKS[nearest.hz]:
+        if nearest.distance < best.distance + limits.FIFTH * ticks.TICKS[nearest.hz]:
             notes.append(
                 f"Throttles end multiples of {period.nominal / MS:.4g} ms from each other, but at"
                 f" multiples of {period.nominal / parts / MS:.4g} ms from the clock's zero."
             )
             return nearest
-    nearest = min(matches, key=lambda match: match.distance)
+    nearest = min(found, key=lambda match: match.distance)
     tick = ticks.TICKS[nearest.hz]
     if (
         nearest.parts < 1
-        and nearest.distance < best.distance * _CLEARLY
-        and best.distance > _MODELLED * tick
-        and nearest.distance < _MODELLED * tick
+        and not _as_good(best, nearest)
+        and best.distance > limits.FIFTH * tick
+        and nearest.distance < limits.FIFTH * tick
     ):
         notes.append(
             f"Some gaps end at parts of {period.nominal / nearest.parts / MS:.4g} ms, but throttles"
@@ -128,26 +124,27 @@ def _part(
 
 
 def _rate(
-    tick: ticks.Tick, candidates: Sequence[Match], chosen: Match, notes: list[str]
+    tick: ticks.Tick, same: Sequence[Match], chosen: Match, notes: list[str]
 ) -> tuple[ticks.Tick, Match]:
-    """Choose the rate whose simulated throttles are clearly nearer than those of the others."""
-    ordered = sorted(candidates, key=lambda match: match.distance)
+    """The rate whose simulated throttles are clearly nearer than those of the others."""
+    ordered = sorted(same, key=lambda match: match.distance)
     if tick.hz is not None or len(ordered) < 2:
         return tick, chosen
     first, second = ordered[0], ordered[1]
-    clear = first.distance < second.distance * _CLEARLY
-    if not clear or second.distance - first.distance < _APART:
+    apart = second.distance - first.distance
+    longer = max(ticks.TICKS[first.hz], ticks.TICKS[second.hz])
+    if second.distance < first.distance * _AS_GOOD**2 or apart < limits.FIFTH * longer:
         return tick, first
-    if first.distance > _MODELLED * ticks.TICKS[first.hz]:
+    if first.distance > limits.FIFTH * ticks.TICKS[first.hz]:
         return tick, first
     # With a whole number of ticks a few microseconds decide whether another tick is run: the model
     # does not know these.
-    if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != _FINEST):
+    if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != max(ticks.TICKS)):
         return tick, first
     notes.append(f"With {second.hz} Hz throttles would be of other lengths.")
-    decided = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
-    return decided, first
+    told = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
+    return told, first
 
 
 def _whole(quota: float, tick: float) -> bool:
-    return abs(quota - round(quota / tick) * tick) < _SLOP * tick
+    return abs(quota - round(quota / tick) * tick) < limits.WHOLE * tick

@@ -1,9 +1,10 @@
-"""The tick rate: the kernel notices an empty quota at a tick, so throttles begin on a grid.
+"""The tick rate: an empty quota is noticed at a scheduler tick, so throttles begin on the ticks'
+grid.
 
 ``update_curr`` charges a running task at ticks and at context switches, and a CPU-bound task alone
 on its CPU has only the former. ``tick_sched_timer`` fires at whole multiples of 1/HZ on every CPU.
-This module finds the coarsest grid on which throttles begin, and checks whether a finer one could
-look the same: with ticks every f, a throttle begins less than f after the quota is used up.
+What is asked is the coarsest grid on which throttles begin. It is also asked whether a finer one
+could look the same: with ticks every f a throttle begins less than f after the quota was used up.
 """
 
 from __future__ import annotations
@@ -14,30 +15,21 @@ from typing import Final
 
 import numpy as np
 
+from uncia.bandwidth.infer import limits
 from uncia.bandwidth.infer.period import Period, grid
 from uncia.bandwidth.infer.trace import MS, Floats, Mask, Run, Trace
 
 # CONFIG_HZ of x86 and Arm kernels, and the nanoseconds of a tick (TICK_NSEC).
 TICKS: Final = {100: 10 * MS, 250: 4 * MS, 300: 3_333_333.0, 1000: 1 * MS}
 
-_MIN_THROTTLES: Final = 8  # throttles
 _SIGNIFICANT: Final = 12.0  # of the pooled power, over what chance gives, in its deviations
-_ROOM: Final = 0.25  # how far from a tick at most, as a part of it
-_NEIGHBOURS: Final = 9
-_MOST_OFF: Final = 0.2
 _FINER_SIGMA: Final = 4.0
-_OVERRUNS: Final = 3
-_OVERRUN_SHARE: Final = 0.01
-_AT_ZERO: Final = 0.06 * MS  # how far the first instant after a tick is from it
-_SHARP: Final = 50  # and as a part of the tick: a few of many clocks are so by chance
-_MOST_RUNS: Final = 0.8
-_EDGE: Final = 0.01  # of a period: what a resumption is late by is no refill
 _MIGRATION: Final = 0.6 * MS  # quota that stays behind on another CPU, and noise
 
 
 @dataclass(frozen=True)
 class Comb:
-    """The begins of throttles on the grid of one tick rate.
+    """How throttle begins stand on the grid of one tick rate.
 
     Attributes:
         hz: the rate.
@@ -56,14 +48,14 @@ class Comb:
 
 @dataclass(frozen=True)
 class Tick:
-    """The inferred tick rate.
+    """What was found.
 
     Attributes:
         hz: the tick rate, or None.
         possible: the rates that the data allow.
         confidence: that it is right, None without a rate.
         comb: of that rate, or of the coarsest possible.
-        by: the times that show it best: ``begin``, ``gap`` or ``smoothed``.
+        by: which times showed it best: ``begin``, ``gap`` or ``smoothed``.
         notes: sentences.
     """
 
@@ -76,45 +68,38 @@ class Tick:
 
 
 def find(trace: Trace, period: Period, share: float) -> Tick:
-    """Infer the tick rate; None with the reason."""
+    """The tick rate, or None with the reason."""
     begins = Begins.of(trace, period)
-    if begins.count < _MIN_THROTTLES:
+    if begins.count < limits.ENOUGH:
         return Tick(None, [], None, None, "", ["Too few throttles to tell the tick rate."])
     by, finest = _finest(begins)
     if finest is None:
         return Tick(
-            None,
-            [],
-            None,
-            None,
-            by,
-            ["Throttles begin on no grid of ticks, so no tick rate is inferred."],
+            None, [], None, None, by, ["Throttles begin on no grid of ticks: no tick rate is told."]
         )
-    combs = [comb_of(begins.times[by], hz) for hz in TICKS]
-    fitting = [comb for comb in combs if comb.hz == finest.hz or _fits(comb, finest)]
+    every = [comb_of(begins.times[by], hz) for hz in TICKS]
+    fitting = [comb for comb in every if comb.hz == finest.hz or _fits(comb, finest)]
     notes: list[str] = []
     bounds = _overruns(begins, period, share)
-    allowed = [comb for comb in fitting if not _excluded(bounds, TICKS[comb.hz])]
-    if not allowed:
+    kept = [comb for comb in fitting if not _excluded(bounds, TICKS[comb.hz])]
+    if not kept:
         # Begins on a grid that is no part of a coarser one are ticks of it, whoever used the quota.
-        allowed = fitting
+        kept = fitting
         notes.append(
             "Overruns are longer than a tick: other tasks may have used the quota as well."
         )
-    elif len(allowed) < len(fitting):
-        out = ", ".join(str(comb.hz) for comb in fitting if comb not in allowed)
+    elif len(kept) < len(fitting):
+        out = ", ".join(str(comb.hz) for comb in fitting if comb not in kept)
         notes.append(f"Overruns are too long for ticks of {out} Hz.")
     if by == "begin" and trace.monotonic:
-        allowed = _of_the_clock(allowed)
-    possible = [comb.hz for comb in allowed]
+        kept = _of_the_clock(kept)
+    possible = [comb.hz for comb in kept]
     if len(possible) > 1:
         names = " or ".join(str(hz) for hz in possible)
-        notes.append(
-            f"Throttles would begin at the same times with {names} Hz, so no rate is inferred."
-        )
-        return Tick(None, possible, None, allowed[0], by, notes)
-    confidence = _confidence(allowed[0], finest, begins.count)
-    return Tick(possible[0], possible, confidence, allowed[0], by, notes)
+        notes.append(f"Throttles would begin at the same times with {names} Hz: no rate is told.")
+        return Tick(None, possible, None, kept[0], by, notes)
+    confidence = _confidence(kept[0], finest, begins.count)
+    return Tick(possible[0], possible, confidence, kept[0], by, notes)
 
 
 def _of_the_clock(combs: list[Comb]) -> list[Comb]:
@@ -135,17 +120,17 @@ def _of_the_clock(combs: list[Comb]) -> list[Comb]:
 def is_absolute(comb: Comb) -> bool:
     """Whether ticks stand at whole multiples of the tick, but for the time to notice one."""
     tick = TICKS[comb.hz]
-    distance = np.minimum(comb.phase, tick - comb.phase)
-    return bool((distance <= min(_AT_ZERO, tick / _SHARP)).mean() >= _MOST_RUNS)
+    apart = np.minimum(comb.phase, tick - comb.phase)
+    return bool((apart <= limits.WHOLE * tick).mean() >= limits.MOST)
 
 
 @dataclass(frozen=True)
 class Begins:
-    """Begins of throttles, estimated in three ways, because clocks and delays distort them.
+    """Begins of throttles, in the three ways that clocks and delays leave their traces in.
 
-    ``begin``: as recorded; exact if the clock is the kernel's own.
-    ``smoothed``: less the delay of neighbouring ends, for a clock that wanders.
-    ``gap``: the end of the throttle's last period less its length, which needs no clock.
+    ``begin``: as seen; exact where the clock is the kernel's own.
+    ``smoothed``: less what neighbouring ends are late by, where the clock wanders.
+    ``gap``: the throttle's length counted back from the refill that ended it, without any clock.
     """
 
     times: dict[str, list[Floats]]
@@ -175,34 +160,34 @@ class Begins:
 
 def _smooth(values: Floats) -> Floats:
     """The running median over neighbours."""
-    if len(values) <= _NEIGHBOURS:
+    if len(values) <= (limits.ENOUGH + 1):
         return np.full(len(values), float(np.median(values)))
-    half = _NEIGHBOURS // 2
+    half = limits.ENOUGH // 2
     padded = np.concatenate((np.full(half, values[0]), values, np.full(half, values[-1])))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOURS)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (limits.ENOUGH + 1))
     smoothed: Floats = np.partition(windows, half, axis=1)[:, half]
     return smoothed
 
 
 def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
-    """Compute the comb of a rate over runs, each with its own phase."""
+    """The comb of a rate over runs, each with a phase of its own."""
     tick = TICKS[hz] / parts
     power, total, phases = 0.0, 0, []
     residuals = []
-    for times_of_run in times:
-        turns = times_of_run / tick
+    for one in times:
+        turns = one / tick
         angle = 2 * np.pi * (turns - np.floor(turns))
         across, up = float(np.cos(angle).sum()), float(np.sin(angle).sum())
         phase = math.atan2(up, across) / (2 * np.pi) * tick
-        residual = (times_of_run - phase + tick / 2) % tick - tick / 2
+        residual = (one - phase + tick / 2) % tick - tick / 2
         # The circular mean is pulled by what is off the grid; the median of what is near is not.
-        close = np.abs(residual) <= tick / 8
-        if close.any():
-            shift = float(np.median(residual[close]))
+        near = np.abs(residual) <= tick / 8
+        if near.any():
+            shift = float(np.median(residual[near]))
             phase += shift
             residual = (residual - shift + tick / 2) % tick - tick / 2
-        power += (across**2 + up**2) / len(times_of_run)
-        total += len(times_of_run)
+        power += (across**2 + up**2) / len(one)
+        total += len(one)
         phases.append(phase % tick)
         residuals.append(residual)
     runs = len(times)
@@ -212,7 +197,7 @@ def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
 
 
 def _finest(begins: Begins) -> tuple[str, Comb | None]:
-    """Find the finest grid with power, and the times that show it best.
+    """The finest grid with power, and the times that show it best.
 
     Power at 1 ms is of ticks of 1, 4 or 10 ms; at a third of 10/3 ms it is of 300 Hz. What only
     piles up because runs are of about equal length has no power so fine.
@@ -240,17 +225,17 @@ def _fits(comb: Comb, finest: Comb) -> bool:
     if comb.length < finest.length - 0.15:
         return False
     noise = float(np.median(np.abs(finest.residual))) * 1.48
-    off = np.abs(comb.residual) > min(max(5 * noise, fine / 4), _ROOM * tick)
-    if off.mean() > _MOST_OFF:
+    off = np.abs(comb.residual) > min(max(5 * noise, fine / 4), limits.QUARTER * tick)
+    if off.mean() > limits.FIFTH:
         return False
     on_fine = float(np.cos(2 * np.pi * finest.residual[off] / fine).sum())
     count = int(off.sum())
-    return not (count >= _OVERRUNS and on_fine > _FINER_SIGMA * math.sqrt(count / 2))
+    return not (count >= limits.FEW and on_fine > _FINER_SIGMA * math.sqrt(count / 2))
 
 
 @dataclass(frozen=True)
 class _Overruns:
-    """Quantities that a tick bounds, ns, from each throttle to the next."""
+    """What must not be longer than a tick, ns, from each throttle to the next."""
 
     change: Floats
     debt: Floats
@@ -258,7 +243,7 @@ class _Overruns:
 
 
 def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
-    """Compute three quantities that a tick bounds.
+    """Three bounds on the tick.
 
     When a throttle begins, the quota's balance is between zero and minus one tick; when it ends,
     between zero and one quota. So from begin to begin the balance changes by less than a tick
@@ -272,7 +257,9 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
         last = slot[on]
         cpu = np.diff(used)
         alone = np.diff(np.flatnonzero(on)) == 1  # no other gap, which may have used the quota
-        missed = np.floor(run.gap[on] / period.ns - _EDGE)  # refills in the throttle but the last
+        missed = np.floor(
+            run.gap[on] / period.ns - limits.RARE
+        )  # refills in the throttle but the last
         first = last - missed  # the first refill in the throttle
         meanwhile = np.maximum(first[1:] - last[:-1] - 1, 0)  # refills while it ran
         change.append((cpu - quota * (first[1:] - first[:-1]))[alone])
@@ -283,15 +270,15 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
 
 def _excluded(bounds: _Overruns, tick: float) -> bool:
     """Whether the balance breaks one of the bounds of such a tick too often for noise."""
-    longest = tick + _MIGRATION
+    most = tick + _MIGRATION
     for values in (np.abs(bounds.change), bounds.debt, bounds.excess):
-        beyond = int((values > longest).sum())
-        if beyond >= max(_OVERRUNS, _OVERRUN_SHARE * len(values)):
+        beyond = int((values > most).sum())
+        if beyond >= max(limits.FEW, limits.RARE * len(values)):
             return True
     return False
 
 
 def _confidence(comb: Comb, finest: Comb, count: int) -> float:
-    """Confidence in the rate, from how clearly and how often begins are on the grid."""
-    support = 1 - math.exp(-count * min(comb.length, finest.length) ** 2 / 15)
-    return round(min(0.99, 0.5 + 0.49 * support), 3)
+    """From how clearly begins stand on the grid and how many there are."""
+    seen = 1 - math.exp(-count * min(comb.length, finest.length) ** 2 / 15)
+    return round(min(limits.SURE, 0.5 + 0.49 * seen), 3)

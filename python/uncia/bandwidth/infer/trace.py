@@ -1,4 +1,4 @@
-"""Profiles as arrays, run by run: when throttles ended and how long they were."""
+"""What a profile saw, run by run, as arrays: when throttles ended and how long they were."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Trace:
 
     Attributes:
         runs: those with gaps.
-        given: number of runs, with and without gaps.
+        given: how many there were.
         monotonic: times count from the zero of the machine's monotonic clock.
     """
 
@@ -62,17 +62,17 @@ class Trace:
 
     @property
     def events(self) -> int:
-        """Number of gaps in all runs."""
+        """How many gaps there are in all."""
         return sum(len(run.end) for run in self.runs)
 
     @property
     def intervals(self) -> int:
-        """Number of intervals between gaps in all runs."""
+        """How many intervals between gaps there are in all."""
         return sum(max(0, len(run.end) - 1) for run in self.runs)
 
 
 def of(pairs: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]], monotonic: bool = True) -> Trace:
-    """Make a trace of (ends, gaps) in ns, a pair of sequences for each run."""
+    """A trace of (ends, gaps), ns, one pair of sequences a run."""
     runs: list[Run] = []
     given = 0
     for ends, gaps in pairs:
@@ -87,7 +87,7 @@ def of(pairs: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]], monotonic: bool = T
 
 
 def from_profile(profile: Profile) -> Trace:
-    """Make the trace of a profile."""
+    """The trace of a profile that was read."""
     pairs = []
     for run in profile.runs:
         events = np.asarray(run.events, dtype=np.float64).reshape(-1, 2)

@@ -76,18 +76,32 @@ def handler(event, context):
 """
 
 
-def started_runtimes(platform: Platform) -> list[int]:
+def started_runtimes(platform: Platform, label: bytes = b"/pool") -> list[int]:
     """The first processes of the runtimes that wait, and their runtimes."""
     found = []
     for first in instances(platform.state):
         try:
-            label = Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[2]
+            name = Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[2]
             children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         except OSError:
             continue
-        if label.endswith(b"/pool"):
+        if name.endswith(label):
             found += [first, *map(int, children)]
     return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has zygotes")
+def test_copies_of_a_zygote_are_there_before_their_function_is_called(serve: Serve) -> None:
+    tags = {"uncia:start-from": "zygote", "uncia:keep-alive-ms": "1"}
+    for created in (True, False):
+        platform = serve()
+        if created:
+            platform.create("f", PYTHON, Runtime="python3.11", Tags=tags)
+        # The platform knows of the first once it makes the second.
+        while len(started_runtimes(platform, b"/prepared")) < 4:
+            time.sleep(0.05)
+        assert platform.headers("f")["x-uncia-start"] == "restored"
+        assert platform.stop() == 0
 
 
 @pytest.mark.parametrize("runtime", ["nodejs20.x", "python3.11"])

@@ -377,8 +377,8 @@ fn describe(api: &Api, function: &Function) -> Value {
 fn expect(api: &Arc<Api>, function: &Function) {
     let spec = function.instance_spec("", &api.config);
     // On a machine so busy that it is not there yet, the function is created all the same.
-    let expected = tokio::time::timeout(EXPECT_TIMEOUT, api.host.expect(&spec));
-    let _ = Handle::current().block_on(async { expected.await });
+    let _ = Handle::current()
+        .block_on(async { tokio::time::timeout(EXPECT_TIMEOUT, api.host.expect(&spec)).await });
 }
 
 /// Waits until a package is compiled, so that all cold starts of a function are alike. Only for threads

@@ -74,13 +74,13 @@ pub(super) fn build(
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::sandbox) mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::instance::Runtime;
 
-    fn spec(runtime: &str, environment: &[(&str, &str)]) -> InstanceSpec {
+    pub(in crate::sandbox) fn spec(runtime: &str, environment: &[(&str, &str)]) -> InstanceSpec {
         InstanceSpec {
             id: "abc".into(),
             function: "hello".into(),

@@ -142,3 +142,74 @@ impl Host {
         Ok(Some(group))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::sandbox::cgroup::{Controller, Layout, Version};
+    use crate::sandbox::environment::tests::spec;
+
+    fn group(top: &Path, name: &str) -> Group {
+        let parents = BTreeMap::from([(Controller::Cpu, top.to_owned())]);
+        let available = vec![Controller::Cpu];
+        let layout = Layout { version: Version::V1, parents, available, obstacle: None };
+        Group::unlimited(&layout, name).unwrap()
+    }
+
+    #[test]
+    fn a_group_is_taken_once_and_on_its_terms() {
+        let top = tempfile::tempdir().unwrap();
+        let groups = ReadyGroups::default();
+        let spec = spec("python", &[]);
+        assert!(!groups.lacks(&spec));
+        groups.note(&spec.function);
+        assert!(groups.lacks(&spec));
+        groups.keep(&spec, group(top.path(), "a"));
+        assert!(!groups.lacks(&spec));
+        let larger = InstanceSpec { memory_bytes: spec.memory_bytes * 2, ..spec.clone() };
+        let throttled = InstanceSpec { init_throttled: true, ..spec.clone() };
+        let of_another = InstanceSpec { function: "other".into(), ..spec.clone() };
+        for other in [&larger, &throttled, &of_another] {
+            assert!(groups.take(other).is_none());
+        }
+        assert!(groups.lacks(&larger));
+        let taken = groups.take(&spec).unwrap();
+        assert!(groups.take(&spec).is_none());
+        assert!(top.path().join("a").exists());
+        drop(taken);
+    }
+
+    #[test]
+    fn a_forgotten_function_has_none() {
+        let top = tempfile::tempdir().unwrap();
+        let groups = ReadyGroups::default();
+        let spec = spec("python", &[]);
+        groups.note(&spec.function);
+        groups.keep(&spec, group(top.path(), "a"));
+        groups.forget(&spec.function);
+        assert!(!top.path().join("a").exists());
+        // One that was just being made.
+        groups.keep(&spec, group(top.path(), "b"));
+        assert!(!top.path().join("b").exists());
+        assert!(groups.take(&spec).is_none());
+    }
+
+    #[test]
+    fn only_those_of_the_functions_started_last_are_kept() {
+        let top = tempfile::tempdir().unwrap();
+        let groups = ReadyGroups::default();
+        let first = spec("python", &[]);
+        groups.note(&first.function);
+        groups.keep(&first, group(top.path(), "a"));
+        for number in 1..MAX_FUNCTIONS {
+            groups.note(&number.to_string());
+        }
+        assert!(top.path().join("a").exists());
+        groups.note("one more");
+        assert!(!top.path().join("a").exists());
+        assert!(groups.take(&first).is_none());
+    }
+}

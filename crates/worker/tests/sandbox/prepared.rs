@@ -1,5 +1,6 @@
 //! Instances that are started from processes made ahead.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -9,7 +10,7 @@ use serde_json::json;
 use uncia_worker::instance::{Instance, Network, StartFrom};
 
 use crate::fixture::{
-    Function, Needs, answer, control_groups, host, own_processes, processes, request, test,
+    Function, MIB, Needs, answer, control_groups, host, own_processes, processes, request, test,
 };
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -20,6 +21,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             killed().await;
             killed_when_taken().await;
         }),
+        test("a_ready_group_is_its_functions", Needs::Memory, ready_group),
         test("killed_spawners_are_started_again", Needs::Sandbox, spawners),
     ]
 }
@@ -133,6 +135,29 @@ async fn killed_when_taken() {
     answer(&instance.invoke(request("{}")).await);
     instance.stop(Duration::ZERO).await;
     assert!(control_groups(&function.spec.id).is_empty());
+}
+
+async fn ready_group() {
+    let function = function(Network::None, "").with(|spec| {
+        spec.function = "ready-group".into();
+        spec.memory_bytes = 167 * MIB;
+    });
+    host().expect(&function.spec).await;
+    let (instance, _) = start(&function).await;
+    // There before the instance had a name.
+    assert!(control_groups(&function.spec.id).is_empty());
+    let runtime = processes(&function.spec.id)[1];
+    let groups = std::fs::read_to_string(format!("/proc/{runtime}/cgroup")).unwrap();
+    let names = groups.lines().filter_map(|line| line.rsplit_once('/').map(|(_, name)| name));
+    let has_limit = |folder: &PathBuf| {
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|file| folder.join(file));
+        let mut limits = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
+        limits.any(|limit| limit == format!("{}\n", 167 * MIB))
+    };
+    let folder = names.flat_map(control_groups).find(has_limit).unwrap();
+    instance.stop(Duration::ZERO).await;
+    assert!(!folder.exists());
+    host().forget(&function.spec.function);
 }
 
 async fn spawners() {

@@ -202,6 +202,7 @@ mod tests {
         // SAFETY: the child makes system calls and nothing else.
         let child = match unsafe { fork_into(&folder) } {
             Ok(Some(child)) => child,
+            // SAFETY: one byte is read to where there is one, and the child ends.
             Ok(None) => unsafe {
                 let mut byte = 0_u8;
                 libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);

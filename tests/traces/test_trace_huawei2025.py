@@ -7,6 +7,7 @@ from collections import Counter
 from csv import DictReader
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import trace_oracle as oracle
 from hypothesis import given, settings
@@ -321,6 +322,9 @@ def test_many_rows_are_sorted_if_asked_for(
     order = [f"r{time}" for time in sorted(times) if time != times[3]] + [f"r{times[3]}"]
     assert found == (order if sort else [f"r{time}" for time in times])
     assert any("not sorted" in warning for warning in done.warnings) == (not sort)
+    metadata = pq.read_metadata(done.tables["invocations"])
+    groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    assert groups == [8, 8, 8, 8, 8, 8, 2]
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,8 @@ class Checks:
         Returns:
             The numbers and where the cells have data, both of shape (rows, columns).
         """
-        texts = pa.concat_arrays([self.block.cells[column] for column in columns])
+        cells = [self.block.cells[column] for column in columns]
+        texts = cells[0] if len(cells) == 1 else pa.concat_arrays(cells)
         shape = (len(columns), self.rows)
         there = _all(len(texts))
         if optional:
@@ -416,6 +417,9 @@ def identifiers(texts: pa.StringArray) -> Bools:
 
 
 def _absent(texts: pa.StringArray) -> Bools:
+    shortest = pc.min(pc.binary_length(texts)).as_py()
+    if shortest and not _holds(texts, b"N", b"n"):  # as in most columns of numbers
+        return np.zeros(len(texts), dtype=bool)
     known = pa.array(NO_DATA, pa.utf8())
     found: Bools = pc.is_in(texts, value_set=known).to_numpy(zero_copy_only=False).astype(bool)
     return found

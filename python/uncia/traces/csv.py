@@ -5,6 +5,14 @@ that, and therefore knows each row's line: nothing here joins lines, guesses a d
 cells. A cell in quotation marks loses them (some tools add them), but may not hold a comma or a
 line break. Lines may end in LF, CR LF, or, where that makes whole rows, in CR. Files may be
 compressed with gzip.
+
+DuckDB's ``read_csv`` is no quicker (`benches/bills/readers.py`: 0.54 us of CPU a row, and 0.52 here
+with all checks), and cannot do what this reader must. DuckDB 2.0 takes rows with NUL bytes or other
+than ASCII text in columns that are not read, numbers such as ``1_000``, and gzip data whose
+checksum is wrong. At a carriage return within a line it gives the file up, or, not strict, also
+takes rows with too many cells. It returns nothing of a file that is cut off, gives no line numbers
+to rows that are rejected for what their cells say, and holds all rejected lines in memory, beyond
+its limit (3.5 GB for 0.5 GB of them).
 """
 
 import re
@@ -72,14 +80,15 @@ class Block:
     text: bytes
     at: npt.NDArray[np.int64]
 
-    def rows(self, numbers: Sequence[int]) -> list[str]:
+    def rows(self, numbers: npt.NDArray[np.int64]) -> list[str]:
         """The text of some rows, given by their numbers from 0."""
-        if not numbers:
-            return []
+        # Not kept by the block: between its larger pieces it would hinder their memory's reuse.
         ends = _ends(self.text)
+        lines = self.at[numbers]
+        starts = np.where(lines > 0, ends[lines - 1] + 1, 0)
         return [
-            self.text[ends[line - 1] + 1 if line else 0 : ends[line]].decode("ascii")
-            for line in self.at[list(numbers)].tolist()
+            self.text[start:end].decode("ascii")
+            for start, end in zip(starts.tolist(), ends[lines].tolist(), strict=True)
         ]
 
 

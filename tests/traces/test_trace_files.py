@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import trace_oracle as oracle
 from hypothesis import given, settings
@@ -255,6 +256,15 @@ def test_columns_may_be_further_but_not_missing(tmp_path: Path) -> None:
     assert done.warnings == [f"{file}: further column 'note' not read"]
     row = record.read(tmp_path / "out").to_pylist()[0]
     assert (row["execution"], row["cpu_user"]) == (829_000, 49_579)
+
+
+def test_the_allocator_of_arrow_is_the_usual_one_again_after_an_import(tmp_path: Path) -> None:
+    usual = pa.default_memory_pool().backend_name
+    converted(GOOD, tmp_path)
+    assert pa.default_memory_pool().backend_name == usual
+    with pytest.raises(UnciaError, match="line 4"):
+        converted(GOOD + b"a,f\n", tmp_path / "in", strict=True)
+    assert pa.default_memory_pool().backend_name == usual
 
 
 def test_an_option_of_another_trace_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from csv import DictReader
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import trace_oracle as oracle
 from hypothesis import given, settings
@@ -264,6 +265,24 @@ def test_every_rejected_row_is_counted_by_its_reason_and_kept(
     assert kept == expected
 
 
+def test_of_several_bad_cells_the_leftmost_is_the_reason(tmp_path: Path) -> None:
+    rows = [
+        request(runtimeCost="x", cpu_usage="y"),
+        request(),
+        request(cpu_usage="z", time_worker="noon"),
+        request(cpu_usage="many"),
+    ]
+    file = write(tmp_path / "part.csv", REQUESTS, rows)
+    done = huawei2025.convert([file], tmp_path / "out")
+    assert done.rejected_file is not None
+    with done.rejected_file.open(newline="") as rejected:
+        kept = [(row["line"], row["column"], row["row"]) for row in DictReader(rejected)]
+    assert kept == [
+        (line, column, ",".join(map(str, rows[int(line) - 2])))
+        for line, column in (("2", "runtimeCost"), ("4", "time_worker"), ("5", "cpu_usage"))
+    ]
+
+
 def test_large_allocations_are_kept_if_asked_for(tmp_path: Path) -> None:
     pods = ["p-6600-10240-1", "p-6600-10241-1", "p-6600-16384-1", "p-6600-99999999-1"]
     file = write(tmp_path / "part.csv", REQUESTS, [request(podID=pod) for pod in pods])
@@ -321,6 +340,9 @@ def test_many_rows_are_sorted_if_asked_for(
     order = [f"r{time}" for time in sorted(times) if time != times[3]] + [f"r{times[3]}"]
     assert found == (order if sort else [f"r{time}" for time in times])
     assert any("not sorted" in warning for warning in done.warnings) == (not sort)
+    metadata = pq.read_metadata(done.tables["invocations"])
+    groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    assert groups == [8, 8, 8, 8, 8, 8, 2]
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,8 @@ class Checks:
         Returns:
             The numbers and where the cells have data, both of shape (rows, columns).
         """
-        texts = pa.concat_arrays([self.block.cells[column] for column in columns])
+        cells = [self.block.cells[column] for column in columns]
+        texts = cells[0] if len(cells) == 1 else pa.concat_arrays(cells)
         shape = (len(columns), self.rows)
         there = _all(len(texts))
         if optional:
@@ -383,24 +384,33 @@ class Checks:
             UnciaError: there is a bad row, and the import is strict.
         """
         bad = self.bad()
-        rows = np.flatnonzero(bad).tolist()
-        for row, text in zip(rows, self.block.rows(rows), strict=True):
-            issues.add(self._problem(row, text))
+        rows = np.flatnonzero(bad)
+        for problem in self._problems(rows) if len(rows) else ():
+            issues.add(problem)
         issues.take(self.rows - len(rows))
         return ~bad
 
-    def _problem(self, row: int, raw: str) -> Problem:
-        """The leftmost bad cell of a bad row."""
-        order = list(self.block.cells)
-        finding = min(
-            (finding for finding in self._found if finding.bad[row]),
-            key=lambda finding: order.index(finding.column),
-        )
-        text = self.block.cells[finding.column][row].as_py()
-        line = int(self.block.lines[row])
-        return Problem(
-            self.block.path, line, finding.column, text, finding.expected, finding.why, raw
-        )
+    def _problems(self, rows: Ints) -> list[Problem]:
+        """The leftmost bad cell of each of some bad rows."""
+        order = {column: index for index, column in enumerate(self.block.cells)}
+        findings = sorted(self._found, key=lambda finding: order[finding.column])
+        leftmost = np.argmax([finding.bad[rows] for finding in findings], axis=0)
+        lines, raw = self.block.lines[rows].tolist(), self.block.rows(rows)
+        problems: dict[int, Problem] = {}
+        for index, finding in enumerate(findings):
+            mine = np.flatnonzero(leftmost == index)
+            texts = self.block.cells[finding.column].take(pa.array(rows[mine])).to_pylist()
+            for row, text in zip(mine.tolist(), texts, strict=True):
+                problems[row] = Problem(
+                    self.block.path,
+                    lines[row],
+                    finding.column,
+                    text,
+                    finding.expected,
+                    finding.why,
+                    raw[row],
+                )
+        return [problems[row] for row in range(len(rows))]
 
 
 def identifiers(texts: pa.StringArray) -> Bools:
@@ -416,6 +426,9 @@ def identifiers(texts: pa.StringArray) -> Bools:
 
 
 def _absent(texts: pa.StringArray) -> Bools:
+    shortest = pc.min(pc.binary_length(texts)).as_py()
+    if shortest and not _holds(texts, b"N", b"n"):  # as in most columns of numbers
+        return np.zeros(len(texts), dtype=bool)
     known = pa.array(NO_DATA, pa.utf8())
     found: Bools = pc.is_in(texts, value_set=known).to_numpy(zero_copy_only=False).astype(bool)
     return found

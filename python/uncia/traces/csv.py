@@ -5,6 +5,14 @@ that, and therefore knows each row's line: nothing here joins lines, guesses a d
 cells. A cell in quotation marks loses them (some tools add them), but may not hold a comma or a
 line break. Lines may end in LF, CR LF, or, where that makes whole rows, in CR. Files may be
 compressed with gzip.
+
+DuckDB's ``read_csv`` is no quicker (`benches/bills/readers.py`: 0.54 us of CPU a row, and 0.52 here
+with all checks), and cannot do what this reader must. DuckDB 2.0 takes rows with NUL bytes or other
+than ASCII text in columns that are not read, numbers such as ``1_000``, and gzip data whose
+checksum is wrong. At a carriage return within a line it gives the file up, or, not strict, also
+takes rows with too many cells. It returns nothing of a file that is cut off, gives no line numbers
+to rows that are rejected for what their cells say, and holds all rejected lines in memory, beyond
+its limit (3.5 GB for 0.5 GB of them).
 """
 
 import re
@@ -72,14 +80,15 @@ class Block:
     text: bytes
     at: npt.NDArray[np.int64]
 
-    def rows(self, numbers: Sequence[int]) -> list[str]:
+    def rows(self, numbers: npt.NDArray[np.int64]) -> list[str]:
         """The text of some rows, given by their numbers from 0."""
-        if not numbers:
-            return []
+        # Not kept by the block: between its larger pieces it would hinder their memory's reuse.
         ends = _ends(self.text)
+        lines = self.at[numbers]
+        starts = np.where(lines > 0, ends[lines - 1] + 1, 0)
         return [
-            self.text[ends[line - 1] + 1 if line else 0 : ends[line]].decode("ascii")
-            for line in self.at[list(numbers)].tolist()
+            self.text[start:end].decode("ascii")
+            for start, end in zip(starts.tolist(), ends[lines].tolist(), strict=True)
         ]
 
 
@@ -138,9 +147,11 @@ def lines(path: Path, issues: Issues) -> Iterator[Lines]:
         names, rest = _header(path, file)
         line = 2
         try:
-            for text in _texts(path, file, rest, line):
+            for text in _texts(file, rest):
                 yield Lines(path, text, line, names)
-                line += len(_ends(text))
+                line += _line_breaks(text)
+        except _LongLineError as error:
+            raise _too_long(path, line + error.line_breaks, MAX_LINE_BYTES) from error
         except CutError as cut:
             whole = cut.rest.rfind(b"\n") + 1
             if not issues.keep_cut:
@@ -152,7 +163,7 @@ def lines(path: Path, issues: Issues) -> Iterator[Lines]:
             text, row = cut.rest[:whole], cut.rest[whole:]
             if text:
                 yield Lines(path, text, line, names)
-                line += len(_ends(text))
+                line += _line_breaks(text)
             issues.note("file cut off: its rows up to the cut were taken")
             if row:
                 said = row.decode("utf-8", "backslashreplace")
@@ -171,6 +182,11 @@ def _rows_before_cut(path: Path) -> int:
         except CutError:
             pass
     return max(0, rows - 1)
+
+
+def _line_breaks(text: bytes) -> int:
+    """How many lines end in the text; six times as quick as ``text.count``."""
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")))
 
 
 def _ends(text: bytes) -> npt.NDArray[np.int64]:
@@ -251,11 +267,28 @@ def _unquoted(name: str) -> str:
     return match.group(1) if match else name
 
 
-def _texts(path: Path, file: Bytes, rest: bytes, line: int) -> Iterator[bytes]:
+class _LongLineError(Exception):
+    """A line is longer than `MAX_LINE_BYTES`.
+
+    Attributes:
+        line_breaks: those of the text that was not yet passed on, before that line.
+    """
+
+    def __init__(self, line_breaks: int) -> None:
+        super().__init__("line too long")
+        self.line_breaks = line_breaks
+
+
+def _texts(file: Bytes, rest: bytes) -> Iterator[bytes]:
     """The text in blocks of whole lines, each line ending in a newline.
+
+    Args:
+        file: where it goes on.
+        rest: its beginning, which was read before.
 
     Raises:
         CutError: the file was cut off; with the text that was not yet yielded.
+        _LongLineError: a line is too long.
     """
     pieces = [rest]  # after its last line break, unless it is the first
     size = len(rest)
@@ -266,17 +299,15 @@ def _texts(path: Path, file: Bytes, rest: bytes, line: int) -> Iterator[bytes]:
             raise CutError(b"".join(pieces)) from cut
         if not chunk:
             break
+        whole = chunk.rfind(b"\n") + 1
+        if whole:
+            yield b"".join([*pieces, memoryview(chunk)[:whole]])
+            pieces, size = [chunk[whole:]], len(chunk) - whole
+            continue
         pieces.append(chunk)
         size += len(chunk)
-        if b"\n" in chunk:
-            text = b"".join(pieces)
-            cut_at = text.rfind(b"\n") + 1
-            text, rest = text[:cut_at], text[cut_at:]
-            line += text.count(b"\n")
-            pieces, size = [rest], len(rest)
-            yield text
-        elif size > MAX_LINE_BYTES:
-            raise _too_long(path, line + pieces[0].count(b"\n"), MAX_LINE_BYTES)
+        if size > MAX_LINE_BYTES:
+            raise _LongLineError(pieces[0].count(b"\n"))
     rest = b"".join(pieces)
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"

@@ -7,6 +7,7 @@ and DuckDB does it with bounded memory, using the disk.
 """
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -313,7 +314,8 @@ def output(out: Path, tables: Sequence[str], issues: Issues | None = None) -> It
     was_there = out.exists()
     result = Output(out, work, issues)
     try:
-        yield result
+        with _allocator():
+            yield result
     except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise _unwritable(out, error) from error
     finally:
@@ -321,6 +323,23 @@ def output(out: Path, tables: Sequence[str], issues: Issues | None = None) -> It
             result.close()
         working.close()
         _remove_empty([*made, *([] if was_there or _is_file(out) else [out])])
+
+
+@contextmanager
+def _allocator() -> Iterator[None]:
+    """Let Arrow allocate with the C library, on Linux, as long as an import runs.
+
+    Arrow's usual allocator soon returns freed memory to the kernel, which clears each page before
+    it hands it out again. In an import, whose blocks all need the same sizes, that took a sixth of
+    the CPU time.
+    """
+    usual = pa.default_memory_pool()
+    if sys.platform == "linux":
+        pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(usual)
 
 
 def _missing(folder: Path) -> list[Path]:

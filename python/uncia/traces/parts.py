@@ -63,8 +63,8 @@ class Parts:
         self._rows_waiting += batch.num_rows
         self.rows += batch.num_rows
         self._few &= self.rows <= SORTED_ROWS
-        if not self._few and self._rows_waiting >= GROUP_ROWS:
-            self._flush()
+        while not self._few and self._rows_waiting >= GROUP_ROWS:
+            self._write_group()
 
     def close(self) -> None:
         """Complete the file."""
@@ -73,8 +73,8 @@ class Parts:
             order = np.argsort(self._places(everything), kind="stable")
             self._waiting = [everything.take(pa.array(order))]
             self.sorted = True
-        if self._waiting:
-            self._flush()
+        while self._waiting:
+            self._write_group()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -92,12 +92,22 @@ class Parts:
         found: npt.NDArray[np.int64] = places.to_numpy(zero_copy_only=False)
         return found
 
-    def _flush(self) -> None:
-        rows = record.conform(_joined(self._waiting), self._table, epoch=0)
+    def _write_group(self) -> None:
+        """Write the rows that wait longest as one row group; the others go on waiting."""
+        group: list[pa.Table] = []
+        missing = GROUP_ROWS
+        while self._waiting and missing:
+            batch = self._waiting.pop(0)
+            if batch.num_rows > missing:
+                self._waiting.insert(0, batch.slice(missing))
+                batch = batch.slice(0, missing)
+            group.append(batch)
+            missing -= batch.num_rows
+        self._rows_waiting -= GROUP_ROWS - missing
+        rows = record.conform(_joined(group), self._table, epoch=0)
         if self._writer is None:
             self._writer = _writer(self._path, rows.schema)
         self._writer.write(rows, GROUP_ROWS)
-        self._waiting, self._rows_waiting = [], 0
 
     def _sort_on_disk(self) -> None:
         """Sort a file that does not fit in memory."""

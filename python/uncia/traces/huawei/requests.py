@@ -18,16 +18,10 @@ A row of the request tables becomes a row of the invocation table:
 * A request whose pod has more than 10,240 MB is rejected unless told otherwise: the published
   analysis leaves those out, because AWS Lambda sells no more. So is what no platform produces.
 
-A row of the cold-start tables becomes a row of the table of instances, and its four phases become
-spans. Whether ``time`` is the beginning of the start or its end is documented nowhere; here it is
-the beginning, ``initialized`` is ``totalCost_cold_start`` later, and the phases follow each other
-in the order of their columns. Were it the end, ``started`` would be late by that cost, but still
-before every request that the instance served, so that these are found in either case. When an
-instance ended, and what it served, the trace does not say.
-
-With both, a request is a cold start if it caused the start of the very pod that served it, in its
-region; ``initialization`` is ``totalCost_cold_start``. What caused the start of another pod is not
-marked, and neither are warm starts, of which the trace does not tell.
+`cold_starts` reads the cold-start tables. With both, a request is a cold start if it caused the
+start of the very pod that served it, in its region; ``initialization`` is
+``totalCost_cold_start``. What caused the start of another pod is not marked, and neither are warm
+starts, of which the trace does not tell.
 
 A region in a file's path (``R2/part.csv``, ``R2_00001.csv``) becomes part of ``platform``, because
 two regions have pods, functions and requests of the same names.
@@ -35,8 +29,7 @@ two regions have pods, functions and requests of the same names.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,9 +43,12 @@ from uncia.traces import files
 from uncia.traces.base import Collected, Imported, Issues, plural
 from uncia.traces.cells import Bools, Checks, Ints
 from uncia.traces.csv import Block, Lines, lines, parsed
-from uncia.traces.huawei.pods import MAX_CORES, MAX_MEMORY, Pods, functions, optional
-from uncia.traces.huawei.starts import Keys, Starts, keys
-from uncia.traces.output import Output, output
+from uncia.traces.huawei import cold_starts
+from uncia.traces.huawei.optional_cells import MAX_TIME, Cells, same
+from uncia.traces.huawei.pods import MAX_CORES, MAX_MEMORY, functions, optional
+from uncia.traces.huawei.regions import Regions
+from uncia.traces.huawei.starts import Starts
+from uncia.traces.output import output
 from uncia.traces.parallel import in_order
 from uncia.units import MIB, NS_PER_S
 
@@ -68,9 +64,6 @@ OPTIONS: Final = ("keep_cut", "max_memory", "sort", "partition_by")
 
 PUBLISHED_MEMORY: Final = 10_240 * MIB
 """What the published analysis keeps: allocations up to the most that AWS Lambda sells."""
-
-MAX_TIME: Final = 366 * 24 * 3600 * NS_PER_S
-"""Longest time that is believed, ns: a year, as bills believe."""
 
 _REQUEST_COLUMNS: Final = (
     "time_worker",
@@ -92,23 +85,9 @@ _REQUEST_COLUMNS: Final = (
     "memory_usage",
     "requestBodySize",
 )
-_COLD_COLUMNS: Final = (
-    "day",
-    "time",
-    "clusterName",
-    "funcName",
-    "userID",
-    "requestID",
-    "totalCost_cold_start",
-    "podAllocationCost",
-    "deployCodeCost",
-    "deployDependencyCost",
-    "schedulingCost",
-    "podID",
-)
 FILES: Final = (
     files.Kind("requests", _REQUEST_COLUMNS, signature=("requestID", "runtimeCost")),
-    files.Kind("cold starts", _COLD_COLUMNS, signature=("requestID", "totalCost_cold_start")),
+    files.Kind("cold starts", cold_starts.COLUMNS, signature=("requestID", "totalCost_cold_start")),
 )
 
 _REQUEST_READ: Final = (
@@ -122,24 +101,7 @@ _REQUEST_READ: Final = (
     "memory_usage",
     "requestBodySize",
 )
-_PHASES: Final = {
-    "podAllocationCost": "pod allocation",
-    "deployCodeCost": "code",
-    "deployDependencyCost": "dependencies",
-    "schedulingCost": "scheduling",
-}
-_COLD_READ: Final = (
-    "time",
-    "funcName",
-    "userID",
-    "requestID",
-    "totalCost_cold_start",
-    *_PHASES,
-    "podID",
-)
-_REGION: Final = re.compile(r"^(R[1-9])(?=$|[_.-])")
 _PLATFORM: Final = "platform"
-_EMPTY: Final = "empty or NaN"
 
 
 def detect(paths: Iterable[Path]) -> bool:
@@ -182,7 +144,7 @@ def convert(
     issues = Issues(strict, keep_cut)
     with output(Path(out), tables, issues) as result:
         regions = Regions([*requests, *cold])
-        starts = _cold_starts(cold, result, issues, regions, wanted=bool(requests))
+        starts = cold_starts.read(cold, result, issues, regions, wanted=bool(requests))
         reader = _Requests(regions, starts, max_memory)
         for platform, batch in reader.read(requests, issues):
             part = f"{_PLATFORM}={platform}" if partition_by == _PLATFORM else ""
@@ -196,51 +158,9 @@ def convert(
         return result.finish(said)
 
 
-class Regions:
-    """The regions of files, by their paths."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
-        self._platforms = {path: _platform(path) for path in paths}
-        self._numbers = {name: at for at, name in enumerate(sorted(set(self._platforms.values())))}
-
-    def platform(self, path: Path) -> str:
-        """What the column ``platform`` says."""
-        return self._platforms[path]
-
-    def number(self, path: Path) -> int:
-        """The region's number, the same for all files of the region."""
-        return self._numbers[self.platform(path)]
-
-    def warnings(self) -> list[str]:
-        """That some files have a region and others none."""
-        without = [path for path in self._paths if self.platform(path) == "huawei"]
-        if not without or len(without) == len(self._paths):
-            return []
-        return [
-            f"{without[0]}"
-            + (f" and {plural(len(without) - 1, 'other file')}" if len(without) > 1 else "")
-            + " name no region (R1 to R5) in their path, and others do: the same pod, function or"
-            " request is not found in both"
-        ]
-
-
-def _platform(path: Path) -> str:
-    regions = [match.group(1) for part in path.parts if (match := _REGION.match(part))]
-    return f"huawei-{regions[-1]}" if regions else "huawei"
-
-
 def _place(batch: pa.Table) -> pa.Array:
     """What invocations are sorted by: their start, or the end where that is not known."""
     return pc.coalesce(batch.column("started"), batch.column("ended"))
-
-
-def _started(batch: pa.Table) -> pa.Array:
-    return batch.column("started")
-
-
-def _span_start(batch: pa.Table) -> pa.Array:
-    return batch.column("start")
 
 
 @dataclass(frozen=True)
@@ -293,7 +213,7 @@ class _Requests:
 
     def _rows(self, block: Block, issues: Issues) -> tuple[pa.Table, int]:
         checks = Checks(block)
-        cells = _Cells(checks)
+        cells = Cells(checks)
         ended = cells.number("time_worker", NS_PER_S, "seconds, 0 or more")
         request = checks.identifier("requestID")
         function, _ = checks.whole("funcName", "a number of a function")
@@ -317,9 +237,9 @@ class _Requests:
         issues.note("pod tells no flavour", int((good & pods.without_flavour()).sum()))
         both_ends = ended[1] & execution[1]
         columns = {
-            "platform": _same(self._regions.platform(block.path), len(good)),
+            "platform": same(self._regions.platform(block.path), len(good)),
             "attempt": pa.array(np.ones(len(good), dtype=np.int64)),
-            "outcome": _same("ok", len(good)),
+            "outcome": same("ok", len(good)),
             "function": functions(function, user, pods),
             "invocation": request,
             "request_id": request,
@@ -357,53 +277,6 @@ class _Requests:
         return batch.append_column("start", start), elsewhere
 
 
-class _Cells:
-    """Cells that may be empty, which is noted, with their bounds."""
-
-    def __init__(self, checks: Checks) -> None:
-        self._checks = checks
-        self._there: dict[str, Bools] = {}
-
-    def number(
-        self, column: str, factor: int, expected: str, most: int | None = None, bound: str = ""
-    ) -> tuple[Ints, Bools]:
-        """A quantity from 0, and where there is one."""
-        numbers, there = self._checks.quantity(column, factor, expected, optional=True)
-        if most is not None:
-            self._checks.require(
-                column,
-                numbers <= most,
-                f"{expected}, and at most {bound}",
-                f"{column}: above {bound}",
-            )
-        self._there[column] = there
-        return numbers, there
-
-    def whole(self, column: str, expected: str) -> tuple[Ints, Bools]:
-        """A whole number from 0, and where there is one."""
-        numbers, there = self._checks.whole(column, expected, optional=True)
-        self._there[column] = there
-        return numbers, there
-
-    def pods(self, max_memory: int | None, *, optional: bool = True) -> Pods:
-        """The pods, whose names and allocations are checked."""
-        texts = self._checks.block.cells["podID"]
-        there = ~self._checks.absent("podID")
-        pods = Pods.of(texts, there)
-        self._checks.names("podID", pods.names, pods.codes, optional=optional)
-        self._there["podID"] = there
-        most = MAX_MEMORY if max_memory is None else max_memory
-        size = f"{most // MIB} MB" if most % MIB == 0 else f"{most} bytes"
-        pods.require(self._checks, most, f"memory above {size}")
-        return pods
-
-    def note(self, issues: Issues, good: Bools) -> None:
-        """Note what is empty in good rows, by column."""
-        for column, there in self._there.items():
-            if not there.all():
-                issues.note(f"{column}: {_EMPTY}", int((good & ~there).sum()))
-
-
 def _cpu_time(cores: Ints, execution: Ints) -> tuple[Ints, Bools]:
     """nano-cores x ns / 10^9 to the nearest ns, and where it is at most a year.
 
@@ -417,89 +290,3 @@ def _cpu_time(cores: Ints, execution: Ints) -> tuple[Ints, Bools]:
     whole, part = np.divmod(micro * nanos, 10**6)
     used: Ints = cores * seconds + whole + (part * 1000 + rest * nanos + 5 * 10**8) // NS_PER_S
     return used, believed & (used <= MAX_TIME)
-
-
-def _same(text: str, rows: int) -> pa.DictionaryArray:
-    codes = pa.array(np.zeros(rows, dtype=np.int32))
-    return pa.DictionaryArray.from_arrays(codes, pa.array([text], pa.utf8()))
-
-
-def _cold_starts(
-    paths: Sequence[Path], result: Output, issues: Issues, regions: Regions, *, wanted: bool
-) -> Starts | None:
-    """Write instances and spans; returns what requests are compared with, if that is wanted."""
-    found: list[Keys] = []
-    for path in paths:
-        for some in lines(path, issues):
-            for block in parsed(some, _COLD_READ, issues):
-                caused = _cold_block(block, result, issues, regions.platform(path))
-                if wanted:
-                    found.append(keys(regions.number(path), *caused))
-    return Starts(found) if found else None
-
-
-def _cold_block(
-    block: Block, result: Output, issues: Issues, platform: str
-) -> tuple[pa.StringArray, pa.StringArray, Ints]:
-    checks = Checks(block)
-    cells = _Cells(checks)
-    started, _ = checks.quantity("time", NS_PER_S, "seconds, 0 or more")
-    function, _ = checks.whole("funcName", "a number of a function")
-    user, _ = checks.whole("userID", "a number of a user")
-    request = checks.identifier("requestID", optional=True)
-    with_request = ~checks.absent("requestID")
-    bounds = ("seconds, 0 or more", MAX_TIME, "366 days")
-    cost, costed = cells.number("totalCost_cold_start", NS_PER_S, *bounds)
-    phases = {name: cells.number(column, NS_PER_S, *bounds) for column, name in _PHASES.items()}
-    pods = cells.pods(None, optional=False)
-    good = checks.good(issues)
-    cells.note(issues, good)
-    issues.note("requestID: " + _EMPTY, int((good & ~with_request).sum()))
-    issues.note("pod tells no flavour", int((good & pods.without_flavour()).sum()))
-    instances = pods.instances()
-    columns = {
-        "platform": _same(platform, len(good)),
-        "function": functions(function, user, pods),
-        "instance": instances,
-        "started": pa.array(started),
-        "initialized": optional(started + cost, costed),
-        "start": _same("cold", len(good)),
-        "allocated_cpu": pods.each(pods.cpu),
-        "allocated_memory": pods.each(pods.memory),
-    }
-    batch = pa.table(columns).filter(pa.array(good))
-    result.append("instances", batch, _started, sort=False)
-    invocation = pc.if_else(pa.array(with_request), request, None)
-    _spans(result, invocation, instances, started, phases, good)
-    usable = good & with_request & costed
-    kept = pa.array(usable)
-    return request.filter(kept), instances.filter(kept).cast(pa.utf8()), cost[usable]
-
-
-def _spans(
-    result: Output,
-    invocation: pa.Array,
-    instance: pa.Array,
-    started: Ints,
-    phases: Mapping[str, tuple[Ints, Bools]],
-    good: Bools,
-) -> None:
-    """A span for each phase; where one is unknown, none, because its begin would be unknown."""
-    known = good.copy()
-    for _, there in phases.values():
-        known &= there
-    rows = pa.array(known)
-    invocation, instance = invocation.filter(rows), instance.filter(rows)
-    begin = started[known]
-    for name, (costs, _) in phases.items():
-        end = begin + costs[known]
-        columns = {
-            "invocation": invocation,
-            "instance": instance,
-            "name": _same(name, len(begin)),
-            "start": pa.array(begin),
-            "end": pa.array(end),
-            "clock": _same("platform", len(begin)),
-        }
-        result.append("spans", pa.table(columns), _span_start, sort=False)
-        begin = end

@@ -6,7 +6,7 @@ __all__ = ["__version__", "load"]
 
 
 def __getattr__(name: str) -> object:
-    # What `import uncia` offers is loaded when it is asked for, so that importing stays quick.
+    # Loaded on first use, so that `import uncia` stays quick.
     if name == "load":
         from uncia.workload.one import load
 

@@ -1,4 +1,4 @@
-"""``python -m uncia`` is the command ``uncia``."""
+"""``python -m uncia``: the command ``uncia``."""
 
 from uncia.cli import main
 

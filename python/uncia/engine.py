@@ -1,7 +1,7 @@
 """The engine: Uncia's Rust binary, run as a process.
 
-Configuration goes in as JSON, tables come out as Arrow IPC or Parquet, progress comes as JSON
-lines on stderr. An event ``error`` carries the sentence that becomes an :class:`UnciaError`.
+It reads its configuration as JSON, writes tables as Arrow IPC or Parquet, and reports progress as
+JSON lines on stderr. The message of an event ``error`` becomes an :class:`UnciaError`.
 """
 
 import json
@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +26,27 @@ def binary() -> Path:
     """The engine's path: ``$UNCIA_ENGINE``, else beside the interpreter, else on the PATH.
 
     Raises:
-        UnciaError: it is in none of these places.
+        UnciaError: it is not installed, or ``$UNCIA_ENGINE`` names no executable file.
     """
-    named = os.environ.get("UNCIA_ENGINE")
-    if named:
-        path = Path(named)
+    variable = os.environ.get("UNCIA_ENGINE")
+    if variable:
+        path = Path(variable)
         if not os.access(path, os.X_OK):
             raise UnciaError(
-                f"UNCIA_ENGINE names {named}, which is not an executable file",
+                f"UNCIA_ENGINE names {variable}, which is not an executable file",
                 hint="Correct the variable, or unset it to use the installed engine.",
             )
         return path
-    beside = Path(sys.executable).with_name(NAME)
-    if os.access(beside, os.X_OK):
-        return beside
-    found = shutil.which(NAME)
-    if found is None:
+    sibling = Path(sys.executable).with_name(NAME)
+    if os.access(sibling, os.X_OK):
+        return sibling
+    installed = shutil.which(NAME)
+    if installed is None:
         raise UnciaError(
             f"{NAME} is not installed",
             hint="Install both wheels from a checkout: pip install ./crates/engine .",
         )
-    return Path(found)
+    return Path(installed)
 
 
 def run(
@@ -57,15 +57,14 @@ def run(
 ) -> Event:
     """Run a subcommand to its end and return its last ``done`` event (empty if it has none).
 
-    SIGINT while it runs is passed on once, so that the engine ends cleanly and keeps its rows;
-    the interruption is then raised again here.
+    A SIGINT is forwarded once, so that the engine ends cleanly and keeps its rows; then
+    KeyboardInterrupt is raised.
 
     Args:
         arguments: subcommand and options.
-        config: sent as JSON on standard input when given.
-        on_event: called with every event as it comes.
-        on_start: called with the process number once the engine runs, before it has its
-            configuration.
+        config: sent as JSON on standard input.
+        on_event: called with each event.
+        on_start: called with the process id, before the configuration is sent.
 
     Raises:
         UnciaError: the engine reported an error (exit code 2 for bad input, else 1).
@@ -74,12 +73,12 @@ def run(
     process = subprocess.Popen(
         [str(binary()), *arguments],
         stdin=subprocess.DEVNULL if config is None else subprocess.PIPE,
-        # Nothing of a subcommand that is run comes on stdout; and an engine that outlives a killed
-        # parent must not keep the parent's pipe open.
+        # Subcommands write nothing to stdout, and an engine that outlives a killed parent must not
+        # keep the parent's pipe open.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # A process group of its own: a Ctrl-C reaches it only through us, once.
+        # In its own process group, a Ctrl-C reaches it only through us, once.
         process_group=0,
     )
     interrupted = False
@@ -106,7 +105,7 @@ def run(
                 code = process.wait()
                 break
             except KeyboardInterrupt:
-                # The second one ends the engine at once, as the engine itself promises.
+                # The engine promises to end at once on the second.
                 interrupted = True
                 process.send_signal(signal.SIGINT)
     finally:
@@ -123,25 +122,12 @@ def run(
     return done
 
 
-def _events(process: "subprocess.Popen[str]") -> "_EventLines":
-    return _EventLines(process)
-
-
-class _EventLines:
-    """Iterates over the JSON lines of a process's stderr; other lines become errors."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._lines = process.stderr
-
-    def __iter__(self) -> "_EventLines":
-        return self
-
-    def __next__(self) -> Event:
-        line = self._lines.readline() if self._lines is not None else ""
-        if not line:
-            raise StopIteration
+def _events(process: "subprocess.Popen[str]") -> Iterator[Event]:
+    """Yield the JSON lines of a process's stderr; other lines become errors."""
+    assert process.stderr is not None, "stderr is a pipe"
+    for line in iter(process.stderr.readline, ""):
         try:
             event = json.loads(line)
         except ValueError:
-            return {"event": "error", "message": line.strip()}
-        return event if isinstance(event, dict) else {"event": "error", "message": line.strip()}
+            event = None
+        yield event if isinstance(event, dict) else {"event": "error", "message": line.strip()}

@@ -1,14 +1,14 @@
-"""Errors that a person sees: a sentence that says what was wrong, and what to do."""
+"""Errors for people: a sentence that says what was wrong, and a hint that says what to do."""
 
 
 class UnciaError(Exception):
-    """A mistake in the input or the environment, as a sentence.
+    """A mistake in the input or the environment.
 
     Args:
-        message: what was wrong and where (file, line, key, row).
-        hint: what to do about it; shown on a line of its own.
-        exit_code: the process exit code of a command that ends with this error
-            (2 for bad input, 1 for a run or check that failed).
+        message: what was wrong and where (file, line, key, row), as a sentence.
+        hint: what to do about it; shown on the next line.
+        exit_code: of a command that ends with this error (2: bad input; 1: a run or a check
+            failed).
     """
 
     def __init__(self, message: str, hint: str | None = None, *, exit_code: int = 2) -> None:
@@ -22,7 +22,7 @@ class UnciaError(Exception):
 
 
 class RunFailedError(UnciaError):
-    """Something ran and did not succeed; the process exits 1."""
+    """A run that began and failed; the process exits 1."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint, exit_code=1)

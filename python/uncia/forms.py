@@ -1,6 +1,4 @@
-"""What the forms that a person writes have in common: a strict base, closed to unknown keys, and
-names, headers and addresses.
-"""
+"""The base of all YAML forms, which refuses unknown keys, and types for names, headers and URLs."""
 
 import re
 from typing import Annotated, Final
@@ -43,6 +41,6 @@ Url = Annotated[str, AfterValidator(_check_url)]
 
 
 class Form(BaseModel):
-    """A YAML form: unknown keys are errors, text is no number, values do not change."""
+    """A YAML form: refuses unknown keys, does not convert text to numbers, and is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

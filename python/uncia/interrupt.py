@@ -1,4 +1,4 @@
-"""Being told to stop: SIGINT, SIGTERM and SIGHUP all end a run the same way, once and cleanly."""
+"""Signals: SIGINT, SIGTERM and SIGHUP all end a run the same way, once and cleanly."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SIGNALS: Final = tuple(
 
 
 class Interruption:
-    """Turns the first signal into KeyboardInterrupt, and can be held back while cleaning up.
+    """Turns the first signal into KeyboardInterrupt; can be held back while cleaning up.
 
-    It is raised once: whoever presses Ctrl-C twice wants the end sooner, not half a clean-up.
+    It raises once: whoever presses Ctrl-C twice wants the end sooner, not half a clean-up.
 
     Attributes:
-        signal: the number of the signal that came, or None.
+        signal: the number of the first signal received, or None.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,15 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within it, signals raise KeyboardInterrupt in the main thread."""
+        """Raise KeyboardInterrupt in the main thread on a signal, while the context lasts."""
         if threading.current_thread() is not threading.main_thread():
-            # Python delivers signals to its main thread only; there is nothing to change here.
+            # Python lets only its main thread set signal handlers.
             yield
             return
         before = [(number, signal.getsignal(number)) for number in _SIGNALS]
         try:
             for number in _SIGNALS:
-                signal.signal(number, self._come)
+                signal.signal(number, self._on_signal)
             yield
         finally:
             for number, handler in before:
@@ -51,14 +51,14 @@ class Interruption:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it, signals are noted and interrupt nothing: removal must come to its end."""
+        """Record signals without raising, while the context lasts: a removal must complete."""
         outer, self._held = self._held, True
         try:
             yield
         finally:
             self._held = outer
 
-    def _come(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.signal = self.signal or number
         if not self._held and not self._raised:
             self._raised = True

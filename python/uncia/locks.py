@@ -1,6 +1,6 @@
-"""Advisory locks on open files; a lock ends when its file is closed or its process ends.
+"""Advisory locks on open files; closing the file or ending the process releases a lock.
 
-Only Unix has them; what only reads and writes tables does without.
+Only Unix has them. Code that reads and writes tables works without.
 """
 
 import contextlib
@@ -12,18 +12,18 @@ with contextlib.suppress(ImportError):
     import fcntl as _fcntl
 
 AVAILABLE: Final = _fcntl is not None
-"""Whether this system has such locks."""
+"""Whether this system has file locks."""
 
 
 def lock(file: IO[Any] | int, *, wait: bool = False) -> None:
-    """Lock an open file, or a descriptor, against all others.
+    """Lock an open file against other processes.
 
     Args:
-        file: what to lock.
-        wait: wait for whoever holds the lock.
+        file: an open file, or its descriptor.
+        wait: wait until the lock is free, instead of failing.
 
     Raises:
-        BlockingIOError: another holds the lock, and is not waited for.
+        BlockingIOError: another process holds the lock, and `wait` is false.
         OSError: the system, or the file system, has no locks.
     """
     if _fcntl is None:

@@ -1,4 +1,4 @@
-"""Where the data files that ship with Uncia are, in a checkout and when installed."""
+"""The data folders that ship with Uncia, in a checkout or in an installed wheel."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data(name: str) -> Path:
-    """The folder ``name`` (``functions`` or ``experiments``) that ships with Uncia.
+    """Return the folder ``functions`` or ``experiments`` that ships with Uncia.
 
-    An installed wheel carries it inside the package; a checkout has it at its root.
+    An installed wheel has it inside the package, a checkout at its root.
 
     Raises:
-        UnciaError: neither place has it, so the installation is incomplete.
+        UnciaError: it is missing, so the installation is incomplete.
     """
     for candidate in (_PACKAGE / "_data" / name, _PACKAGE.parents[1] / name):
         if candidate.is_dir():

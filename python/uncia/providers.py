@@ -1,4 +1,4 @@
-"""What providers sell and how they hold functions to it: one table, each figure with its source.
+"""The sizes that providers sell and the CPU periods that enforce them, each with its source.
 
 Periods and tick rates are those of Table 3 of *Demystifying Serverless Costs on Public Platforms*
 (EuroSys'26, section 4.3), inferred there from profiles. Sizes are the providers' own:
@@ -11,8 +11,8 @@ Periods and tick rates are those of Table 3 of *Demystifying Serverless Costs on
 * IBM Cloud Code Engine: multiples of 0.125 vCPU. *Supported memory and CPU combinations*,
   cloud.ibm.com/docs/codeengine?topic=codeengine-mem-cpu-combo.
 
-Prices and billing rules are not here but in the files of tariffs. The embedded platform sells
-Lambda's sizes under Lambda's period unless it is told otherwise.
+Prices and billing rules are in the tariff files. The embedded platform sells Lambda's sizes under
+Lambda's period by default.
 """
 
 from __future__ import annotations

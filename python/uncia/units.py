@@ -1,9 +1,9 @@
 """Quantities written as text with a unit, parsed exactly.
 
-Every figure in a file or on the command line says its unit: ``100/s``, ``200ms``, ``1769MB``. A
-bare number is refused, because the reader of a file cannot know whether ``3`` meant seconds or
-minutes. Nothing here uses floating point: ``0.1s`` is exactly 100,000,000 ns, and a text that has
-no exact value in the base unit (``0.5ns``) is an error instead of a rounded number.
+Every figure in a file or on the command line has a unit: ``100/s``, ``200ms``, ``1769MB``. A bare
+number is an error, because ``3`` could mean seconds or minutes. Nothing here uses floating point:
+``0.1s`` is exactly 100,000,000 ns, and text without an exact value in the base unit (``0.5ns``) is
+an error.
 
 | quantity | base unit       | units                                             |
 |----------|-----------------|---------------------------------------------------|
@@ -19,7 +19,6 @@ bytes.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Final
 
@@ -35,14 +34,13 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 MICRO_PER_VCPU: Final = 1_000_000
 
-# Times and sizes are int64 in every table, so a quantity that does not fit is refused where it is
-# read.
+# Times and sizes are int64 in every table; a quantity that does not fit is an input error.
 INT64_MAX: Final = (1 << 63) - 1
 
 _DURATION: Final[dict[str, int]] = {
     "ns": 1,
+    "µs": NS_PER_US,  # read, never written
     "us": NS_PER_US,
-    "µs": NS_PER_US,
     "ms": NS_PER_MS,
     "s": NS_PER_S,
     "min": NS_PER_MIN,
@@ -58,15 +56,15 @@ _SIZE: Final[dict[str, int]] = {
     "GiB": GIB,
 }
 _CPU: Final[dict[str, int]] = {"vCPU": MICRO_PER_VCPU, "mvCPU": MICRO_PER_VCPU // 1_000}
-_PER: Final[dict[str, int]] = {"s": 1, "min": 60, "h": 3_600}
+
+_RATE: Final[dict[str, int]] = {"/s": 1, "/min": 60, "/h": 3_600}
 
 _NUMBER = r"(?:0|[1-9][0-9_]*)(?:\.[0-9]+)?"
-_QUANTITY: Final = re.compile(rf"({_NUMBER})\s*([A-Za-zµ]+)")
-_RATE: Final = re.compile(rf"({_NUMBER})\s*/\s*([A-Za-z]+)")
+_QUANTITY: Final = re.compile(rf"({_NUMBER})\s*(/?)\s*([A-Za-zµ]+)")
 
 
 class UnitError(ValueError):
-    """The text is not a quantity of the kind needed; the message names the allowed units."""
+    """Text that is no quantity of the expected kind; the message lists the allowed units."""
 
 
 def parse_duration(text: object) -> int:
@@ -74,9 +72,7 @@ def parse_duration(text: object) -> int:
 
     :raises UnitError: no unit, unknown unit, negative, finer than a nanosecond, or beyond int64.
     """
-    return _parse(
-        text, "a duration", _DURATION, ("ns", "us", "ms", "s", "min", "h"), "5s", "nanosecond"
-    )
+    return _parse(text, "a duration", _DURATION, "5s", "nanosecond")
 
 
 def parse_size(text: object) -> int:
@@ -84,9 +80,7 @@ def parse_size(text: object) -> int:
 
     :raises UnitError: no unit, unknown unit, negative, a fraction of a byte, or beyond int64.
     """
-    return _parse(
-        text, "a size", _SIZE, ("B", "KB", "KiB", "MB", "MiB", "GB", "GiB"), "128MB", "byte"
-    )
+    return _parse(text, "a size", _SIZE, "128MB", "byte")
 
 
 def parse_cpu(text: object) -> int:
@@ -94,7 +88,7 @@ def parse_cpu(text: object) -> int:
 
     :raises UnitError: no unit, unknown unit, negative, finer than a micro-vCPU, or beyond int64.
     """
-    return _parse(text, "a CPU allocation", _CPU, ("vCPU", "mvCPU"), "0.5vCPU", "micro-vCPU")
+    return _parse(text, "a CPU allocation", _CPU, "0.5vCPU", "micro-vCPU")
 
 
 def parse_rate(text: object) -> Fraction:
@@ -109,35 +103,17 @@ def parse_rate(text: object) -> Fraction:
 
 
 def parse_rate_or_zero(text: object) -> Fraction:
-    """Parse a rate that may be ``"0/s"``, such as one that a load rises from.
+    """Parse a rate that may be ``"0/s"``, such as the first rate of a ramp.
 
     :raises UnitError: no unit, unknown unit, or negative.
     """
-    allowed = ("/s", "/min", "/h")
-    if not isinstance(text, str):
-        raise UnitError(_bare(text, "a rate", allowed, "100/s"))
-    match = _RATE.fullmatch(text.strip())
-    if match is None:
-        raise UnitError(_unreadable(text, "a rate", allowed, "100/s"))
-    number, per = match.groups()
-    if per not in _PER:
-        raise UnitError(_unreadable(text, "a rate", allowed, "100/s"))
-    return Fraction(Decimal(number.replace("_", ""))) / _PER[per]
+    number, seconds = _read(text, "a rate", _RATE, "100/s")
+    return number / seconds
 
 
 def format_duration(ns: int) -> str:
     """Write nanoseconds in the largest unit that keeps the number whole: ``1500`` -> ``1500ns``."""
-    return _format(
-        ns,
-        (
-            ("h", NS_PER_H),
-            ("min", NS_PER_MIN),
-            ("s", NS_PER_S),
-            ("ms", NS_PER_MS),
-            ("us", NS_PER_US),
-            ("ns", 1),
-        ),
-    )
+    return _format(ns, tuple(reversed(_DURATION.items())))
 
 
 def format_size(size: int) -> str:
@@ -155,10 +131,9 @@ def format_rate(rate: Fraction) -> str:
 
     :raises UnitError: the fraction has no finite decimal form per second, minute or hour.
     """
-    for per, seconds in _PER.items():
-        number = _finite_decimal(rate * seconds)
-        if number is not None:
-            return f"{number}/{per}"
+    for per, seconds in _RATE.items():
+        if number := _finite_decimal(rate * seconds):
+            return f"{number}{per}"
     raise UnitError(f"{rate}/s cannot be written exactly per second, minute or hour")
 
 
@@ -167,21 +142,9 @@ def rate_per_second_text(rate: Fraction) -> str:
     return _finite_decimal(rate) or f"{rate.numerator}/{rate.denominator}"
 
 
-def _parse(
-    text: object,
-    what: str,
-    units: dict[str, int],
-    allowed: tuple[str, ...],
-    example: str,
-    base: str,
-) -> int:
-    if not isinstance(text, str):
-        raise UnitError(_bare(text, what, allowed, example))
-    match = _QUANTITY.fullmatch(text.strip())
-    if match is None or match.group(2) not in units:
-        raise UnitError(_unreadable(text, what, allowed, example))
-    number, unit = match.groups()
-    value = Fraction(Decimal(number.replace("_", ""))) * units[unit]
+def _parse(text: object, kind: str, units: dict[str, int], example: str, base: str) -> int:
+    number, factor = _read(text, kind, units, example)
+    value = number * factor
     if value.denominator != 1:
         raise UnitError(f"{text!r} is finer than one {base}")
     if value > INT64_MAX:
@@ -189,16 +152,18 @@ def _parse(
     return int(value)
 
 
-def _bare(value: object, what: str, allowed: tuple[str, ...], example: str) -> str:
-    units = ", ".join(allowed)
-    return f"{value!r} has no unit: {what} is written with one of {units}, for example {example!r}"
-
-
-def _unreadable(text: str, what: str, allowed: tuple[str, ...], example: str) -> str:
-    if text.strip().startswith("-"):
-        return f"{text!r} is not {what}: it is negative"
-    units = ", ".join(allowed)
-    return f"{text!r} is not {what}: write a number and one of {units}, for example {example!r}"
+def _read(text: object, kind: str, units: dict[str, int], example: str) -> tuple[Fraction, int]:
+    """The number of a quantity, and how many base units its unit stands for."""
+    allowed = f"one of {', '.join(unit for unit in units if unit != 'µs')}, for example {example!r}"
+    if not isinstance(text, str):
+        raise UnitError(f"{text!r} has no unit: {kind} is written with {allowed}")
+    match = _QUANTITY.fullmatch(text.strip())
+    factor = units.get(match[2] + match[3]) if match else None
+    if match is None or factor is None:
+        if text.strip().startswith("-"):
+            raise UnitError(f"{text!r} is not {kind}: it is negative")
+        raise UnitError(f"{text!r} is not {kind}: write a number and {allowed}")
+    return Fraction(match[1].replace("_", "")), factor
 
 
 def _format(value: int, units: tuple[tuple[str, int], ...]) -> str:
@@ -234,8 +199,7 @@ def _schema(description: str, pattern: str, examples: list[str]) -> WithJsonSche
     )
 
 
-# The pydantic forms: text in, exact number inside, text out again (so that a resolved file can be
-# read back).
+# Types for pydantic: they parse text to an exact number, and serialise it to text that parses back.
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration),

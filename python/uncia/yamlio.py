@@ -28,24 +28,23 @@ from pydantic_core import ErrorDetails
 from uncia.errors import UnciaError
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands: mapping keys and list positions from the top, e.g. ("steps", 0, "rate")."""
+"""Mapping keys and list positions from the top to a value, e.g. ("steps", 0, "rate")."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_NODES: Final = 200_000
-"""Values in one document, aliases counted each time: far above any form that a person writes,
-and it ends an alias bomb in well under a second."""
+"""Values in one document, aliases counted each time: far more than a person writes. It stops an
+alias bomb in well under a second."""
 
 MAX_DEPTH: Final = 64
 """Levels of nesting; the deepest form of this project has fewer than ten."""
-
 
 NOT_IN_YAML: Final = yaml.reader.Reader.NON_PRINTABLE
 """The characters that no YAML document may hold."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes equal values out each time: anchors and aliases are hard to read for a person."""
+    """Writes no anchors and aliases, which are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data
@@ -77,10 +76,10 @@ for _name, _pattern, _first in _CORE_SCHEMA:
 
 
 class Document:
-    """A YAML document as plain data that remembers on which line every key stands.
+    """A YAML document as plain data, with the line of every key.
 
     Attributes:
-        name: the file's name as it is shown in messages.
+        name: the file's name in messages.
         data: dict, list, str, int, float, bool or None, nested; None when the file is empty.
     """
 
@@ -92,13 +91,13 @@ class Document:
     def line(self, path: KeyPath) -> int:
         """The line (from 1) of the key at `path`, or of the nearest key above it."""
         for length in range(len(path), -1, -1):
-            found = self._lines.get(tuple(path[:length]))
-            if found is not None:
-                return found
+            line = self._lines.get(tuple(path[:length]))
+            if line is not None:
+                return line
         return 1
 
     def with_data(self, data: Any) -> Document:
-        """Other data whose keys stand on the same lines, so far as they have the same names."""
+        """Replace the data; keys of the same path keep their lines."""
         return Document(self.name, data, self._lines)
 
     def error(
@@ -141,20 +140,20 @@ def load(path_or_text: Path | str, name: str | None = None) -> Document:
             key that is not text, a tag, a merge key or a second document; with file and line.
     """
     if isinstance(path_or_text, Path):
-        shown = name or str(path_or_text)
-        text = _read(path_or_text, shown)
+        label = name or str(path_or_text)
+        text = _read(path_or_text, label)
     else:
-        shown = name or "<text>"
+        label = name or "<text>"
         text = path_or_text
-    # PyYAML's marks count lines by its own rules and its reader refuses a NUL; say it plainly.
+    # PyYAML's own message about a NUL does not say that the file is binary.
     if "\0" in text:
-        raise UnciaError(f"{shown}: this is not a text file (it holds a NUL byte)")
+        raise UnciaError(f"{label}: this is not a text file (it holds a NUL byte)")
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:
         at = error.position
         raise UnciaError(
-            f"{shown}:{text.count(chr(10), 0, at) + 1}: this is not valid YAML: the control"
+            f"{label}:{text.count(chr(10), 0, at) + 1}: this is not valid YAML: the control"
             f" character U+{ord(text[at]):04X} may not stand in it"
         ) from error
     try:
@@ -162,38 +161,38 @@ def load(path_or_text: Path | str, name: str | None = None) -> Document:
         second = loader.get_node() if root is not None and loader.check_node() else None
         if second is not None:
             raise UnciaError(
-                f"{shown}:{second.start_mark.line + 1}: a second document begins here;"
+                f"{label}:{second.start_mark.line + 1}: a second document begins here;"
                 " one file holds one document"
             )
         if root is None:
-            return Document(shown, None, {(): 1})
-        builder = _Builder(loader, shown)
+            return Document(label, None, {(): 1})
+        builder = _Builder(loader, label)
         data = builder.build(root, (), 0)
-        return Document(shown, data, builder.lines)
+        return Document(label, data, builder.lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
         reason = " ".join(part for part in (error.context, error.problem) if part)
-        raise UnciaError(f"{shown}{line}: this is not valid YAML: {reason}") from error
+        raise UnciaError(f"{label}{line}: this is not valid YAML: {reason}") from error
     except yaml.YAMLError as error:
-        raise UnciaError(f"{shown}: this is not valid YAML: {error}") from error
+        raise UnciaError(f"{label}: this is not valid YAML: {error}") from error
     except RecursionError as error:
-        raise UnciaError(f"{shown}: nested deeper than {MAX_DEPTH} levels") from error
+        raise UnciaError(f"{label}: nested deeper than {MAX_DEPTH} levels") from error
     finally:
         loader.dispose()
 
 
-def _read(path: Path, shown: str) -> str:
+def _read(path: Path, label: str) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise UnciaError(f"{shown}: there is no such file") from error
+        raise UnciaError(f"{label}: there is no such file") from error
     except IsADirectoryError as error:
-        raise UnciaError(f"{shown}: this is a folder, not a file") from error
+        raise UnciaError(f"{label}: this is a folder, not a file") from error
     except UnicodeDecodeError as error:
-        raise UnciaError(f"{shown}: this is not UTF-8 text (byte {error.start})") from error
+        raise UnciaError(f"{label}: this is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
-        raise UnciaError(f"{shown}: cannot be read: {error.strerror or error}") from error
+        raise UnciaError(f"{label}: cannot be read: {error.strerror or error}") from error
 
 
 class _Builder:
@@ -227,14 +226,14 @@ class _Builder:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = self._key(key_node)
-            here = (*path, key)
+            key_path = (*path, key)
             if key in result:
-                first = self.lines[here]
+                first = self.lines[key_path]
                 raise self._error(
-                    key_node, f"{format_path(here)}: this key is already on line {first}"
+                    key_node, f"{format_path(key_path)}: this key is already on line {first}"
                 )
-            self.lines[here] = key_node.start_mark.line + 1
-            result[key] = self.build(value_node, here, depth + 1)
+            self.lines[key_path] = key_node.start_mark.line + 1
+            result[key] = self.build(value_node, key_path, depth + 1)
         return result
 
     def _key(self, node: yaml.Node) -> str:
@@ -289,27 +288,29 @@ def validate(model_cls: type[Model], document: Document) -> Model:
 
     Raises:
         UnciaError: one sentence per mistake, ``file:line: key: message (allowed: ...)``, in the
-            order of the lines, with the nearest allowed word for one that is misspelt.
+            order of the lines, with the nearest allowed word for a misspelt one.
     """
     if document.data is None:
         raise UnciaError(f"{document.name}: the file is empty")
+    # Each member of a plain union fails on the same key: one sentence, joined by "or".
+    mistakes: dict[KeyPath, tuple[list[str], list[str]]] = {}
     try:
         return model_cls.model_validate(document.data)
     except ValidationError as error:
-        found = [_explain(model_cls, document, detail) for detail in error.errors()]
-    # Members of a plain union fail one by one on the same key: say it once, joined by "or".
-    sentences: dict[KeyPath, list[tuple[str, tuple[str, ...]]]] = {}
-    for path, message, allowed in found:
-        told = sentences.setdefault(path, [])
-        if (message, allowed) not in told:
-            told.append((message, allowed))
-    lines: list[tuple[int, str]] = []
-    for path, told in sentences.items():
-        allowed = tuple(dict.fromkeys(word for _, words in told for word in words))
-        message = ", or ".join(dict.fromkeys(message for message, _ in told))
-        lines.append((document.line(path), document._sentence(path, message, allowed)))
-    lines.sort(key=lambda item: item[0])
-    raise UnciaError("\n".join(sentence for _, sentence in lines))
+        for detail in error.errors():
+            path, message, words = _explain(model_cls, document, detail)
+            messages, allowed = mistakes.setdefault(path, ([], []))
+            messages.append(message)
+            allowed += words
+    sentences = [
+        document._sentence(
+            path, ", or ".join(dict.fromkeys(messages)), list(dict.fromkeys(allowed))
+        )
+        for path, (messages, allowed) in sorted(
+            mistakes.items(), key=lambda item: document.line(item[0])
+        )
+    ]
+    raise UnciaError("\n".join(sentences))
 
 
 def _explain(
@@ -354,14 +355,14 @@ def _descend(
 ) -> tuple[KeyPath, list[Any]]:
     """Follow a pydantic location through the data and the types at once.
 
-    Pydantic puts the names of union members and validators between the keys; such a name is not in
-    the data and only narrows the types.
+    Between the keys, Pydantic puts names of union members and validators, which are not in the data
+    and only narrow the types.
 
     Returns:
-        The path in the data, and the types that may stand there.
+        The path in the data, and the types that its value may have.
     """
     path: list[str | int] = []
-    here = data
+    value = data
     candidates: list[Any] = list(_members(model_cls))
     for part in location:
         narrowed = [kind for kind in candidates if _is_named(kind, part, candidates)]
@@ -369,11 +370,11 @@ def _descend(
             # A member's name, even where that member has a key of the same name.
             candidates = narrowed
             continue
-        is_key = isinstance(here, dict) and part in here
-        is_position = isinstance(here, list) and isinstance(part, int) and part < len(here)
+        is_key = isinstance(value, dict) and part in value
+        is_position = isinstance(value, list) and isinstance(part, int) and part < len(value)
         if is_key or is_position:
             candidates = [kind for member in candidates for kind in _below(member, part)]
-            here = here[part]
+            value = value[part]
             path.append(part)
     return tuple(path), candidates
 
@@ -393,7 +394,7 @@ def _members(kind: Any) -> Iterator[Any]:
 
 
 def _below(kind: Any, key: str | int) -> Iterator[Any]:
-    """The types of what stands under `key` in a value of the given type."""
+    """The types that the value at `key` may have, in a value of the given type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         for name, field in kind.model_fields.items():
@@ -409,9 +410,9 @@ def _below(kind: Any, key: str | int) -> Iterator[Any]:
 
 
 def _is_named(kind: Any, name: str | int, members: Sequence[Any]) -> bool:
-    """Whether a member of a union is the one that pydantic calls `name` (its class or its tag).
+    """Whether pydantic calls this member of a union `name`, after its class or its tag.
 
-    A tag stands in a literal field that all models among the members have.
+    The tag is the value of a literal field that all models among the members have.
     """
     if not _is_model(kind):
         return False
@@ -434,24 +435,22 @@ def _is_literal(field: FieldInfo | None) -> bool:
 
 
 def _keys(candidates: Sequence[Any]) -> Iterator[str]:
-    seen: dict[str, None] = {}
-    for kind in candidates:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            for name, field in kind.model_fields.items():
-                seen[field.alias or name] = None
-    yield from seen
+    models = [kind for kind in candidates if _is_model(kind)]
+    yield from dict.fromkeys(
+        field.alias or name for model in models for name, field in model.model_fields.items()
+    )
 
 
 def _tags(candidates: Sequence[Any], key: str) -> Iterator[str]:
     for kind in candidates:
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and key in kind.model_fields:
+        if _is_model(kind) and key in kind.model_fields:
             yield from (str(tag) for tag in typing.get_args(kind.model_fields[key].annotation))
 
 
 def _quoted(expected: str) -> Iterator[str]:
     """The words in pydantic's list: ``'a', 'b' or 'c'``."""
-    found = re.findall(r"'((?:[^'\\]|\\.)*)'", expected)
-    yield from found or re.split(r", | or ", expected)
+    words = re.findall(r"'((?:[^'\\]|\\.)*)'", expected)
+    yield from words or re.split(r", | or ", expected)
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -476,7 +475,7 @@ def _shorten(text: str, limit: int = 60) -> str:
 
 
 def dump(document: Mapping[str, Any]) -> str:
-    """The text of a document, its keys in their order, nothing by reference."""
+    """Write a document as YAML text, with keys in their order and without aliases."""
     return yaml.dump(
         dict(document),
         Dumper=_Dumper,

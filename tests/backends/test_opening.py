@@ -117,7 +117,7 @@ def test_a_java_that_is_missing_or_too_old_is_named(
     with pytest.raises(UnciaError, match="is Java 8"):
         java.find()
     script.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(UnciaError, match="does not tell its version"):
+    with pytest.raises(UnciaError, match="does not print its version"):
         java.find()
 
 

@@ -95,9 +95,9 @@ def test_every_tariff_bills_alike_on_both(
 
 
 def sane(row: dict[str, Any]) -> bool:
-    from uncia.tariffs.rows import BELIEVED
+    from uncia.tariffs.rows import MAX_VALUES
 
-    return all(row[name] is None or 0 <= row[name] <= most for name, most in BELIEVED.items())
+    return all(row[name] is None or 0 <= row[name] <= most for name, most in MAX_VALUES.items())
 
 
 def test_all_rows_at_once_and_rows_in_memory(

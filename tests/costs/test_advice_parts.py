@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from uncia.backends import Backend, connect
 from uncia.costs.advice.bills import Price, saving
-from uncia.costs.advice.money import usd
+from uncia.costs.advice.frames import usd
 from uncia.costs.advice.sample import Sample, stretched, threads_of
 from uncia.costs.advice.sizes import Size, fitted, is_arm, own_tariff, owner, same, slower
 from uncia.tariffs import get

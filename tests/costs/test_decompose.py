@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from uncia.cli import build
 from uncia.costs.amounts import usd_parts
 from uncia.costs.decompose import PARTS, Decomposition, decompositions, frame
-from uncia.costs.quantities import Collector, observing
+from uncia.costs.quantities import Collector, with_observed_cpu
 from uncia.tariffs import FitRule, Tariff, bill, billable, get
 from uncia.tariffs.use import cost_of_use
 
@@ -289,7 +289,7 @@ def test_the_cells_are_free_of_floating_point(dialect: str) -> None:
     schema = table([]).schema
     data = ibis.table(ibis.Schema.from_pyarrow(schema), name="rows")
     tariffs = [*map(get, billable()), npfu(), hard()]
-    collector = Collector(observing(data), ["function"], tariffs)
+    collector = Collector(with_observed_cpu(data), ["function"], tariffs)
     sql = str(ibis.to_sql(collector.cells(), dialect=dialect)).upper()
     assert "DECIMAL(38, 0)" in sql
     for word in ("DOUBLE", "FLOAT", "REAL", "FLOOR", "CEIL", "ROUND("):

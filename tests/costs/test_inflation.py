@@ -36,7 +36,7 @@ from uncia.cli import build
 from uncia.costs.bins import WIDTH
 from uncia.costs.distributions import inflation_cdf
 from uncia.costs.inflation import COLUMNS, inflation
-from uncia.costs.rows import counts, prepared
+from uncia.costs.rows import comparable_rows, count_left_out
 from uncia.errors import UnciaError
 from uncia.report import page
 from uncia.report.cost.inflation import section
@@ -172,11 +172,13 @@ def test_rows_are_those_that_are_compared_everywhere(fit: FitRule) -> None:
     by_time = [("v_execution", "ascending"), ("v_cpu_time", "ascending")]
     with connect() as backend:
         rows = backend.table(table([*ROWS, request(cpu_user=-5, cpu_system=9)]))
-        apart = backend.collect(prepared(rows, fit)).sort_by(by_time)
+        apart = backend.collect(comparable_rows(rows, fit)).sort_by(by_time)
         both = backend.collect(prepare(comparable(rows, fit), ())).sort_by(by_time)
         assert apart.equals(both)
         gone = backend.collect(left_out(rows, fit)).to_pylist()
-        assert counts(rows, fit, (), backend) == {(): {one["reason"]: one["rows"] for one in gone}}
+        assert count_left_out(rows, fit, (), backend) == {
+            (): {one["reason"]: one["rows"] for one in gone}
+        }
 
 
 def test_the_peak_of_a_function_is_fitted() -> None:

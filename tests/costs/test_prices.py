@@ -105,5 +105,5 @@ def test_the_size_of_most_rows_is_compared(tmp_path: Path) -> None:
     )
     with connect() as backend:
         assert commonest(data, backend=backend) == (400_000, 256 * MB)
-        with pytest.raises(UnciaError, match="no row of the table tells"):
+        with pytest.raises(UnciaError, match="no row of the table has"):
             commonest(data.slice(5), backend=backend)

@@ -55,7 +55,7 @@ def test_gates_that_are_right(text: str, gate: Gate) -> None:
         ("mr>3ms", "not a unit of mr"),
         ("cost>5ms", "not a unit of cost"),
         ("failed>3ms", "not a unit of failed"),
-        ("failed>+3", "told in %"),
+        ("failed>+3", "written in %"),
         ("p99:slim>10%", "only cost has a tariff"),
         ("p99>-10%", "disagree"),
         ("p99<+10ms", "disagree"),

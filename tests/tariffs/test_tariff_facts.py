@@ -13,7 +13,7 @@ from test_tariff_fits import some_rows
 
 from uncia.tariffs import Line, bill
 from uncia.tariffs.allocation import ALLOCATIONS
-from uncia.tariffs.facts import Fact, facts
+from uncia.tariffs.facts import Fact, read_facts
 
 
 def write(data: pa.Table, path: Path, **options: Any) -> Path:
@@ -27,7 +27,7 @@ def test_footers_tell_nulls_and_bounds_over_all_files_and_row_groups(tmp_path: P
     second = write(
         table([row(execution=S, outcome="timeout", memory_avg=5)]), tmp_path / "b.parquet"
     )
-    (only, both) = facts(first), facts([first, second])
+    (only, both) = read_facts(first), read_facts([first, second])
     assert only["execution"] == Fact(complete=True, low=MS, high=9 * MS)
     assert only["memory_avg"].empty
     assert only["initialization"] == Fact(empty=True)
@@ -44,17 +44,17 @@ def test_footers_tell_nulls_and_bounds_over_all_files_and_row_groups(tmp_path: P
 def test_what_footers_do_not_tell_is_not_known(tmp_path: Path) -> None:
     data = table([row()])
     bare = write(data, tmp_path / "bare.parquet", write_statistics=False)
-    assert not facts(bare)["execution"].complete
-    assert not facts(bare)["execution"].within(0, 10 * S)
-    assert facts(data) == {}
+    assert not read_facts(bare)["execution"].complete
+    assert not read_facts(bare)["execution"].within(0, 10 * S)
+    assert read_facts(data) == {}
     fewer = write(data.drop(["memory_avg"]), tmp_path / "fewer.parquet")
-    assert "memory_avg" not in facts([bare, fewer])
+    assert "memory_avg" not in read_facts([bare, fewer])
     nothing = write(data.slice(0, 0), tmp_path / "nothing.parquet")
-    assert not facts(nothing)["execution"].empty
-    assert facts([nothing, fewer])["execution"].low == S
+    assert not read_facts(nothing)["execution"].empty
+    assert read_facts([nothing, fewer])["execution"].low == S
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"no")
-    assert facts(broken) == {}
+    assert read_facts(broken) == {}
 
 
 def cases() -> dict[str, list[dict[str, Any]]]:
@@ -106,8 +106,8 @@ def test_facts_that_are_given_do_not_outlive_what_a_fit_replaces(tmp_path: Path)
     # Nothing was allocated as far as the footers tell, but the fit allocates.
     rows = [row(**dict.fromkeys(ALLOCATIONS), function=name) for name in "ffg"]
     path = write(table(rows), tmp_path / "rows.parquet")
-    assert facts(path)["allocated_memory"].empty
+    assert read_facts(path)["allocated_memory"].empty
     expected = bill(table(rows), tariffs, fit="used-peak")
     assert expected[0].rows == len(rows)
-    assert bill(path, tariffs, fit="used-peak", of=facts(path)) == expected
-    assert bill(table(rows), tariffs, fit="used-peak", of=facts(path)) == expected
+    assert bill(path, tariffs, fit="used-peak", facts=read_facts(path)) == expected
+    assert bill(table(rows), tariffs, fit="used-peak", facts=read_facts(path)) == expected

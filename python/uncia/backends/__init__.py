@@ -1,29 +1,32 @@
-"""Where expressions over tables run: DuckDB in this process, or another engine that Ibis speaks.
+"""Backends: the engines that compute expressions over tables, DuckDB in this process or Spark.
 
-A module here that defines ``NAME`` and ``open_backend(options)`` is a backend, found by its place.
+A module here that defines ``NAME`` and ``open_backend(options)`` is a backend.
 
 >>> with connect("duckdb", memory_limit="2GB") as backend:
 ...     table = backend.table("results/demo")
 ...     print(backend.collect(table.count().as_table()))
 """
 
+from __future__ import annotations
+
 import importlib
 import pkgutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol, TypeAlias, cast
-
-import pyarrow as pa
-from ibis.expr import types as ir
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from uncia.backends.options import Options
 from uncia.errors import UnciaError
 
-__all__ = ["Backend", "Options", "Source", "connect", "names"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from ibis.expr import types as ir
+
+__all__ = ["Backend", "Options", "Source", "connect", "names", "use"]
 
 Source: TypeAlias = "pa.Table | ir.Table | str | Path | Sequence[str | Path]"
-"""Rows in memory, an expression, or paths: run folders, Parquet files or folders of them, and
+"""Rows in memory, an expression, or paths of run folders, Parquet files or folders of them, and
 Arrow IPC streams."""
 
 
@@ -33,11 +36,11 @@ class Backend(Protocol):
     name: str
 
     def table(self, source: Source, name: str = "invocations") -> ir.Table:
-        """The rows of a source as an expression of this backend.
+        """Return the rows of a source as an expression of this backend.
 
         Args:
-            source: what to read; an expression is returned as it is.
-            name: which table, where the source is a folder that holds several.
+            source: what to read; an expression is returned unchanged.
+            name: which table, of a folder that holds several.
 
         Raises:
             UnciaError: it cannot be read, or holds no such table.
@@ -47,14 +50,14 @@ class Backend(Protocol):
         """Whether a source holds a table of that name."""
 
     def collect(self, expression: ir.Table) -> pa.Table:
-        """The answer, in memory.
+        """Compute an expression and return its rows.
 
         Raises:
-            UnciaError: it cannot be computed: memory or disk ran out, or a sum is beyond 38 digits.
+            UnciaError: memory or disk ran out, or a sum is beyond 38 digits.
         """
 
     def hold(self, expression: ir.Table) -> ir.Table:
-        """The answer as a table that the engine keeps until it is closed, for several questions.
+        """Compute an expression once, for several queries; the engine keeps it until it closes.
 
         Raises:
             UnciaError: as `collect`.
@@ -63,10 +66,10 @@ class Backend(Protocol):
     def write(
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()
     ) -> None:
-        """Write the answer as Parquet: a file, or a folder if it is partitioned.
+        """Compute an expression and write it as Parquet: a file, or a folder if partitioned.
 
         Raises:
-            UnciaError: it cannot be computed or written; then nothing is left behind.
+            UnciaError: it cannot be computed or written; then no file remains.
         """
 
     def close(self) -> None:
@@ -82,6 +85,15 @@ def _is(module: pkgutil.ModuleInfo) -> bool:
     return hasattr(importlib.import_module(f"{__name__}.{module.name}"), "NAME")
 
 
+def use(backend: Backend | None) -> AbstractContextManager[Backend]:
+    """Use the given backend, or open a DuckDB for the duration of the context.
+
+    Raises:
+        UnciaError: DuckDB does not start.
+    """
+    return connect() if backend is None else nullcontext(backend)
+
+
 @contextmanager
 def connect(
     name: str = "duckdb",
@@ -90,12 +102,12 @@ def connect(
     temporary: Path | None = None,
     master: str | None = None,
 ) -> Iterator[Backend]:
-    """Open a backend, and close it at the end.
+    """Open a backend, and close it when the context ends.
 
     Args:
         name: one of `names`.
-        memory_limit: what it may hold in memory, such as ``4GB``; beyond it the disk is used.
-        temporary: the folder for what does not fit; by default the system's.
+        memory_limit: beyond it, such as ``4GB``, the engine spills to disk.
+        temporary: the folder to spill to; by default the system's.
         master: the address of a cluster, for backends that have one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""DuckDB, embedded in this process: the default."""
+"""The backend DuckDB, embedded in this process: the default."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from ibis.expr import types as ir
 
+from uncia.backends.atomic_write import atomic_path, check_no_empty_key
+from uncia.backends.errors import overflow_error
 from uncia.backends.options import Options
-from uncia.backends.overflow import beyond
 from uncia.backends.paths import Part, files, holds, is_address, keys_of
-from uncia.backends.subqueries import step_by_step
-from uncia.backends.together import together, typed_keys, with_types
-from uncia.backends.written import appearing, no_empty_key
+from uncia.backends.subqueries import unfused_selects
+from uncia.backends.union import typed_keys, union_tables, with_types
 from uncia.errors import UnciaError
 from uncia.units import MIB
 
@@ -26,13 +26,13 @@ NAME: Final = "duckdb"
 
 _Answer = TypeVar("_Answer")
 
-_PATIENCE: Final = 0.05  # s between one interrupt and the next
+_INTERRUPT_INTERVAL_S: Final = 0.05
 
-_LEAST_MEMORY: Final = 64 * MIB
+_MIN_MEMORY: Final = 64 * MIB
 
 
 class DuckDB:
-    """A connection of its own, with a folder of its own for what does not fit in memory."""
+    """A DuckDB connection, with a temporary folder that it spills to."""
 
     name = NAME
 
@@ -41,7 +41,7 @@ class DuckDB:
             raise UnciaError(
                 "DuckDB runs in this process and has no --master", "Add --engine spark."
             )
-        memory = options.memory_bytes(_LEAST_MEMORY, "DuckDB")
+        memory = options.memory_bytes(_MIN_MEMORY, "DuckDB")
         folder = options.folder()
         self._read: list[str] = []
         self._spill = tempfile.TemporaryDirectory(
@@ -52,7 +52,7 @@ class DuckDB:
             settings["memory_limit"] = f"{memory}B"
         try:
             self._connection = ibis.duckdb.connect(**settings)
-            # A bar would be drawn into what the command prints.
+            # A progress bar would be drawn into the command's output.
             self._connection.raw_sql("SET enable_progress_bar = false")
         except duckdb.Error as error:
             self._spill.cleanup()
@@ -69,14 +69,14 @@ class DuckDB:
             return self._connection.create_table(
                 ibis.util.gen_name(name), with_types(source, name), temp=True
             )
-        found = files(source, name)
-        tables = [self._parquet(part, name) for part in found.parts]
-        if found.streams:
+        sources = files(source, name)
+        tables = [self._parquet(part, name) for part in sources.parts]
+        if sources.streams:
             from uncia.record import merge, read
 
-            rows = merge((read(path, name) for path in found.streams), name)
+            rows = merge((read(path, name) for path in sources.streams), name)
             tables.append(self.table(rows, name))
-        return together(tables, name)
+        return union_tables(tables, name)
 
     def _parquet(self, part: Part, name: str) -> ir.Table:
         paths = list(part.paths)
@@ -90,11 +90,11 @@ class DuckDB:
                 hive_types_autocast=False,
             )
         except duckdb.Error as error:
-            said = ", ".join(paths)
+            names = ", ".join(paths)
             if part.remote:
-                raise UnciaError(f"{said} cannot be read: {_first(error)}") from error
-            said = ", ".join(_broken(paths)) or said
-            raise UnciaError(f"{said} cannot be read as Parquet: {_first(error)}") from error
+                raise UnciaError(f"{names} cannot be read: {_first(error)}") from error
+            names = ", ".join(_broken(paths)) or names
+            raise UnciaError(f"{names} cannot be read as Parquet: {_first(error)}") from error
         if not part.remote:
             self._read += paths
         keys = self._keys(paths[0], table) if part.remote else part.keys
@@ -102,13 +102,13 @@ class DuckDB:
 
     def _keys(self, pattern: str, table: ir.Table) -> list[str]:
         """The partition columns in the folders of an address."""
-        said = pattern.replace("'", "''")
-        first = self._connection.raw_sql(f"SELECT file FROM glob('{said}') LIMIT 1").fetchall()
-        folders = first[0][0].split("/") if first else []
+        escaped = pattern.replace("'", "''")
+        rows = self._connection.raw_sql(f"SELECT file FROM glob('{escaped}') LIMIT 1").fetchall()
+        folders = rows[0][0].split("/") if rows else []
         return [key for key in keys_of(folders) if key in table.columns]
 
     def _addresses(self, paths: Sequence[str]) -> list[str]:
-        """The addresses as DuckDB wants them, with the extension that reads them at hand."""
+        """Addresses as DuckDB wants them; loads the extension that reads them."""
         self._load_httpfs(paths[0])
         named = [path if "*" in path or _is_file(path) else f"{path.rstrip('/')}/**/*.parquet"
                  for path in paths]  # fmt: skip
@@ -126,7 +126,7 @@ class DuckDB:
             except duckdb.Error as error:
                 raise UnciaError(
                     f"{path} needs DuckDB's extension httpfs, which is not installed and cannot be"
-                    f" had: {_first(error)}",
+                    f" downloaded: {_first(error)}",
                     "Where there is a network, run once: python -c 'import duckdb;"
                     ' duckdb.sql("INSTALL httpfs")\'',
                 ) from error
@@ -137,20 +137,20 @@ class DuckDB:
 
     def collect(self, expression: ir.Table) -> pa.Table:
         """See `Backend.collect`."""
-        with self._told():
+        with self._translate_errors():
             return self._run(lambda: self._collect(expression))
 
     def _collect(self, expression: ir.Table) -> pa.Table:
         if expression.get_backend() is not self._connection:
             return expression.to_pyarrow()
-        # What Ibis does, which moreover imports pandas at this place.
+        # What Ibis's `to_pyarrow` does, without its import of pandas.
         self._connection._run_pre_execute_hooks(expression)
         relation = self._connection.con.sql(self._connection.compile(expression))
         return expression.__pyarrow_result__(relation.to_arrow_table())
 
     def hold(self, expression: ir.Table) -> ir.Table:
         """See `Backend.hold`."""
-        with self._told():
+        with self._translate_errors():
             return self._run(expression.cache)
 
     def write(
@@ -167,48 +167,51 @@ class DuckDB:
             options["partition_by"] = tuple(partition_by)
         if is_address(path):
             self._load_httpfs(path)
-            with self._told():
+            with self._translate_errors():
                 address = str(path).replace("s3a://", "s3://", 1)
                 self._run(lambda: expression.to_parquet(address, **options))
             return
-        with appearing(Path(path), folder=bool(partition_by)) as partial, self._told():
+        with (
+            atomic_path(Path(path), directory=bool(partition_by)) as partial,
+            self._translate_errors(),
+        ):
             self._run(lambda: expression.to_parquet(str(partial), **options))
             if partition_by:
-                no_empty_key(partial)
+                check_no_empty_key(partial)
             for file in partial.rglob("*.parquet") if partition_by else [partial]:
                 parquet.seal(file)
 
     def _run(self, query: Callable[[], _Answer]) -> _Answer:
-        """Run a query in a thread of its own, so that a signal ends it at once.
+        """Run a query in a thread, so that a signal ends it at once.
 
-        While DuckDB computes it answers no signal, which may be for minutes.
+        In the main thread, DuckDB would handle no signal until it is done, maybe minutes later.
         """
-        with step_by_step(), ThreadPoolExecutor(max_workers=1) as threads:
+        with unfused_selects(), ThreadPoolExecutor(max_workers=1) as threads:
             answer = threads.submit(query)
             try:
                 return answer.result()
             finally:
-                # Before the query has begun an interrupt is forgotten, so it is said until heard.
+                # DuckDB ignores an interrupt that comes before the query has begun.
                 while not answer.done():
                     self._connection.con.interrupt()
-                    wait([answer], timeout=_PATIENCE)
+                    wait([answer], timeout=_INTERRUPT_INTERVAL_S)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn DuckDB's errors into sentences."""
         try:
             yield
         except (duckdb.OutOfRangeException, pa.ArrowInvalid) as error:
-            # Arrow refuses a sum of 64-bit integers, which DuckDB keeps in 128 bits.
-            raise beyond(_first(error)) from error
+            # DuckDB sums 64-bit integers in 128 bits; Arrow refuses such a sum.
+            raise overflow_error(_first(error)) from error
         except duckdb.OutOfMemoryException as error:
             raise UnciaError(
-                f"the memory does not suffice: {_first(error)}", "Give more with --memory-limit."
+                f"out of memory: {_first(error)}", "Give more with --memory-limit."
             ) from error
         except duckdb.Error as error:
             if broken := _broken(self._read):
-                said = f"{', '.join(broken)} cannot be read as Parquet"
-                raise UnciaError(f"{said}: {_first(error)}") from error
+                message = f"{', '.join(broken)} cannot be read as Parquet"
+                raise UnciaError(f"{message}: {_first(error)}") from error
             raise UnciaError(f"DuckDB cannot compute this: {_first(error)}") from error
 
     def close(self) -> None:
@@ -220,16 +223,16 @@ class DuckDB:
 
 
 def open_backend(options: Options) -> DuckDB:
-    """A new connection.
+    """Open a DuckDB connection.
 
     Raises:
-        UnciaError: an option is none of DuckDB's, or it does not start.
+        UnciaError: DuckDB has no such option, or does not start.
     """
     return DuckDB(options)
 
 
 def _first(error: BaseException) -> str:
-    """The first line that an error says; DuckDB goes on with the query."""
+    """The first line of an error's message; the query follows it."""
     return str(error).strip().partition("\n")[0]
 
 
@@ -238,7 +241,7 @@ def _is_file(address: str) -> bool:
 
 
 def _broken(paths: Sequence[str]) -> list[str]:
-    """The first of some files that is no whole Parquet file, as an error seldom says which."""
+    """The first file that is damaged or no Parquet file, as DuckDB's errors seldom name it."""
     for path in paths:
         try:
             with pa.parquet.ParquetFile(path) as file:

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on, and the process of it that a backend starts and stops."""
+"""The Java process that Spark runs in: finding, starting and stopping it."""
 
 import os
 import re
@@ -18,12 +18,15 @@ _HINT: Final = (
     f"Install Java {OLDEST} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), or"
     " name its folder in JAVA_HOME."
 )
-_ANSWER_S: Final = 20  # for `java -version`
-_STOP_S: Final = 15  # for Spark to stop by itself, before it is killed
+_VERSION_S: Final = 20  # timeout of `java -version`
+_STOP_S: Final = 15  # timeout of a stop, after which Spark is killed
 
 
 def find() -> tuple[Path, int]:
-    """The Java that Spark would use, and its version: that of JAVA_HOME, else the first on PATH.
+    """Find the Java that Spark would use, in JAVA_HOME or on the PATH.
+
+    Returns:
+        Its path and its version.
 
     Raises:
         UnciaError: there is none, it does not run, or it is too old.
@@ -34,13 +37,13 @@ def find() -> tuple[Path, int]:
         if not path.is_file():
             raise UnciaError(f"JAVA_HOME is {home}, but there is no {path}", _HINT)
     else:
-        found = shutil.which("java")
-        if found is None:
+        command = shutil.which("java")
+        if command is None:
             raise UnciaError("Spark runs on Java, and there is no java on the PATH", _HINT)
-        path = Path(found)
+        path = Path(command)
     version = _version(path)
     if version is None:
-        raise UnciaError(f"{path} does not tell its version, so it cannot run Spark", _HINT)
+        raise UnciaError(f"{path} does not print its version, so it cannot run Spark", _HINT)
     if version < OLDEST:
         raise UnciaError(f"{path} is Java {version}; Spark needs {OLDEST} or newer", _HINT)
     return path, version
@@ -49,7 +52,11 @@ def find() -> tuple[Path, int]:
 def _version(path: Path) -> int | None:
     try:
         done = subprocess.run(
-            [path, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+            [path, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -58,7 +65,7 @@ def _version(path: Path) -> int | None:
 
 
 def main() -> None:
-    """Print the path of the Java that Spark would use; exit 1 if there is none."""
+    """Print the path of the Java that Spark would use, or exit 1."""
     try:
         print(find()[0])
     except UnciaError as error:
@@ -66,17 +73,17 @@ def main() -> None:
 
 
 class Machine:
-    """A Java process that PySpark talks to, its output kept in a file."""
+    """A Java process that PySpark talks to; its output goes to a file."""
 
     def __init__(self, settings: dict[str, str], log: Path) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            settings: Spark's, those of the process itself (memory) among them.
-            log: where its output goes.
+            settings: of Spark, and of the process itself (memory).
+            log: the file for its output.
 
         Raises:
-            UnciaError: it does not come up.
+            UnciaError: it does not start.
         """
         from pyspark import SparkConf, java_gateway
         from pyspark.errors import PySparkException
@@ -90,35 +97,35 @@ class Machine:
                     conf, {"stdout": output, "stderr": output, "start_new_session": True}
                 )
         except (PySparkException, OSError) as error:
-            raise UnciaError(f"Spark's Java does not start: {self.said()}", _HINT) from error
+            raise UnciaError(f"Spark's Java does not start: {self.last_lines()}", _HINT) from error
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         process = self.gateway.proc
         return process is None or process.poll() is None
 
-    def said(self, lines: int = 3) -> str:
+    def last_lines(self, lines: int = 3) -> str:
         """The last lines of its output."""
         text = self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
         kept = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
-        return "; ".join(kept[-lines:]) or "it said nothing"
+        return "; ".join(kept[-lines:]) or "without output"
 
-    def says(self, text: str) -> bool:
-        """Whether a text is in its output."""
+    def has_logged(self, text: str) -> bool:
+        """Whether its output contains a text."""
         return self._log.exists() and text.encode() in self._log.read_bytes()
 
     def stop(self, session: Any) -> None:
-        """Stop a session, the process, and whatever it started; kills what does not stop."""
+        """Stop a session, the process and what it started; kill what does not stop."""
         from pyspark import SparkContext
 
-        # An interrupted call leaves the connection of its thread useless: another thread has its
-        # own. Should Java not answer, it still ends when its input does.
+        # An interrupted call leaves its thread's connection unusable; another thread opens a new
+        # one. A Java that does not answer still ends when its input is closed.
         stopping = threading.Thread(target=_stop, args=(session,), daemon=True)
         stopping.start()
         stopping.join(_STOP_S)
         process = self.gateway.proc
-        if process is not None:  # else it was there before, and PySpark was told to use it
+        if process is not None:  # None: PySpark was configured to use a running one
             _quietly(self.gateway.shutdown)
             if process.stdin is not None:
                 _quietly(process.stdin.close)
@@ -145,7 +152,7 @@ def _quietly(call: Any) -> None:
     try:
         call()
     except (Py4JError, OSError, AttributeError, AssertionError):
-        # Java has ended, or ends: then there is nothing left to stop.
+        # Java has ended already.
         return
 
 

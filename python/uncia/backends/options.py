@@ -1,4 +1,4 @@
-"""What a backend is opened with."""
+"""The options that a backend is opened with: memory limit, spill folder, cluster."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,11 @@ from uncia.units import UnitError, format_size, parse_size
 
 @dataclass(frozen=True)
 class Options:
-    """What a backend is opened with; what it cannot use is an error there.
+    """Options of a backend, which refuses those that it cannot use.
 
     Attributes:
-        memory_limit: what it may hold in memory, such as ``4GB``.
-        temporary: the folder for what does not fit in memory; None: the system's.
+        memory_limit: such as ``4GB``; beyond it the engine spills to disk.
+        temporary: the folder to spill to; None: the system's.
         master: the address of a cluster.
     """
 
@@ -21,15 +21,15 @@ class Options:
     temporary: Path | None = None
     master: str | None = None
 
-    def memory_bytes(self, least: int, engine: str) -> int | None:
+    def memory_bytes(self, minimum: int, engine: str) -> int | None:
         """The memory limit in bytes (GB = 2^30), None if there is none.
 
         Args:
-            least: the least with which the engine works, bytes.
+            minimum: bytes that the engine needs.
             engine: its name, for the message.
 
         Raises:
-            UnciaError: it is no size, or below the least.
+            UnciaError: it is no size, or below the minimum.
         """
         if self.memory_limit is None:
             return None
@@ -39,15 +39,15 @@ class Options:
             raise UnciaError(
                 f"the memory limit: {error}", "Write, for instance, --memory-limit 4GB."
             ) from error
-        if size < least:
+        if size < minimum:
             raise UnciaError(
                 f"a memory limit of {self.memory_limit} is too little: {engine} needs at least"
-                f" {format_size(least)}"
+                f" {format_size(minimum)}"
             )
         return size
 
     def folder(self) -> Path | None:
-        """The folder for what does not fit in memory; None: the system's.
+        """The folder to spill to; None: the system's.
 
         Raises:
             UnciaError: it is no folder.
@@ -56,5 +56,5 @@ class Options:
             return None
         folder = Path(self.temporary).absolute()
         if not folder.is_dir():
-            raise UnciaError(f"{folder} is no folder, so nothing can be kept there")
+            raise UnciaError(f"{folder} is no folder, so temporary files cannot be written there")
         return folder

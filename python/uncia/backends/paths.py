@@ -1,4 +1,4 @@
-"""Which files a source is made of."""
+"""The files of a source: Parquet files, partitioned folders, addresses and Arrow IPC streams."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ _PARQUET: Final = ".parquet"
 
 @dataclass(frozen=True)
 class Part:
-    """Parquet files that are read alike.
+    """Parquet files with the same partition columns, or an address.
 
     Attributes:
-        paths: the files; or one address (``s3://``), which is left to the engine's file systems.
-        keys: the partition columns, which are in the folders' names (``day=3``).
-        root: the folder in which those folders are; None without keys.
+        paths: the files; or one address (``s3://``), which the engine's file systems read.
+        keys: the partition columns, from the folders' names (``day=3``).
+        root: the folder that holds those folders; None without keys.
     """
 
     paths: tuple[str, ...]
@@ -45,11 +45,11 @@ class Files:
 
 
 def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
-    """The files that hold a table, none of which is damaged.
+    """List the files of a table and verify their checksums.
 
     A folder holds ``NAME.parquet`` (a file, or a folder of parts, as engines write it), or streams,
     or is itself a folder of parts. In a folder of parts, names that begin with ``_`` or ``.`` are
-    what a writer has not finished, as engines have it.
+    unfinished files, by the convention of engines.
 
     Raises:
         UnciaError: a path does not exist, a folder holds no table, a file is damaged, or no path
@@ -61,11 +61,11 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
     addresses: list[Part] = []
     local: list[Path] = []
     streams: list[Path] = []
-    for one in paths:
-        if is_address(one):
-            addresses.append(Part((str(one),)))
+    for item in paths:
+        if is_address(item):
+            addresses.append(Part((str(item),)))
             continue
-        path = Path(one)
+        path = Path(item)
         if not path.exists():
             raise UnciaError(f"{path} does not exist")
         inside = path / f"{name}{_PARQUET}"
@@ -99,7 +99,7 @@ def is_address(path: str | Path) -> bool:
 
 
 def keys_of(folders: Iterable[str]) -> tuple[str, ...]:
-    """The partition columns that folders' names tell, from the outermost in."""
+    """The partition columns in folders' names, from the outermost in."""
     return tuple(folder.split("=", 1)[0] for folder in folders if "=" in folder)
 
 
@@ -115,14 +115,14 @@ def _is_parts(path: Path) -> bool:
 
 
 def _parts_of(folder: Path) -> list[Path]:
-    found = [
+    parts = [
         path
         for path in sorted(folder.rglob(f"*{_PARQUET}"))
         if path.is_file() and not any(map(_unfinished, path.relative_to(folder).parts))
     ]
-    if not found:
+    if not parts:
         raise UnciaError(f"{folder} holds no Parquet file")
-    return found
+    return parts
 
 
 def _unfinished(part: str) -> bool:
@@ -130,7 +130,7 @@ def _unfinished(part: str) -> bool:
 
 
 def _grouped(paths: Sequence[Path]) -> list[Part]:
-    """Files of the same partitioned folder together, and all others together."""
+    """Group files by partitioned folder; all others are one group."""
     groups: dict[tuple[Path | None, tuple[str, ...]], list[str]] = {}
     for path in paths:
         root, folders = path.parent, list[str]()

@@ -1,4 +1,4 @@
-"""Apache Spark, in this machine or on a cluster: ``pip install 'uncia[spark]'``."""
+"""The backend Apache Spark, on this machine or a cluster: ``pip install 'uncia[spark]'``."""
 
 import logging
 import os
@@ -20,32 +20,32 @@ import pyarrow.parquet
 from ibis.expr import types as ir
 
 from uncia.backends import java
+from uncia.backends.atomic_write import atomic_path, empty_key_error
 from uncia.backends.options import Options
 from uncia.backends.paths import Part, files, holds, is_address, keys_of
-from uncia.backends.spark_errors import told
-from uncia.backends.subqueries import step_by_step
-from uncia.backends.together import together, typed_keys, with_types
-from uncia.backends.written import appearing, empty_key
+from uncia.backends.spark_errors import translate_errors
+from uncia.backends.subqueries import unfused_selects
+from uncia.backends.union import typed_keys, union_tables, with_types
 from uncia.errors import UnciaError
 from uncia.units import MIB
 
 NAME: Final = "spark"
 
-_LEAST_MEMORY: Final = 512 * MIB
-_CONNECT_S: Final = 5
-_WORKERS_S: Final = 60
+_MIN_MEMORY: Final = 512 * MIB
+_CONNECT_TIMEOUT_S: Final = 5
+_WORKERS_TIMEOUT_S: Final = 60
 _MASTER: Final = re.compile(
     r"local|local\[(\d+|\*)(,\d+)?\]|local-cluster\[\d+,\d+,\d+\]|spark://.+|yarn|k8s://.+"
 )
 
 _UNSIGNED: Final = "Int(bitWidth=64, isSigned=false)"
 
-# What makes Spark's answers those of DuckDB; set again in a session that others made.
-_MEANING: Final = {
-    # An overflow is an error. Without it Spark answers null.
+# Settings under which Spark computes what DuckDB computes; set again in a session of others.
+_SEMANTICS: Final = {
+    # An overflow is an error; without this it is null.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # `tariffs.exact.quotient` is computed with digits cut off at the end, not at the front.
+    # `tariffs.exact.quotient` loses digits at the end, not at the front.
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
@@ -57,8 +57,8 @@ _MEANING: Final = {
 class Spark:
     """A Spark session.
 
-    A process has one Spark at most. If this process runs one already, its session is used, and left
-    running at the end; else one is started, and stopped with all its processes.
+    A process has at most one Spark. If this process runs one already, its session is used and left
+    running; otherwise one is started, and stopped with all its processes on close.
     """
 
     name = NAME
@@ -87,12 +87,12 @@ class Spark:
             self._start(options)
         else:
             self._borrow(running, options)
-        for key, value in _MEANING.items():
+        for key, value in _SEMANTICS.items():
             self._session.conf.set(key, value)
-        # Files at an address are verified by whoever reads them, page by page.
+        # Files at an address have their pages verified by Spark, which reads them.
         self._session.conf.set("parquet.page.verify-checksum.enabled", "true")
         self._ibis = ibis.pyspark.connect(self._session)
-        # Ibis's own way passes through pandas, where an integer beside a null becomes a double.
+        # Ibis would convert through pandas, where a column of integers and nulls becomes double.
         self._ibis._register_in_memory_table = lambda op: self._view(
             op.data.to_pyarrow(op.schema), op.name
         )
@@ -120,7 +120,7 @@ class Spark:
         _check_reachable(master)
         java.find()
         machine = self._machine = java.Machine(settings, Path(self._folder.name) / "spark.log")
-        with told(machine):
+        with translate_errors(machine):
             SparkContext._ensure_initialized(gateway=machine.gateway)
             conf = SparkConf().setAll(list(settings.items()))
             try:
@@ -144,15 +144,15 @@ class Spark:
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.driver.maxResultSize": "0",
-            # Else a driver that is out of memory goes on for minutes.
+            # Without it, a driver that is out of memory goes on for minutes.
             "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
-            **_MEANING,
+            **_SEMANTICS,
         }
         if self._local or "//127.0.0.1" in master or "//localhost" in master:
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         if self._local:
             settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
-        memory = options.memory_bytes(_LEAST_MEMORY, "Spark")
+        memory = options.memory_bytes(_MIN_MEMORY, "Spark")
         if memory is not None:
             settings["spark.driver.memory"] = f"{memory // MIB}m"
             if not self._local:
@@ -160,16 +160,16 @@ class Spark:
         return settings
 
     def _wait_for_workers(self, context: Any, master: str) -> None:
-        """Wait for the first executor, as a job without any waits for ever.
+        """Wait for the first executor; without one, a job would wait for ever.
 
         Raises:
-            UnciaError: none came.
+            UnciaError: none registered in time.
         """
-        until = time.monotonic() + _WORKERS_S
+        deadline = time.monotonic() + _WORKERS_TIMEOUT_S
         while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver is one
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise UnciaError(
-                    f"{master} gave no worker within {_WORKERS_S} s",
+                    f"{master} gave no worker within {_WORKERS_TIMEOUT_S} s",
                     "Its workers are busy, or have less memory than was asked for.",
                 )
             time.sleep(0.1)
@@ -180,22 +180,22 @@ class Spark:
             return source
         if isinstance(source, pa.Table):
             return self._view(with_types(source, name), ibis.util.gen_name(name))
-        found = files(source, name)
+        sources = files(source, name)
         tables: list[ir.Table] = []
-        for part in found.parts:
-            with told(self._machine):
+        for part in sources.parts:
+            with translate_errors(self._machine):
                 tables += self._address(part, name) if part.remote else self._parquet(part, name)
-        if found.streams:
+        if sources.streams:
             from uncia.record import merge, read
 
-            rows = merge((read(path, name) for path in found.streams), name)
+            rows = merge((read(path, name) for path in sources.streams), name)
             tables.append(self.table(rows, name))
-        return together(tables, name)
+        return union_tables(tables, name)
 
     def _view(self, data: pa.Table, view: str) -> ir.Table:
-        """Rows in memory as a view: from a file where Spark's workers see it, else sent to them."""
+        """Register rows in memory as a view: through a file that workers share, or by sending."""
         data = _plain(data)
-        with told(self._machine):
+        with translate_errors(self._machine):
             if self._local and data.num_columns:
                 path = Path(self._folder.name) / f"{view}.parquet"
                 pa.parquet.write_table(data, path, row_group_size=1 << 18)
@@ -206,7 +206,7 @@ class Spark:
         return self._ibis.table(view)
 
     def _parquet(self, part: Part, name: str) -> list[ir.Table]:
-        """Files with the same columns as a table each, as Spark does not widen types."""
+        """Read files, each schema as its own table, as Spark does not widen types."""
         tables = []
         for schema, paths in _by_schema(part.paths).items():
             reader = self._session.read.option("__globPaths__", "false")
@@ -223,8 +223,8 @@ class Spark:
             }
             changed |= {
                 key: table[key].substitute(names)
-                for place, key in enumerate(part.keys)
-                if (names := _misread(paths, place - len(part.keys) - 1))
+                for index, key in enumerate(part.keys)
+                if (names := _misread(paths, index - len(part.keys) - 1))
             }
             table = table.mutate(**changed) if changed else table
             tables.append(typed_keys(table, part.keys, name))
@@ -247,17 +247,17 @@ class Spark:
 
     def collect(self, expression: ir.Table) -> pa.Table:
         """See `Backend.collect`."""
-        with told(self._machine):
+        with translate_errors(self._machine):
             return expression.__pyarrow_result__(self._frame(expression).toArrow())
 
     def hold(self, expression: ir.Table) -> ir.Table:
         """See `Backend.hold`."""
-        with told(self._machine), step_by_step():
+        with translate_errors(self._machine), unfused_selects():
             return expression.cache()
 
     def _frame(self, expression: ir.Table) -> Any:
         self._ibis._run_pre_execute_hooks(expression)
-        with step_by_step():
+        with unfused_selects():
             query = self._ibis.compile(expression)
         return self._session.sql(query)
 
@@ -268,9 +268,9 @@ class Spark:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        with told(self._machine):
+        with translate_errors(self._machine):
             frame = self._frame(expression)
-            # Spark names the folder of an empty text as that of null.
+            # Spark writes empty text into the folder of null.
             seen = Observation()
             texts = [column for column in partition_by if expression.schema()[column].is_string()]
             counted = [f.count(f.lit(1)).alias("rows")]
@@ -279,18 +279,18 @@ class Spark:
             frame = frame.observe(seen, *counted)
             if is_address(path):
                 address = str(path).replace("s3://", "s3a://", 1)
-                for column in texts:  # beforehand, as nothing is taken back there
+                for column in texts:  # checked first, as files at an address are not removed
                     if not frame.filter(f.col(f"`{column}`") == "").isEmpty():
-                        empty_key(column)
+                        raise empty_key_error(column)
                 self._save(frame, address, partition_by)
                 return
             target = Path(path)
-            with appearing(target, folder=bool(partition_by)) as partial:
+            with atomic_path(target, directory=bool(partition_by)) as partial:
                 self._save_here(frame, target, partial, partition_by)
                 answer = seen.get
                 for column in texts:
                     if answer[f"empty {column}"]:
-                        empty_key(column)
+                        raise empty_key_error(column)
                 _check_rows(partial, answer["rows"], target)
 
     def _save(self, frame: Any, target: str, partition_by: Sequence[str]) -> None:
@@ -298,7 +298,7 @@ class Spark:
         try:
             writer.parquet(target)
         except KeyboardInterrupt:
-            self.close()  # else its tasks go on to write where all is about to be removed
+            self.close()  # otherwise its tasks would write into a folder that is being removed
             raise
 
     def _save_here(
@@ -315,7 +315,7 @@ class Spark:
             self._save(frame.coalesce(1), f"file:{Path(folder).absolute() / 'parts'}", ())
             parts = sorted(Path(folder).glob("parts/*.parquet"))
             if len(parts) != 1:
-                raise _elsewhere(target)
+                raise _not_shared(target)
             parts[0].replace(partial)
 
     def close(self) -> None:
@@ -330,7 +330,7 @@ class Spark:
 
 
 def open_backend(options: Options) -> Spark:
-    """Start Spark, or join the one that runs in this process.
+    """Start Spark, or use the one that runs in this process.
 
     Raises:
         UnciaError: PySpark or Java is missing, the master cannot be reached, or Spark refused.
@@ -356,12 +356,11 @@ def _check_pyspark() -> None:
 
 
 def _hush() -> None:
-    """Keep what PySpark tells beside its errors from standard error."""
+    """Keep PySpark's warnings and logs from standard error."""
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-    # It logs each error, with its stack.
+    # This logger repeats each error with its stack.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    # Py4J logs what it raises as well, and what fails while a connection ends; on the root logger
-    # too, whose messages would also be given a handler there.
+    # Py4J logs what it raises, and failures while a connection closes, also to the root logger.
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(_is_not_of_py4j)
 
@@ -376,10 +375,10 @@ def _is_local(master: str) -> bool:
 
 
 def _check_reachable(master: str) -> None:
-    """Try the address of a standalone cluster, as Spark itself tries for a minute.
+    """Connect to a standalone cluster once, as Spark itself would try for a minute.
 
     Raises:
-        UnciaError: it is no address of a master, or nobody answers there.
+        UnciaError: it is no address of a master, or no master can be reached.
     """
     if not _MASTER.fullmatch(master):
         raise UnciaError(
@@ -394,7 +393,7 @@ def _check_reachable(master: str) -> None:
         if not host or not port.isdigit():
             raise UnciaError(f"{master!r} names no port", "Write, for instance, spark://host:7077.")
         try:
-            with socket.create_connection((host, int(port)), timeout=_CONNECT_S):
+            with socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S):
                 return
         except (OSError, OverflowError) as error:
             failed.append(f"{address}: {getattr(error, 'strerror', None) or error}")
@@ -405,11 +404,11 @@ def _set_handler(handler: Any) -> None:
     try:
         signal.signal(signal.SIGINT, handler)
     except ValueError:
-        return  # not the main thread: then PySpark set none either
+        return  # not the main thread, in which PySpark sets no handler either
 
 
 def _plain(data: pa.Table) -> pa.Table:
-    """A table in memory with types that Spark reads: no dictionaries, no unsigned 64 bits."""
+    """Cast a table to types that Spark reads: no dictionaries, no unsigned 64-bit integers."""
     fields = []
     for field in data.schema:
         dtype = field.type
@@ -424,10 +423,10 @@ def _plain(data: pa.Table) -> pa.Table:
 
 
 def _by_schema(paths: Sequence[str]) -> dict[tuple[tuple[str, str, str], ...], list[str]]:
-    """Files by their columns: name, physical and logical type.
+    """Group files by their columns: name, physical and logical type.
 
     Raises:
-        UnciaError: one is no Parquet file.
+        UnciaError: a file is not Parquet.
     """
     groups: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
     for path in paths:
@@ -435,33 +434,33 @@ def _by_schema(paths: Sequence[str]) -> dict[tuple[tuple[str, str, str], ...], l
             schema = pa.parquet.read_metadata(path).schema
         except (pa.ArrowException, OSError) as error:
             raise UnciaError(f"{path} cannot be read as Parquet: {error}") from error
-        leaves = [schema.column(place) for place in range(len(schema))]
+        leaves = [schema.column(index) for index in range(len(schema))]
         key = tuple((leaf.path, leaf.physical_type, str(leaf.logical_type)) for leaf in leaves)
         groups.setdefault(key, []).append(path)
     return groups
 
 
-def _misread(paths: Sequence[str], place: int) -> dict[str, str]:
-    """Partition values as Spark reads them, to what they are, where the two differ.
+def _misread(paths: Sequence[str], position: int) -> dict[str, str]:
+    """Map partition values that Spark misreads to the right ones.
 
     DuckDB escapes folder names as bytes of UTF-8 (``%C3%A4``), and Spark reads each as a letter.
     """
-    found = {Path(path).parts[place].partition("=")[2] for path in paths}
-    read = {name: re.sub("%([0-9A-Fa-f]{2})", lambda two: chr(int(two[1], 16)), name)
-            for name in found if "%" in name}  # fmt: skip
-    return {seen: unquote(name) for name, seen in read.items() if seen != unquote(name)}
+    names = {Path(path).parts[position].partition("=")[2] for path in paths}
+    read = {escaped: re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), escaped)
+            for escaped in names if "%" in escaped}  # fmt: skip
+    return {seen: unquote(escaped) for escaped, seen in read.items() if seen != unquote(escaped)}
 
 
 def _check_rows(written: Path, rows: int, target: Path) -> None:
-    found = [written] if written.is_file() else written.rglob("*.parquet")
-    if sum(pa.parquet.read_metadata(one).num_rows for one in found) != rows:
-        raise _elsewhere(target)
+    files = [written] if written.is_file() else written.rglob("*.parquet")
+    if sum(pa.parquet.read_metadata(file).num_rows for file in files) != rows:
+        raise _not_shared(target)
 
 
-def _elsewhere(path: Path) -> UnciaError:
+def _not_shared(path: Path) -> UnciaError:
     return UnciaError(
-        f"cannot write {path}: Spark's workers wrote rows that are not there, so they do not share"
-        " this machine's files",
+        f"cannot write {path}: rows that Spark's workers wrote are missing here, so they do not"
+        " share this machine's files",
         "Write to an address that all of them reach, such as s3a://bucket/table.",
         exit_code=1,
     )
@@ -475,7 +474,7 @@ def _application(session: Any) -> str | None:
 
 
 def _remove_work(application: str | None) -> None:
-    """Remove what the workers of a ``local-cluster`` leave in Spark's own folder."""
+    """Remove what the workers of a ``local-cluster`` leave in Spark's folder."""
     if application is None:
         return
     from pyspark.find_spark_home import _find_spark_home

@@ -1,12 +1,12 @@
-"""Spark's errors as sentences: it says them as stacks of Java, or by ending."""
+"""Translating Spark's errors, which are Java stack traces or the end of its process."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from uncia.backends.errors import overflow_error
 from uncia.backends.java import Machine
-from uncia.backends.overflow import beyond
 from uncia.errors import UnciaError
 
 _OVERFLOW: Final = re.compile(r"\[(ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|CAST_OVERFLOW)")
@@ -20,11 +20,11 @@ _FILE: Final = re.compile(
 
 
 @contextmanager
-def told(machine: Machine | None) -> Iterator[None]:
-    """Turn the errors of PySpark into `UnciaError`.
+def translate_errors(machine: Machine | None) -> Iterator[None]:
+    """Translate PySpark's errors to `UnciaError`.
 
     Args:
-        machine: Spark's process, to be asked why it ended; None if it is somebody else's.
+        machine: Spark's process, whose output says why it ended; None if others started it.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -38,19 +38,19 @@ def told(machine: Machine | None) -> Iterator[None]:
 def _sentence(error: BaseException, machine: Machine | None) -> UnciaError:
     text = str(error)
     ended = machine is not None and not machine.alive
-    heap = machine is not None and machine.says("java.lang.OutOfMemoryError")
+    heap = machine is not None and machine.has_logged("java.lang.OutOfMemoryError")
     if _MEMORY.search(text) or (heap and (ended or isinstance(error, (ConnectionError, EOFError)))):
-        return UnciaError("the memory of Spark does not suffice", "Give more with --memory-limit.")
+        return UnciaError("Spark is out of memory", "Give more with --memory-limit.")
     if machine is not None and ended:
-        return UnciaError(f"Spark ended: {machine.said()}", exit_code=1)
+        return UnciaError(f"Spark ended: {machine.last_lines()}", exit_code=1)
     if _OVERFLOW.search(text):
-        return beyond(_first(text))
+        return overflow_error(_first(text))
     if "No space left on device" in text:
         return UnciaError("the disk is full: Spark cannot write what it computes", exit_code=1)
     if match := _NO_SYSTEM.search(text):
         return UnciaError(
-            f"Spark has no file system for this address ({match.group(1) or match.group(2)} is not"
-            " there)",
+            f"Spark has no file system for this address ({match.group(1) or match.group(2)} is"
+            " missing)",
             "Give it the library, such as org.apache.hadoop:hadoop-aws for s3a:// (set"
             " spark.jars.packages in spark-defaults.conf); see the guide on bills on Spark.",
         )
@@ -60,7 +60,7 @@ def _sentence(error: BaseException, machine: Machine | None) -> UnciaError:
 
 
 def _first(text: str) -> str:
-    """The first line that tells something, without the class that said it."""
+    """The first meaningful line of a stack trace, without the exception's class."""
     if "awaitResult" in text.partition("\n\tat ")[0] and "\nCaused by: " in text:
         text = text.split("\nCaused by: ", 1)[1]
     text = re.sub(r"^An error occurred while calling \S+\n: ", "", text)

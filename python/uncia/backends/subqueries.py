@@ -1,4 +1,4 @@
-"""How queries are written: each step a subquery of its own, which engines merge by themselves."""
+"""Compiling queries with each step as a subquery, which engines merge by themselves."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +7,12 @@ import ibis
 
 
 @contextmanager
-def step_by_step() -> Iterator[None]:
-    """Compile queries without merging their steps.
+def unfused_selects() -> Iterator[None]:
+    """Compile queries without fusing their SELECTs.
 
-    Ibis would merge them by writing an expression again wherever it is used. For a bill under
-    every tariff that takes longer than all the rest of compiling it, and the engine then computes
-    some expressions twice.
+    Ibis would fuse them by repeating an expression wherever it is used. For a bill under every
+    tariff that takes longer than the rest of the compilation, and the engine then computes some
+    expressions twice.
     """
     before = ibis.options.sql.fuse_selects
     ibis.options.sql.fuse_selects = False

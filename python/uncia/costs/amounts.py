@@ -1,4 +1,4 @@
-"""Amounts of money in decimals, such that parts which are printed sum to what is printed."""
+"""Rounding parts of an amount of money so that the rounded parts sum to the rounded total."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ULP: Final = 10**MONEY_PLACES
 
 
 def usd_parts(parts: Mapping[str, Fraction]) -> tuple[dict[str, Decimal], Decimal]:
-    """Parts and their total with `MONEY_PLACES` decimals; the parts sum to the total exactly.
+    """Round parts and their total to `MONEY_PLACES` decimals; the parts sum to the total exactly.
 
-    Each is rounded half to even. What the rounded parts then lack of the rounded total, less than
-    1e-18 dollars a part, is added to the part that is largest in magnitude (the first of several).
+    Each is rounded half to even. The difference to the rounded total, less than 1e-18 dollars for
+    each part, is added to the part that is largest in magnitude (the first of several).
 
     >>> third = Fraction(1, 3)
     >>> parts, total = usd_parts({"a": third, "b": third, "c": third})

@@ -1,9 +1,9 @@
 """Logarithmic bins: distributions of any number of rows in one pass and little memory.
 
-A bin holds the positive values between two edges whose ratio is 2^(1/64), so it is 1.09 % wide;
-2,048 of them span 32 octaves, from 1 us to 71 min. With each bin goes the largest value in it, and
-a cumulative distribution is read at those values: there it is exact. Where values are scaled and
-bins merged, F(v / 1.0109) <= share(v) <= F(v), with F the distribution of the rows.
+The ratio of a bin's edges is 2^(1/64), so it is 1.09 % wide; 2,048 bins span 32 octaves, from 1 us
+to 71 min. Each bin keeps its largest value, and a cumulative distribution is exact at those values.
+Where values are scaled and bins merged, F(v / 1.0109) <= share(v) <= F(v), with F the distribution
+of the rows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WIDTH: Final = 2 ** (1 / PER_OCTAVE) - 1
 """Width of a bin, relative to its lower edge: 1.09 %."""
 
 POINTS: Final = 2048
-"""Points of a distribution that is handed out, at most."""
+"""Maximum number of points of a distribution in a result."""
 
 ZERO: Final = -(1 << 20)
-"""The bin of what is zero, below all others."""
+"""The bin of zero, below all others."""
 
 # No edge falls on a whole number, where engines whose logarithms differ in the last digit would
 # put the same value into different bins.
@@ -47,28 +47,28 @@ def log_bin(value: Any, per_octave: int = PER_OCTAVE) -> Any:
     scale = ibis.literal(per_octave / math.log(2), "float64")
     number = value.cast("float64")
     # The logarithm of zero is an error on some engines and minus infinity on others.
-    place = (ibis.ifelse(number > 0, number, 1.0).ln() * scale + _OFFSET).floor().cast("int32")
-    return ibis.ifelse(number > 0, place, ibis.literal(ZERO, "int32"))
+    index = (ibis.ifelse(number > 0, number, 1.0).ln() * scale + _OFFSET).floor().cast("int32")
+    return ibis.ifelse(number > 0, index, ibis.literal(ZERO, "int32"))
 
 
-def places(values: Floats, per_octave: int = PER_OCTAVE) -> Counts:
+def bin_numbers(values: Floats, per_octave: int = PER_OCTAVE) -> Counts:
     """As `log_bin`, of an array."""
-    found = np.full(values.shape, ZERO, np.int64)
+    result = np.full(values.shape, ZERO, np.int64)
     positive = values > 0
     scale = per_octave / math.log(2)
-    found[positive] = np.floor(np.log(values[positive]) * scale + _OFFSET).astype(np.int64)
-    return found
+    result[positive] = np.floor(np.log(values[positive]) * scale + _OFFSET).astype(np.int64)
+    return result
 
 
 def cumulative(values: Floats, counts: Counts, points: int = POINTS) -> tuple[Floats, Floats]:
     """The cumulative distribution of weighted values: ascending values, and the share at most that.
 
-    Thinned to one point a bin, the last, and to `points`; each point that is kept is as it was.
+    Thinned to the last point of each bin, and to `points`; the kept points are exact.
 
     Args:
         values: shape (n,), any order.
         counts: shape (n,), how often each occurs.
-        points: at most so many.
+        points: maximum number of points.
     """
     keep = counts > 0
     values, counts = values[keep], counts[keep]
@@ -77,7 +77,7 @@ def cumulative(values: Floats, counts: Counts, points: int = POINTS) -> tuple[Fl
     order = np.argsort(values, kind="stable")
     values, running = values[order], np.cumsum(counts[order])
     share = running / running[-1]
-    bins = places(values)
+    bins = bin_numbers(values)
     last = np.append(bins[1:] != bins[:-1], True)
     values, share = values[last], share[last]
     if values.size > points:
@@ -90,19 +90,19 @@ def quantile(values: Floats, shares: Floats, probability: float) -> float | None
     """The smallest value of a cumulative distribution whose share reaches a probability."""
     if not values.size:
         return None
-    place = int(np.searchsorted(shares, probability * (1 - 1e-15), side="left"))
-    return float(values[min(place, values.size - 1)])
+    index = int(np.searchsorted(shares, probability * (1 - 1e-15), side="left"))
+    return float(values[min(index, values.size - 1)])
 
 
 def histogram(table: Any, by: dict[str, Any], largest: dict[str, Any]) -> Any:
-    """Rows grouped by bins: ``n`` rows in each, and the largest of some columns.
+    """Group rows by bins: ``n`` rows in each, and the largest value of some columns.
 
     Args:
         table: an Ibis table.
-        by: name to column of what to group by.
-        largest: name to column whose largest value is wanted in each group.
+        by: the bins, by name.
+        largest: the columns whose largest value is computed, by name.
     """
     keyed = table.select(**by, **{f"of_{name}": column for name, column in largest.items()})
-    found: dict[str, Any] = {"n": keyed.count().cast("int64")}
-    found |= {name: keyed[f"of_{name}"].max() for name in largest}
-    return keyed.aggregate(found, by=list(by))
+    aggregates: dict[str, Any] = {"n": keyed.count().cast("int64")}
+    aggregates |= {name: keyed[f"of_{name}"].max() for name in largest}
+    return keyed.aggregate(aggregates, by=list(by))

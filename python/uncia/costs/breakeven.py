@@ -1,4 +1,4 @@
-"""From which request rate on an instance that is always there is cheaper than paying by request."""
+"""The request rate above which an instance that always runs is cheaper than paying by request."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia.backends import Backend, Source, use
 from uncia.costs.instances import exceeds, missing, no_price, price
 from uncia.costs.instances import resolve as resolve_instances
 from uncia.errors import UnciaError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend, Source
     from uncia.tariffs import FitRule
 
 COLUMNS: Final = (
@@ -43,7 +43,7 @@ _SECONDS_PER_HOUR: Final = 3600
 
 @dataclass(frozen=True)
 class _Workload:
-    """What the instance must hold: the largest allocation, and so many requests."""
+    """What an instance must serve: the largest allocation, the requests, their mean execution."""
 
     largest: Size
     requests: int
@@ -60,28 +60,28 @@ def break_even(
     fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """The request rate at which each instance tariff becomes cheaper than each request tariff.
+    """Compute the rate above which each instance tariff is cheaper than each request tariff.
 
-    A request costs the exact mean of the rows' bill. The instance is one of the tariff's size that
-    covers the largest allocation of the rows, and is paid all the time. With ``concurrency``
-    requests at once it can hold ``concurrency / mean execution`` requests a second; a rate that is
-    not within that needs a second instance, which no rate then pays for: at full load the first
-    costs as much a request as ever.
+    A request costs the exact mean of the rows' bill. The instance has the tariff's size that covers
+    the largest allocation of the rows, and is paid all the time. With ``concurrency`` requests at
+    once it serves at most ``concurrency / mean execution`` requests a second. A rate above that is
+    not feasible: it needs a second instance, and even at full load the first costs more for each
+    request than paying by request.
 
     Args:
         source: invocations, as `uncia.tariffs.bill` takes them.
         request_tariffs: by default all that bill by request.
         instance_tariffs: by default all that bill instance time.
         function: only the rows of this function; by default all rows, as if of one.
-        concurrency: requests that an instance serves at once.
+        concurrency: requests that an instance serves at the same time.
         fit: how rows get their sizes, as in `uncia.tariffs.bill`.
-        backend: where it is computed; by default a DuckDB of its own.
+        backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
         A row for each pair: ``usd_per_request``, ``usd_per_hour`` (Decimal), ``rate_per_s`` (float;
         at a higher rate the instance is cheaper), ``capacity_per_s``, ``feasible`` (the instance
-        covers the allocation and holds that rate), ``requests`` (rows that the cost is the mean
-        of), ``mean_execution_s``, ``concurrency``, and ``note``: why not, or what is not known.
+        covers the allocation and serves that rate), ``requests`` (rows behind the mean cost),
+        ``mean_execution_s``, ``concurrency``, and ``note``: why not, or what is unknown.
 
     Raises:
         UnciaError: a table or tariff cannot be read, no row is of the function, or the concurrency
@@ -89,60 +89,50 @@ def break_even(
     """
     if concurrency < 1:
         raise UnciaError(f"a concurrency of {concurrency} serves nothing; it must be at least 1")
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return break_even(
-                *(source, request_tariffs, instance_tariffs),
-                function=function,
-                concurrency=concurrency,
-                fit=fit,
-                backend=own,
-            )
     import pandas as pd
 
-    from uncia.tariffs.allocation import fitted
+    from uncia.tariffs.allocation import apply_fit
 
-    by_instance = resolve_instances(instance_tariffs)
-    table = backend.table(source)
-    if function is not None:
-        if "function" not in table.columns:
-            raise UnciaError("the table has no column function")
-        table = table.filter(table["function"].cast("string") == function)
-    table, by_request, _ = fitted(table, catalogue.resolve(request_tariffs), fit, backend)
-    workload, sizes = _workload(table, by_instance, backend)
-    if workload.requests == 0:
-        said = "" if function is None else f" of the function {function}"
-        raise UnciaError(f"no row{said} ran, so there is nothing to compare")
-    lines = bill(table, by_request, backend=backend)
-    records = [
-        _pair(line, tariff, size, workload, concurrency)
-        for line in lines
-        for tariff, size in zip(by_instance, sizes, strict=True)
-    ]
-    return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
+    with use(backend) as backend:
+        by_instance = resolve_instances(instance_tariffs)
+        table = backend.table(source)
+        if function is not None:
+            if "function" not in table.columns:
+                raise UnciaError("the table has no column function")
+            table = table.filter(table["function"].cast("string") == function)
+        table, by_request, _ = apply_fit(table, catalogue.resolve(request_tariffs), fit, backend)
+        workload, sizes = _workload(table, by_instance, backend)
+        if workload.requests == 0:
+            suffix = "" if function is None else f" of the function {function}"
+            raise UnciaError(f"no row{suffix} ran, so there is nothing to compare")
+        lines = bill(table, by_request, backend=backend)
+        records = [
+            _pair(line, tariff, size, workload, concurrency)
+            for line in lines
+            for tariff, size in zip(by_instance, sizes, strict=True)
+        ]
+        return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
 
 
 def _workload(
     table: ir.Table, tariffs: Sequence[Tariff], backend: Backend
 ) -> tuple[_Workload, list[Size]]:
-    """The rows that ran as one workload, and the size that covers it under each tariff."""
+    """Summarise the rows that ran, and fit a size that covers them under each tariff."""
     from uncia.tariffs.rows import PRICED, prepare
 
     prepared = prepare(table, ())
     ran = prepared.filter(prepared["common"] == PRICED)
-    whole = ran.aggregate(
+    totals = ran.aggregate(
         cpu=ran["v_allocated_cpu"].max(),
         memory=ran["v_allocated_memory"].max(),
         requests=ran.count().cast("int64"),
         execution=ran["v_execution"].cast("decimal(18, 0)").sum().cast("decimal(38, 0)"),
     )
-    (row,) = backend.collect(whole).to_pylist()
-    n = row["requests"]
-    mean = Fraction(int(row["execution"]), n) if n else None
+    (row,) = backend.collect(totals).to_pylist()
+    requests = row["requests"]
+    mean = Fraction(int(row["execution"]), requests) if requests else None
     needed = Size(row["cpu"], row["memory"])
-    return _Workload(needed, n, mean), [fit_size(one.sizes, needed) for one in tariffs]
+    return _Workload(needed, requests, mean), [fit_size(tariff.sizes, needed) for tariff in tariffs]
 
 
 def _pair(

@@ -1,10 +1,9 @@
-"""What cold starts hold against what their instances then serve, and what billing them adds.
+"""Cold starts: resources of initializations against executions, and what billing them adds.
 
-For each cold start, the resources held by the initialization (allocation x initialization) are
-compared with those held by the executions of all requests that the instance then served
-(allocation x execution): Figure 4 of *Demystifying Serverless Costs on Public Platforms*
-(EuroSys'26, section 2.4). A difference of zero or below means that the start alone held at least as
-much as everything that it was made for.
+The resources of each initialization (allocation x initialization) are compared with those of the
+executions of all requests that the instance then served (allocation x execution): Figure 4 of
+*Demystifying Serverless Costs on Public Platforms* (EuroSys'26, section 2.4). A difference of zero
+or below means that the start alone held at least as much as all its executions.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from uncia.backends import Backend, Source, use
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, bill, catalogue
 from uncia.tariffs.money import money
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend, Source
     from uncia.costs.starts import Match
     from uncia.tariffs import FitRule
 
@@ -33,7 +32,7 @@ RESOURCES: Final[Mapping[str, tuple[str, int]]] = {
     "cpu": ("vCPU-s", MICRO_PER_VCPU * NS_PER_S),
     "memory": ("GB-s", GIB * NS_PER_S),
 }
-"""What is compared: its unit, and how many micro-vCPU x ns or bytes x ns that is."""
+"""The resources compared: unit, and how many micro-vCPU x ns or bytes x ns it is."""
 
 COLUMNS: Final = (
     "tariff",
@@ -64,12 +63,12 @@ _SUFFIX: Final = {"cpu": "micro_vcpu_ns", "memory": "byte_ns"}
 
 @dataclass(frozen=True)
 class ColdStarts:
-    """Both frames of the analysis, from one matching.
+    """The results of the analysis, from one matching.
 
     Attributes:
-        frame: as `coldstarts` returns it.
-        cdf: as `coldstart_cdf` returns it.
-        notes: where cold starts and initializations come from.
+        frame: as returned by `coldstarts`.
+        cdf: as returned by `coldstart_cdf`.
+        notes: the sources of cold starts and initializations.
     """
 
     frame: pd.DataFrame
@@ -86,28 +85,28 @@ def coldstarts(
     fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """Cold starts against what they served, and what billing turnaround adds to each bill.
+    """Compare cold starts with the requests they served, and price turnaround under each tariff.
 
     Args:
         source: invocations, as `uncia.tariffs.bill` takes them.
         tariffs: ids, files or tariffs; by default all that bill by request.
-        instances: the instances table; by default the one beside the invocations. Without any,
+        instances: the instances table; by default the one next to the invocations. Without any,
             cold starts are the requests that waited for one.
         match: ``ordered`` or ``paper``, see `uncia.costs.starts.matched`.
         fit: how rows get their sizes, as in `uncia.tariffs.bill`.
-        backend: where it is computed; by default a DuckDB of its own.
+        backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
-        A row for each tariff. The same in all: ``match``, ``cold_starts``, ``matched``,
+        A row for each tariff. The same in all rows: ``match``, ``cold_starts``, ``matched``,
         ``unmatched`` (count by reason), ``requests`` (matched to a start), and for ``cpu`` and
         ``memory`` ``<r>_starts`` (matched starts of known allocation), ``<r>_not_repaid_share``
-        (part of them whose difference is zero or below), and the sums of what initializations and
-        executions held (Decimal, micro-vCPU x ns, bytes x ns). Of the tariff:
+        (share of them whose difference is zero or below), and the summed resources of
+        initializations and executions (Decimal, micro-vCPU x ns, bytes x ns). By tariff:
         ``bills_initialization``; ``waited_rows``, the rows with an initialization that it prices;
         ``execution_usd``, the bill of all rows over their execution alone;
-        ``initialization_usd``, what billing turnaround adds to it, with all rounding, whether the
-        tariff does so or not (None where only CPU time is billed, or no row waited);
-        ``initialization_share`` of the two together.
+        ``initialization_usd``, what billing turnaround adds to it, with all rounding, whether or
+        not the tariff does so (None where only CPU time is billed, or no row waited);
+        ``initialization_share``, its share of the sum of both.
 
     Raises:
         UnciaError: a table or tariff cannot be read, or lacks a column.
@@ -125,7 +124,7 @@ def coldstart_cdf(
     points: int = 101,
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """The distribution of execution resources less initialization resources of matched starts.
+    """Compute the distribution of execution less initialization resources over matched starts.
 
     Args:
         source, instances, match, backend: as for `coldstarts`.
@@ -133,8 +132,8 @@ def coldstart_cdf(
 
     Returns:
         For ``resource`` cpu and memory: ``share`` of the starts (0 to 1), and the smallest
-        ``difference`` (vCPU-s or GB-s, see ``unit``) that so many do not exceed; ``exact`` in
-        micro-vCPU x ns or bytes x ns. Values are of starts; nothing is interpolated.
+        ``difference`` (vCPU-s or GB-s, see ``unit``) that this share does not exceed; ``exact`` in
+        micro-vCPU x ns or bytes x ns. Values are those of starts, without interpolation.
 
     Raises:
         UnciaError: as `coldstarts`.
@@ -154,92 +153,82 @@ def analysed(
     points: int = 101,
     backend: Backend | None = None,
 ) -> ColdStarts:
-    """Both frames at once; see `coldstarts` and `coldstart_cdf`.
+    """Compute the frames of `coldstarts` and `coldstart_cdf` at once.
 
     Raises:
         UnciaError: as `coldstarts`.
     """
     if match not in _MATCHES:
         raise UnciaError(f"there is no match {match!r}", "It is ordered or paper.")
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return analysed(
-                *(source, tariffs),
-                instances=instances,
-                match=match,
-                fit=fit,
-                points=points,
-                backend=own,
-            )
     import pandas as pd
 
     from uncia.costs import starts
-    from uncia.tariffs.allocation import fitted
+    from uncia.tariffs.allocation import apply_fit
 
-    table = backend.table(source)
-    if instances is None and backend.has(source, "instances"):
-        instances = source
-    known, said = table, "the requests that waited for a start"
-    if instances is not None:
-        known, said = backend.table(instances, "instances"), "the instances table"
-    # Where one of the two does not tell runs apart, they are not compared by it.
-    by_run = "run" in table.columns and "run" in known.columns
-    find = starts.from_requests if instances is None else starts.from_instances
-    found, ran = find(known, by_run), starts.requests(table, by_run)
-    pairs = found, ran
-    if match == "paper" and instances is not None and backend.has(source, "spans"):
-        spans = backend.table(source, "spans")
-        if _count(spans.filter(spans["name"].cast("string").isin(starts.DEPLOYMENT)), backend):
-            pairs = starts.from_deployment(spans, known), starts.requests(table, by_run=False)
-            said = "the spans: deployment of code and dependencies, as published"
-    served = backend.hold(starts.matched(*pairs, match))
-    notes = [f"Cold starts are those of {said}."]
-    facts = _facts(served, match, backend)
-    amounts = starts.resources(served)
-    cdf = [
-        record
-        for name in RESOURCES
-        for record in _quantiles(amounts, name, facts[f"{name}_starts"], points, backend)
-    ]
-    records = []
-    if tariffs is None or tariffs:
-        named = catalogue.resolve(tariffs)
-        table, chosen, _ = fitted(table, named, fit, backend)
-        waited = starts.waited(table)
-        if instances is not None and not _count(waited, backend):
-            notes.append(
-                "The requests do not say how long they waited, so each initialization is billed"
-                " with the first request that the instance served."
-            )
-            if match != "ordered":
-                served = backend.hold(starts.matched(found, ran, "ordered"))
-            waited = backend.hold(starts.waiting(table, served, by_run))
-        bills = _bills(table, waited, chosen, backend)
-        records = [
-            dict.fromkeys(COLUMNS)
-            | facts
-            | {"tariff": one.id, "bills_initialization": one.time.kind == "turnaround"}
-            | mine
-            for one, mine in zip(named, bills, strict=True)
+    with use(backend) as backend:
+        table = backend.table(source)
+        if instances is None and backend.has(source, "instances"):
+            instances = source
+        start_table, origin = table, "the requests that waited for a start"
+        if instances is not None:
+            start_table, origin = backend.table(instances, "instances"), "the instances table"
+        # Runs are compared only where both tables name them.
+        by_run = "run" in table.columns and "run" in start_table.columns
+        find = starts.from_requests if instances is None else starts.from_instances
+        cold, ran = find(start_table, by_run), starts.requests(table, by_run)
+        pairs = cold, ran
+        if match == "paper" and instances is not None and backend.has(source, "spans"):
+            spans = backend.table(source, "spans")
+            if _count(spans.filter(spans["name"].cast("string").isin(starts.DEPLOYMENT)), backend):
+                ran_anywhere = starts.requests(table, by_run=False)
+                pairs = starts.from_deployment(spans, start_table), ran_anywhere
+                origin = "the spans: deployment of code and dependencies, as published"
+        served = backend.hold(starts.matched(*pairs, match))
+        notes = [f"Cold starts are those of {origin}."]
+        facts = _facts(served, match, backend)
+        amounts = starts.resources(served)
+        cdf = [
+            record
+            for name in RESOURCES
+            for record in _quantiles(amounts, name, facts[f"{name}_starts"], points, backend)
         ]
-    return ColdStarts(
-        pd.DataFrame(records, columns=list(COLUMNS), dtype=object),
-        pd.DataFrame(cdf, columns=list(CDF_COLUMNS)),
-        tuple(notes),
-    )
+        records = []
+        if tariffs is None or tariffs:
+            tariffs_named = catalogue.resolve(tariffs)
+            table, chosen, _ = apply_fit(table, tariffs_named, fit, backend)
+            waited = starts.waited(table)
+            if instances is not None and not _count(waited, backend):
+                notes.append(
+                    "The requests do not say how long they waited, so each initialization is billed"
+                    " with the first request that the instance served."
+                )
+                if match != "ordered":
+                    served = backend.hold(starts.matched(cold, ran, "ordered"))
+                waited = backend.hold(starts.waiting(table, served, by_run))
+            bills = _bills(table, waited, chosen, backend)
+            records = [
+                dict.fromkeys(COLUMNS)
+                | facts
+                | {"tariff": tariff.id, "bills_initialization": tariff.time.kind == "turnaround"}
+                | amounts_usd
+                for tariff, amounts_usd in zip(tariffs_named, bills, strict=True)
+            ]
+        return ColdStarts(
+            pd.DataFrame(records, columns=list(COLUMNS), dtype=object),
+            pd.DataFrame(cdf, columns=list(CDF_COLUMNS)),
+            tuple(notes),
+        )
 
 
 def _facts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:
-    """What the matching alone says."""
+    """The columns that are the same for all tariffs."""
     from uncia.costs import starts
 
     by_reason = served.group_by("reason").aggregate(
         starts=lambda t: t.count().cast("int64"), requests=lambda t: t["n"].sum().cast("int64")
     )
-    counted = {row["reason"]: row for row in backend.collect(by_reason).to_pylist()}
-    fine = counted.get(starts.MATCHED, {"starts": 0, "requests": 0})
+    by_code = {row["reason"]: row for row in backend.collect(by_reason).to_pylist()}
+    matched = by_code.get(starts.MATCHED, {"starts": 0, "requests": 0})
     amounts = starts.resources(served)
     sums: dict[str, Any] = {}
     for name in RESOURCES:
@@ -247,21 +236,21 @@ def _facts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:
         sums[f"{name}_starts"] = difference.count().cast("int64")
         sums[f"{name}_not_repaid"] = (difference <= 0).fill_null(False).sum().cast("int64")
         for kind in ("initialization", "execution"):
-            known = difference.notnull()
+            has_difference = difference.notnull()
             sums[f"{name}_{kind}"] = (
-                amounts[f"{name}_{kind}"].sum(where=known).cast("decimal(38, 0)")
+                amounts[f"{name}_{kind}"].sum(where=has_difference).cast("decimal(38, 0)")
             )
     (row,) = backend.collect(amounts.aggregate(**sums)).to_pylist()
     facts: dict[str, Any] = {
         "match": match,
-        "cold_starts": sum(one["starts"] for one in counted.values()),
-        "matched": fine["starts"],
+        "cold_starts": sum(count["starts"] for count in by_code.values()),
+        "matched": matched["starts"],
         "unmatched": {
-            reason: counted[code]["starts"]
+            reason: by_code[code]["starts"]
             for code, reason in starts.UNMATCHED.items()
-            if code in counted
+            if code in by_code
         },
-        "requests": fine["requests"],
+        "requests": matched["requests"],
     }
     for name, suffix in _SUFFIX.items():
         n = row[f"{name}_starts"]
@@ -276,16 +265,16 @@ def _facts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:
 def _quantiles(
     amounts: ir.Table, name: str, n: int, points: int, backend: Backend
 ) -> Iterable[dict[str, Any]]:
-    """Order statistics by rank: the smallest value that a share of the starts does not exceed."""
+    """Order statistics: the smallest value that a share of the starts does not exceed."""
     import ibis
 
     if n == 0 or points <= 0:
         return []
-    shares = [Fraction(place, max(points - 1, 1)) for place in range(points)]
+    shares = [Fraction(index, max(points - 1, 1)) for index in range(points)]
     ranks = {share: max(1, -(-share.numerator * n // share.denominator)) for share in shares}
     column = f"{name}_difference"
-    known = amounts.filter(amounts[column].notnull()).select(column)
-    ranked = known.mutate(rank=ibis.row_number().over(order_by=column).cast("int64") + 1)
+    differences = amounts.filter(amounts[column].notnull()).select(column)
+    ranked = differences.mutate(rank=ibis.row_number().over(order_by=column).cast("int64") + 1)
     wanted = ranked.filter(ranked["rank"].isin(sorted(set(ranks.values()))))
     values = {row["rank"]: row[column] for row in backend.collect(wanted).to_pylist()}
     unit, per_unit = RESOURCES[name]
@@ -306,16 +295,16 @@ def _bills(
 ) -> list[dict[str, Any]]:
     """What turnaround adds: the rows that waited, billed over turnaround and over execution."""
     over = {kind: [_over(tariff, kind) for tariff in tariffs] for kind in _KINDS}
-    by_time = [place for place, tariff in enumerate(tariffs) if tariff.time.kind != "cpu"]
-    both = [over[kind][place] for kind in _KINDS for place in by_time]
+    by_time = [index for index, tariff in enumerate(tariffs) if tariff.time.kind != "cpu"]
+    both = [over[kind][index] for kind in _KINDS for index in by_time]
     lines = bill(waited, both, backend=backend) if both else []
     without = dict(zip(by_time, lines[: len(by_time)], strict=True))
     with_wait = dict(zip(by_time, lines[len(by_time) :], strict=True))
     records = []
-    for place, line in enumerate(bill(table, over["execution"], backend=backend)):
+    for index, line in enumerate(bill(table, over["execution"], backend=backend)):
         record: dict[str, Any] = {"execution_usd": line.cost_usd}
-        if place in by_time:
-            turned, ran = with_wait[place], without[place]
+        if index in by_time:
+            turned, ran = with_wait[index], without[index]
             record["waited_rows"] = turned.rows
             if turned.exact_cost is not None and ran.exact_cost is not None and line.exact_cost:
                 added = turned.exact_cost - ran.exact_cost
@@ -337,5 +326,5 @@ def _over(tariff: Tariff, kind: Literal["execution", "turnaround"]) -> Tariff:
 
 
 def _count(table: ir.Table, backend: Backend) -> int:
-    found: int = backend.collect(table.count().name("n").as_table()).to_pylist()[0]["n"]
-    return found
+    rows: int = backend.collect(table.count().name("n").as_table()).to_pylist()[0]["n"]
+    return rows

@@ -1,28 +1,28 @@
-"""Each bill in parts that say what was paid for; they sum to the bill exactly.
+"""Decomposition of bills into parts, such as use, idle time and rounding, that sum to the bill.
 
-*Busy* is the time of a row in which its observed allocation was running: the smaller of the
-execution and ``cpu_time x 10^6 / min(10^6, allocated_cpu)``; a function that is held to 0.3 vCPU is
-busy while it runs at 0.3. Where no vCPU was observed it is the CPU time. It is not rounded. With S
-the size that is charged for, E the execution and I the initialization that the tariff bills, of a
-charge for an allocated resource
+The *busy* time of a row is when its observed allocation ran: the smaller of the execution and
+``cpu_time x 10^6 / min(10^6, allocated_cpu)``; a function with 0.3 vCPU is busy while it runs at
+0.3. Where no vCPU was observed, it is the CPU time. It is not rounded. Let S be the size charged
+for, E the execution and I the initialization that the tariff bills. A charge for an allocated
+resource has these parts:
 
-* ``use`` is what was used: the CPU time, or the average memory x E;
-* ``over_allocation`` is what the size held beyond that while busy: ``S x busy`` less the CPU time,
-  or ``(S - memory_avg) x busy``; negative where more was used than the size holds;
-* ``idle`` is wall-clock time that was billed while nothing ran: ``S x (E - busy)``, for memory
-  ``(S - memory_avg) x (E - busy)``, as the memory in use stays in use;
-* ``unmeasured`` is S x E of the rows whose use is not known; for memory of rows whose CPU time
-  alone is not known, ``(S - memory_avg) x E``, which cannot be told into over-allocation and idle;
-* ``initialization`` is S x I, where the tariff bills turnaround;
-* ``rounding`` is what granularities, of time and of the amount, then add;
-* ``minimum`` is what minimums add after that; a cap on the amount, or a part of it that is free,
-  counts here, and takes off.
+* ``use``: the CPU time, or the average memory x E;
+* ``over_allocation``: unused allocation while busy, ``S x busy`` less the CPU time, or
+  ``(S - memory_avg) x busy``; negative where more was used than allocated;
+* ``idle``: allocation that was billed while nothing ran, ``S x (E - busy)``, or for memory
+  ``(S - memory_avg) x (E - busy)``, as used memory remains in use;
+* ``unmeasured``: S x E of rows whose usage is unknown; for memory of rows of which only the CPU
+  time is unknown, ``(S - memory_avg) x E``, which may be over-allocation or idle;
+* ``initialization``: S x I, where the tariff bills turnaround;
+* ``rounding``: what granularities, of time and of the amount, then add;
+* ``minimum``: what minimums add after that; a maximum or a free part of the amount counts here and
+  is negative.
 
-A charge for what was used has ``use`` (over E), ``initialization``, ``rounding`` and ``minimum``.
-A reserved amount R is decomposed as an allocation of CPU; its use is the CPU time that was not
-borrowed. What was borrowed is ``use``; what was lent is ``credit``, which is negative. ``fee`` is
-the invocation fee of every row. Equation (1) of *Demystifying Serverless Costs on Public Platforms*
-(EuroSys'26, section 2.1) has the amounts that are decomposed.
+A charge for usage has ``use`` (over E), ``initialization``, ``rounding`` and ``minimum``. A
+reserved amount R is decomposed like an allocation of CPU; its use is the CPU time that was not
+borrowed. A borrowed amount is ``use``; a lent amount is ``credit``, which is negative. ``fee`` is
+the invocation fee of every row. The amounts are those of Equation (1) of *Demystifying Serverless
+Costs on Public Platforms* (EuroSys'26, section 2.1).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia.backends import Backend, Source, use
 from uncia.costs.amounts import usd_parts
 from uncia.costs.quantities import (
     LEVELS,
@@ -41,17 +42,17 @@ from uncia.costs.quantities import (
     Collector,
     TariffSums,
     busy_factor,
-    observing,
     size_of,
+    with_observed_cpu,
 )
 from uncia.tariffs import Tariff, catalogue
+from uncia.tariffs.rows import PRICED
 from uncia.tariffs.rules import Level
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from uncia.backends import Backend, Source
     from uncia.tariffs import FitRule
 
 PARTS: Final = (
@@ -107,14 +108,14 @@ def decompose(
     fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """Each tariff's bill of an invocation table, in parts.
+    """Decompose each tariff's bill of an invocation table into parts.
 
     Args:
         source: as `uncia.tariffs.bill` takes it.
         tariffs: ids, files or tariffs; by default all that bill by request.
-        group_by: text columns; each combination of their values is billed apart.
+        group_by: text columns; each combination of their values is a group with its own bill.
         fit: how rows get their sizes, as in `uncia.tariffs.bill`.
-        backend: where the sums are computed; by default a DuckDB of its own.
+        backend: computes the sums; by default a DuckDB that is opened for it.
 
     Returns:
         A row for each tariff and group: ``tariff``, the grouping columns, ``fit``, ``total_rows``,
@@ -126,15 +127,14 @@ def decompose(
     Raises:
         UnciaError: a table or tariff cannot be read, or a column is missing or not exact.
     """
-    found = decompositions(source, tariffs, group_by, fit=fit, backend=backend)
-    return frame(found, group_by)
+    return frame(decompositions(source, tariffs, group_by, fit=fit, backend=backend), group_by)
 
 
-def frame(found: Sequence[Decomposition], group_by: Sequence[str] = ()) -> pd.DataFrame:
-    """Decompositions as `decompose` returns them."""
+def frame(bills: Sequence[Decomposition], group_by: Sequence[str] = ()) -> pd.DataFrame:
+    """Convert decompositions to the frame that `decompose` returns."""
     import pandas as pd
 
-    records = [_record(one, group_by) for one in found]
+    records = [_record(bill, group_by) for bill in bills]
     return pd.DataFrame(records, columns=columns(group_by), dtype=object)
 
 
@@ -156,37 +156,35 @@ def decompositions(
     fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> list[Decomposition]:
-    """As `decompose`, with the parts as fractions.
+    """Decompose bills as `decompose`, with the parts as fractions.
 
     Raises:
         UnciaError: as `decompose`.
     """
-    if backend is None:
-        from uncia.backends import connect
+    from uncia.tariffs.allocation import PEAK_REASONS, apply_fit
 
-        with connect() as own:
-            return decompositions(source, tariffs, group_by, fit=fit, backend=own)
-    from uncia.tariffs.allocation import PEAK_REASONS, fitted
-
-    words = PEAK_REASONS if fit == "used-peak" else {}
-    table = observing(backend.table(source))
-    table, chosen, rules = fitted(table, catalogue.resolve(tariffs), fit, backend)
-    collector = Collector(table, group_by, chosen)
-    cells = [_integers(cell) for cell in backend.collect(collector.cells()).to_pylist()]
-    groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
-    for cell in cells:
-        groups.setdefault(tuple(cell[f"g_{name}"] for name in group_by), []).append(cell)
-    if not group_by:
-        groups.setdefault((), [])
-    ordered = sorted(groups, key=lambda key: [(value is None, str(value)) for value in key])
-    return [
-        _of(sums, rule, words, collector, dict(zip(group_by, key, strict=True)), groups[key])
-        for sums, rule in zip(collector.tariffs, rules, strict=True)
-        for key in ordered
-    ]
+    with use(backend) as backend:
+        words = PEAK_REASONS if fit == "used-peak" else {}
+        table = with_observed_cpu(backend.table(source))
+        table, chosen, rules = apply_fit(table, catalogue.resolve(tariffs), fit, backend)
+        collector = Collector(table, group_by, chosen)
+        cells = [_integers(cell) for cell in backend.collect(collector.cells()).to_pylist()]
+        groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
+        for cell in cells:
+            groups.setdefault(tuple(cell[f"g_{name}"] for name in group_by), []).append(cell)
+        if not group_by:
+            groups.setdefault((), [])
+        ordered = sorted(groups, key=lambda key: [(value is None, str(value)) for value in key])
+        return [
+            _decomposition(
+                sums, rule, words, collector, dict(zip(group_by, key, strict=True)), groups[key]
+            )
+            for sums, rule in zip(collector.tariffs, rules, strict=True)
+            for key in ordered
+        ]
 
 
-def _of(
+def _decomposition(
     sums: TariffSums,
     rule: str,
     words: Mapping[str, str],
@@ -194,25 +192,22 @@ def _of(
     group: Mapping[str, str | None],
     cells: Sequence[Mapping[str, Any]],
 ) -> Decomposition:
-    priced: list[Mapping[str, Any]] = []
+    priced = [cell for cell in cells if cell[sums.status] == PRICED]
     left_out: dict[str, int] = {}
-    for cell in cells:
-        reason = sums.why_not(cell)
-        if reason is None:
-            priced.append(cell)
-        else:
+    for code, reason in sums.reasons.items():
+        if count := sum(cell["n"] for cell in cells if cell[sums.status] == code):
             reason = words.get(reason, reason)
-            left_out[reason] = left_out.get(reason, 0) + cell["n"]
+            left_out[reason] = left_out.get(reason, 0) + count
     rows = sum(cell["n"] for cell in priced)
     parts = dict.fromkeys(PARTS, Fraction(0))
     for charge in sums.charges:
         price = charge.charge.unit_price or Fraction(0)
-        found: dict[str, Fraction | int] = dict.fromkeys(PARTS, 0)
+        quantities: dict[str, Fraction | int] = dict.fromkeys(PARTS, 0)
         for cell in priced:
             if _applies(charge, cell):
                 for part, quantity in _quantities(charge, collector, cell).items():
-                    found[part] += quantity
-        for part, quantity in found.items():
+                    quantities[part] += quantity
+        for part, quantity in quantities.items():
             parts[part] += price * quantity
     parts["fee"] += Fraction(sums.tariff.fee.price or 0) * rows
     return Decomposition(sums.tariff.id, group, rule, rows, left_out, parts)
@@ -240,21 +235,21 @@ def _quantities(
             "minimum": -parts["minimum"],
         }
     unit = 1 if charge.is_rate else MICRO_PER_VCPU
-    held: Fraction | int = cell[sums.over_execution] * unit
+    over_execution: Fraction | int = cell[sums.over_execution] * unit
     if sums.size is not None:
-        held *= size_of(sums, cell)
-    parts["initialization"] = level["plain"] - held
+        over_execution *= size_of(sums, cell)
+    parts["initialization"] = level["plain"] - over_execution
     if charge.basis not in ("allocated", "reserved"):
-        parts["use"] = held
+        parts["use"] = over_execution
     elif charge.resource == "cpu":
-        parts |= _cpu(sums, collector, cell, held)
+        parts |= _cpu(sums, collector, cell, over_execution)
     else:
-        parts |= _memory(sums, collector, cell, held)
+        parts |= _memory(sums, collector, cell, over_execution)
     return parts
 
 
 def _levels(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[Level, Fraction | int]:
-    """The whole of a charge: as it was, with granularities, with minimums and caps too."""
+    """The whole charge without rules, with granularities, and with all rules."""
     totals = {level: int(cell[sums.levels[level]]) for level in LEVELS}
     charge = sums.charge
     if sums.size is None:
@@ -264,56 +259,56 @@ def _levels(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[Level, Fraction |
 
 
 def _cpu(
-    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], held: Fraction | int
+    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], over_execution: Fraction | int
 ) -> dict[str, Fraction | int]:
     reserved = sums.charge.basis == "reserved"
     if cell["no_cpu_time"] or (reserved and cell["no_borrowed_cpu_time"]):
-        return {"unmeasured": held}
+        return {"unmeasured": over_execution}
     use = cell[collector.cpu_time] * MICRO_PER_VCPU
     if reserved and collector.borrowed is not None:
         use -= cell[collector.borrowed] * MICRO_PER_VCPU
-    running: Fraction | int = held
+    running: Fraction | int = over_execution
     if cell["partly"] and sums.size is not None:
         running = size_of(sums, cell) * cell[collector.cpu_time] * busy_factor(cell)
     elif cell["partly"] and sums.over_cpu_time is not None:
         running = cell[sums.over_cpu_time] * busy_factor(cell)
-    return {"use": use, "over_allocation": running - use, "idle": held - running}
+    return {"use": use, "over_allocation": running - use, "idle": over_execution - running}
 
 
 def _memory(
-    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], held: Fraction | int
+    sums: ChargeSums, collector: Collector, cell: Mapping[str, Any], over_execution: Fraction | int
 ) -> dict[str, Fraction | int]:
     if cell["no_memory_avg"]:
-        return {"unmeasured": held}
+        return {"unmeasured": over_execution}
     use = cell[collector.memory_execution]
     if cell["no_cpu_time"]:
-        return {"use": use, "unmeasured": held - use}
-    over: Fraction | int = held - use
+        return {"use": use, "unmeasured": over_execution - use}
+    over: Fraction | int = over_execution - use
     if cell["partly"] and sums.size is not None:
         size, factor = size_of(sums, cell), busy_factor(cell)
         over = (size * cell[collector.cpu_time] - cell[collector.memory_cpu_time]) * factor
-    return {"use": use, "over_allocation": over, "idle": held - use - over}
+    return {"use": use, "over_allocation": over, "idle": over_execution - use - over}
 
 
 def _integers(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell with its sums as integers; the engine answers with decimals."""
+    """Convert a cell's sums to integers; engines return decimals."""
     return {
         name: int(value) if isinstance(value, Decimal) else value for name, value in cell.items()
     }
 
 
-def _record(one: Decomposition, group_by: Sequence[str]) -> dict[str, Any]:
+def _record(bill: Decomposition, group_by: Sequence[str]) -> dict[str, Any]:
     record: dict[str, Any] = {
-        "tariff": one.tariff,
-        **{name: one.group[name] for name in group_by},
-        "fit": one.fit,
-        "total_rows": one.total_rows,
-        "rows": one.rows,
-        "left_out": dict(one.left_out),
+        "tariff": bill.tariff,
+        **{name: bill.group[name] for name in group_by},
+        "fit": bill.fit,
+        "total_rows": bill.total_rows,
+        "rows": bill.rows,
+        "left_out": dict(bill.left_out),
     }
-    if one.rows:
-        parts, total = usd_parts(one.parts)
+    if bill.rows:
+        parts, total = usd_parts(bill.parts)
         record |= {f"{part}_usd": parts[part] for part in PARTS} | {"cost_usd": total}
-    if one.rows and one.total:
-        record |= {f"{part}_share": float(one.parts[part] / one.total) for part in PARTS}
+    if bill.rows and bill.total:
+        record |= {f"{part}_share": float(bill.parts[part] / bill.total) for part in PARTS}
     return dict.fromkeys(columns(group_by)) | record

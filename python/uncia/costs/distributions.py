@@ -1,8 +1,8 @@
 """Distributions of billable resources per request under each tariff (Figure 2's curves).
 
-A tariff that bills an allocation bills size x T, and rows of one allocation have one size; so rows
-are counted by allocation and bin of T, once for all tariffs, and each tariff's distribution is
-those bins times its few sizes, merged. What is billed by use is binned directly. Error: see
+A charge for an allocation is size x T, and rows with the same allocation have the same size. So
+rows are counted once for all tariffs, by allocation and bin of T, and each tariff's distribution is
+these bins times its few sizes. Amounts billed by use are binned directly. Error: see
 `uncia.costs.bins`.
 """
 
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from uncia.backends import Backend, Source, use
 from uncia.costs import bins
-from uncia.costs.rows import Tariffs, applied, prepared, resolve
-from uncia.costs.sizes import Size, fitted
+from uncia.costs.rows import Tariffs, comparable_rows, fit_comparable, resolve
+from uncia.costs.sizes import Size, fit_sizes
 from uncia.tariffs import Tariff
-from uncia.tariffs.allocation import known
+from uncia.tariffs.allocation import known_facts
 from uncia.tariffs.billable_time import actual_time, measured, turnaround
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.model import BillableTime, Charge
@@ -29,18 +30,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend, Source
     from uncia.tariffs import FitRule
     from uncia.tariffs.facts import Facts
 
 USED: Final = "used"
-"""The name of the curves of what was used, among those of the tariffs."""
+"""The name of the curves of usage, next to those of the tariffs."""
 
 RESOURCES: Final = {"cpu": "vcpu", "memory": "memory"}
 _UNITS: Final = {"cpu": float(MICRO_PER_VCPU * NS_PER_S), "memory": float(GIB * NS_PER_S)}
-_FLAVOUR: Final = ("v_allocated_cpu", "v_allocated_memory")
+_ALLOCATION: Final = ("v_allocated_cpu", "v_allocated_memory")
 _TURNAROUND: Final = "turnaround"
-_ELSEWHERE: Final = {("cpu", "reserved"), ("cpu", "borrowed")}  # neither a size nor a use
+_NOT_OF_SIZE: Final = {("cpu", "reserved"), ("cpu", "borrowed")}  # neither a size nor a use
 
 
 def inflation_cdf(
@@ -50,13 +50,13 @@ def inflation_cdf(
     fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """Distribution of what each tariff bills per request, and of what was used.
+    """Compute the distributions of billed amounts per request under each tariff, and of usage.
 
     Args:
         source: invocations; the rows are those of `uncia.costs.inflation.inflation`.
         tariffs: ids, files or tariffs; by default every one that bills by request.
         fit: how an allocation becomes a size.
-        backend: where it is computed; by default a DuckDB of its own.
+        backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
         Columns ``tariff`` (or ``used``), ``resource`` (vcpu, memory), ``value`` (vCPU-s or GB-s a
@@ -67,33 +67,31 @@ def inflation_cdf(
     Raises:
         UnciaError: a table or tariff cannot be read, or a tariff bills by instance.
     """
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return inflation_cdf(source, tariffs, fit=fit, backend=own)
-    of = known(source, fit)
-    table, chosen, _ = applied(backend.table(source), resolve(tariffs), fit, backend, of)
-    return curves_of(table, chosen, fit, of, backend)
+    with use(backend) as backend:
+        facts = known_facts(source, fit)
+        table, chosen, _ = fit_comparable(
+            backend.table(source), resolve(tariffs), fit, backend, facts
+        )
+        return curves_of(table, chosen, fit, facts, backend)
 
 
 def curves_of(
-    table: ir.Table, chosen: Sequence[Tariff], fit: FitRule, of: Facts, backend: Backend
+    table: ir.Table, chosen: Sequence[Tariff], fit: FitRule, facts: Facts, backend: Backend
 ) -> pd.DataFrame:
-    """As `inflation_cdf`, of a table and tariffs to which the fit is applied already.
+    """Compute `inflation_cdf` of a table and tariffs to which the fit has been applied.
 
     Args:
         table: invocations.
         chosen: the tariffs.
         fit: chooses the rows.
-        of: what is known of the columns.
-        backend: where it is computed.
+        facts: what is known of the columns.
+        backend: computes it.
     """
     import pandas as pd
 
-    rows = prepared(table, fit, of)
+    rows = comparable_rows(table, fit, facts)
     curves: dict[tuple[str, str], bins.Curve] = {}
-    for tariff, resource, values, counts in _all(rows, chosen, backend):
+    for tariff, resource, values, counts in _all_curves(rows, chosen, backend):
         curves[tariff, resource] = bins.cumulative(values / _UNITS[resource], counts)
     order = {name: place for place, name in enumerate([USED, *(t.id for t in chosen)])}
     frames = [
@@ -109,10 +107,10 @@ def curves_of(
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=names)
 
 
-_Found = Iterator[tuple[str, str, bins.Floats, bins.Counts]]
+_Curves = Iterator[tuple[str, str, bins.Floats, bins.Counts]]
 
 
-def _all(rows: ir.Table, tariffs: Sequence[Tariff], backend: Backend) -> _Found:
+def _all_curves(rows: ir.Table, tariffs: Sequence[Tariff], backend: Backend) -> _Curves:
     by_size: list[tuple[Tariff, str, Charge]] = []
     direct: list[tuple[str, str, _Amount]] = [
         (USED, "cpu", _used_cpu),
@@ -120,60 +118,62 @@ def _all(rows: ir.Table, tariffs: Sequence[Tariff], backend: Backend) -> _Found:
     ]
     for tariff in tariffs:
         for resource in RESOURCES:
-            charges = [one for one in tariff.charges if one.resource == resource]
+            charges = [charge for charge in tariff.charges if charge.resource == resource]
             if len(charges) != 1 or charges[0].when != "always" or charges[0].is_credit:
-                continue  # several charges together have no curve
-            if (resource, charges[0].basis) in _ELSEWHERE:
+                continue  # only a single charge for the resource has a curve
+            if (resource, charges[0].basis) in _NOT_OF_SIZE:
                 continue
             if charges[0].basis == "allocated":
                 by_size.append((tariff, resource, charges[0]))
             else:
                 direct.append((tariff.id, resource, _measured(tariff, charges[0])))
     if by_size:
-        yield from _sized(rows, by_size, backend)
-    yield from _directly(rows, direct, backend)
+        yield from _by_size(rows, by_size, backend)
+    yield from _by_use(rows, direct, backend)
 
 
-# What is billed by allocation: size x T.
+# Charges for allocations: size x T.
 
 
-def _sized(
+def _by_size(
     rows: ir.Table, wanted: Sequence[tuple[Tariff, str, Charge]], backend: Backend
-) -> _Found:
+) -> _Curves:
     tariffs = list({tariff.id: tariff for tariff, _, _ in wanted}.values())
     steps = {_in_bins(tariff.time): None for tariff in tariffs}
-    found = [_Times(backend.collect(_by_execution(rows, list(steps))), turnaround=False)]
+    histograms = [_Times(backend.collect(_by_execution(rows, list(steps))), turnaround=False)]
     waited = {_in_bins(t.time): None for t in tariffs if t.time.kind == _TURNAROUND}
     if waited:
-        found.append(_Times(backend.collect(_by_turnaround(rows, list(waited))), turnaround=True))
-    flavours = list(dict.fromkeys(size for one in found for size in one.sizes))
-    sold = dict(zip((t.id for t in tariffs), fitted(tariffs, flavours), strict=True))
+        histograms.append(
+            _Times(backend.collect(_by_turnaround(rows, list(waited))), turnaround=True)
+        )
+    allocations = list(dict.fromkeys(size for histogram in histograms for size in histogram.sizes))
+    fitted = dict(zip((t.id for t in tariffs), fit_sizes(tariffs, allocations), strict=True))
     for tariff, resource, charge in wanted:
-        amounts = _amounts(tariff, charge, flavours, sold[tariff.id])
+        amounts = _amounts(tariff, charge, allocations, fitted[tariff.id])
         values: list[bins.Floats] = []
         counts: list[bins.Counts] = []
-        for one in found:
-            keep = one.of(tariff.time.kind) & one.known(amounts)
-            times = _billed(one.longest[keep], tariff.time.rules)
-            values.append(times * one.per_row(amounts)[keep])
-            counts.append(one.n[keep])
+        for histogram in histograms:
+            keep = histogram.of(tariff.time.kind) & histogram.known(amounts)
+            times = _billed(histogram.longest[keep], tariff.time.rules)
+            values.append(times * histogram.per_row(amounts)[keep])
+            counts.append(histogram.n[keep])
         yield tariff.id, resource, np.concatenate(values), np.concatenate(counts)
 
 
 class _Times:
-    """Rows by allocation and bin of time: how many, and the longest time of each bin."""
+    """Rows by allocation and bin of time: their number, and the longest time of each bin."""
 
-    def __init__(self, found: pa.Table, *, turnaround: bool) -> None:
+    def __init__(self, table: pa.Table, *, turnaround: bool) -> None:
         self.turnaround = turnaround
-        self.n: bins.Counts = found["n"].to_numpy()
-        self.longest: bins.Counts = found["longest"].to_numpy()
-        pairs = zip(*(found[name].to_pylist() for name in _FLAVOUR), strict=True)
+        self.n: bins.Counts = table["n"].to_numpy()
+        self.longest: bins.Counts = table["longest"].to_numpy()
+        pairs = zip(*(table[name].to_pylist() for name in _ALLOCATION), strict=True)
         self.sizes = [Size(*pair) for pair in pairs]
         names = ("waited", "unknown_start")
-        self._marks = {name: found[name].to_numpy(zero_copy_only=False) for name in names}
+        self._marks = {name: table[name].to_numpy(zero_copy_only=False) for name in names}
 
     def of(self, kind: str) -> Any:
-        """Which bins are a tariff's that bills this kind of time."""
+        """Which bins count for a tariff that bills this kind of time."""
         everything = np.ones(self.n.shape, np.bool_)
         if self.turnaround:
             return everything if kind == _TURNAROUND else ~everything
@@ -189,18 +189,18 @@ class _Times:
 
 
 def _amounts(
-    tariff: Tariff, charge: Charge, flavours: Sequence[Size], sold: Sequence[Size]
+    tariff: Tariff, charge: Charge, allocations: Sequence[Size], sold: Sequence[Size]
 ) -> dict[Size, int | None]:
     """The billed amount of each allocation; None where the tariff cannot price it."""
-    priced = [one for one in tariff.charges if one.basis == "allocated" and one.unit_price]
+    resources = [c.resource for c in tariff.charges if c.basis == "allocated" and c.unit_price]
     rules = charge.rules
-    found: dict[Size, int | None] = {}
-    for flavour, size in zip(flavours, sold, strict=True):
+    amounts: dict[Size, int | None] = {}
+    for allocation, size in zip(allocations, sold, strict=True):
         amount = size.cpu if charge.resource == "cpu" else size.memory
-        needed = [size.cpu if one.resource == "cpu" else size.memory for one in priced]
-        unknown = amount is None or any(one is None for one in needed)
-        found[flavour] = None if unknown or amount is None else rules(amount)
-    return found
+        needed = [size.cpu if resource == "cpu" else size.memory for resource in resources]
+        unknown = amount is None or None in needed
+        amounts[allocation] = None if unknown or amount is None else rules(amount)
+    return amounts
 
 
 def _billed(times: bins.Counts, rules: Rules) -> bins.Floats:
@@ -211,8 +211,7 @@ def _billed(times: bins.Counts, rules: Rules) -> bins.Floats:
 
 
 def _in_bins(time: BillableTime) -> Rules:
-    """The rules by which times are put in bins, but for a minimum: it is the same for a whole bin,
-    or cuts it to one value."""
+    """The rules applied before binning; a minimum is applied later, to the longest of each bin."""
     return time.rules.without(Minimum)
 
 
@@ -222,38 +221,37 @@ def _by_execution(rows: ir.Table, rules: Sequence[Rules]) -> ir.Table:
 
 
 def _by_turnaround(rows: ir.Table, rules: Sequence[Rules]) -> ir.Table:
-    """The rows that waited for an initialization, by turnaround time."""
+    """The histogram of turnaround times, over the rows that waited for an initialization."""
     table = rows.filter(rows["v_initialization"] > 0)
     time = turnaround(table["v_execution"], table["v_initialization"])
     return _by_time(table, time, table["v_initialization"] > 0, rules)
 
 
 def _by_time(table: ir.Table, time: Any, waited: Any, rules: Sequence[Rules]) -> ir.Table:
-    keys = {name: table[name] for name in (*_FLAVOUR, "unknown_start")} | {"waited": waited}
+    keys = {name: table[name] for name in (*_ALLOCATION, "unknown_start")} | {"waited": waited}
     keys |= {f"b{index}": bins.log_bin(rule(time)) for index, rule in enumerate(rules)}
     return bins.histogram(table, keys, {"longest": time})
 
 
-# What is billed by use.
+# Charges for usage.
 
 _Amount = Callable[[Columns], Col]
 
 
-def _directly(
+def _by_use(
     table: ir.Table, wanted: Sequence[tuple[str, str, _Amount]], backend: Backend
-) -> _Found:
-    """Amounts of use, binned; the same amount once for all that bill it."""
-    rows = Columns(table)
-    columns = [amount(rows) for _, _, amount in wanted]
-    full = rows.table()
-    of_cpu = [resource == "cpu" for _, resource, _ in wanted]
-    # CPU billed by use follows from the CPU time alone and rises with it, so that the bins of all
-    # such amounts together are hardly more than those of one: one pass does for them.
-    together = [column.name for column, cpu in zip(columns, of_cpu, strict=True) if cpu]
-    alone = [column.name for column, cpu in zip(columns, of_cpu, strict=True) if not cpu]
-    found: dict[str, tuple[bins.Floats, bins.Counts]] = {}
-    for names in (list(dict.fromkeys(together)), *([name] for name in dict.fromkeys(alone))):
-        answer = backend.collect(
+) -> _Curves:
+    """Bin amounts of use; tariffs that bill the same amount share its bins."""
+    columns = Columns(table)
+    amounts = [(name, resource, build(columns).name) for name, resource, build in wanted]
+    full = columns.table()
+    # CPU billed by use depends on the CPU time alone and rises with it. So all such amounts
+    # together have hardly more bins than one of them, and need one pass.
+    shared = dict.fromkeys(amount for _, resource, amount in amounts if resource == "cpu")
+    alone = dict.fromkeys(amount for _, resource, amount in amounts if resource != "cpu")
+    curves: dict[str, tuple[bins.Floats, bins.Counts]] = {}
+    for names in (list(shared), *([name] for name in alone)):
+        binned = backend.collect(
             bins.histogram(
                 full,
                 {f"bin_{name}": bins.log_bin(full[name]) for name in names},
@@ -261,11 +259,11 @@ def _directly(
             )
         )
         for name in names:
-            known = answer.filter(answer[f"bin_{name}"].is_valid())
-            largest = known[f"most_{name}"].to_numpy().astype(np.float64)
-            found[name] = largest, known["n"].to_numpy()
-    for (name, resource, _), column in zip(wanted, columns, strict=True):
-        yield name, resource, *found[column.name]
+            valid = binned.filter(binned[f"bin_{name}"].is_valid())
+            largest = valid[f"most_{name}"].to_numpy().astype(np.float64)
+            curves[name] = largest, valid["n"].to_numpy()
+    for name, resource, amount in amounts:
+        yield name, resource, *curves[amount]
 
 
 def _used_cpu(rows: Columns) -> Col:
@@ -304,5 +302,5 @@ def _micro(time: Any) -> Any:
 
 
 def _times(amount: Any, time: Any) -> Any:
-    # Only a place among the bins is wanted of it, so a double's 53 bits are enough.
+    # It only selects a bin, so a double's 53 bits are enough.
     return amount.cast("float64") * time.cast("float64")

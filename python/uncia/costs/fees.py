@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
+from uncia.costs.sizes import Size, decimal, fit_sizes, known_tariffs, price_per_second
 from uncia.providers import LAMBDA_BYTES, LAMBDA_MIN_MB
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.sizes import Combinations, Fixed
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 MS_PER_S: Final = 1000
 
-# The sizes that the figure shows where the tariff's own list is not it: Cloud Run's vCPU at 512 MB
-# (0.333 is what functions get by default), Azure's 1 GB and its largest, and AWS' smallest and
-# first whole vCPU.
+# The figure's sizes of tariffs without a list: Cloud Run's vCPU at 512 MB (0.333 is the default of
+# functions), Azure's 1 GB and its largest, AWS' smallest and its first whole vCPU.
 _SHOWN: Final[dict[str, tuple[Size, ...]]] = {
     "gcp-run-request": tuple(
         Size(cpu, 512 * MIB) for cpu in (80_000, 333_000, 500_000, MICRO_PER_VCPU)
@@ -32,7 +31,7 @@ _SHOWN: Final[dict[str, tuple[Size, ...]]] = {
 }
 _SMALLEST: Final = Size(1, LAMBDA_MIN_MB * MIB)
 _ONE_VCPU: Final = Size(MICRO_PER_VCPU, LAMBDA_BYTES)
-_MOST_SHOWN: Final = 5
+_MAX_SHOWN: Final = 5
 _COLUMNS: Final = ("tariff", "size", "cpu", "memory", "fee_usd", "usd_per_s", "fee_ms")
 
 
@@ -40,17 +39,17 @@ def fee_equivalents(
     tariffs: Sequence[str] | None = None,
     sizes: Sequence[Size] = (),
 ) -> pd.DataFrame:
-    """The invocation fee in milliseconds of billable time, for sizes of each tariff.
+    """Convert the invocation fee to milliseconds of billable time, for sizes of each tariff.
 
     Args:
         tariffs: ids or files; by default all that bill by request and charge a fee.
         sizes: allocations, fitted to what each tariff sells; by default the sizes of the figure.
 
     Returns:
-        A row a tariff and size, columns: ``tariff``, ``size`` (in words), ``cpu`` (micro-vCPU),
+        A row for each tariff and size: ``tariff``, ``size`` (in words), ``cpu`` (micro-vCPU),
         ``memory`` (bytes), ``fee_usd``, ``usd_per_s`` (Decimal) and ``fee_ms`` (Decimal: the
-        fee over the price of a millisecond; of CPU time where that is billed). What is billed by
-        use counts as if the size were used whole. A size that is not sold has only its name.
+        fee over the price of a millisecond; of CPU time where that is billed). Charges by use count
+        as if the whole size were used. A size that is not sold has only its name.
 
     Raises:
         UnciaError: a tariff does not exist.
@@ -62,20 +61,20 @@ def fee_equivalents(
     if tariffs is None:
         chosen = [tariff for tariff in chosen if Fraction(tariff.fee.price or 0)]
     wanted = list(sizes) if sizes else [_SMALLEST, _ONE_VCPU]
-    for tariff, sold in zip(chosen, fitted(chosen, wanted), strict=True):
-        own_sizes = sold if sizes else _own_sizes(tariff, sold)
-        for asked, size in zip(sizes or own_sizes, own_sizes, strict=True):
+    for tariff, sold in zip(chosen, fit_sizes(chosen, wanted), strict=True):
+        shown = sold if sizes else _default_sizes(tariff, sold)
+        for asked, size in zip(sizes or shown, shown, strict=True):
             rows.append(_row(tariff, asked, size))
     return pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
 
 
-def _own_sizes(tariff: Tariff, sold: Sequence[Size]) -> list[Size]:
+def _default_sizes(tariff: Tariff, sold: Sequence[Size]) -> list[Size]:
     """The sizes shown by default: the figure's, a short list of pairs, or smallest and 1 vCPU."""
     if tariff.id in _SHOWN:
         return list(_SHOWN[tariff.id])
     match tariff.sizes:
         case Combinations():
-            pairs = tariff.sizes.combinations[:_MOST_SHOWN]
+            pairs = tariff.sizes.combinations[:_MAX_SHOWN]
             return [Size(pair.cpu, pair.memory) for pair in pairs]
         case Fixed():
             return [Size(tariff.sizes.cpu, tariff.sizes.memory)]
@@ -85,7 +84,7 @@ def _own_sizes(tariff: Tariff, sold: Sequence[Size]) -> list[Size]:
 
 def _row(tariff: Tariff, asked: Size, size: Size) -> dict[str, Any]:
     fee = None if tariff.fee.price is None else Fraction(tariff.fee.price)
-    # CPU time is billed whatever the size; the price of it is that of a whole vCPU used.
+    # CPU time is billed at any size; its price is that of a whole vCPU used.
     by_cpu = tariff.time.kind == "cpu"
     price = price_per_second(tariff, Size(MICRO_PER_VCPU, size.memory) if by_cpu else size)
     return {

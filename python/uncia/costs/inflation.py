@@ -1,4 +1,4 @@
-"""Inflation of billable resources: what each tariff bills for over what was used.
+"""Inflation of billable resources: billed amounts over used amounts, under each tariff.
 
 Section 2.3 and Figure 2 of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26).
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia.backends import Backend, Source, use
 from uncia.costs.sizes import decimal
 from uncia.errors import UnciaError
 from uncia.units import MICRO_PER_VCPU
@@ -16,7 +18,6 @@ from uncia.units import MICRO_PER_VCPU
 if TYPE_CHECKING:
     import pandas as pd
 
-    from uncia.backends import Backend, Source
     from uncia.costs.rows import Tariffs
     from uncia.tariffs import FitRule, Line
 
@@ -48,20 +49,20 @@ def inflation(
     cdf: bool = False,
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """Billed over used, vCPU and memory, under each tariff.
+    """Compute billed over used vCPU and memory under each tariff.
 
     Args:
         source: invocations; see `uncia.backends.Source`.
         tariffs: ids, files or tariffs; by default every one that bills by request.
         fit: how an allocation becomes a size; see `uncia.tariffs.bill`.
-        group_by: columns whose values are told apart, such as ``function``.
+        group_by: columns to group by, such as ``function``.
         cdf: add the distributions of `inflation_cdf`.
-        backend: where it is computed; by default a DuckDB of its own.
+        backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
-        A row a tariff (and group), columns: ``tariff``, those of `group_by`, ``fit`` (the rule
-        in words), ``rows``, ``vcpu`` and ``memory`` (sum billed / sum used over the same rows; None
-        if nothing was used or what is billed is not known), ``billable_vcpu_ns``,
+        A row for each tariff and group: ``tariff``, the grouping columns, ``fit`` (the rule in
+        words), ``rows``, ``vcpu`` and ``memory`` (sum billed / sum used over the same rows; None
+        if nothing was used or a billed amount is unknown), ``billable_vcpu_ns``,
         ``billable_byte_ns``, ``used_vcpu_ns``, ``used_byte_ns``, ``fee_usd``, ``rounding_usd``,
         ``cost_usd`` (Decimal, exact), ``left_out`` (reason to count) and ``beyond_limits`` (rows
         that exceed what the platform allows); with `cdf` also ``cdf``, resource to points
@@ -74,43 +75,42 @@ def inflation(
 
     if cdf and group_by:
         raise UnciaError("distributions are of the whole table, not of groups")
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return inflation(source, tariffs, fit=fit, group_by=group_by, cdf=cdf, backend=own)
-    from uncia.costs.rows import applied, counts, measured, resolve
+    from uncia.costs.rows import count_left_out, fit_comparable, resolve, rows_with_usage
     from uncia.tariffs import bill
-    from uncia.tariffs.allocation import PEAK_REASONS, known
+    from uncia.tariffs.allocation import PEAK_REASONS, known_facts
 
-    chosen = resolve(tariffs)
-    table = backend.table(source)
-    of = known(source, fit)
-    left = counts(table, fit, group_by, backend, of)
-    rows, sized, words = applied(table, chosen, fit, backend, of)
-    rule = dict(zip((tariff.id for tariff in sized), words, strict=True))
-    renamed = PEAK_REASONS if fit == "used-peak" else {}
-    entries = [
-        _entry(line, rule[line.tariff], left.get(tuple(line.group.values()), {}), renamed)
-        for line in bill(measured(rows, fit, of), sized, group_by, backend, of=of)
-    ]
-    frame = pd.DataFrame(entries, columns=[COLUMNS[0], *group_by, *COLUMNS[1:]], dtype=object)
-    if cdf:
-        from uncia.costs.distributions import curves_of
+    with use(backend) as backend:
+        chosen = resolve(tariffs)
+        table = backend.table(source)
+        facts = known_facts(source, fit)
+        left_out = count_left_out(table, fit, group_by, backend, facts)
+        rows, fitted, rules = fit_comparable(table, chosen, fit, backend, facts)
+        rule_of = dict(zip((tariff.id for tariff in fitted), rules, strict=True))
+        words = PEAK_REASONS if fit == "used-peak" else {}
+        measured = rows_with_usage(rows, fit, facts)
+        entries = [
+            _entry(line, rule_of[line.tariff], left_out.get(tuple(line.group.values()), {}), words)
+            for line in bill(measured, fitted, group_by, backend, facts=facts)
+        ]
+        frame = pd.DataFrame(entries, columns=[COLUMNS[0], *group_by, *COLUMNS[1:]], dtype=object)
+        if cdf:
+            from uncia.costs.distributions import curves_of
 
-        curves = curves_of(rows, sized, fit, of, backend)
-        frame["cdf"] = pd.Series([_points(curves, name) for name in frame["tariff"]], dtype=object)
-    return frame
+            curves = curves_of(rows, fitted, fit, facts, backend)
+            frame["cdf"] = pd.Series(
+                [_points(curves, name) for name in frame["tariff"]], dtype=object
+            )
+        return frame
 
 
 def _entry(
-    line: Line, rule: str, left: Mapping[str, int], renamed: Mapping[str, str]
+    line: Line, rule: str, left_out: Mapping[str, int], words: Mapping[str, str]
 ) -> dict[str, Any]:
     from uncia.tariffs.rows import COMMON_UNPRICED
 
     common = set(COMMON_UNPRICED.values())  # those are in `left` already
-    own = {
-        renamed.get(reason, reason): count
+    unpriced = {
+        words.get(reason, reason): count
         for reason, count in line.unpriced.items()
         if reason not in common
     }
@@ -128,17 +128,15 @@ def _entry(
         "fee_usd": line.fee_usd,
         "rounding_usd": line.rounding_usd,
         "cost_usd": line.cost_usd,
-        "left_out": dict(left) | own,
+        "left_out": dict(left_out) | unpriced,
         "beyond_limits": line.beyond_limits,
     }
 
 
 def vcpu_ns(micro_vcpu_ns: int | None) -> Decimal | None:
-    """Micro-vCPU x ns as vCPU x ns, exactly."""
+    """Convert micro-vCPU x ns to vCPU x ns, exactly."""
     if micro_vcpu_ns is None:
         return None
-    from fractions import Fraction
-
     return decimal(Fraction(micro_vcpu_ns, MICRO_PER_VCPU), _MICRO_PLACES)
 
 
@@ -147,8 +145,8 @@ def _whole(value: int | None) -> Decimal | None:
 
 
 def _points(curves: pd.DataFrame, tariff: str) -> dict[str, list[list[float]]]:
-    own = curves[curves["tariff"] == tariff]
+    curve = curves[curves["tariff"] == tariff]
     return {
         str(resource): [[float(v), float(s)] for v, s in zip(c["value"], c["share"], strict=True)]
-        for resource, c in own.groupby("resource", sort=False)
+        for resource, c in curve.groupby("resource", sort=False)
     }

@@ -1,10 +1,9 @@
-"""What instances cost that are paid for as long as they exist, whatever they do.
+"""The cost of instances under tariffs that bill them for as long as they exist.
 
-The billable time of an instance is ``ended - started``, rounded up and at least the tariff's
-minimum, each instance by itself; one that still lives is taken to live until the last time that the
-tables of its run know. Its allocation is fitted to the tariff's sizes as that of a request is.
-Where the minimum is for all instances together, what they fall short of it is billed at the
-cheapest of their sizes.
+The billable time of each instance is ``ended - started``, rounded up and at least the tariff's
+minimum; an instance that still runs ends at the last time in the tables of its run. Its allocation
+is fitted to the tariff's sizes like that of a request. Where the minimum is for all instances
+together, a shortfall is billed at the cheapest of their sizes.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia.backends import Backend, Source, use
 from uncia.costs.sizes import Size, billed_amount
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, find, get, ids
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend, Source
     from uncia.tariffs.model import Charge
     from uncia.tariffs.rules import Level
 
@@ -68,23 +67,23 @@ def by_instance() -> tuple[str, ...]:
 
 
 def resolve(tariffs: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
-    """Tariffs that bill instance time, with or without a price; all by default.
+    """Look up tariffs that bill instance time, with or without a price; by default all.
 
     Raises:
-        UnciaError: one is unknown or wrong, is named twice, or bills by request.
+        UnciaError: a tariff is unknown or wrong, is named twice, or bills by request.
     """
     if tariffs is None:
         return [get(name) for name in by_instance()]
-    found = [find(name) for name in tariffs]
-    for place, tariff in enumerate(found):
+    chosen = [find(name) for name in tariffs]
+    for index, tariff in enumerate(chosen):
         if not tariff.by_instance:
             raise UnciaError(
                 f"the tariff {tariff.id} bills requests, not the time of instances",
                 f"Price requests with uncia bill; by instance bill: {', '.join(by_instance())}.",
             )
-        if tariff.id in {other.id for other in found[:place]}:
+        if tariff.id in {earlier.id for earlier in chosen[:index]}:
             raise UnciaError(f"the tariff {tariff.id} is named twice")
-    return found
+    return chosen
 
 
 def instances(
@@ -97,47 +96,43 @@ def instances(
     """Price an instances table under tariffs that bill instance time.
 
     Args:
-        source: the instances table, in memory, as an expression, or as paths (of its folder too).
+        source: the instances table, in memory, as an expression, or as paths of it or its folder.
         tariffs: ids, files or tariffs; by default all that bill instance time.
-        invocations: tells until when running instances lived at least; by default the table beside
-            the instances.
-        backend: where the sums are computed; by default a DuckDB of its own.
+        invocations: whose last times are when running instances end; by default the table in the
+            same folder.
+        backend: computes the sums; by default a DuckDB that is opened for it.
 
     Returns:
         A row for each tariff: ``fit`` (how allocations become sizes), ``instances``, ``priced``,
-        ``unpriced`` (count by reason), ``running`` (priced while they still lived), ``beyond_size``
-        (priced although they are larger than the tariff's only size), ``instance_ns`` (the time
-        that those priced existed), ``billed_ns``, ``billable_micro_vcpu_ns``, ``billable_byte_ns``
-        and ``storage_byte_ns`` (None where the tariff has no such charge), ``rounding_usd`` (what
+        ``unpriced`` (count by reason), ``running`` (priced while they still run), ``beyond_size``
+        (priced although larger than the tariff's only size), ``instance_ns`` (how long the priced
+        ones existed), ``billed_ns``, ``billable_micro_vcpu_ns``, ``billable_byte_ns`` and
+        ``storage_byte_ns`` (None where the tariff has no such charge), ``rounding_usd`` (what
         granularities and minimums add), ``cost_usd`` and ``usd_per_instance_hour`` (over
-        ``instance_ns``). Quantities and amounts are Decimal. A tariff without a public price has
-        no amounts and says so in ``note``.
+        ``instance_ns``). Quantities and amounts are Decimal. For a tariff without a public price,
+        amounts are None and ``note`` says why.
 
     Raises:
         UnciaError: a table or tariff cannot be read, or the table lacks its times.
     """
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return instances(source, tariffs, invocations=invocations, backend=own)
     import pandas as pd
 
-    chosen = resolve(tariffs)
-    table = backend.table(source, "instances")
-    if invocations is None and backend.has(source, "invocations"):
-        invocations = source
-    asked = None if invocations is None else backend.table(invocations)
-    cells = backend.collect(_cells(_lives(table, asked), chosen)).to_pylist()
-    records = [
-        dict.fromkeys(COLUMNS) | _priced(tariff, f"t{place}_", cells)
-        for place, tariff in enumerate(chosen)
-    ]
-    return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
+    with use(backend) as backend:
+        chosen = resolve(tariffs)
+        table = backend.table(source, "instances")
+        if invocations is None and backend.has(source, "invocations"):
+            invocations = source
+        invocation_table = None if invocations is None else backend.table(invocations)
+        cells = backend.collect(_cells(_lifetimes(table, invocation_table), chosen)).to_pylist()
+        records = [
+            dict.fromkeys(COLUMNS) | _record(tariff, f"t{index}_", cells)
+            for index, tariff in enumerate(chosen)
+        ]
+        return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
 
 
 def no_price(tariff: Tariff) -> str | None:
-    """Why a tariff has no figures, in words; None if it has."""
+    """Say that a tariff lacks public prices; None if it has all."""
     missing = tariff.unpriced_figures
     if not missing:
         return None
@@ -147,8 +142,8 @@ def no_price(tariff: Tariff) -> str | None:
     )
 
 
-def _lives(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
-    """Each instance: ``life`` (ns), ``running``, ``cpu``, ``memory`` and ``reason`` (0: fine)."""
+def _lifetimes(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
+    """Select ``life`` (ns), ``running``, ``cpu``, ``memory`` and ``reason`` (0: none)."""
     import ibis
 
     from uncia.tariffs.exact import integer
@@ -159,23 +154,23 @@ def _lives(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
             raise UnciaError(
                 f"the instances table has no column {name}, so its instances cannot be billed"
             )
-    # What has no start is not billed, and cannot be told from nonsense.
+    # A row without a start is not billed, and its other times may be nonsense.
     begun = table.filter(table["started"].notnull())
-    last = _last_times(begun, ("started", "initialized", "ended"))
+    last_times = _last_times(begun, ("started", "initialized", "ended"))
     if invocations is not None:
-        also = _last_times(invocations, ("started", "ended", "sent", "received"))
-        last = ibis.union(last, also, distinct=False)
-    last = last.group_by("of_run").aggregate(until=lambda t: t["until"].max())
+        others = _last_times(invocations, ("started", "ended", "sent", "received"))
+        last_times = ibis.union(last_times, others, distinct=False)
+    last_times = last_times.group_by("of_run").aggregate(until=lambda t: t["until"].max())
     rows = table.mutate(of_run=_run(table))
-    rows = rows.left_join(last, rows["of_run"] == last["of_run"])
+    rows = rows.left_join(last_times, rows["of_run"] == last_times["of_run"])
     ended = _integers(rows, "ended")
-    # In decimals, as the difference of two absurd times may leave 64 bits.
+    # In decimals, as the difference of two absurd times may exceed 64 bits.
     life = _wide(ended.coalesce(rows["until"])) - _wide(_integers(rows, "started"))
     absurd: Any = ibis.literal(False)
     sizes: dict[str, Any] = {}
-    for name, most in (("cpu", MAX_CPU), ("memory", MAX_MEMORY)):
+    for name, maximum in (("cpu", MAX_CPU), ("memory", MAX_MEMORY)):
         sizes[name] = _integers(rows, f"allocated_{name}")
-        outside = (sizes[name] < integer(0)) | (sizes[name] > integer(most))
+        outside = (sizes[name] < integer(0)) | (sizes[name] > integer(maximum))
         absurd = absurd | outside.fill_null(False)
     reason = ibis.cases(
         (life.isnull(), 1),
@@ -185,7 +180,7 @@ def _lives(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
         else_=_PRICED,
     ).cast("int16")
     rows = rows.select(life=life, running=ended.isnull(), reason=reason, **sizes)
-    # Of an instance that is not priced nothing is computed: its values may leave every type.
+    # Values of unpriced instances become null: computing with them might overflow every type.
     priced = rows["reason"] == _PRICED
     kept = {
         name: ibis.ifelse(priced, rows[name], ibis.null(rows[name].type())).cast("int64")
@@ -199,45 +194,45 @@ def _cells(lives: ir.Table, tariffs: Sequence[Tariff]) -> ir.Table:
         return value.cast("decimal(18, 0)").sum().cast("decimal(38, 0)")
 
     sums = {"n": lives.count().cast("int64"), "life_sum": total(lives["life"])}
-    for place, tariff in enumerate(tariffs):
+    for index, tariff in enumerate(tariffs):
         rules = tariff.time.rules
-        sums[f"t{place}_time"] = total(rules(lives["life"]))
-        sums[f"t{place}_unrounded"] = total(rules.at("unrounded")(lives["life"]))
+        sums[f"t{index}_time"] = total(rules(lives["life"]))
+        sums[f"t{index}_unrounded"] = total(rules.at("unrounded")(lives["life"]))
     return lives.aggregate(sums, by=["cpu", "memory", "running", "reason"])
 
 
-def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _record(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     unpriced: dict[str, int] = {}
-    kept: list[tuple[Size, Mapping[str, Any]]] = []
+    priced: list[tuple[Size, Mapping[str, Any]]] = []
     for cell in cells:
         needed = Size(cell["cpu"], cell["memory"])
         size = fit_size(tariff.sizes, needed)
         reason = _REASONS.get(cell["reason"]) or missing(tariff, needed, size)
         if reason is None:
-            kept.append((size, cell))
+            priced.append((size, cell))
         else:
             unpriced[reason] = unpriced.get(reason, 0) + cell["n"]
     record: dict[str, Any] = {
         "tariff": tariff.id,
         "fit": tariff.sizes.rule,
         "instances": sum(cell["n"] for cell in cells),
-        "priced": sum(cell["n"] for _, cell in kept),
+        "priced": sum(cell["n"] for _, cell in priced),
         "unpriced": unpriced,
-        "running": sum(cell["n"] for _, cell in kept if cell["running"]),
+        "running": sum(cell["n"] for _, cell in priced if cell["running"]),
         "beyond_size": sum(
-            cell["n"] for size, cell in kept if exceeds(Size(cell["cpu"], cell["memory"]), size)
+            cell["n"] for size, cell in priced if exceeds(Size(cell["cpu"], cell["memory"]), size)
         ),
         "note": no_price(tariff),
     }
-    if not kept or record["note"] is not None:
+    if not priced or record["note"] is not None:
         return record
     spans = [
-        (size, int(cell[f"{prefix}unrounded"]), int(cell[f"{prefix}time"])) for size, cell in kept
+        (size, int(cell[f"{prefix}unrounded"]), int(cell[f"{prefix}time"])) for size, cell in priced
     ]
-    short = (tariff.time.minimum_all or 0) - sum(billed for _, _, billed in spans)
-    if short > 0:
+    shortfall = (tariff.time.minimum_all or 0) - sum(billed for _, _, billed in spans)
+    if shortfall > 0:
         cheapest = min((size for size, _, _ in spans), key=lambda size: price(tariff, size))
-        spans.append((cheapest, 0, short))
+        spans.append((cheapest, 0, shortfall))
     cost = unrounded = Fraction(0)
     quantities: dict[str, int] = {}
     for size, unrounded_ns, billed_ns in spans:
@@ -247,13 +242,13 @@ def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> 
             cost += unit * amount * billed_ns
             unrounded += unit * amount_of(charge, size, "unrounded") * unrounded_ns
             quantities[charge.resource] = quantities.get(charge.resource, 0) + amount * billed_ns
-    lived = sum(int(cell["life_sum"]) for _, cell in kept)
+    lived_ns = sum(int(cell["life_sum"]) for _, cell in priced)
     record |= {
-        "instance_ns": Decimal(lived),
+        "instance_ns": Decimal(lived_ns),
         "billed_ns": Decimal(sum(billed_ns for _, _, billed_ns in spans)),
         "rounding_usd": money(cost - unrounded),
         "cost_usd": money(cost),
-        "usd_per_instance_hour": money(cost * NS_PER_H / lived) if lived else None,
+        "usd_per_instance_hour": money(cost * NS_PER_H / lived_ns) if lived_ns else None,
     }
     names = (
         ("cpu", "billable_micro_vcpu_ns"),
@@ -267,7 +262,7 @@ def _priced(tariff: Tariff, prefix: str, cells: Sequence[Mapping[str, Any]]) -> 
 
 
 def price(tariff: Tariff, size: Size) -> Fraction:
-    """What a nanosecond of an instance of that size costs."""
+    """Dollars for a nanosecond of an instance of that size."""
     return sum(
         ((charge.unit_price or Fraction(0)) * amount_of(charge, size) for charge in tariff.charges),
         Fraction(0),
@@ -275,23 +270,23 @@ def price(tariff: Tariff, size: Size) -> Fraction:
 
 
 def amount_of(charge: Charge, size: Size, level: Level = "billed") -> int:
-    """What a charge multiplies the time with: micro-vCPU, bytes, or one instance."""
+    """The amount that a charge multiplies the time with: micro-vCPU, bytes, or one instance."""
     return billed_amount(charge, size, level) or 0
 
 
 def exceeds(needed: Size, size: Size) -> bool:
-    """Whether an allocation is larger than a size, which only one size for all can be."""
+    """Whether an allocation is larger than the size; only a tariff with a fixed size allows it."""
     return any(
-        amount is not None and held is not None and amount > held
-        for amount, held in zip(needed, size, strict=True)
+        amount is not None and limit is not None and amount > limit
+        for amount, limit in zip(needed, size, strict=True)
     )
 
 
 def missing(tariff: Tariff, needed: Size, size: Size) -> str | None:
-    """Why a tariff has no size for an allocation; None if it has."""
-    held = {"cpu": size.cpu, "memory": size.memory}
+    """Say why a tariff has no size for an allocation; None if it has one."""
+    amounts = {"cpu": size.cpu, "memory": size.memory}
     for charge in tariff.charges:
-        if charge.unit_price != 0 and held.get(charge.resource, 0) is None:
+        if charge.unit_price != 0 and amounts.get(charge.resource, 0) is None:
             if needed.memory is None:
                 return "allocated_memory is null"
             if needed.cpu is None:
@@ -301,10 +296,10 @@ def missing(tariff: Tariff, needed: Size, size: Size) -> str | None:
 
 
 def _last_times(table: ir.Table, names: Sequence[str]) -> ir.Table:
-    """The last time that each run's rows know.
+    """The last time in the rows of each run.
 
-    A row whose times are absurdly far apart does not count, nor does one with a single time that is
-    not the first: every instance that still runs would live until then.
+    Rows whose times are absurdly far apart are ignored, as are rows with a single time that is not
+    the first: every running instance would end at that time.
     """
     import ibis
 
@@ -312,11 +307,11 @@ def _last_times(table: ir.Table, names: Sequence[str]) -> ir.Table:
     from uncia.tariffs.rows import MAX_TIME
 
     times = {name: _integers(table, name) for name in names}
-    # SQL's GREATEST and LEAST pass over nulls, on DuckDB and on Spark.
+    # SQL's GREATEST and LEAST ignore nulls, on DuckDB and on Spark.
     span = _wide(ibis.greatest(*times.values())) - _wide(ibis.least(*times.values()))
     absurd = (span > integer(MAX_TIME)).fill_null(False)
-    known = functools.reduce(operator.add, (it.notnull().cast("int8") for it in times.values()))
-    rows = table.filter(~absurd & ((known > 1) | times[names[0]].notnull()))
+    count = functools.reduce(operator.add, (time.notnull().cast("int8") for time in times.values()))
+    rows = table.filter(~absurd & ((count > 1) | times[names[0]].notnull()))
     rows = rows.select(of_run=_run(rows), **{name: _integers(rows, name) for name in names})
     by_run = rows.aggregate({f"last_{name}": rows[name].max() for name in names}, by="of_run")
     last = ibis.greatest(*(by_run[f"last_{name}"] for name in names))
@@ -343,7 +338,7 @@ def _integers(table: ir.Table, name: str) -> Any:
         return ibis.null("int64")
     value: Any = table[name]
     if table.schema()[name].is_unsigned_integer():
-        # What does not fit is absurd as it is, and stays so.
-        most = ibis.literal(_INT64_MAX, "uint64")
-        value = ibis.ifelse(value.cast("uint64") > most, most, value.cast("uint64"))
+        # A value that does not fit is absurd, and so is the largest that does.
+        largest = ibis.literal(_INT64_MAX, "uint64")
+        value = ibis.ifelse(value.cast("uint64") > largest, largest, value.cast("uint64"))
     return value.cast("int64")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.costs.sizes import Size, decimal, fitted, known_tariffs, price_per_second
+from uncia.costs.sizes import Size, decimal, fit_sizes, known_tariffs, price_per_second
 from uncia.errors import UnciaError
 from uncia.providers import LAMBDA_BYTES
 from uncia.tariffs.model import Tariff
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from uncia.backends import Backend, Source
 
 BUNDLE: Final = Size(MICRO_PER_VCPU, LAMBDA_BYTES)
-"""What prices are compared at: 1 vCPU and 1769 MB, the memory with which AWS Lambda gives it."""
+"""The size that prices are compared at: 1 vCPU and 1769 MB, as AWS Lambda gives them."""
 
 AGAINST: Final = "aws-lambda-arm"
-"""The tariff that the cost paper compares a virtual machine and a container with (section 1)."""
+"""The tariff to which the cost paper compares a virtual machine and a container (section 1)."""
 
 
 def prices(
@@ -33,24 +33,23 @@ def prices(
     size: Size = BUNDLE,
     against: str = AGAINST,
 ) -> pd.DataFrame:
-    """What tariffs charge for a vCPU-second, a GB-second, and a second of one size.
+    """List what tariffs charge for a vCPU-second, a GB-second, and a second of one size.
 
-    Where only memory is priced, the vCPU is in its price: such prices cannot be compared one by
-    one, but what a vCPU with its memory costs can. Fees and rounding are not in these prices.
+    Where only memory is priced, its price includes the vCPU. Such prices are comparable only as the
+    price of a vCPU with its memory. These prices include neither fees nor rounding.
 
     Args:
         tariffs: ids or files; by default the whole catalogue.
-        size: what is compared.
+        size: the size that is priced.
         against: the tariff whose price of the size is 1.
 
     Returns:
-        A row a tariff, columns: ``tariff``, ``provider``, ``region``, ``as_of``, ``bills``
-        (request, instance), ``usd_per_vcpu_s`` and ``usd_per_gb_s`` (Decimal; None if it has no
-        such price: it is in the other, or in the instance's), ``cpu_memory_ratio`` (their
-        ratio), ``usd_per_s`` (the size as it is, at these prices), ``sold_cpu``, ``sold_memory``
-        (the smallest size sold that covers it, or the only one; micro-vCPU and bytes),
-        ``sold_usd_per_s`` (that size, with storage where the tariff has it) and ``relative``
-        (that, over ``against``'s).
+        A row for each tariff: ``tariff``, ``provider``, ``region``, ``as_of``, ``bills`` (request,
+        instance), ``usd_per_vcpu_s`` and ``usd_per_gb_s`` (Decimal; None if the other price, or
+        that of the instance, includes it), ``cpu_memory_ratio`` (their ratio), ``usd_per_s`` (the
+        size itself, at these prices), ``sold_cpu``, ``sold_memory`` (the smallest size sold that
+        covers it, or the only one; micro-vCPU and bytes), ``sold_usd_per_s`` (price of that size,
+        with storage where the tariff has it) and ``relative`` (the same over that of ``against``).
 
     Raises:
         UnciaError: a tariff does not exist.
@@ -59,17 +58,19 @@ def prices(
 
     chosen = known_tariffs(tariffs, "all")
     reference = known_tariffs([against], "all")[0]
-    sold = [one[0] for one in fitted([*chosen, reference], [size])]
+    sold = [sizes[0] for sizes in fit_sizes([*chosen, reference], [size])]
     unit = _sold_price(reference, sold[-1])
-    rows = [_row(tariff, size, own, unit) for tariff, own in zip(chosen, sold[:-1], strict=True)]
+    rows = [
+        _row(tariff, size, fitted, unit) for tariff, fitted in zip(chosen, sold[:-1], strict=True)
+    ]
     return pd.DataFrame(rows, dtype=object)
 
 
 def commonest(source: Source, *, backend: Backend) -> Size:
-    """The allocation of most rows of an invocation table; the smaller one of equals.
+    """The most common allocation in an invocation table; of equally common ones the smallest.
 
     Raises:
-        UnciaError: the table cannot be read, or no row tells its allocated memory.
+        UnciaError: the table cannot be read, or has no allocated memory.
     """
     import ibis
 
@@ -77,13 +78,13 @@ def commonest(source: Source, *, backend: Backend) -> Size:
 
     rows = prepare(backend.table(source), ())
     cpu, memory = "v_allocated_cpu", "v_allocated_memory"
-    known = rows.filter(rows[memory].notnull())
-    counted = known.aggregate(rows=known.count(), by=[cpu, memory])
+    sized = rows.filter(rows[memory].notnull())
+    counted = sized.aggregate(rows=sized.count(), by=[cpu, memory])
     order = (ibis.desc("rows"), memory, ibis.coalesce(counted[cpu], 0))
-    found = backend.collect(counted.order_by(*order).limit(1)).to_pylist()
-    if not found:
-        raise UnciaError("no row of the table tells its allocated memory", "Name one: --size.")
-    return Size(found[0][cpu], found[0][memory])
+    top = backend.collect(counted.order_by(*order).limit(1)).to_pylist()
+    if not top:
+        raise UnciaError("no row of the table has its allocated memory", "Name a size: --size.")
+    return Size(top[0][cpu], top[0][memory])
 
 
 def _row(tariff: Tariff, size: Size, sold: Size, unit: Fraction | None) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def _unit_price(tariff: Tariff, resource: str, unit: int) -> Fraction | None:
 def _plain(
     tariff: Tariff, cpu: Fraction | None, memory: Fraction | None, size: Size
 ) -> Fraction | None:
-    """The size at the unit prices; None where a price is not known."""
+    """The price of the size at unit prices; None where a price is unknown."""
     if any(
         charge.price is None and charge.resource in ("cpu", "memory") for charge in tariff.charges
     ):
@@ -130,6 +131,5 @@ def _plain(
 
 
 def _sold_price(tariff: Tariff, sold: Size) -> Fraction | None:
-    """The price of a size that is sold; None where none is, or a price is not known."""
-    price = price_per_second(tariff, sold)
-    return price or None
+    """The price of a size that is sold; None where none is, or a price is unknown."""
+    return price_per_second(tariff, sold) or None

@@ -1,9 +1,9 @@
-"""What bills are decomposed from: sums over cells of rows, from one aggregation on any backend.
+"""The sums that bills are decomposed from, over cells of rows, in one aggregation.
 
-A cell holds the rows of a group that have the same allocation, the same gaps (columns that are
-null) and the same answer to whether the CPU time filled the execution. Within a cell the time in
-which the allocation ran is therefore either the execution, or the CPU time times one constant, and
-its sum is an exact fraction: no row is divided.
+The rows of a cell are of one group and have the same allocation, the same gaps (columns that are
+null), and all or none of them were busy for the whole execution. Within a cell, busy time is
+therefore either the execution or the CPU time times one constant, and its sum is an exact fraction:
+no row is divided.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from uncia.tariffs.equation import fit_cells, status
 from uncia.tariffs.exact import integer, product
 from uncia.tariffs.fit import fitted
 from uncia.tariffs.model import Charge, Tariff
-from uncia.tariffs.rows import NOT_BILLABLE, PRICED
+from uncia.tariffs.rows import NOT_BILLABLE
 from uncia.tariffs.rules import Level
 from uncia.tariffs.state import Flag
 from uncia.units import MICRO_PER_VCPU
 
 LEVELS: Final[tuple[Level, ...]] = ("plain", "stepped", "billed")
-"""An amount or time as it was, with its granularity, and with its other rules too."""
+"""An amount or time without rules, with its granularity, and with all its rules."""
 
 _OBSERVED: Final = "observed_allocated_cpu"
 
 
 @dataclass(frozen=True)
 class ChargeSums:
-    """Names of the cells' columns that a charge is computed from.
+    """The names of the cells' columns from which a charge is computed.
 
     Attributes:
         charge: the charge; its price is known and not zero.
-        size: the fitted amount, of an allocated charge; else None.
+        size: the fitted amount of an allocated charge; else None.
         scale: how many units of the fitted amount make a micro-vCPU or a byte.
-        levels: the sum at each level: of the billable time, for an allocated charge; of amount x
-            time or of the amount itself, for others.
-        over_execution: the same as ``plain``, over the execution alone.
+        levels: the sum at each level: of the billable time for an allocated charge; of amount x
+            time, or of the amount itself, for others.
+        over_execution: the sum at ``plain``, over the execution alone.
         over_cpu_time: amount x CPU time, of a reserved charge.
     """
 
@@ -65,19 +65,14 @@ class TariffSums:
     Attributes:
         tariff: the tariff.
         charges: their sums.
-        status: the cells' column of why their rows are not in the bill.
-        reasons: what it means.
+        status: the cells' column with the code of why their rows are not in the bill.
+        reasons: code to reason.
     """
 
     tariff: Tariff
     charges: tuple[ChargeSums, ...]
     status: str
     reasons: Mapping[int, str]
-
-    def why_not(self, cell: Mapping[str, Any]) -> str | None:
-        """Why the rows of a cell are not in the bill; None: they are."""
-        code = cell[self.status]
-        return None if code == PRICED else self.reasons[code]
 
 
 def size_of(sums: ChargeSums, cell: Mapping[str, Any], level: Level = "plain") -> Fraction | int:
@@ -87,24 +82,24 @@ def size_of(sums: ChargeSums, cell: Mapping[str, Any], level: Level = "plain") -
 
 
 def busy_factor(cell: Mapping[str, Any]) -> Fraction:
-    """How many ns the allocation runs for a ns of CPU time, where that is less than the execution.
+    """Busy time over CPU time in a cell, where busy time is less than the execution.
 
-    A function that is held to 0.3 vCPU runs for 1/0.3 of its CPU time. Above one vCPU, and where
-    the allocation is null or 0, it is the CPU time as it is.
+    A function with 0.3 vCPU is busy for 1/0.3 of its CPU time. From one vCPU on, and where the
+    allocation is null or 0, the factor is 1.
     """
     return Fraction(MICRO_PER_VCPU, cell["share"])
 
 
-def observing(table: ir.Table) -> ir.Table:
-    """The table with its allocated vCPU kept aside, as fits may put another in its place."""
-    known = "allocated_cpu" in table.columns and table.schema()["allocated_cpu"].is_integer()
-    seen = table["allocated_cpu"].cast("int64") if known else ibis.null("int64")
-    return table.mutate(**{_OBSERVED: seen})
+def with_observed_cpu(table: ir.Table) -> ir.Table:
+    """Copy the observed allocated vCPU to a column that fits do not replace."""
+    is_integer = "allocated_cpu" in table.columns and table.schema()["allocated_cpu"].is_integer()
+    observed = table["allocated_cpu"].cast("int64") if is_integer else ibis.null("int64")
+    return table.mutate(**{_OBSERVED: observed})
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What a charge asked the cells for; see `ChargeSums`."""
+class _Planned:
+    """The sums over rows that a charge needs; see `ChargeSums`."""
 
     charge: Charge
     totals: Mapping[Level, Total]
@@ -113,12 +108,12 @@ class _Asked:
 
 
 class Collector:
-    """Collects the sums that tariffs ask for, and makes the expression of the cells.
+    """Collects the sums that tariffs need, and builds the expression of the cells.
 
     Args:
-        table: of `observing`, perhaps with other allocations since.
-        group_by: columns that keep rows apart.
-        tariffs: each bills by request, all prices known.
+        table: of `with_observed_cpu`; a fit may have replaced its allocations since.
+        group_by: columns whose values separate cells.
+        tariffs: each bills by request, with all prices known.
     """
 
     def __init__(self, table: ir.Table, group_by: Sequence[str], tariffs: Sequence[Tariff]) -> None:
@@ -135,35 +130,35 @@ class Collector:
         self.borrowed: str | None = None
         self.memory_execution = cells.sum(cells.add(product, memory, execution))
         self.memory_cpu_time = cells.sum(cells.add(product, memory, cpu_time))
-        asked = [self._ask(tariff) for tariff in tariffs]
+        planned = [self._plan(tariff) for tariff in tariffs]
         table_of_cells = cells.table()
         self._kept = table_of_cells.columns
         self._columns = Columns(table_of_cells)
         self._named: dict[str, Col] = {}
         self.tariffs = [
             self._sums(tariff, charged, f"t{index}_")
-            for index, (tariff, charged) in enumerate(zip(tariffs, asked, strict=True))
+            for index, (tariff, charged) in enumerate(zip(tariffs, planned, strict=True))
         ]
 
     def cells(self) -> ir.Table:
-        """The cells: keys, flags, sums, the number of rows ``n``, and each tariff's own."""
+        """The cells: keys, flags, sums, the number of rows ``n``, and the tariffs' columns."""
         full = self._columns.table()
-        own = {name: full[column.name] for name, column in self._named.items()}
-        return full.select(*self._kept, **own)
+        named = {name: full[column.name] for name, column in self._named.items()}
+        return full.select(*self._kept, **named)
 
-    def _ask(self, tariff: Tariff) -> list[_Asked]:
-        """Ask for the sums of each charge that costs something."""
+    def _plan(self, tariff: Tariff) -> list[_Planned]:
+        """Plan the sums of each charge that costs something."""
         charges.flags(self._cells, tariff)
-        # What costs nothing is no part of the bill, and needs no figure.
+        # A charge without a price is no part of the bill, and its columns may be null.
         return [self._charge(tariff, charge) for charge in tariff.charges if charge.unit_price != 0]
 
-    def _charge(self, tariff: Tariff, charge: Charge) -> _Asked:
+    def _charge(self, tariff: Tariff, charge: Charge) -> _Planned:
         cells = self._cells
         totals = {level: charges.total(cells, tariff, charge, level) for level in LEVELS}
         if charge.basis == "allocated":
-            return _Asked(charge, totals, self.execution, None)
+            return _Planned(charge, totals, self.execution, None)
         if tariff.time.kind == "cpu":
-            return _Asked(charge, totals, self.cpu_time, None)
+            return _Planned(charge, totals, self.cpu_time, None)
         amount, over_cpu_time = cells.row(measured(charge)), None
         over_execution = amount
         if charge.is_rate:
@@ -172,23 +167,28 @@ class Collector:
             cells.flag(Flag("gap", "borrowed_cpu_time"))
             self.borrowed = cells.sum(cells.row("borrowed_cpu_time"))
             over_cpu_time = cells.sum(cells.add(product, amount, cells.row("cpu_time")))
-        return _Asked(charge, totals, cells.sum(over_execution), over_cpu_time)
+        return _Planned(charge, totals, cells.sum(over_execution), over_cpu_time)
 
-    def _sums(self, tariff: Tariff, charged: Sequence[_Asked], prefix: str) -> TariffSums:
+    def _sums(self, tariff: Tariff, charged: Sequence[_Planned], prefix: str) -> TariffSums:
         size = fit_cells(self._columns, tariff)
         sums = []
-        for index, asked in enumerate(charged):
+        for index, planned in enumerate(charged):
             levels = {
                 level: self._name(f"{prefix}{index}_{level}", total.column(self._columns))
-                for level, total in asked.totals.items()
+                for level, total in planned.totals.items()
             }
-            name, amount = None, fitted(asked.charge, size)
+            name, amount = None, fitted(planned.charge, size)
             if amount is not None:
-                name = self._name(f"{prefix}{asked.charge.resource}", amount)
+                name = self._name(f"{prefix}{planned.charge.resource}", amount)
             scale = size.scale if name else 1
             sums.append(
                 ChargeSums(
-                    asked.charge, name, scale, levels, asked.over_execution, asked.over_cpu_time
+                    planned.charge,
+                    name,
+                    scale,
+                    levels,
+                    planned.over_execution,
+                    planned.over_cpu_time,
                 )
             )
         code, reasons = status(self._columns, tariff, size)
@@ -201,13 +201,13 @@ class Collector:
 
 
 def _share(observed: Any) -> Any:
-    """The part of a vCPU that a thread has, micro-vCPU."""
-    one = integer(MICRO_PER_VCPU)
-    part = (observed > integer(0)) & (observed < one)
-    return ibis.ifelse(part.fill_null(False), observed, one)
+    """The share of a vCPU that a thread gets, micro-vCPU."""
+    whole = integer(MICRO_PER_VCPU)
+    is_part = (observed > integer(0)) & (observed < whole)
+    return ibis.ifelse(is_part.fill_null(False), observed, whole)
 
 
 def _partly(cpu_time: Any, execution: Any, share: Any) -> Any:
-    """Whether the CPU time, at the allocation of the row, takes less than the execution."""
+    """Whether a row was busy for only a part of its execution."""
     used = product(cpu_time, integer(MICRO_PER_VCPU))
     return (used < product(execution, share)).fill_null(False)

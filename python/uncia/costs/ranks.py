@@ -1,8 +1,8 @@
-"""Spearman's rank correlation of binned values, with a bound of what binning can change.
+"""Spearman's rank correlation of binned values, with a bound of the error from binning.
 
-A rank within a bin is replaced by the mean rank of the bin. So each variable's ranks are the binned
-ranks plus a remainder whose mean is zero in every bin of that variable, and whose sum of squares is
-at most (n^3 - n) / 12 for n rows (all different; ties make it smaller, down to zero). With C the
+The mean rank of a bin replaces the ranks within it. So each variable's ranks are the binned ranks
+plus a remainder whose mean is zero in every bin of that variable, and whose sum of squares is at
+most (n^3 - n) / 12 for n rows (all different; ties make it smaller, down to zero). With C the
 binned covariance, V the binned variances and D the largest remainders, Cauchy and Schwarz give
 |cov - C| <= sqrt(Vx Dy) + sqrt(Dx Vy) + sqrt(Dx Dy), while each true variance lies in [V, V + D].
 """
@@ -20,7 +20,7 @@ from uncia.costs.bins import Counts, Floats
 
 @dataclass(frozen=True)
 class Spearman:
-    """A rank correlation and the largest error that binning may have made; None if undefined."""
+    """A rank correlation and the largest possible error from binning; None if undefined."""
 
     value: float | None
     error: float | None
@@ -31,14 +31,14 @@ class Binned:
     """One variable of a joint histogram, shape (k,) each.
 
     Attributes:
-        places: its bins, in the order of the values.
-        least: the smallest value in each entry.
-        most: the largest; a bin whose values are all the same changes no rank.
+        bins: its bins, in the order of the values.
+        minimum: the smallest value in each entry.
+        maximum: the largest; a bin whose values are all equal changes no rank.
     """
 
-    places: Counts
-    least: Floats
-    most: Floats
+    bins: Counts
+    minimum: Floats
+    maximum: Floats
 
 
 def spearman(x: Binned, y: Binned, n: Counts) -> Spearman:
@@ -54,7 +54,7 @@ def spearman(x: Binned, y: Binned, n: Counts) -> Spearman:
         return Spearman(None, None)
     ranks_x, spread_x = _ranks(x, n)
     ranks_y, spread_y = _ranks(y, n)
-    # Centred and in units of the number of rows, so that sums of any size keep their digits.
+    # Centred, and in units of the number of rows, so that large sums keep their digits.
     weights = n / total
     covariance = math.fsum(weights * ranks_x * ranks_y)
     variances = [math.fsum(weights * ranks * ranks) for ranks in (ranks_x, ranks_y)]
@@ -68,22 +68,22 @@ def spearman(x: Binned, y: Binned, n: Counts) -> Spearman:
         + math.sqrt(spreads[0] * spreads[1])
     )
     widest = math.sqrt((variances[0] + spreads[0]) * (variances[1] + spreads[1]))
-    least = math.sqrt(variances[0] * variances[1])
-    corners = itertools.product((covariance - slack, covariance + slack), (least, widest))
+    narrowest = math.sqrt(variances[0] * variances[1])
+    corners = itertools.product((covariance - slack, covariance + slack), (narrowest, widest))
     possible = [min(1.0, max(-1.0, high / low)) for high, low in corners]
-    return Spearman(min(1.0, max(-1.0, value)), max(abs(one - value) for one in possible))
+    return Spearman(min(1.0, max(-1.0, value)), max(abs(bound - value) for bound in possible))
 
 
 def _ranks(binned: Binned, n: Counts) -> tuple[Floats, float]:
     """Centred mid-ranks over the number of rows, and the largest variance within bins."""
-    found, inverse = np.unique(binned.places, return_inverse=True)
+    bins, inverse = np.unique(binned.bins, return_inverse=True)
     counts = np.bincount(inverse, weights=n)
     total = counts.sum()
     before = np.cumsum(counts) - counts
     middle = (before + counts / 2) / total - 0.5
-    least, most = np.full(found.size, np.inf), np.full(found.size, -np.inf)
-    np.minimum.at(least, inverse, binned.least)
-    np.maximum.at(most, inverse, binned.most)
-    share = np.where(least < most, counts / total, 0.0)
-    inside = math.fsum(share * np.maximum(share**2 - 1 / total**2, 0)) / 12
-    return middle[inverse], inside
+    minimum, maximum = np.full(bins.size, np.inf), np.full(bins.size, -np.inf)
+    np.minimum.at(minimum, inverse, binned.minimum)
+    np.maximum.at(maximum, inverse, binned.maximum)
+    share = np.where(minimum < maximum, counts / total, 0.0)
+    within = math.fsum(share * np.maximum(share**2 - 1 / total**2, 0)) / 12
+    return middle[inverse], within

@@ -1,4 +1,4 @@
-"""What granularities and minimums add to billable time and memory.
+"""The effect of granularities and minimums on billable time and memory.
 
 Figure 5, right, of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26, section 2.5);
 its left half is `fee_equivalents`.
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import ibis
 import numpy as np
 
+from uncia.backends import Backend, Source, use
 from uncia.costs import bins
 from uncia.costs.fees import fee_equivalents
 from uncia.costs.sizes import decimal
 from uncia.tariffs import Tariff, catalogue
 from uncia.tariffs.exact import integer, product
-from uncia.tariffs.facts import facts
+from uncia.tariffs.facts import read_facts
 from uncia.tariffs.published import published
-from uncia.tariffs.rows import PRICED, believed
+from uncia.tariffs.rows import PRICED, billing_columns
 from uncia.tariffs.rules import Granularity, Minimum, Rules
 from uncia.units import GIB, NS_PER_MS, NS_PER_S, format_duration, format_size
 
@@ -30,18 +31,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend, Source
     from uncia.costs.rows import Tariffs
     from uncia.tariffs import FitRule
 
 __all__ = ["AT_LEAST", "Rounding", "fee_equivalents", "measure", "rounding"]
 
 AT_LEAST: Final = NS_PER_MS
-"""Shorter executions are left out by default, as published."""
+"""Default of the shortest execution that is analysed, ns, as published."""
 
 PROBABILITIES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 LINEAR: Final = 1024
-"""Bins of the time added, between nothing and the most that a rule can add."""
+"""Bins of the added time, from 0 to the most that a rule can add."""
 
 _GB_S: Final = GIB * NS_PER_S
 _SHORT: Final = "execution is below the least that is looked at"
@@ -58,9 +58,9 @@ class Rounding:
     """What rounding adds.
 
     Attributes:
-        frame: a row a rule; see `rounding`.
-        cdf: columns ``rule``, ``resource``, ``value`` (ms, or GB-s) and ``share`` (of the rows,
-            those to which at most so much is added).
+        frame: a row for each rule; see `rounding`.
+        cdf: columns ``rule``, ``resource``, ``value`` (ms, or GB-s) and ``share`` (of the rows to
+            which at most ``value`` is added).
     """
 
     frame: pd.DataFrame
@@ -69,7 +69,7 @@ class Rounding:
 
 @dataclass(frozen=True)
 class TimeRule:
-    """What rounds a billable time."""
+    """The rules of a billable time."""
 
     rules: Rules
 
@@ -79,19 +79,19 @@ class TimeRule:
         return _words(self.rules, format_duration)
 
     def added(self, execution: Any, memory: Any) -> Any:
-        """What it adds to each row, ns."""
+        """What rounding adds to each row, ns."""
         del memory
         return self.rules(execution) - self.rules.at("unrounded")(execution)
 
     @property
     def most(self) -> int:
-        """What it adds at most, ns."""
+        """The most that rounding can add, ns."""
         return max((rule.bound for rule in self.rules.rules if rule.rounds), default=0)
 
 
 @dataclass(frozen=True)
 class MemoryRule:
-    """What rounds a billable amount of memory, and the time that it is held for."""
+    """The rules of a billable amount of memory, and those of the time that multiplies it."""
 
     rules: Rules
     time: Rules
@@ -99,20 +99,20 @@ class MemoryRule:
     @property
     def words(self) -> str:
         """Such as ``128MB, at most 1536MB; 1ms, at least 100ms``."""
-        step, least = self.rules.bound(Granularity), self.rules.bound(Minimum)
-        said = self.rules.without(Minimum) if least == step else self.rules
-        words = _words(said, format_size) + (", none for no memory" if least is None else "")
+        step, minimum = self.rules.bound(Granularity), self.rules.bound(Minimum)
+        rules = self.rules.without(Minimum) if minimum == step else self.rules
+        words = _words(rules, format_size) + (", none for no memory" if minimum is None else "")
         return f"{words}; {_words(self.time, format_duration)}"
 
     def added(self, execution: Any, memory: Any) -> Any:
-        """What it adds to each row, bytes x ns; a maximum caps both sides."""
+        """What rounding adds to each row, bytes x ns; a maximum applies with and without it."""
         billed = product(self.rules(memory), self.time(execution))
         plain = product(self.rules.at("unrounded")(memory), self.time.at("unrounded")(execution))
         return billed - plain
 
 
 def _words(rules: Rules, text: Callable[[int], str]) -> str:
-    """Rules for people, a granularity by its steps alone."""
+    """Describe rules, a granularity by its step alone."""
     return ", ".join(
         text(rule.bound) if isinstance(rule, Granularity) else rule.words(text(rule.bound))
         for rule in rules.rules
@@ -127,22 +127,22 @@ def rounding(
     fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """What each granularity and minimum adds to the time and the memory that are billed.
+    """Compute what each granularity and minimum adds to billed time and memory.
 
     Args:
-        source: invocations; all that ran count, whether or not their use is known.
+        source: invocations; all that ran count, whether or not their usage is known.
         tariffs: whose rules: ids, files or tariffs; by default all that bill by request.
         at_least: shorter executions are left out, ns; 0 for none.
-        fit: with ``paper``, memory is rounded without a least and a most, as published.
-        backend: where it is computed; by default a DuckDB of its own.
+        fit: with ``paper``, memory is rounded without minimum and maximum, as published.
+        backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
-        A row a rule, columns: ``rule`` (in words), ``resource`` (time, memory), ``tariffs`` (that
+        A row for each rule: ``rule`` (in words), ``resource`` (time, memory), ``tariffs`` (that
         have it), ``rows``, ``added`` (sum, Decimal: ns, or byte x ns), ``mean`` (ms, or GB-s),
-        ``p5`` to ``p99``, ``most``, ``plain_mean`` (of what it is added to) and ``left_out``
-        (reason to count). Rules of time are applied to the execution time of every row, whichever
-        time the tariff bills; a rule of memory to `memory_avg`, its product
-        with the rounded time less that with the execution.
+        ``p5`` to ``p99``, ``most``, ``plain_mean`` (without rounding) and ``left_out`` (reason to
+        count). Rules of time apply to the execution time of every row, whichever time the tariff
+        bills. Rules of memory apply to `memory_avg`: rounded memory x rounded time, less memory x
+        execution.
 
     Raises:
         UnciaError: a table or tariff cannot be read.
@@ -158,53 +158,49 @@ def measure(
     fit: FitRule = "allocated",
     backend: Backend | None = None,
 ) -> Rounding:
-    """As `rounding`, with the distributions."""
+    """Compute `rounding` together with the distributions."""
     import pandas as pd
 
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return measure(source, tariffs, at_least=at_least, fit=fit, backend=own)
-    chosen = catalogue.resolve(tariffs)
-    if fit == "paper":
-        chosen = [published(tariff, None)[0] for tariff in chosen]
-    rules = _rules(chosen)
-    table = backend.table(source)
-    prepared = table.select(**believed(table, (), facts(source)))
-    totals = backend.collect(_totals(prepared, list(rules), at_least)).to_pylist()[0]
-    left = {said: int(totals[name]) for name, said in _REASONS.items() if totals[name]}
-    kept = _kept(prepared, at_least)
-    entries: list[dict[str, Any]] = []
-    curves: list[pd.DataFrame] = []
-    for place, (rule, names) in enumerate(rules.items()):
-        is_time = isinstance(rule, TimeRule)
-        unit = NS_PER_MS if is_time else _GB_S
-        value, share = _curve(backend.collect(_binned(kept, rule)), unit)
-        kind = "time" if is_time else "memory"
-        entries.append(
-            {
-                "rule": rule.words,
-                "resource": kind,
-                "tariffs": names,
-                **_entry(totals, place, unit, kind),
-                **{f"p{p * 100:g}": bins.quantile(value, share, p) for p in PROBABILITIES},
-                "most": float(value[-1]) if value.size else None,
-                "left_out": _with_unknown(left, totals, kind),
-            }
+    with use(backend) as backend:
+        chosen = catalogue.resolve(tariffs)
+        if fit == "paper":
+            chosen = [published(tariff, None)[0] for tariff in chosen]
+        rules = _rules(chosen)
+        table = backend.table(source)
+        prepared = table.select(**billing_columns(table, (), read_facts(source)))
+        totals = backend.collect(_totals(prepared, list(rules), at_least)).to_pylist()[0]
+        left_out = {reason: int(totals[name]) for name, reason in _REASONS.items() if totals[name]}
+        rows = _kept(prepared, at_least)
+        entries: list[dict[str, Any]] = []
+        curves: list[pd.DataFrame] = []
+        for index, (rule, names) in enumerate(rules.items()):
+            is_time = isinstance(rule, TimeRule)
+            unit = NS_PER_MS if is_time else _GB_S
+            value, share = _curve(backend.collect(_binned(rows, rule)), unit)
+            kind = "time" if is_time else "memory"
+            entries.append(
+                {
+                    "rule": rule.words,
+                    "resource": kind,
+                    "tariffs": names,
+                    **_entry(totals, index, unit, kind),
+                    **{f"p{p * 100:g}": bins.quantile(value, share, p) for p in PROBABILITIES},
+                    "most": float(value[-1]) if value.size else None,
+                    "left_out": _with_unknown(left_out, totals, kind),
+                }
+            )
+            curves.append(
+                pd.DataFrame({"rule": rule.words, "resource": kind, "value": value, "share": share})
+            )
+        columns = ["rule", "resource", "value", "share"]
+        return Rounding(
+            pd.DataFrame(entries, dtype=object),
+            pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns),
         )
-        curves.append(
-            pd.DataFrame({"rule": rule.words, "resource": kind, "value": value, "share": share})
-        )
-    columns = ["rule", "resource", "value", "share"]
-    return Rounding(
-        pd.DataFrame(entries, dtype=object),
-        pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns),
-    )
 
 
 def _rules(tariffs: Sequence[Tariff]) -> dict[TimeRule | MemoryRule, list[str]]:
-    """The distinct rules that add anything, and who has them; those of time first."""
+    """The distinct rules that round, with the tariffs that have them; those of time first."""
     times: dict[TimeRule, list[str]] = {}
     memories: dict[MemoryRule, list[str]] = {}
     for tariff in tariffs:
@@ -215,44 +211,44 @@ def _rules(tariffs: Sequence[Tariff]) -> dict[TimeRule | MemoryRule, list[str]]:
             of_use = (charge.resource, charge.basis) == ("memory", "used")
             if of_use and charge.rules.rounds:
                 memories.setdefault(MemoryRule(charge.rules, time.rules), []).append(tariff.id)
-    found: dict[TimeRule | MemoryRule, list[str]] = {}
+    result: dict[TimeRule | MemoryRule, list[str]] = {}
     for rule in sorted(times, key=_by_bounds):
-        found[rule] = times[rule]
-    return found | dict(memories)
+        result[rule] = times[rule]
+    return result | dict(memories)
 
 
 def _by_bounds(rule: TimeRule) -> tuple[int, int]:
     return rule.rules.bound(Granularity) or 0, rule.rules.bound(Minimum) or 0
 
 
-def _kept(prepared: ir.Table, least: int) -> ir.Table:
+def _kept(prepared: ir.Table, at_least: int) -> ir.Table:
     return prepared.filter(
-        prepared["common"] == PRICED, prepared["v_execution"] >= integer(least)
+        prepared["common"] == PRICED, prepared["v_execution"] >= integer(at_least)
     ).select(execution=prepared["v_execution"], memory=prepared["v_memory_avg"])
 
 
-def _totals(prepared: ir.Table, rules: Sequence[TimeRule | MemoryRule], least: int) -> ir.Table:
-    """Exact sums of what every rule adds, and why rows are left out, in one pass."""
+def _totals(prepared: ir.Table, rules: Sequence[TimeRule | MemoryRule], at_least: int) -> ir.Table:
+    """Sum exactly what every rule adds, and count rows that are left out, in one pass."""
     from uncia.tariffs.rows import ABSURD, NO_EXECUTION, NOT_BILLABLE
 
     common = prepared["common"]
     priced = common == PRICED
-    good = priced & (prepared["v_execution"] >= integer(least))
+    is_counted = priced & (prepared["v_execution"] >= integer(at_least))
     rows = prepared.mutate(
-        execution=ibis.ifelse(good, prepared["v_execution"], ibis.null("int64")),
-        memory=ibis.ifelse(good, prepared["v_memory_avg"], ibis.null("int64")),
+        execution=ibis.ifelse(is_counted, prepared["v_execution"], ibis.null("int64")),
+        memory=ibis.ifelse(is_counted, prepared["v_memory_avg"], ibis.null("int64")),
         not_billable=common.isin(list(NOT_BILLABLE)),
         no_execution=common == NO_EXECUTION,
         absurd=common == ABSURD,
-        short=priced & ~good,
+        short=priced & ~is_counted,
     )
     metrics: dict[str, Any] = {name: _count(rows[name]) for name in _REASONS}
     metrics["rows_time"] = _count(rows["execution"].notnull())
     metrics["rows_memory"] = _count(rows["memory"].notnull())
     metrics["plain_time"] = _sum(rows["execution"].cast("decimal(38, 0)"))
     metrics["plain_memory"] = _sum(product(rows["memory"], rows["execution"]))
-    for place, rule in enumerate(rules):
-        metrics[f"added_{place}"] = _sum(_added(rows, rule))
+    for index, rule in enumerate(rules):
+        metrics[f"added_{index}"] = _sum(_added(rows, rule))
     return rows.aggregate(metrics)
 
 
@@ -270,11 +266,11 @@ def _added(rows: ir.Table, rule: TimeRule | MemoryRule) -> Any:
 
 
 def _binned(kept: ir.Table, rule: TimeRule | MemoryRule) -> ir.Table:
-    """Rows by bin of what a rule adds, with the largest value of each bin."""
+    """Group rows by bins of what a rule adds, with the largest value of each bin."""
     if isinstance(rule, TimeRule):
         added = rule.added(kept["execution"], kept["memory"])
         step = max(1, rule.most // LINEAR)
-        # The bin is named by its lower edge, so that nothing is divided.
+        # The lower edge identifies the bin, which avoids a division.
         table = kept.select(bin=added - added % integer(step), value=added)
     else:
         known = kept.filter(kept["memory"].notnull())
@@ -283,20 +279,20 @@ def _binned(kept: ir.Table, rule: TimeRule | MemoryRule) -> ir.Table:
     return bins.histogram(table, {"bin": table["bin"]}, {"largest": table["value"]})
 
 
-def _curve(found: pa.Table, unit: int) -> bins.Curve:
-    largest = found["largest"].to_numpy().astype(np.float64) / unit
-    counts = found["n"].to_numpy().astype(np.int64)
+def _curve(table: pa.Table, unit: int) -> bins.Curve:
+    largest = table["largest"].to_numpy().astype(np.float64) / unit
+    counts = table["n"].to_numpy().astype(np.int64)
     order = np.argsort(largest, kind="stable")
     if not order.size:
         return np.empty(0), np.empty(0)
     return largest[order], np.cumsum(counts[order]) / counts.sum()
 
 
-def _entry(totals: dict[str, Any], place: int, unit: int, kind: str) -> dict[str, Any]:
+def _entry(totals: dict[str, Any], index: int, unit: int, kind: str) -> dict[str, Any]:
     rows = int(totals[f"rows_{kind}"] or 0)
     if not rows:
         return {"rows": 0, "added": None, "mean": None, "plain_mean": None}
-    added, plain = int(totals[f"added_{place}"]), int(totals[f"plain_{kind}"])
+    added, plain = int(totals[f"added_{index}"]), int(totals[f"plain_{kind}"])
     return {
         "rows": rows,
         "added": decimal(added, 0),
@@ -305,6 +301,6 @@ def _entry(totals: dict[str, Any], place: int, unit: int, kind: str) -> dict[str
     }
 
 
-def _with_unknown(left: dict[str, int], totals: dict[str, Any], kind: str) -> dict[str, int]:
+def _with_unknown(left_out: dict[str, int], totals: dict[str, Any], kind: str) -> dict[str, int]:
     missing = int(totals["rows_time"] or 0) - int(totals[f"rows_{kind}"] or 0)
-    return left | ({"memory_avg is null": missing} if missing else {})
+    return left_out | ({"memory_avg is null": missing} if missing else {})

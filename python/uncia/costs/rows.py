@@ -1,8 +1,8 @@
-"""Which rows an analysis is over, how many it leaves out and why, and their tariffs' sizes.
+"""The rows of an analysis, the counts of rows that it leaves out, and the fit of its tariffs.
 
-The meaning is that of `uncia.tariffs.comparable` and `uncia.tariffs.left_out`. Here it is told from
-the columns that `uncia.tariffs.rows.prepare` has judged already, each value once: over hundreds
-of millions of rows, judging is what takes the time.
+They mean the same as `uncia.tariffs.comparable` and `uncia.tariffs.left_out`. Here they use columns
+that `uncia.tariffs.rows` has checked already, each value once: over hundreds of millions of rows,
+checking takes most of the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uncia.tariffs.compare import COMPARABLE, REASONS, check, first_reason
 from uncia.tariffs.exact import integer
 from uncia.tariffs.facts import Facts
 from uncia.tariffs.published import MAX_MEMORY
-from uncia.tariffs.rows import believed
+from uncia.tariffs.rows import billing_columns
 
 if TYPE_CHECKING:
     from ibis.expr import types as ir
@@ -30,16 +30,16 @@ Tariffs: TypeAlias = Sequence[str | Path | Tariff]
 """Ids, files or tariffs."""
 
 NOT_COMPARABLE: Final = "not comparable"
-"""Why a row of a group is left out; the reasons are told for the whole table."""
+"""Why a row of a group is left out; reasons are counted for whole tables only."""
 
 NOTHING_MEASURED: Final = (
-    "No row tells what was used (CPU time above zero, and memory_avg), so nothing can be compared"
-    " with it. What these rows would cost: uncia bill TABLE."
+    "No row has its usage (CPU time above zero, and memory_avg), so nothing can be compared with"
+    " it. What these rows would cost: uncia bill TABLE."
 )
 
 
 def resolve(tariffs: Tariffs | None) -> list[Tariff]:
-    """The tariffs of an analysis of requests.
+    """Look up the tariffs of an analysis of requests.
 
     Raises:
         UnciaError: one does not exist or cannot price requests.
@@ -54,17 +54,17 @@ def resolve(tariffs: Tariffs | None) -> list[Tariff]:
     return catalogue.resolve(tariffs)
 
 
-def counts(
-    table: ir.Table, fit: FitRule, by: Sequence[str], backend: Backend, of: Facts | None = None
+def count_left_out(
+    table: ir.Table, fit: FitRule, by: Sequence[str], backend: Backend, facts: Facts | None = None
 ) -> Mapping[Group, Mapping[str, int]]:
-    """How many rows are left out, by reason: those of `uncia.tariffs.left_out`.
+    """Count the rows that are left out, by reason, as `uncia.tariffs.left_out`.
 
     Args:
         table: invocations.
         fit: chooses the rows.
-        by: columns whose values are told apart; then there is one reason, `NOT_COMPARABLE`.
-        backend: where it is computed.
-        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
+        by: columns to group by; with groups the only reason is `NOT_COMPARABLE`.
+        backend: computes it.
+        facts: what is known of the columns; see `uncia.tariffs.allocation.known_facts`.
 
     Returns:
         Group to reason to count; without `by` there is one group, ``()``.
@@ -72,81 +72,82 @@ def counts(
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    rows = table.select(**believed(table, by, of))
-    coded = rows.select(code=first_reason(rows, fit), **{name: rows[f"g_{name}"] for name in by})
-    gone = coded.filter(coded["code"] != COMPARABLE)
-    groups = [gone[name].cast("string").name(name) for name in by]
-    asked = gone.aggregate(n=gone.count().cast("int64"), by=[*groups, "code"])
-    found: dict[Group, dict[str, int]] = {}
-    for row in sorted(backend.collect(asked).to_pylist(), key=lambda row: int(row["code"])):
+    rows = table.select(**billing_columns(table, by, facts))
+    rows_by_code = rows.select(
+        code=first_reason(rows, fit), **{name: rows[f"g_{name}"] for name in by}
+    )
+    omitted = rows_by_code.filter(rows_by_code["code"] != COMPARABLE)
+    groups = [omitted[name].cast("string").name(name) for name in by]
+    query = omitted.aggregate(n=omitted.count().cast("int64"), by=[*groups, "code"])
+    counts: dict[Group, dict[str, int]] = {}
+    for row in sorted(backend.collect(query).to_pylist(), key=lambda row: int(row["code"])):
         reason = NOT_COMPARABLE if by else REASONS[row["code"]]
-        own = found.setdefault(tuple(row[name] for name in by), {})
-        own[reason] = own.get(reason, 0) + int(row["n"])
-    return found
+        reasons = counts.setdefault(tuple(row[name] for name in by), {})
+        reasons[reason] = reasons.get(reason, 0) + int(row["n"])
+    return counts
 
 
-def prepared(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
-    """The comparable rows as `uncia.tariffs.rows.prepare` has them.
+def comparable_rows(table: ir.Table, fit: FitRule, facts: Facts | None = None) -> ir.Table:
+    """Select the comparable rows, with the columns of `uncia.tariffs.rows.prepare`.
 
     Args:
         table: invocations.
         fit: chooses the rows.
-        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
+        facts: what is known of the columns; see `uncia.tariffs.allocation.known_facts`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    rows = table.select(**believed(table, (), of))
+    rows = table.select(**billing_columns(table, (), facts))
     return rows.filter(first_reason(rows, fit) == COMPARABLE)
 
 
-def measured(table: ir.Table, fit: FitRule, of: Facts | None = None) -> ir.Table:
-    """The rows whose use is known; of these a bill prices exactly the comparable ones.
+def rows_with_usage(table: ir.Table, fit: FitRule, facts: Facts | None = None) -> ir.Table:
+    """Select the rows whose usage is known; a bill prices exactly the comparable ones of them.
 
-    What is left of the others (not billable, without execution, absurd) no tariff prices.
+    The rest of them (not billable, without execution, absurd) no tariff prices.
 
     Args:
         table: invocations.
         fit: chooses the rows.
-        of: what is known of the columns; see `uncia.tariffs.allocation.known`.
+        facts: what is known of the columns; see `uncia.tariffs.allocation.known_facts`.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
     check(fit)
-    values = believed(table, (), of)
-    kept = ((values["v_cpu_user"] > 0) | (values["v_cpu_system"] > 0)).fill_null(False)
-    kept = kept & values["v_memory_avg"].notnull()
+    values = billing_columns(table, (), facts)
+    keep_mask = ((values["v_cpu_user"] > 0) | (values["v_cpu_system"] > 0)).fill_null(False)
+    keep_mask = keep_mask & values["v_memory_avg"].notnull()
     size = values["v_allocated_memory"]
     if fit == "allocated":
-        kept = kept & size.notnull()
+        keep_mask = keep_mask & size.notnull()
     if fit == "paper":
-        kept = kept & values["v_allocated_cpu"].notnull()
-        kept = kept & (size <= integer(MAX_MEMORY)).fill_null(False)
-    return table.filter(kept)
+        keep_mask = keep_mask & values["v_allocated_cpu"].notnull()
+        keep_mask = keep_mask & (size <= integer(MAX_MEMORY)).fill_null(False)
+    return table.filter(keep_mask)
 
 
-def applied(
+def fit_comparable(
     table: ir.Table,
     tariffs: Sequence[Tariff],
     fit: FitRule,
     backend: Backend,
-    of: Facts | None = None,
+    facts: Facts | None = None,
 ) -> tuple[ir.Table, list[Tariff], list[str]]:
-    """A table and tariffs as a fit would have them, and each rule in words.
+    """Apply a fit over the comparable rows, as `uncia.tariffs.allocation.apply_fit`.
 
-    As `uncia.tariffs.allocation.fitted`, over the comparable rows: the peaks of a function are
-    theirs, too. Then allocations are billed as they stand.
+    The peaks of a function are those of its comparable rows, too.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    base = measured(table, fit) if fit == "used-peak" else table
-    return allocation.fitted(base, tariffs, fit, backend, of)
+    base = rows_with_usage(table, fit) if fit == "used-peak" else table
+    return allocation.apply_fit(base, tariffs, fit, backend, facts)
 
 
 def said(reasons: Mapping[str, int]) -> str:
-    """Reasons and counts in words: ``5 rows (CPU time is zero)``."""
+    """Describe reasons and counts in words: ``5 rows (CPU time is zero)``."""
     return ", ".join(
         f"{count:,} row{'' if count == 1 else 's'} ({reason})" for reason, count in reasons.items()
     )

@@ -1,4 +1,4 @@
-"""The sizes that tariffs sell for given allocations, and their prices, outside of any table."""
+"""The sizes that tariffs sell for given allocations, and their prices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     "Size",
     "billed_amount",
     "decimal",
-    "fitted",
+    "fit_sizes",
     "known_tariffs",
     "parse_allocation",
     "price_per_second",
@@ -26,10 +26,10 @@ __all__ = [
 
 
 def parse_allocation(text: str) -> Size:
-    """A size from ``512MB/0.5vCPU``, in either order; one of the two may be left out.
+    """Parse ``512MB/0.5vCPU``, in either order; one of the two may be omitted.
 
     Raises:
-        UnciaError: it is no such text.
+        UnciaError: the text is no size.
     """
     cpu: int | None = None
     memory: int | None = None
@@ -47,12 +47,12 @@ def parse_allocation(text: str) -> Size:
     return Size(cpu, memory)
 
 
-def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> list[list[Size]]:
-    """What each tariff sells for each allocation, by the rule that bills are fitted with.
+def fit_sizes(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> list[list[Size]]:
+    """Fit allocations to the sizes of each tariff, by the rule of bills.
 
     Returns:
-        For each tariff, a size for each allocation; None in it where nothing is sold that covers
-        it, or where the tariff has no such knob.
+        For each tariff, a size for each allocation; None in it where no size covers the allocation,
+        or where the tariff has no such setting.
     """
     return [[fit_size(tariff.sizes, size) for size in allocations] for tariff in tariffs]
 
@@ -60,16 +60,16 @@ def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> list[list[
 def billed_amount(charge: Charge, size: Size, level: Level = "billed") -> int | None:
     """The amount of a charge at a size, by its rules.
 
-    What is billed by use counts as if the whole size were used: a vCPU of CPU time each second.
-    Storage has its own amount; an instance is one.
+    A charge by use counts as if the whole size were used: a vCPU of CPU time each second. Storage
+    has its own amount; an instance counts as 1.
 
     Args:
         charge: of a tariff.
-        size: as it is; see `fitted`.
+        size: as it is; see `fit_sizes`.
         level: how far the rules are applied.
 
     Returns:
-        Micro-vCPU, bytes or instances; None where the size does not tell.
+        Micro-vCPU, bytes or instances; None where the size lacks it.
     """
     amount: int | None
     match charge.resource:
@@ -87,12 +87,12 @@ def billed_amount(charge: Charge, size: Size, level: Level = "billed") -> int | 
 
 
 def price_per_second(tariff: Tariff, size: Size, resource: str | None = None) -> Fraction | None:
-    """Dollars a second at a size, exactly; None where a price or an amount is not known.
+    """Dollars a second at a size, exactly; None where a price or an amount is unknown.
 
     Args:
-        tariff: the tariff; only its plain charges for what is allocated or used count: what is
-            reserved, borrowed or lent is no property of a size.
-        size: as it is; see `fitted`.
+        tariff: with plain charges for allocated or used amounts; None if it has others, as
+            reserved, borrowed or lent amounts are no property of a size.
+        size: used as it is; see `fit_sizes`.
         resource: of this resource alone.
     """
     total = Fraction(0)
@@ -112,12 +112,12 @@ def price_per_second(tariff: Tariff, size: Size, resource: str | None = None) ->
 
 
 def decimal(value: Fraction | int | None, places: int = MONEY_PLACES) -> Decimal | None:
-    """A number as `uncia.tariffs.money.money` rounds it; None stays None."""
+    """Round a number as `uncia.tariffs.money.money`; None stays None."""
     return None if value is None else money(value, places)
 
 
 def known_tariffs(names: Sequence[str] | None, which: Literal["request", "all"]) -> list[Tariff]:
-    """Tariffs by id or file; by default those that bill by request, or all in the catalogue.
+    """Look up tariffs by id or file; by default those that bill by request, or the catalogue.
 
     Raises:
         UnciaError: there is no such tariff, or one is named twice.
@@ -129,9 +129,9 @@ def known_tariffs(names: Sequence[str] | None, which: Literal["request", "all"])
             catalogue.get(name)
             for name in (catalogue.billable() if which == "request" else catalogue.ids())
         ]
-    found = [catalogue.find(name) for name in names]
-    ids = [tariff.id for tariff in found]
+    chosen = [catalogue.find(name) for name in names]
+    ids = [tariff.id for tariff in chosen]
     for name in ids:
         if ids.count(name) > 1:
             raise UnciaError(f"the tariff {name} is named twice")
-    return found
+    return chosen

@@ -1,8 +1,8 @@
-"""Cold starts, and the requests that each started instance then served.
+"""Cold starts, matched to the requests that each started instance then served.
 
-Cold starts are the rows of the instances table; without one, the requests that waited for a start
-and say how long (``start`` cold or restored, ``initialization`` known) stand for them: the start
-then began ``initialization`` before the handler did.
+Cold starts are the rows of the instances table. Without one, they are the requests that waited for
+a start (``start`` cold or restored, ``initialization`` known); the start then began
+``initialization`` before the handler did.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _FIRST_WITHOUT_REQUESTS: Final = 4
 
 
 def from_instances(table: ir.Table, by_run: bool = True) -> ir.Table:
-    """The cold starts of an instances table.
+    """Select the cold starts of an instances table.
 
     Args:
         table: the instances.
-        by_run: whether runs are told apart; else all rows are of one.
+        by_run: whether rows of different runs are kept apart.
 
     Returns:
         An expression with the columns ``run`` and ``platform`` (text, never null), ``instance``,
         ``began``, ``initialization`` (ns), ``cpu`` (micro-vCPU), ``memory`` (bytes), ``reason``.
 
     Raises:
-        UnciaError: a column that is needed is not there.
+        UnciaError: a needed column is missing.
     """
     _require(table, ("instance", "started", "initialized"), "instances")
     began, ready = table["started"].cast("int64"), table["initialized"].cast("int64")
@@ -56,10 +56,10 @@ def from_instances(table: ir.Table, by_run: bool = True) -> ir.Table:
 
 
 def from_requests(table: ir.Table, by_run: bool = True) -> ir.Table:
-    """The cold starts that requests waited for; as `from_instances`.
+    """Select the cold starts that requests waited for, as `from_instances`.
 
     Raises:
-        UnciaError: a column that is needed is not there.
+        UnciaError: a needed column is missing.
     """
     _require(table, ("instance", "started", "start", "initialization"), "invocations")
     cold = table.filter(
@@ -72,17 +72,18 @@ def from_requests(table: ir.Table, by_run: bool = True) -> ir.Table:
 
 
 def from_deployment(spans: ir.Table, instances: ir.Table) -> ir.Table:
-    """The cold starts as the publication took them: deployment of code and of dependencies alone.
+    """Select the cold starts as published: deployment of code and of dependencies alone.
 
-    The release's duration of a cold start holds pod allocation and scheduling too. A start is told
-    by its instance and the request that caused it; its allocation is that of the instance's name.
+    In the published trace, the duration of a cold start includes pod allocation and scheduling. An
+    instance and the request that caused it identify a start; its allocation is that of the
+    instance's name.
 
     Args:
         spans: those named `DEPLOYMENT` are the parts of starts.
-        instances: whose allocations are taken.
+        instances: have the allocations.
 
     Returns:
-        As `from_instances`; ``platform`` is empty, as `matched` by ``paper`` does not look at it.
+        As `from_instances`; ``platform`` is empty, as `matched` by ``paper`` ignores it.
     """
     parts = spans.filter(spans["name"].cast("string").isin(DEPLOYMENT))
     text = {name: parts[name].cast("string") for name in ("instance", "invocation")}
@@ -92,8 +93,8 @@ def from_deployment(spans: ir.Table, instances: ir.Table) -> ir.Table:
     )
     sizes = instances.select(
         of=instances["instance"].cast("string"),
-        cpu=_believed(instances, "allocated_cpu", MAX_CPU),
-        memory=_believed(instances, "allocated_memory", MAX_MEMORY),
+        cpu=_plausible(instances, "allocated_cpu", MAX_CPU),
+        memory=_plausible(instances, "allocated_memory", MAX_MEMORY),
     )
     sizes = sizes.group_by("of").aggregate(
         allocated_cpu=lambda t: t["cpu"].max(), allocated_memory=lambda t: t["memory"].max()
@@ -103,10 +104,10 @@ def from_deployment(spans: ir.Table, instances: ir.Table) -> ir.Table:
 
 
 def requests(table: ir.Table, by_run: bool = True) -> ir.Table:
-    """The requests that ran: ``run``, ``platform``, ``instance``, ``started``, ``execution``.
+    """Select the requests that ran, with run, platform, instance, ``started`` and ``execution``.
 
     Raises:
-        UnciaError: a column that is needed is not there.
+        UnciaError: a needed column is missing.
     """
     _require(table, ("instance", "started", "execution"), "invocations")
     execution = table["execution"].cast("int64")
@@ -121,11 +122,11 @@ def requests(table: ir.Table, by_run: bool = True) -> ir.Table:
 
 
 def matched(starts: ir.Table, ran: ir.Table, match: Match) -> ir.Table:
-    """The cold starts, each with the requests that its instance then served.
+    """Match each cold start to the requests that its instance then served.
 
     ``ordered``: a request belongs to the last start of its run, platform and instance that began no
-    later than the request's handler. The bound is where the start began, not where it ended, as the
-    two are written down by different clocks; a request cannot run in between. ``paper``: all
+    later than the request's handler. The bound is where the start began, not where it ended, as two
+    different clocks measure them; a request cannot run in between. ``paper``: all
     requests of an instance of that name, on whatever platform and at whatever time, as in the
     published analysis; then several starts of one instance share the same requests.
 
@@ -138,9 +139,9 @@ def matched(starts: ir.Table, ran: ir.Table, match: Match) -> ir.Table:
         The columns of `starts`, and ``n`` (requests matched), ``execution`` (their sum, ns,
         DECIMAL(38, 0)), ``first`` (the earliest ``started`` of them) and ``reason`` (0: matched).
     """
-    # The order tells all starts apart that differ, so that a second evaluation numbers them alike.
+    # The order covers all columns, so that a second evaluation gives the same numbers.
     order = (*_KEYS, "began", "initialization", "cpu", "memory")
-    numbered = starts.mutate(id=ibis.row_number().over(order_by=[starts[one] for one in order]))
+    numbered = starts.mutate(id=ibis.row_number().over(order_by=[starts[name] for name in order]))
     following = ibis.window(group_by=list(_KEYS), order_by=["began", "initialization", "id"])
     numbered = numbered.mutate(next=numbered["began"].lead().over(following))
     sums = _paper(numbered, ran) if match == "paper" else _ordered(numbered, ran)
@@ -162,7 +163,7 @@ def matched(starts: ir.Table, ran: ir.Table, match: Match) -> ir.Table:
 
 
 def waiting(table: ir.Table, served: ir.Table, by_run: bool = True) -> ir.Table:
-    """The rows of the first request of each matched start, with its initialization.
+    """Select the first request of each matched start, with the start's initialization.
 
     Args:
         table: the invocation table.
@@ -170,7 +171,7 @@ def waiting(table: ir.Table, served: ir.Table, by_run: bool = True) -> ir.Table:
         by_run: as for the others.
     """
     firsts = served.filter(served["reason"] == MATCHED).select(
-        **{f"of_{one}": served[one] for one in _KEYS},
+        **{f"of_{name}": served[name] for name in _KEYS},
         of_first=served["first"],
         of_initialization=served["initialization"],
     )
@@ -185,17 +186,17 @@ def waiting(table: ir.Table, served: ir.Table, by_run: bool = True) -> ir.Table:
     joined = rows.inner_join(
         firsts,
         [
-            *(rows[f"of_{one}"] == firsts[f"of_{one}"] for one in _KEYS),
+            *(rows[f"of_{name}"] == firsts[f"of_{name}"] for name in _KEYS),
             rows["started"].cast("int64") == firsts["of_first"],
         ],
     )
-    # Of requests that began in the same ns, the shortest; then by what tells rows apart.
+    # Of requests that began in the same ns, the shortest; then by the row's identity.
     by = [name for name in ("execution", "invocation", "request_id") if name in table.columns]
-    place = ibis.row_number().over(
-        group_by=[*(f"of_{one}" for one in _KEYS), "of_first"], order_by=by
+    rank = ibis.row_number().over(
+        group_by=[*(f"of_{name}" for name in _KEYS), "of_first"], order_by=by
     )
-    first = joined.mutate(of_place=place)
-    first = first.filter(first["of_place"] == 0)
+    first = joined.mutate(of_rank=rank)
+    first = first.filter(first["of_rank"] == 0)
     changed = first.mutate(
         initialization=first["of_initialization"], start=ibis.literal("cold").cast("string")
     )
@@ -203,14 +204,14 @@ def waiting(table: ir.Table, served: ir.Table, by_run: bool = True) -> ir.Table:
 
 
 def waited(table: ir.Table) -> ir.Table:
-    """The rows that waited for a start and say how long."""
+    """Select the rows that waited for a start, with a known initialization."""
     if "initialization" not in table.columns:
         return table.limit(0)
     return table.filter(table["initialization"].cast("int64").notnull())
 
 
 def _ordered(starts: ir.Table, ran: ir.Table) -> ir.Table:
-    pairs = starts.inner_join(ran, [starts[one] == ran[one] for one in _KEYS]).select(
+    pairs = starts.inner_join(ran, [starts[name] == ran[name] for name in _KEYS]).select(
         of=starts["id"],
         usable=starts["reason"] == MATCHED,
         began=starts["began"],
@@ -225,7 +226,7 @@ def _ordered(starts: ir.Table, ran: ir.Table) -> ir.Table:
 
 
 def _paper(starts: ir.Table, ran: ir.Table) -> ir.Table:
-    # Requests are summed by instance before they meet its starts, which may be many.
+    # Requests are summed by instance first, as an instance may have many starts.
     of = ran.group_by("instance").aggregate(
         of_instance=lambda t: t.count(),
         n=lambda t: t.count(),
@@ -243,14 +244,14 @@ def _paper(starts: ir.Table, ran: ir.Table) -> ir.Table:
 
 
 def _served(pairs: ir.Table) -> ir.Table:
-    def only(t: ir.Table, name: str) -> Any:
+    def inside_only(t: ir.Table, name: str) -> Any:
         return ibis.ifelse(t["inside"], t[name], ibis.null("int64"))
 
     return pairs.group_by("of").aggregate(
         of_instance=lambda t: t.count(),
         n=lambda t: t["inside"].sum(),
-        execution=lambda t: _total(only(t, "execution")),
-        first=lambda t: only(t, "started").min(),
+        execution=lambda t: _total(inside_only(t, "execution")),
+        first=lambda t: inside_only(t, "started").min(),
     )
 
 
@@ -259,19 +260,19 @@ def _total(value: Any) -> Any:
 
 
 def resources(served: ir.Table) -> ir.Table:
-    """The matched starts with what initialization and execution held: allocation x time.
+    """Compute allocation x time of initialization and execution for each matched start.
 
     Returns:
         ``cpu_initialization``, ``cpu_execution``, ``cpu_difference`` (execution less
         initialization, micro-vCPU x ns) and the same of ``memory`` (bytes x ns), DECIMAL(38, 0);
-        null where the allocation is not known.
+        null where the allocation is unknown.
     """
-    kept = served.filter(served["reason"] == MATCHED)
+    rows = served.filter(served["reason"] == MATCHED)
     columns: dict[str, Any] = {}
     for name in ("cpu", "memory"):
-        columns[f"{name}_initialization"] = product(kept["initialization"], kept[name])
-        columns[f"{name}_execution"] = product(kept["execution"], kept[name])
-    amounts = kept.select(**columns)
+        columns[f"{name}_initialization"] = product(rows["initialization"], rows[name])
+        columns[f"{name}_execution"] = product(rows["execution"], rows[name])
+    amounts = rows.select(**columns)
     return amounts.mutate(
         **{
             f"{name}_difference": (
@@ -296,23 +297,25 @@ def _starts(table: ir.Table, began: Any, initialization: Any, by_run: bool) -> i
         instance=table["instance"].cast("string"),
         began=began,
         initialization=initialization,
-        cpu=_believed(table, "allocated_cpu", MAX_CPU),
-        memory=_believed(table, "allocated_memory", MAX_MEMORY),
+        cpu=_plausible(table, "allocated_cpu", MAX_CPU),
+        memory=_plausible(table, "allocated_memory", MAX_MEMORY),
         reason=reason,
     )
 
 
-def _believed(table: ir.Table, name: str, most: int) -> Any:
-    """An allocation; null where it is not there or absurd."""
+def _plausible(table: ir.Table, name: str, maximum: int) -> Any:
+    """An allocation; null where it is missing or absurd."""
     if name not in table.columns or not table.schema()[name].is_integer():
         return ibis.null("int64")
     value = table[name].cast("int64")
-    return ibis.ifelse((value >= integer(0)) & (value <= integer(most)), value, ibis.null("int64"))
+    return ibis.ifelse(
+        (value >= integer(0)) & (value <= integer(maximum)), value, ibis.null("int64")
+    )
 
 
-def _text(table: ir.Table, name: str, known: bool = True) -> Any:
-    # Rows of no run or platform are of one, so that they match one another.
-    if not known or name not in table.columns:
+def _text(table: ir.Table, name: str, named: bool = True) -> Any:
+    # Rows without a run or platform get the same one, so that they match.
+    if not named or name not in table.columns:
         return ibis.literal("").cast("string")
     return table[name].cast("string").fill_null("")
 

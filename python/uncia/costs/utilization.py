@@ -1,4 +1,4 @@
-"""Utilization: what requests use of what is allocated to them, CPU and memory, and both together.
+"""Utilization: how much of their allocated CPU and memory requests use, and their correlation.
 
 Section 2.3 and Figure 3 of *Demystifying Serverless Costs on Public Platforms* (EuroSys'26): CPU
 time over (allocated vCPU x execution), and average memory over allocated memory.
@@ -15,22 +15,21 @@ import ibis
 import numpy as np
 import pyarrow as pa
 
+from uncia.backends import Backend, Source, use
 from uncia.costs import bins
 from uncia.costs.ranks import Binned, Spearman, spearman
-from uncia.costs.rows import counts, prepared
-from uncia.tariffs.allocation import known
+from uncia.costs.rows import comparable_rows, count_left_out
+from uncia.tariffs.allocation import known_facts
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:
     import pandas as pd
     from ibis.expr import types as ir
 
-    from uncia.backends import Backend, Source
     from uncia.tariffs import FitRule
 
 CELLS: Final = 40
-"""Cells of the joint density in each direction, each 2.5 % wide; what is above 100 % is in the
-last."""
+"""Cells of the joint density in each direction, each 2.5 % wide; the last holds all above 100 %."""
 
 PROBABILITIES: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
@@ -48,16 +47,16 @@ _ROUNDING: Final = 1e-12  # a variance below this part of the mean square is tha
 
 @dataclass(frozen=True)
 class Utilization:
-    """How requests use what is allocated to them.
+    """How requests use their allocations.
 
     Attributes:
-        frame: a row a resource; see `utilization`.
+        frame: a row for each resource; see `utilization`.
         cdf: columns ``resource``, ``value`` (share of the allocation that is used) and ``share``
             (of requests, at most that).
         density: columns ``cpu``, ``memory`` (lower edges of cells of `CELLS` a side), ``rows`` and
-            ``share``; cells without rows are not there.
+            ``share``; cells without rows are left out.
         rows: requests counted.
-        left_out: reason to count of the others.
+        left_out: the others, by reason.
         pearson: Pearson's correlation of the two; None where one does not vary.
         spearman: Spearman's, with its error bound.
     """
@@ -74,15 +73,15 @@ class Utilization:
 def utilization(
     source: Source, *, fit: FitRule = "allocated", backend: Backend | None = None
 ) -> pd.DataFrame:
-    """Distributions of CPU and memory utilization, and how the two go together.
+    """Compute the distributions of CPU and memory utilization, and their correlation.
 
     Args:
         source: invocations; see `uncia.backends.Source`.
         fit: chooses the rows: with ``paper`` those that the publication kept.
-        backend: where it is computed; by default a DuckDB of its own.
+        backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
-        A row a resource (cpu, memory), columns: ``resource``, ``rows``, ``mean``, ``below_25``,
+        A row for each resource (cpu, memory): ``resource``, ``rows``, ``mean``, ``below_25``,
         ``below_50``, ``below_75`` (shares of requests, counted), ``p1`` to ``p99``
         (quantiles, at most 0.54 % too high), ``most``, ``pearson``, ``spearman``,
         ``spearman_error`` (of both resources together: the same in each row) and ``left_out``.
@@ -97,16 +96,12 @@ def measure(
     source: Source, *, fit: FitRule = "allocated", backend: Backend | None = None
 ) -> Utilization:
     """As `utilization`, with the distributions and the joint density."""
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return measure(source, fit=fit, backend=own)
-    table = backend.table(source)
-    of = known(source, fit)
-    left = dict(counts(table, fit, (), backend, of).get((), {}))
-    joint = backend.collect(_joint(_ratios(prepared(table, fit, of))))
-    return _assemble(joint, left)
+    with use(backend) as backend:
+        table = backend.table(source)
+        facts = known_facts(source, fit)
+        left = dict(count_left_out(table, fit, (), backend, facts).get((), {}))
+        joint = backend.collect(_joint(_ratios(comparable_rows(table, fit, facts))))
+        return _assemble(joint, left)
 
 
 _REASONS: Final = {
@@ -114,11 +109,11 @@ _REASONS: Final = {
     2: "allocated_memory is null or zero",
     3: "execution is zero",
 }
-"""Why a row whose use is known has no utilization."""
+"""Why a row whose usage is known has no utilization."""
 
 
 def _ratios(rows: ir.Table) -> ir.Table:
-    """Both ratios of each row, and the reason why it has none (0: it has them)."""
+    """Both ratios of each row, or the reason why it has none (0: it has both)."""
     cpu, memory = rows["v_allocated_cpu"], rows["v_allocated_memory"]
     reason = ibis.cases(
         (cpu.fill_null(0) == 0, 1),
@@ -144,24 +139,23 @@ def _ratios(rows: ir.Table) -> ir.Table:
 
 
 def _joint(ratios: ir.Table) -> ir.Table:
-    """Rows by bin of both ratios, with sums for the moments; a bin that the edge of a cell cuts
-    counts as two."""
+    """Group rows by bins of both ratios, with sums for the moments; cells' edges divide bins."""
     keys: dict[str, Any] = {"reason": ratios["reason"]}
     for name, ratio in (("cpu", ratios["u"]), ("memory", ratios["v"])):
-        place = bins.log_bin(ratio, PER_OCTAVE)
-        place = ibis.ifelse(place > _HIGHEST, _HIGHEST, place)
-        place = ibis.ifelse(place < _LOWEST, _LOWEST - 1, place)
+        bin_ = bins.log_bin(ratio, PER_OCTAVE)
+        bin_ = ibis.ifelse(bin_ > _HIGHEST, _HIGHEST, bin_)
+        bin_ = ibis.ifelse(bin_ < _LOWEST, _LOWEST - 1, bin_)
         cell = (ratio * float(CELLS)).floor()
         cell = ibis.ifelse(cell > CELLS - 1, CELLS - 1, cell).cast("int32")
-        keys[name] = (place - (_LOWEST - 1)).cast("int32") * _SPLIT + cell
+        keys[name] = (bin_ - (_LOWEST - 1)).cast("int32") * _SPLIT + cell
     keyed = ratios.select(**keys, u=ratios["u"], v=ratios["v"])
     u, v = keyed["u"], keyed["v"]
-    found: dict[str, Any] = {"n": keyed.count().cast("int64")}
+    aggregates: dict[str, Any] = {"n": keyed.count().cast("int64")}
     for name, ratio in (("cpu", u), ("memory", v)):
-        found |= {f"least_{name}": ratio.min(), f"most_{name}": ratio.max()}
-        found |= {f"sum_{name}": ratio.sum(), f"squares_{name}": (ratio * ratio).sum()}
-    found["products"] = (u * v).sum()
-    return keyed.aggregate(found, by=list(keys))
+        aggregates |= {f"least_{name}": ratio.min(), f"most_{name}": ratio.max()}
+        aggregates |= {f"sum_{name}": ratio.sum(), f"squares_{name}": (ratio * ratio).sum()}
+    aggregates["products"] = (u * v).sum()
+    return keyed.aggregate(aggregates, by=list(keys))
 
 
 @dataclass(frozen=True)
@@ -173,9 +167,9 @@ class _Joint:
     n: bins.Counts
 
     @classmethod
-    def of(cls, found: pa.Table) -> _Joint:
+    def of(cls, table: pa.Table) -> _Joint:
         def column(name: str, kind: Any) -> Any:
-            return found[name].to_numpy().astype(kind)
+            return table[name].to_numpy().astype(kind)
 
         packed = {name: column(name, np.int64) for name in _RESOURCES}
         ends = {
@@ -189,17 +183,17 @@ class _Joint:
         )
 
 
-def _assemble(found: pa.Table, left: dict[str, int]) -> Utilization:
+def _assemble(table: pa.Table, left: dict[str, int]) -> Utilization:
     import pandas as pd
 
-    reasons = found["reason"].to_numpy()
+    reasons = table["reason"].to_numpy()
     for code, reason in _REASONS.items():
-        if gone := int(found["n"].to_numpy()[reasons == code].sum()):
+        if gone := int(table["n"].to_numpy()[reasons == code].sum()):
             left[reason] = gone
-    found = found.filter(pa.array(reasons == 0))
-    joint = _Joint.of(found)
+    table = table.filter(pa.array(reasons == 0))
+    joint = _Joint.of(table)
     rows = int(joint.n.sum())
-    moments = _Moments(found, rows)
+    moments = _Moments(table, rows)
     rank = spearman(joint.binned["cpu"], joint.binned["memory"], joint.n)
     entries: list[dict[str, Any]] = []
     curves: list[pd.DataFrame] = []
@@ -237,13 +231,13 @@ def _assemble(found: pa.Table, left: dict[str, int]) -> Utilization:
 
 
 class _Moments:
-    """Means and Pearson's correlation, of sums in doubles."""
+    """Means and Pearson's correlation, from sums in doubles."""
 
-    def __init__(self, found: pa.Table, rows: int) -> None:
+    def __init__(self, table: pa.Table, rows: int) -> None:
         self._rows = rows
         wanted = [f"{kind}_{name}" for kind in ("sum", "squares") for name in _RESOURCES]
         self._sums = {
-            name: math.fsum(found[name].to_numpy()) if rows else 0.0
+            name: math.fsum(table[name].to_numpy()) if rows else 0.0
             for name in (*wanted, "products")
         }
 
@@ -273,23 +267,23 @@ def _curve(binned: Binned, n: bins.Counts) -> bins.Curve:
     """The distribution of one ratio, exact at the largest value of each of its bins."""
     if not n.size:
         return np.empty(0), np.empty(0)
-    found, inverse = np.unique(binned.places, return_inverse=True)
-    most = np.full(found.size, -np.inf)
-    np.maximum.at(most, inverse, binned.most)
+    distinct, inverse = np.unique(binned.bins, return_inverse=True)
+    maximum = np.full(distinct.size, -np.inf)
+    np.maximum.at(maximum, inverse, binned.maximum)
     counts = np.bincount(inverse, weights=n)
-    return most, np.cumsum(counts) / counts.sum()
+    return maximum, np.cumsum(counts) / counts.sum()
 
 
 def _density(joint: _Joint, rows: int) -> pd.DataFrame:
     import pandas as pd
 
     cells = joint.cells["cpu"] * _SPLIT + joint.cells["memory"]
-    places, inverse = np.unique(cells, return_inverse=True)
-    counts = np.bincount(inverse, weights=joint.n, minlength=places.size).astype(np.int64)
+    distinct, inverse = np.unique(cells, return_inverse=True)
+    counts = np.bincount(inverse, weights=joint.n, minlength=distinct.size).astype(np.int64)
     return pd.DataFrame(
         {
-            "cpu": places // _SPLIT / CELLS,
-            "memory": places % _SPLIT / CELLS,
+            "cpu": distinct // _SPLIT / CELLS,
+            "memory": distinct % _SPLIT / CELLS,
             "rows": counts,
             "share": counts / max(1, rows),
         }

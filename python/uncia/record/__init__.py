@@ -1,8 +1,8 @@
-"""The tables that every measurement lands in: schemas, readers and writers.
+"""The tables of every measurement: schemas, readers and writers.
 
-The schemas are fixed in ``crates/record`` and copied to ``tables.json`` beside this file
-(``uncia-engine schema``). A value that was not measured is null, never 0. Times are ``int64``
-nanoseconds since the run's epoch, which the schema's metadata carries.
+``crates/record`` defines the schemas; ``tables.json`` is a copy, written by ``uncia-engine
+schema``. A value that was not measured is null, never 0. Times are ``int64`` nanoseconds since the
+run's epoch, which is in the schema's metadata.
 """
 
 from uncia.record.files import merge, read, recover_folder, write

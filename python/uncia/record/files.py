@@ -1,4 +1,4 @@
-"""Tables at rest: Arrow IPC streams while a run goes on, Parquet after it."""
+"""Reading, writing and recovering table files: Arrow IPC streams during a run, Parquet after it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,29 +29,29 @@ _GROUP_ROWS = 1 << 18
 def read(path: Path | str, table: str = "invocations") -> pa.Table:
     """Read a table from a run folder, a Parquet file, a folder of them, or an Arrow IPC stream.
 
-    A table that is large, or was written by an engine, is a folder ``NAME.parquet`` of Parquet
-    files, or of folders of them such as ``platform=aws``; their rows follow each other in order of
-    the paths. A stream that a crash cut off is read up to its last whole batch.
+    A large table, or one that an engine wrote, is a folder ``NAME.parquet`` of Parquet files, or of
+    folders of them such as ``platform=aws``; rows are in order of the paths. A stream that a crash
+    cut off is read up to its last whole batch.
 
     Args:
         path: the run folder, or the file or folder ``NAME.parquet`` itself.
-        table: which table; of a file it is what the file must hold.
+        table: which table of a folder; a file must hold this one.
 
     Returns:
-        A table with exactly the columns of ``table``; empty if the run has none of it.
+        A table with exactly the columns of ``table``; empty if the run has no such table.
 
     Raises:
-        UnciaError: nothing is there, or it is not such a table.
+        UnciaError: the path does not exist, or holds another table.
     """
     path = Path(path)
     if path.is_dir() and path.suffix == _PARQUET:
         return _read_parts(path, table)
     if path.is_dir():
-        parquet = path / f"{table}{_PARQUET}"
-        if parquet.is_dir():
-            return _read_parts(parquet, table)
-        if parquet.exists():
-            return _read_file(parquet, table)
+        file = path / f"{table}{_PARQUET}"
+        if file.is_dir():
+            return _read_parts(file, table)
+        if file.exists():
+            return _read_file(file, table)
         if streams := _streams(path, table):
             return merge([_read_file(stream, table) for stream in streams], table)
         if any((path / f"{name}{_PARQUET}").exists() or _streams(path, name) for name in TABLES):
@@ -66,7 +66,7 @@ def read(path: Path | str, table: str = "invocations") -> pa.Table:
 
 
 def _read_parts(folder: Path, table: str) -> pa.Table:
-    # Hidden files are what an engine keeps beside the parts, such as checksums.
+    # Engines keep hidden files next to the parts, such as checksums.
     parts = [part for part in sorted(folder.rglob(f"*{_PARQUET}")) if not part.name.startswith(".")]
     if not parts:
         raise UnciaError(f"{folder} is a folder without a file *{_PARQUET}")
@@ -85,8 +85,8 @@ def _read_file(file: Path, table: str) -> pa.Table:
         raise UnciaError(f"{file}: {error.message}", error.hint) from error
 
 
-def _check_version(file: Path, found: pa.Schema) -> None:
-    version = (found.metadata or {}).get(VERSION_KEY.encode())
+def _check_version(file: Path, schema: pa.Schema) -> None:
+    version = (schema.metadata or {}).get(VERSION_KEY.encode())
     if version is not None and int(version) != SCHEMA_VERSION:
         raise UnciaError(
             f"{file} was written with table schema version {int(version)}; "
@@ -116,25 +116,25 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
             yield reader.read_next_batch()
         except (StopIteration, pa.ArrowInvalid, OSError):
-            # The end, or where a crash cut the stream; every batch before is whole.
+            # The end, or where a crash cut the stream; all batches before it are whole.
             return
 
 
 def write(data: pa.Table, path: Path | str, table: str = "invocations") -> Path:
-    """Write rows as Parquet; the file gets its name when all of it is on the disk.
+    """Write rows as Parquet; the file gets its name once all of it is on the disk.
 
     Raises:
         UnciaError: the rows are not of ``table``, or the file cannot be written.
     """
     path = Path(path)
     rows = conform(data, table)
-    with _atomic(path, rows.schema) as writer:
+    with _atomic_writer(path, rows.schema) as writer:
         writer.write(rows)
     return path
 
 
 @contextmanager
-def _atomic(path: Path, schema: pa.Schema) -> Iterator[parquet.Writer]:
+def _atomic_writer(path: Path, schema: pa.Schema) -> Iterator[parquet.Writer]:
     """Yield a writer whose file becomes ``path`` at the end, or is deleted on error."""
     partial = path.with_name(path.name + ".partial")
     try:
@@ -149,7 +149,7 @@ def _atomic(path: Path, schema: pa.Schema) -> Iterator[parquet.Writer]:
 
 
 def merge(parts: Iterable[pa.Table], table: str = "invocations") -> pa.Table:
-    """The rows of all ``parts``, one after the other, with dictionaries unified.
+    """Concatenate tables, with their dictionaries unified.
 
     Returns:
         A table with the columns of ``table``; empty if there are no parts.
@@ -161,19 +161,19 @@ def merge(parts: Iterable[pa.Table], table: str = "invocations") -> pa.Table:
 
 
 def recover_folder(path: Path) -> dict[str, int]:
-    """Turn Arrow IPC streams into Parquet files beside them, each up to its last whole batch.
+    """Convert Arrow IPC streams to Parquet files, each up to its last whole batch.
 
-    A stream is removed once its Parquet file is complete. A stream whose head is damaged does
-    not keep the others from being recovered.
+    A stream is deleted once its Parquet file is complete. Streams that can be recovered are, even
+    where others are damaged.
 
     Args:
-        path: a run folder, whose streams are all recovered, or one stream.
+        path: a run folder with streams, or one stream.
 
     Returns:
         Rows recovered, by file name of the stream.
 
     Raises:
-        UnciaError: a stream could not be recovered; it is still there.
+        UnciaError: a stream could not be recovered; it is kept.
     """
     streams = sorted(path.glob(f"*{_STREAM}")) if path.is_dir() else [path]
     targets: dict[Path, list[Path]] = {}
@@ -192,7 +192,7 @@ def recover_folder(path: Path) -> dict[str, int]:
         except UnciaError as error:
             failures.append(error.message)
             continue
-        # Only now is the Parquet file on the disk under its name.
+        # From here on, the Parquet file is on the disk under its name.
         for stream in parts:
             stream.unlink()
     if failures:
@@ -201,11 +201,11 @@ def recover_folder(path: Path) -> dict[str, int]:
 
 
 def _convert(streams: Sequence[Path], target: Path, table: str) -> dict[str, int]:
-    """Write the rows of streams to one Parquet file, some at a time; return rows by stream."""
+    """Write the rows of streams to one Parquet file, group by group; return rows by stream."""
     rows = dict.fromkeys((stream.name for stream in streams), 0)
     with _open_stream(streams[0]) as reader:
         target_schema = schema(table, epoch_unix_ns(reader.schema.empty_table()))
-    with _atomic(target, target_schema) as writer:
+    with _atomic_writer(target, target_schema) as writer:
         for stream in streams:
             with _open_stream(stream) as reader:
                 for group in _groups(reader):
@@ -215,7 +215,7 @@ def _convert(streams: Sequence[Path], target: Path, table: str) -> dict[str, int
 
 
 def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The rows of a stream, so many at a time that a row group of them is worthwhile."""
+    """The rows of a stream in groups of at least `_GROUP_ROWS`, but for the last."""
     waiting: list[pa.RecordBatch] = []
     for batch in _batches(reader):
         waiting.append(batch)
@@ -227,7 +227,7 @@ def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 
 def _streams(folder: Path, table: str) -> list[Path]:
-    """The streams of a table in a run folder: one whole, or parts ``table.NNN-experiment``."""
+    """A table's streams in a run folder: ``table.arrows``, or ``table.NNN-experiment.arrows``."""
     whole = folder / f"{table}{_STREAM}"
     return [*([whole] if whole.exists() else []), *sorted(folder.glob(f"{table}.*{_STREAM}"))]
 
@@ -242,11 +242,11 @@ def _target_of(stream: Path) -> Path:
 def _table_of(stream: Path) -> str:
     try:
         with pa.OSFile(str(stream), "rb") as source:
-            found = pa.ipc.open_stream(source).schema
+            file_schema = pa.ipc.open_stream(source).schema
     except (pa.ArrowInvalid, OSError) as error:
         raise UnciaError(f"{stream} is not a readable Arrow IPC stream: {error}") from error
-    _check_version(stream, found)
-    table = str((found.metadata or {}).get(TABLE_KEY.encode(), b""), "utf-8")
+    _check_version(stream, file_schema)
+    table = str((file_schema.metadata or {}).get(TABLE_KEY.encode(), b""), "utf-8")
     if table not in TABLES:
         raise UnciaError(f"{stream} does not say which table it holds")
     return table

@@ -1,6 +1,6 @@
-"""The reference page of the tables.
+"""The generator of the tables' reference page.
 
-To write it: ``python -m uncia.record.markdown > docs/reference/tables.md``.
+Run ``python -m uncia.record.markdown > docs/reference/tables.md``.
 """
 
 from uncia.record.parquet import CHECKSUM_KEY
@@ -26,24 +26,24 @@ Times are nanoseconds since the run's epoch: the Unix time, in ns, under the key
 version (`{VERSION_KEY}`). In a platform's own log the epoch is 0, so that its times are Unix
 times. 1 vCPU is 1,000,000 micro-vCPU.
 
-While a run goes on, a table is an Arrow IPC stream (`*.arrows`), flushed at least every half
-second; after a clean close it is Parquet. `uncia recover RUN` turns what a crash left into
-Parquet; a stream is deleted only when its Parquet file is on the disk.
+During a run, a table is an Arrow IPC stream (`*.arrows`), flushed at least every half second; after
+a clean close it is Parquet. `uncia recover RUN` converts the streams that a crash left to Parquet;
+a stream is deleted only when its Parquet file is on the disk.
 
-Parquet that Uncia writes shows when it is damaged. Every page has a CRC-32, and the footer holds
-one of the whole file under the key `{CHECKSUM_KEY}`, with zeros in place of its own digits. Before
-a table is read, whoever reads it, the file's checksum is verified: one pass over its bytes, about
-0.3 s per GiB and core, and once per process. A file by others has no such checksum; then the
-checksums of its pages are verified where it has them and pyarrow or Spark reads it (DuckDB verifies
-none), and so are those of files at an address such as `s3://`, by Spark.
+Parquet files that Uncia writes carry checksums. Every page has a CRC-32, and the footer holds one
+of the whole file under the key `{CHECKSUM_KEY}`, computed with zeros in place of its own digits.
+Uncia verifies the file's checksum before it reads a table: one pass over the bytes, about 0.3 s per
+GiB and core, once per process. Files of other tools have no such checksum. Where their pages have
+checksums, pyarrow and Spark verify those (DuckDB does not); Spark also verifies the pages of files
+at an address such as `s3://`.
 
-Two differences tell most: **latency** is `received - scheduled`, and **generator lag** is
+The two most used differences: **latency** is `received - scheduled`, **generator lag** is
 `sent - scheduled`.
 """
 
 
 def markdown() -> str:
-    """The page's text: a section a table, a row a column, with type, unit and null rule."""
+    """Return the page's text: a section for each table, a row for each column."""
     parts = [_HEAD]
     for table in TABLES:
         lines = [

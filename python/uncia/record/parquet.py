@@ -1,4 +1,4 @@
-"""Parquet files that show when they are damaged.
+"""Parquet files with checksums, so that damage is detected before they are read.
 
 Every page that Uncia writes carries a CRC-32, which any reader may check. It does not cover the
 page's header or the footer, whose counts, offsets and extrema decide what is read at all, and
@@ -45,7 +45,7 @@ class Writer:
         """Create the file.
 
         Args:
-            path: where; a file that exists is replaced.
+            path: of the file; an existing one is replaced.
             schema: of the rows.
             settings: of :class:`pyarrow.parquet.ParquetWriter`; compression is zstd by default.
         """
@@ -59,14 +59,14 @@ class Writer:
         self._writer.write_table(rows, row_group_size=row_group_size)
 
     def close(self) -> None:
-        """Complete the file, on the disk too."""
+        """Complete the file and wait until it is on the disk."""
         if self._writer.is_open:
             self._writer.add_key_value_metadata({CHECKSUM_KEY: UNSEALED})
             self._writer.close()
             seal(self._path)
 
     def abandon(self) -> None:
-        """Close the file as it is."""
+        """Close the file without a checksum."""
         self._writer.close()
 
     def __enter__(self) -> "Writer":
@@ -80,9 +80,9 @@ class Writer:
 
 
 def seal(path: Path) -> None:
-    """Fill in the checksum of a file whose metadata holds :data:`UNSEALED`; wait for the disk."""
+    """Write the checksum into a file whose metadata holds :data:`UNSEALED`; wait for the disk."""
     with path.open("r+b") as file:
-        position = _find(file)
+        position = _digits_position(file)
         if position is None:
             raise ValueError(f"{path} has no place for a checksum")
         digits = f"{_checksum(file, position):0{_DIGITS}x}".encode()
@@ -93,9 +93,9 @@ def seal(path: Path) -> None:
 
 
 def verify(paths: Iterable[Path | str]) -> None:
-    """Check that Parquet files are as they were written, those without a checksum excepted.
+    """Verify the checksums of Parquet files, of those that have one.
 
-    A file is read once, and again only after it has changed.
+    A file is read again only if it has changed since.
 
     Raises:
         UnciaError: a file is damaged, or cannot be read.
@@ -136,7 +136,7 @@ def open_file(path: Path) -> pq.ParquetFile:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names of a folder's files are on the disk, where the system lets one."""
+    """Wait until the names of a folder's files are on the disk, where the system supports it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -150,7 +150,7 @@ def _verify(path: Path, stop: Event) -> None:
     try:
         identity = _identify(path)
         with path.open("rb") as file:
-            position = _find(file)
+            position = _digits_position(file)
             if position is not None and not _is_whole(file, position, stop):
                 raise UnciaError(
                     f"{path} is damaged: its bytes do not have the checksum that it was written"
@@ -166,10 +166,10 @@ def _verify(path: Path, stop: Event) -> None:
 
 def _identify(path: Path) -> _Identity | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _is_whole(file: BinaryIO, position: int, stop: Event) -> bool:
@@ -178,8 +178,8 @@ def _is_whole(file: BinaryIO, position: int, stop: Event) -> bool:
     return value is not None and int(value[1], 16) == _checksum(file, position, stop)
 
 
-def _find(file: BinaryIO) -> int | None:
-    """Where a file's digits begin; None if it has no checksum."""
+def _digits_position(file: BinaryIO) -> int | None:
+    """The offset of the checksum's digits in a file; None if it has no checksum."""
     size = file.seek(0, os.SEEK_END)
     start = max(0, size - _TAIL_BYTES)
     file.seek(start)
@@ -190,7 +190,7 @@ def _find(file: BinaryIO) -> int | None:
 
 
 def _checksum(file: BinaryIO, position: int, stop: Event | None = None) -> int:
-    """The CRC-32 of a file with zeros as the digits at a position."""
+    """The CRC-32 of a file with zeros in place of the digits at a position."""
     crc = 0
     for block in _blocks(file, 0, position):
         crc = zlib.crc32(block, crc)

@@ -1,4 +1,4 @@
-"""The schemas of the tables as pyarrow sees them."""
+"""The schemas of the tables, in pyarrow's types."""
 
 import json
 import re
@@ -17,7 +17,7 @@ EPOCH_KEY = "uncia.epoch_unix_ns"
 
 _INT64_MAX = (1 << 63) - 1
 _EPOCH = re.compile(rb"-?[0-9]{1,19}")
-_EPOCH_SHOWN = 40  # characters of an epoch that is none
+_EPOCH_SHOWN = 40  # characters of an invalid epoch in a message
 
 INSTANCE_STARTS: Final = ("cold", "restored")
 """The values of ``start`` of requests for which an instance was started."""
@@ -115,14 +115,14 @@ def empty(table: str, epoch_unix_ns: int = 0) -> pa.Table:
 
 
 def epoch_unix_ns(table: pa.Table) -> int:
-    """The Unix time in ns that the times of ``table`` are counted from; 0 if it does not say.
+    """The Unix time in ns that the times of ``table`` are counted from; 0 if it has none.
 
     Raises:
-        UnciaError: it says something that is no such time.
+        UnciaError: its metadata holds no such time.
     """
     metadata = table.schema.metadata or {}
     text = metadata.get(EPOCH_KEY.encode(), b"0")
-    # Of a long text not even the digits are read.
+    # The pattern bounds the length, so that no huge text is parsed.
     epoch = int(text) if _EPOCH.fullmatch(text) else _INT64_MAX + 1
     if not -_INT64_MAX <= epoch <= _INT64_MAX:
         shown = text[:_EPOCH_SHOWN].decode("utf-8", "backslashreplace")
@@ -131,9 +131,9 @@ def epoch_unix_ns(table: pa.Table) -> int:
 
 
 def conform(data: pa.Table, table: str, epoch: int | None = None) -> pa.Table:
-    """``data`` with exactly the columns and types of ``table``, in order.
+    """Conform ``data`` to exactly the columns and types of ``table``, in order.
 
-    A nullable column that is missing becomes null (tables written before it existed).
+    A missing nullable column becomes null, as in tables written before the column existed.
 
     Args:
         data: rows whose columns are those of ``table``, in any order.
@@ -141,8 +141,8 @@ def conform(data: pa.Table, table: str, epoch: int | None = None) -> pa.Table:
         epoch: the epoch for the metadata; by default that of ``data``.
 
     Raises:
-        UnciaError: a required column is missing or holds a null, a column is not of the table,
-            or values do not fit its type.
+        UnciaError: a required column is missing or holds a null, a column is unknown, or values do
+            not fit the type.
     """
     target = schema(table, epoch_unix_ns(data) if epoch is None else epoch)
     unknown = sorted(set(data.column_names) - set(target.names))

@@ -1,4 +1,4 @@
-"""Rows of a table by what they belong to."""
+"""Selecting the rows of experiments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def of_experiments(rows: pa.Table, experiments: Sequence[str]) -> pa.Table:
-    """The rows of these experiments, in order of sending."""
+    """The rows of these experiments, in order of their scheduled times."""
     from pyarrow import compute
 
     pc: Any = compute

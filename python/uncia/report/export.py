@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from uncia import record
-from uncia.backends.written import appearing
+from uncia.backends.atomic_write import atomic_path
 from uncia.errors import UnciaError
 
 CHART_WIDTH: Final = 760
@@ -101,7 +101,7 @@ def _write(path: Path, write: Callable[[Path], None]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnciaError(f"cannot write {path}: {error.strerror or error}", exit_code=1) from error
-    with appearing(path, folder=False) as unfinished:
+    with atomic_path(path, directory=False) as unfinished:
         write(unfinished)
     return path
 

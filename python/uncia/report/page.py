@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from uncia import __version__
-from uncia.backends.written import appearing
+from uncia.backends.atomic_write import atomic_path
 from uncia.report import runtime, theme
 from uncia.report.table import Table
 
@@ -151,7 +151,7 @@ def write(page: Page, path: Path) -> Path:
     Raises:
         UnciaError: it cannot be written.
     """
-    with appearing(path, folder=False) as partial:
+    with atomic_path(path, directory=False) as partial:
         partial.write_text(html(page), encoding="utf-8")
     return path
 

@@ -1,1 +1,1 @@
-"""The folder of a run and what identifies it, whatever made the run."""
+"""Run folders and the versions that identify a run."""

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, and how it comes to be there without half-made files.
+"""The folder of a run: its files, written so that none is ever incomplete under its name.
 
 ``run.yaml`` is written first and says ``status: running``; tables grow as Arrow IPC streams, one
 part per experiment, and become Parquet files at the end; every other file appears under its name
@@ -26,7 +26,7 @@ REPORT: Final = "report.html"
 Status = Literal["running", "complete", "failed", "interrupted", "crashed"]
 
 _STREAM: Final = ".arrows"
-# Of the same length, for the one replaces the other in place.
+# Of the same length, as one overwrites the other in place.
 _RUNNING: Final = b"\nstatus: running\n"
 _FAILED: Final = b"\nstatus: failed \n"
 
@@ -39,15 +39,15 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool) -> RunFolder:
-        """Make the folder, or empty the one of an earlier run.
+        """Create the folder, or empty that of an earlier run.
 
         Args:
-            path: where.
-            overwrite: an earlier run that is there may be deleted.
+            path: of the folder.
+            overwrite: whether an earlier run in it may be deleted.
 
         Raises:
-            UnciaError: the folder holds something else, a run that may not be overwritten or still
-                goes on, or cannot be made.
+            UnciaError: the folder holds something else, or a run that is still going on or may not
+                be overwritten, or cannot be created.
         """
         try:
             if path.exists():
@@ -61,14 +61,11 @@ class RunFolder:
         return cls(path)
 
     def write_run(self, description: Mapping[str, Any]) -> None:
-        """Write ``run.yaml`` anew."""
+        """Write ``run.yaml``, replacing an earlier one."""
         self.write_text(RUN, yamlio.dump(description))
 
     def mark_failed(self) -> None:
-        """Let ``run.yaml`` say that the run failed when it cannot be written anew (a full disk).
-
-        The word is replaced where it stands, which needs no space.
-        """
+        """Set ``status: failed`` in ``run.yaml`` in place, which works on a full disk."""
         path = self.path / RUN
         try:
             with path.open("r+b") as file:
@@ -77,11 +74,11 @@ class RunFolder:
                     file.seek(position)
                     file.write(_FAILED)
         except OSError:
-            # Then the folder is beyond reach, and the error that led here says so.
+            # The folder is out of reach, as the error that led here says.
             return
 
     def write_text(self, name: str, text: str) -> Path:
-        """Write a file that appears under its name only when it is complete."""
+        """Write a file atomically: it gets its name once it is complete and on the disk."""
         path = self.path / name
         partial = self.path / f"{name}.partial"
         try:
@@ -96,32 +93,32 @@ class RunFolder:
         return path
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
-        """Write a JSON file that appears under its name only when it is complete."""
+        """Write a JSON file, as `write_text`."""
         return self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def part(self, table: str, number: int, experiment: str) -> Path:
-        """Where the engine writes one experiment's rows while the run goes on."""
+        """The stream into which the engine writes the rows of one experiment during the run."""
         return self.path / f"{table}.{number:03d}-{experiment}{_STREAM}"
 
     def parts(self, table: str) -> list[Path]:
-        """The parts of a table that are there, in order."""
+        """The streams of a table, in order of their experiments."""
         return sorted(self.path.glob(f"{table}.*{_STREAM}"))
 
     def drop_parts(self) -> None:
-        """Delete the parts, once the tables made from them are complete."""
+        """Delete the streams, once the tables made from them are complete."""
         for table in record.TABLES:
             for part in self.parts(table):
                 part.unlink()
 
 
 def recover(path: Path) -> dict[str, int]:
-    """Turn what a dead run left as streams into its Parquet tables, and mark the run as crashed.
+    """Convert a dead run's streams to Parquet tables, and mark the run as crashed.
 
     Returns:
-        Rows by stream (see :func:`uncia.record.recover_folder`).
+        Rows by stream; see :func:`uncia.record.recover_folder`.
 
     Raises:
-        UnciaError: a part's head is damaged, or nothing can be written.
+        UnciaError: the head of a stream is damaged, or the folder cannot be written.
     """
     recovered = record.recover_folder(path)
     description = read_run(path)
@@ -131,7 +128,7 @@ def recover(path: Path) -> dict[str, int]:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """``run.yaml`` as plain data; empty when there is none.
+    """Read ``run.yaml`` as plain data; empty if it is missing.
 
     :raises UnciaError: it is not YAML.
     """
@@ -146,7 +143,7 @@ def read_run(path: Path) -> dict[str, Any]:
 
 
 def _make_room(path: Path, overwrite: bool) -> None:
-    """Delete an earlier run at ``path``, if it is one, is over, and may be deleted."""
+    """Delete an earlier run at ``path``, if it is over and may be deleted."""
     if not path.is_dir():
         raise UnciaError(f"{path} is a file; a run is written to a folder")
     if not any(path.iterdir()):
@@ -162,16 +159,16 @@ def _make_room(path: Path, overwrite: bool) -> None:
             hint="Choose another folder with --out, or add --overwrite to replace it.",
         )
     check_over(path)
-    # Out of the way in one step, so that no mixture of two runs is ever seen.
+    # A rename first, so that the folder never holds a mixture of two runs.
     aside = path.with_name(f".{path.name}.old-{os.getpid()}")
     path.rename(aside)
     shutil.rmtree(aside)
 
 
 def check_over(path: Path) -> None:
-    """That nothing writes into this folder: no living run, and nothing that a dead one left.
+    """Check that no process writes into this folder: neither a run nor what a dead run started.
 
-    :raises UnciaError: something does.
+    :raises UnciaError: one does.
     """
     from uncia.platforms import journal, processes
 
@@ -182,9 +179,8 @@ def check_over(path: Path) -> None:
             continue
         if file in living:
             raise UnciaError(f"the run in {path} is still going on")
-        if any(
-            processes.alive(found) for found in map(processes.named, story.outstanding) if found
-        ):
+        identities = map(processes.named, story.outstanding)
+        if any(processes.alive(identity) for identity in identities if identity):
             raise UnciaError(
                 f"the run in {path} died, but what it had started still goes on",
                 hint="`uncia clean` ends it and closes the tables.",

@@ -1,4 +1,4 @@
-"""The versions that a result depends on."""
+"""The versions of software that a result depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uncia.version import __version__
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
+    """The versions of software that a result depends on."""
     return {
         "uncia": __version__,
         "engine": _engine_version(),

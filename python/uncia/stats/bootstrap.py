@@ -1,15 +1,14 @@
-"""Bootstrap confidence intervals for ratios, differences and means, seeded.
+"""Bootstrap confidence intervals for ratios, differences and means, with a seed.
 
 The plain bootstrap (Efron, 1979; intervals by the percentile method): draw n values from the n
-measured ones with replacement, compute the statistic, repeat. Of quantiles it is fast and exact:
+measured ones with replacement, compute the statistic, repeat. For quantiles it is fast and exact:
 the k-th smallest of a resample is the measured value of rank ceil(n*U), where U is the k-th
 smallest of n uniform numbers, and U ~ Beta(k, n - k + 1). Several order statistics are drawn
-together, each given the one before. So a quantile's bootstrap costs one Beta variate a resample
-and no resample is ever drawn.
+jointly, each conditional on the one before. So a quantile costs one Beta variate for each resample,
+and the resample itself is never drawn.
 
-Rows are taken as independent. Rows of one burst share their fate, so for bursts, and for
-everything that differs from run to run (another machine, another hour), the truth varies more
-than these intervals say.
+Rows are treated as independent. Rows of one burst are not, and runs differ (another machine,
+another hour), so for bursts and between runs the true variation is larger than these intervals.
 """
 
 from collections.abc import Sequence
@@ -18,24 +17,24 @@ from typing import Final
 
 import numpy as np
 
-from uncia.stats.quantiles import LEVEL, Floats, Ints, quantile, rank
+from uncia.stats.quantiles import LEVEL, Floats, Ints, rank
 
 RESAMPLES: Final = 4_000
-"""Resamples behind an interval: the 2.5 % tail then rests on 100 of them."""
+"""Resamples of an interval; 100 of them lie in each 2.5 % tail."""
 
 SEED: Final = 1_769
-"""Seed used unless another is given, so that two reports of one run are the same."""
+"""Default seed, so that two reports of one run are the same."""
 
 _DRAWS_AT_ONCE: Final = 4_000_000
 """Values drawn in one step when resampling a mean: 32 MB."""
 
 _EXACT_DRAWS: Final = 200_000_000
-"""Above this many draws (n * resamples) the mean's resampling distribution is taken as normal;
-at 50,000 rows and more the two differ by less than the noise of the resampling itself."""
+"""Above this many draws (n * resamples), the distribution of the mean is taken as normal; from
+50,000 rows on, the difference is smaller than the noise of resampling."""
 
 
 def generator(seed: int, *labels: str) -> np.random.Generator:
-    """A random generator of its own for each purpose: same seed and labels, same numbers."""
+    """A random generator for a purpose: the same seed and labels give the same numbers."""
     keys = [int.from_bytes(label.encode(), "little") for label in labels]
     return np.random.default_rng([seed, *keys])
 
@@ -51,8 +50,8 @@ def quantiles(
     Args:
         ordered: shape (n,), ascending, n >= 1.
         orders: the orders of the quantiles, ascending.
-        rng: where the randomness comes from.
-        resamples: how many resamples.
+        rng: random generator.
+        resamples: number of resamples.
 
     Returns:
         Shape (len(orders), resamples): row i holds the quantile of order ``orders[i]`` in each
@@ -100,7 +99,7 @@ def means(values: Ints | Floats, rng: np.random.Generator, resamples: int = RESA
 def interval(distribution: Floats, level: Fraction = LEVEL) -> tuple[float, float]:
     """The central interval of a bootstrap distribution (percentile method).
 
-    Values that are not finite (a ratio whose denominator was 0) count as infinitely large.
+    Values that are not finite (ratios with denominator 0) count as infinitely large.
     """
     ordered = np.sort(np.where(np.isfinite(distribution), distribution, np.inf))
     tail = (1 - level) / 2
@@ -114,15 +113,3 @@ def ratio(over: Floats, under: Floats) -> Floats:
     result = np.full(over.shape, np.inf)
     np.divide(over, under, out=result, where=under > 0)
     return result
-
-
-__all__ = [
-    "RESAMPLES",
-    "SEED",
-    "generator",
-    "interval",
-    "means",
-    "quantile",
-    "quantiles",
-    "ratio",
-]

@@ -1,8 +1,7 @@
-"""Where the time of an invocation goes: the mean latency split into parts that add up to it.
+"""Breakdown of the mean latency into parts that add up to it.
 
-Means, not medians: the mean of a sum is the sum of the means, so the parts of a bar add up to the
-whole; medians do not. Only durations are used, each measured by one clock, so no clock of the
-platform is ever compared with the client's.
+Means add up to the mean of the whole; medians would not. Every part is a duration measured by one
+clock, so the platform's clock is never compared with the client's.
 """
 
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ PARTS: Final = (
     "network and platform",
     "waiting for the answer",
 )
-"""The parts in the order in which they happen. A row of a platform that reports its own times
-has all but the last; a row of one that does not (plain HTTP) has lag, connect, transfer and
-"waiting for the answer", which is everything between connection and first byte."""
+"""The parts in the order in which they happen. Where the platform reports its times, rows have all
+but the last; otherwise (plain HTTP) they have lag, connect, transfer and "waiting for the answer",
+which is everything between connection and first byte."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,9 @@ class Breakdown:
     Attributes:
         rows: how many rows, all with outcome ok and a latency.
         mean_ns: mean latency, ns.
-        parts_ns: part -> mean, ns; the values add up to `mean_ns`. A part that was measured in
-            none of the rows is not in it.
-        platform_times: whether the platform reported its own durations.
+        parts_ns: part -> mean, ns; the values add up to `mean_ns`. A part that no row measured is
+            left out.
+        platform_times: whether the platform reported its durations.
     """
 
     rows: int
@@ -49,22 +48,22 @@ class Breakdown:
 
 
 def breakdown(table: pa.Table) -> list[Breakdown]:
-    """The mean latency of the rows that went well, in parts.
+    """Break down the mean latency of the rows with outcome ok.
 
-    Rows whose `execution` the platform reported and rows where it did not are different
-    populations and are never mixed: there is one result for each that has rows, at most two.
+    Rows with and without an `execution` from the platform are different populations, and are never
+    mixed: each that has rows gets its breakdown.
 
     Args:
-        table: invocations, of one experiment as a rule.
+        table: invocations, usually of one experiment.
 
     Returns:
-        Breakdowns, the one with the platform's own times first; empty without good rows.
+        At most two breakdowns, the one with the platform's times first; empty without ok rows.
     """
     ok = table.filter(columns.is_word(table, "outcome", "ok"))
     ok = ok.filter(pc.is_valid(columns.difference(ok, "received", "scheduled")))
-    told = pc.is_valid(columns.integers(ok, "execution"))
-    found = (_of(ok.filter(told), True), _of(ok.filter(pc.invert(told)), False))
-    return [item for item in found if item is not None]
+    is_reported = pc.is_valid(columns.integers(ok, "execution"))
+    parts = (_of(ok.filter(is_reported), True), _of(ok.filter(pc.invert(is_reported)), False))
+    return [item for item in parts if item is not None]
 
 
 def _of(rows: pa.Table, platform_times: bool) -> Breakdown | None:
@@ -72,18 +71,18 @@ def _of(rows: pa.Table, platform_times: bool) -> Breakdown | None:
         return None
     connect = columns.difference(rows, "connected", "sent")
     reused = pc.fill_null(columns.column(rows, "connection_reused", pa.bool_()), False)
-    told = {
+    durations = {
         "generator lag": columns.difference(rows, "sent", "scheduled"),
         "connect": pc.if_else(reused, 0, connect),
         "answer transfer": columns.difference(rows, "received", "first_byte"),
     }
     if platform_times:
-        told |= {
+        durations |= {
             "platform queue": columns.integers(rows, "queued"),
             "initialization": columns.integers(rows, "initialization"),
             "execution": columns.integers(rows, "execution"),
         }
-    parts = {name: _filled(v) for name, v in told.items() if v.null_count < len(v)}
+    parts = {name: _filled(v) for name, v in durations.items() if v.null_count < len(v)}
     latency = _filled(columns.difference(rows, "received", "scheduled"))
     rest = latency - np.sum(list(parts.values()), axis=0)
     parts["network and platform" if platform_times else "waiting for the answer"] = rest
@@ -92,6 +91,6 @@ def _of(rows: pa.Table, platform_times: bool) -> Breakdown | None:
 
 
 def _filled(values: Column) -> Floats:
-    """The values as doubles, ns. A null (no such phase in this row: a reused connection, a warm
-    start) adds nothing to the mean; what it really took, if it was not measured, is in the rest."""
+    """The values as doubles, ns, with 0 for null: a phase that the row did not have (a reused
+    connection, a warm start), or that was not measured and is then part of the rest."""
     return np.asarray(pc.fill_null(values, 0).to_numpy(), dtype=np.float64)

@@ -1,8 +1,7 @@
-"""The few ways in which statistics look at a table: durations, counts of words, groups.
+"""Helpers for columns of Arrow tables: durations, counts of words, groups.
 
-A value that was not measured is null and takes no part in anything: it is never read as 0. A
-column that a table does not have at all counts as null throughout, so that tables of an earlier
-schema version and tables of other origin can be read.
+Nulls (values that were not measured) are ignored, never read as 0. A missing column counts as null
+throughout, so that tables of earlier schema versions and of other origin can be read.
 """
 
 from collections.abc import Mapping
@@ -15,17 +14,17 @@ from pyarrow import compute
 from uncia.stats.quantiles import Ints
 
 Column: TypeAlias = Any
-"""A pyarrow.ChunkedArray. Published type stubs follow pyarrow at a distance of several versions
-and refuse much that is right (comparing a column with a plain value), so columns are untyped."""
+"""A pyarrow.ChunkedArray, untyped: published stubs are several versions behind pyarrow and refuse
+correct code (such as comparing a column with a plain value)."""
 
 pc: Any = compute
 
 NO_EXPERIMENT = "(no experiment)"
-"""The name under which rows without an experiment are summarised."""
+"""The name for rows without an experiment."""
 
 
 def column(table: pa.Table, name: str, kind: Any) -> Column:
-    """A column as `kind` (dictionaries become plain), all null if the table has no such column."""
+    """A column cast to `kind` (dictionaries become plain); all null if it is missing."""
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(table.num_rows, kind)])
     return table.column(name).cast(kind)
@@ -57,19 +56,19 @@ def ordered(values: Column) -> Ints:
 
 
 def count_words(table: pa.Table, name: str) -> dict[str, int]:
-    """How often each word occurs, most frequent first; nulls are left out."""
+    """Count each word of a column, most frequent first; nulls are ignored."""
     counted = pc.value_counts(words(table, name).drop_null())
     pairs = [(str(item["values"]), int(item["counts"])) for item in counted.to_pylist()]
     return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
 def is_word(table: pa.Table, name: str, word: str) -> Column:
-    """Which rows have `word` in the column; null counts as no."""
+    """Whether each row has `word` in the column; false where it is null."""
     return pc.fill_null(pc.equal(words(table, name), word), False)
 
 
 def by_word(table: pa.Table, name: str, nothing: str = NO_EXPERIMENT) -> dict[str, pa.Table]:
-    """The table split by the words of a column, in order of first appearance.
+    """Split a table by the words of a column, in order of first appearance.
 
     Args:
         table: any table.
@@ -85,16 +84,16 @@ def experiments_of(run_meta: Mapping[str, object]) -> dict[str, dict[str, object
 
     Accepts a mapping of name to description, or a list of descriptions with the key ``name``.
     """
-    found = run_meta.get("experiments")
-    if isinstance(found, Mapping):
+    experiments = run_meta.get("experiments")
+    if isinstance(experiments, Mapping):
         return {
             str(name): dict(meta) if isinstance(meta, Mapping) else {}
-            for name, meta in found.items()
+            for name, meta in experiments.items()
         }
-    if isinstance(found, list):
+    if isinstance(experiments, list):
         return {
             str(meta["name"]): dict(meta)
-            for meta in found
+            for meta in experiments
             if isinstance(meta, Mapping) and "name" in meta
         }
     return {}

@@ -1,10 +1,10 @@
-"""Runs side by side: every metric of every experiment, its change, and how sure the change is.
+"""Comparison of runs: the change of every metric of every experiment, with its interval.
 
-A metric has a value in each run and, where it can have one, a bootstrap distribution
-(`uncia.stats.bootstrap`); the change from the baseline is a ratio of the two, and its interval
-comes from the two distributions drawn independently. Shares have a difference in percentage
-points instead, with an interval from their counts (`uncia.stats.shares`). What cannot be computed
-says why, and is never taken for "no change".
+A metric has a value in each run and, where possible, a bootstrap distribution
+(`uncia.stats.bootstrap`). The change from the baseline is the ratio of the values; its interval
+comes from the two distributions, drawn independently. Shares have a difference in percentage points
+instead, with an interval from their counts (`uncia.stats.shares`). A metric that cannot be computed
+has a reason, and never counts as "no change".
 """
 
 import math
@@ -29,11 +29,11 @@ METRICS: Final = (*LATENCIES, *RATIOS, *SHARES, "lag", "cost")
 """Every metric: latencies and lag (p99) in ms, ratios, shares in percent, cost in USD/million."""
 
 WHOLE_RUN: Final = ""
-"""Stands for all experiments of a run together; only costs have such a figure."""
+"""The name of all experiments of a run together; only costs have such a figure."""
 
 _NS_PER_MS: Final = 1e6
-_FEW: Final = minimum_rows(QUANTILES["p50"])
-"""Fewer rows (or groups of rows) than a median needs give no interval of a mean either."""
+_MIN_ROWS: Final = minimum_rows(QUANTILES["p50"])
+"""Rows (or groups of rows) that the interval of a median needs; that of a mean needs as many."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class GroupedCost:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is needed of one experiment of one run.
+    """The data of one experiment of one run that a comparison needs.
 
     Attributes:
-        summary: as `uncia.stats.summary` gives it.
+        summary: from `uncia.stats.summary`.
         latency: of rows with outcome ok, ascending, ns.
         lag: sent - scheduled, ascending, ns.
         costs: by tariff.
@@ -73,11 +73,11 @@ class Figure:
     Attributes:
         value: in the metric's unit; None if it cannot be computed.
         draws: its bootstrap distribution; None if it has none.
-        rows: on how many rows (for costs: groups of rows) it rests.
-        needed: how many an interval would need, where `rows` are too few; else 0. A bootstrap of
-            too few rows knows nothing of the tail that was never drawn, so there is none.
-        count: for shares, how many rows are of the kind.
-        why: why there is no value.
+        rows: how many rows (for costs: groups of rows) it is computed from.
+        needed: rows that an interval would need, where `rows` are too few; else 0. A bootstrap of
+            too few rows knows nothing of the unobserved tail, so there is none.
+        count: of shares, how many rows have the property.
+        why: the reason for a missing value.
     """
 
     value: float | None
@@ -89,12 +89,12 @@ class Figure:
 
     @property
     def few(self) -> bool:
-        """Whether it rests on too few rows for an interval."""
+        """Whether it has too few rows for an interval."""
         return self.needed > 0
 
     @property
     def share(self) -> shares.Share | None:
-        """What it counts, of all its rows; None if it is no share."""
+        """The count and rows of a share; None for other metrics."""
         return None if self.count is None else shares.Share(self.count, self.rows)
 
 
@@ -131,7 +131,7 @@ class Change:
 
     @property
     def why(self) -> str:
-        """Why there is no change to speak of."""
+        """Why the change cannot be computed; empty if it can."""
         return self.baseline.why or self.candidate.why
 
 
@@ -140,7 +140,7 @@ def measured(
     run_meta: Mapping[str, object],
     costs: Mapping[str, Mapping[str, GroupedCost]],
 ) -> dict[str, Measured]:
-    """The experiments of a run, ready to be compared.
+    """Prepare the experiments of a run for a comparison.
 
     Args:
         table: its invocations.
@@ -150,13 +150,13 @@ def measured(
     tables = columns.by_word(table, "experiment")
     empty = table.slice(0, 0)
     result = {}
-    for name, found in summary.experiments(table, run_meta).items():
-        own = tables.get(name, empty)
-        ok = own.filter(columns.is_word(own, "outcome", "ok"))
+    for name, experiment_summary in summary.experiments(table, run_meta).items():
+        rows = tables.get(name, empty)
+        ok = rows.filter(columns.is_word(rows, "outcome", "ok"))
         result[name] = Measured(
-            found,
+            experiment_summary,
             columns.ordered(columns.difference(ok, "received", "scheduled")),
-            columns.ordered(columns.difference(own, "sent", "scheduled")),
+            columns.ordered(columns.difference(rows, "sent", "scheduled")),
             costs.get(name, {}),
         )
     return result
@@ -167,14 +167,14 @@ Figures = dict[tuple[str, str, str], Figure]
 
 
 def figures(run: Mapping[str, Measured], label: str, seed: int = bootstrap.SEED) -> Figures:
-    """Every metric of every experiment of a run.
+    """Compute every metric of every experiment of a run.
 
     Args:
         run: its experiments.
-        label: what sets its random numbers apart from those of other runs.
+        label: distinguishes its random numbers from those of other runs.
         seed: of the bootstrap.
     """
-    found: Figures = {}
+    result: Figures = {}
     medians = {
         name: _median_draws(item, bootstrap.generator(seed, label, name, "latency"))
         for name, item in run.items()
@@ -182,27 +182,27 @@ def figures(run: Mapping[str, Measured], label: str, seed: int = bootstrap.SEED)
     cost_draws: dict[str, dict[str, Floats]] = {}
     for name, item in run.items():
         rng = bootstrap.generator(seed, label, name, "latency")
-        found |= {(name, metric, ""): figure for metric, figure in _latencies(item, rng).items()}
-        found |= {
+        result |= {(name, metric, ""): figure for metric, figure in _latencies(item, rng).items()}
+        result |= {
             (name, metric, ""): figure
             for metric, figure in _ratios(item, name, run, medians, seed, label).items()
         }
-        found |= {(name, metric, ""): figure for metric, figure in _shares(item).items()}
+        result |= {(name, metric, ""): figure for metric, figure in _shares(item).items()}
         rng = bootstrap.generator(seed, label, name, "lag")
-        found[name, "lag", ""] = _tail(item.lag, rng, "no request was sent")
+        result[name, "lag", ""] = _tail(item.lag, rng, "no request was sent")
         for tariff, grouped in item.costs.items():
             rng = bootstrap.generator(seed, label, name, "cost", tariff)
             draws = _cost_draws(grouped, rng)
             cost_draws.setdefault(tariff, {})[name] = draws
-            found[name, "cost", tariff] = _cost([grouped], [draws])
+            result[name, "cost", tariff] = _cost([grouped], [draws])
     for tariff, draws_of in cost_draws.items():
         parts = [(run[name].costs[tariff], draws) for name, draws in draws_of.items()]
-        found[WHOLE_RUN, "cost", tariff] = _cost([p for p, _ in parts], [d for _, d in parts])
-    return found
+        result[WHOLE_RUN, "cost", tariff] = _cost([p for p, _ in parts], [d for _, d in parts])
+    return result
 
 
 def compare(baseline: Figures, candidate: Figures) -> list[Change]:
-    """The changes of all metrics that either run has, in the baseline's order."""
+    """Compute the changes of all metrics of either run, in the baseline's order."""
     keys = [*baseline, *(key for key in candidate if key not in baseline)]
     return [
         change(
@@ -213,25 +213,25 @@ def compare(baseline: Figures, candidate: Figures) -> list[Change]:
 
 
 def change(key: tuple[str, str, str], baseline: Figure, candidate: Figure) -> Change:
-    """The change of one metric."""
+    """Compute the change of one metric."""
     experiment, metric, tariff = key
     kind: Kind = "points" if metric in SHARES else "ratio"
-    moved: float | None = None
+    difference: float | None = None
     bounds: tuple[float, float] | None = None
     if baseline.value is not None and candidate.value is not None:
         if kind == "points":
-            moved = candidate.value - baseline.value
+            difference = candidate.value - baseline.value
         elif baseline.value > 0:
-            moved = candidate.value / baseline.value
+            difference = candidate.value / baseline.value
         else:
-            moved = 1.0 if candidate.value == baseline.value else math.inf
+            difference = 1.0 if candidate.value == baseline.value else math.inf
         before, after = baseline.share, candidate.share
         if before is not None and after is not None:
             low, high = shares.difference(before, after)
             bounds = (100.0 * low, 100.0 * high)
         elif baseline.draws is not None and candidate.draws is not None:
             bounds = bootstrap.interval(bootstrap.ratio(candidate.draws, baseline.draws))
-    return Change(experiment, metric, tariff, baseline, candidate, kind, moved, bounds)
+    return Change(experiment, metric, tariff, baseline, candidate, kind, difference, bounds)
 
 
 def _absent(where: str) -> Figure:
@@ -244,18 +244,18 @@ def _latencies(item: Measured, rng: np.random.Generator) -> dict[str, Figure]:
     if n == 0:
         return dict.fromkeys(LATENCIES, Figure(None, why="no request succeeded"))
     draws = bootstrap.quantiles(latency, tuple(QUANTILES.values()), rng) / _NS_PER_MS
-    found = {}
+    result = {}
     for row, (name, order) in enumerate(QUANTILES.items()):
-        found[name] = _figure(_ms(quantile(latency, order)), draws[row], n, minimum_rows(order))
-    # The largest of a sample says nothing of how large it might have been: no distribution.
-    found["max"] = Figure(_ms(int(latency[-1])), rows=n)
+        result[name] = _figure(_ms(quantile(latency, order)), draws[row], n, minimum_rows(order))
+    # A sample does not show how large its maximum might have been, so it has no distribution.
+    result["max"] = Figure(_ms(int(latency[-1])), rows=n)
     mean = float(latency.mean()) / _NS_PER_MS
-    found["mean"] = _figure(mean, bootstrap.means(latency, rng) / _NS_PER_MS, n, _FEW)
-    return found
+    result["mean"] = _figure(mean, bootstrap.means(latency, rng) / _NS_PER_MS, n, _MIN_ROWS)
+    return result
 
 
 def _figure(value: float | None, draws: Floats | None, rows: int, needed: int) -> Figure:
-    """A figure that has a distribution only if it rests on enough rows."""
+    """A figure, with a distribution only if it has enough rows."""
     if rows < needed:
         return Figure(value, rows=rows, needed=needed)
     return Figure(value, draws, rows)
@@ -263,7 +263,7 @@ def _figure(value: float | None, draws: Floats | None, rows: int, needed: int) -
 
 def _median_draws(item: Measured, rng: np.random.Generator) -> Floats | None:
     """Draws of the median latency, ns; the same numbers as `_latencies` draws."""
-    if item.latency.size < _FEW:
+    if item.latency.size < _MIN_ROWS:
         return None
     drawn: Floats = bootstrap.quantiles(item.latency, tuple(QUANTILES.values()), rng)[0]
     return drawn
@@ -278,12 +278,12 @@ def _ratios(
     label: str,
 ) -> dict[str, Figure]:
     """MR, TR and TMR; the base's draws are its own, so that it has MR 1 without spread."""
-    found: dict[str, Figure] = {}
+    result: dict[str, Figure] = {}
     wait = _wait_ns(item)
-    own: Floats = np.empty((0, 0))
-    if item.latency.size >= _FEW:
+    drawn: Floats = np.empty((0, 0))
+    if item.latency.size >= _MIN_ROWS:
         rng = bootstrap.generator(seed, label, name, "latency")
-        own = bootstrap.quantiles(item.latency, tuple(QUANTILES.values()), rng) - wait
+        drawn = bootstrap.quantiles(item.latency, tuple(QUANTILES.values()), rng) - wait
     base_name = item.summary.get("base")
     base = run.get(str(base_name)) if base_name is not None else None
     base_median = None if base is None else medians[str(base_name)]
@@ -294,37 +294,39 @@ def _ratios(
             why = "no request succeeded" if n == 0 else "there is no base with rows"
             if metric == "tmr" and n:
                 why = "a request took less than its declared wait"
-            found[metric] = Figure(None, why=why)
+            result[metric] = Figure(None, why=why)
             continue
         order = QUANTILES["p50" if metric == "mr" else "p99"]
         needed, rows, draws = minimum_rows(order), n, None
-        if own.size and metric == "tmr":
-            draws = bootstrap.ratio(own[3], own[0])
-        elif own.size and base is not None and base_median is not None:
-            draws = bootstrap.ratio(own[3 if metric == "tr" else 0], base_median - _wait_ns(base))
+        if drawn.size and metric == "tmr":
+            draws = bootstrap.ratio(drawn[3], drawn[0])
+        elif drawn.size and base is not None and base_median is not None:
+            draws = bootstrap.ratio(drawn[3 if metric == "tr" else 0], base_median - _wait_ns(base))
         if draws is None:
-            # The base may be what is too small.
-            rows, needed = (n, needed) if n < needed or base is None else (base.latency.size, _FEW)
-        found[metric] = _figure(value, draws, int(rows), needed)
-    return found
+            # The base may be the one with too few rows.
+            rows, needed = (
+                (n, needed) if n < needed or base is None else (base.latency.size, _MIN_ROWS)
+            )
+        result[metric] = _figure(value, draws, int(rows), needed)
+    return result
 
 
 def _shares(item: Measured) -> dict[str, Figure]:
     rows = item.summary["invocations"]
     if not isinstance(rows, int) or rows == 0:
         return dict.fromkeys(SHARES, Figure(None, why="no request was made"))
-    found = {}
+    result = {}
     for metric in SHARES:
         hits = item.summary[metric]
         starts = item.summary["starts"]
         if metric == "cold" and isinstance(starts, Mapping):
-            # Whoever starts instances otherwise starts no fewer.
+            # Restored starts count as well: an instance was started.
             hits = sum(starts.get(kind, 0) for kind in INSTANCE_STARTS)
         if not isinstance(hits, int) or (metric == "cold" and not starts):
-            found[metric] = Figure(None, why="the platform does not tell how instances started")
+            result[metric] = Figure(None, why="the platform does not report how instances started")
             continue
-        found[metric] = Figure(100.0 * hits / rows, rows=rows, count=hits)
-    return found
+        result[metric] = Figure(100.0 * hits / rows, rows=rows, count=hits)
+    return result
 
 
 def _tail(ordered: Ints, rng: np.random.Generator, why: str) -> Figure:
@@ -337,7 +339,7 @@ def _tail(ordered: Ints, rng: np.random.Generator, why: str) -> Figure:
 
 
 def _cost_draws(grouped: GroupedCost, rng: np.random.Generator) -> Floats:
-    """Bootstrap distribution of an experiment's cost per row: its groups are drawn anew."""
+    """Bootstrap distribution of an experiment's cost per row, resampled by groups."""
     groups = int(grouped.rows.size)
     if groups == 0:
         return np.zeros(bootstrap.RESAMPLES)
@@ -348,8 +350,8 @@ def _cost_draws(grouped: GroupedCost, rng: np.random.Generator) -> Floats:
 
 
 def _cost(parts: Sequence[GroupedCost], draws: Sequence[Floats]) -> Figure:
-    """USD per million rows of several experiments together, each drawn within itself: how many
-    rows an experiment has is its design, not chance."""
+    """USD per million rows of several experiments; each is resampled by itself, as its number of
+    rows is part of the design, not chance."""
     weights = [int(part.rows.sum()) for part in parts]
     rows = sum(weights)
     if rows == 0:
@@ -358,7 +360,7 @@ def _cost(parts: Sequence[GroupedCost], draws: Sequence[Floats]) -> Figure:
     total = np.zeros(bootstrap.RESAMPLES)
     for weight, drawn in zip(weights, draws, strict=True):
         total = total + weight * drawn
-    return _figure(value, 1e6 * total / rows, sum(int(part.rows.size) for part in parts), _FEW)
+    return _figure(value, 1e6 * total / rows, sum(int(part.rows.size) for part in parts), _MIN_ROWS)
 
 
 def _wait_ns(item: Measured) -> float:

@@ -15,15 +15,16 @@ Verdicts. A gate is *violated* where the value is beyond the bound and the 95 % 
 excludes "no change" (for a limit on the value itself: excludes the limit). Where the value is
 beyond the bound but the interval does not exclude that, it is *not supported* and passes, unless
 the gate is strict. A metric that has no interval by its nature (``max``, counts) is decided by its
-value. A quantile beyond the bound that rests on too few rows for an interval is *not judged*; a
-gate that finds nothing else (one that names the experiment, for instance) fails, and a strict one
-goes by the value. What cannot be computed is *unknown* and fails.
+value. A quantile beyond the bound that rests on too few rows for an interval is *not judged*. A
+gate of which all metrics are not judged (such as one that names the experiment) fails; a strict
+gate goes by the value. A metric that cannot be computed is *unknown* and fails.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final, Literal
 
 from uncia.errors import UnciaError
@@ -61,16 +62,16 @@ _HINT: Final = (
 
 @dataclass(frozen=True)
 class Gate:
-    """A condition, read.
+    """A parsed condition.
 
     Attributes:
-        text: as it was written.
+        text: as the user wrote it.
         experiment: a name or a pattern with ``*`` and ``?``; None for all.
         metric: one of `uncia.stats.comparison.METRICS`.
         tariff: for costs, an id or pattern; None for all.
-        rise: whether too high is wrong; else too low.
-        bound: above 0 or 0; percent, percentage points, ms, a ratio, USD per million, or rows.
-        measure: what is held against it: the ``change`` in percent (or percentage points), the
+        rise: whether a value that is too high violates it; else one that is too low.
+        bound: from 0; percent, percentage points, ms, a ratio, USD per million, or rows.
+        measure: compared with the bound: the ``change`` in percent (or percentage points), the
             ``difference`` in the metric's unit, or the candidate's ``value``.
     """
 
@@ -85,7 +86,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a gate says of one metric."""
+    """The verdict of a gate on one metric."""
 
     gate: Gate
     run: str
@@ -95,10 +96,10 @@ class Finding:
 
 
 def parse(text: str) -> Gate:
-    """Read a gate.
+    """Parse a gate.
 
     Raises:
-        UnciaError: it does not follow the grammar; the message says where.
+        UnciaError: the text does not follow the grammar; the message says where.
     """
     match = _GRAMMAR.fullmatch(text.strip())
     if match is None:
@@ -132,7 +133,8 @@ def parse(text: str) -> Gate:
         raise UnciaError(f"{text!r}: {unit!r} is not a unit of {metric}", hint=_HINT)
     if metric in SHARES and unit == "" and match["sign"]:
         raise UnciaError(
-            f"{text!r}: a rise of {metric} is told in %, as runs may differ in length", hint=_HINT
+            f"{text!r}: a rise of {metric} is written in %, as runs may differ in length",
+            hint=_HINT,
         )
     if match["sign"] and unit != "%":
         measure = "difference"
@@ -147,121 +149,124 @@ def judge(
     *,
     strict: bool = False,
 ) -> list[Finding]:
-    """Hold one gate against one candidate.
+    """Judge one candidate by one gate.
 
     Args:
         gate: the condition.
         run: the candidate's name, for the reasons.
         changes: all its changes.
-        experiments: the baseline's experiments that a gate without a name is meant for.
-        strict: a value beyond the bound is a violation even without support.
+        experiments: the baseline's experiments to which a gate without a name applies.
+        strict: whether a value beyond the bound is a violation even without support.
 
     Returns:
-        At least one finding: a gate that finds nothing to be held against is ``unknown``.
+        At least one finding: a gate without a metric to judge is ``unknown``.
     """
-    own = [found for found in changes if found.metric == gate.metric and _is_meant(gate, found)]
+    judged = [
+        change for change in changes if change.metric == gate.metric and _applies(gate, change)
+    ]
     if gate.experiment is None and gate.metric != "cost":
-        own = [found for found in own if found.experiment in experiments]
+        judged = [change for change in judged if change.experiment in experiments]
     if gate.metric == "cost" and gate.tariff is None:
-        # A tariff that can price neither run says nothing; one that could and now cannot does.
-        own = [
-            found
-            for found in own
-            if found.baseline.value is not None or found.candidate.value is not None
+        # A tariff that can price neither run is ignored; one that can price only one is not.
+        judged = [
+            change
+            for change in judged
+            if change.baseline.value is not None or change.candidate.value is not None
         ]
-    if not own:
-        what = gate.experiment or ("the whole run" if gate.metric == "cost" else "any experiment")
-        of = f" under {gate.tariff}" if gate.tariff else ""
-        reason = f"there is no {gate.metric} of {what}{of} to compare"
+    if not judged:
+        default = "the whole run" if gate.metric == "cost" else "any experiment"
+        suffix = f" under {gate.tariff}" if gate.tariff else ""
+        reason = f"there is no {gate.metric} of {gate.experiment or default}{suffix} to compare"
         return [Finding(gate, run, gate.metric, "unknown", reason)]
-    findings = [_judge_one(gate, run, found, strict) for found in own]
+    findings = [_judge_change(gate, run, change, strict) for change in judged]
     if all(finding.verdict == "not judged" for finding in findings):
         return [replace(finding, verdict="unknown") for finding in findings]
     return findings
 
 
-def _is_meant(gate: Gate, found: Change) -> bool:
+def _applies(gate: Gate, change: Change) -> bool:
     if gate.metric == "cost":
-        if gate.tariff is not None and not fnmatchcase(found.tariff, gate.tariff):
+        if gate.tariff is not None and not fnmatchcase(change.tariff, gate.tariff):
             return False
         if gate.experiment is None:
-            return found.experiment == WHOLE_RUN
+            return change.experiment == WHOLE_RUN
     if gate.experiment is None:
         return True
-    return found.experiment != WHOLE_RUN and fnmatchcase(found.experiment, gate.experiment)
+    return change.experiment != WHOLE_RUN and fnmatchcase(change.experiment, gate.experiment)
 
 
-def _judge_one(gate: Gate, run: str, found: Change, strict: bool) -> Finding:
-    subject = ".".join(part for part in (found.experiment, found.metric) if part)
-    if found.tariff:
-        subject += f":{found.tariff}"
-    candidate, baseline = found.candidate.value, found.baseline.value
+def _judge_change(gate: Gate, run: str, change: Change, strict: bool) -> Finding:
+    subject = ".".join(part for part in (change.experiment, change.metric) if part)
+    if change.tariff:
+        subject += f":{change.tariff}"
+    finding = partial(Finding, gate, run, subject)
+    candidate, baseline = change.candidate.value, change.baseline.value
     if candidate is None or (baseline is None and gate.measure != "value"):
-        why = found.candidate.why or found.baseline.why
-        return Finding(gate, run, subject, "unknown", f"{subject} cannot be computed: {why}")
-    moved, spread, none = _measure(gate, found, candidate, baseline or 0.0)
-    beyond = moved > gate.bound if gate.rise else moved < -gate.bound
+        why = change.candidate.why or change.baseline.why
+        return finding("unknown", f"{subject} cannot be computed: {why}")
+    value, spread, reference = _measured(gate, change, candidate, baseline or 0.0)
+    beyond = value > gate.bound if gate.rise else value < -gate.bound
     if gate.measure == "value":
-        beyond = moved > gate.bound if gate.rise else moved < gate.bound
-    said = _say(gate, found, candidate, baseline, spread)
+        beyond = value > gate.bound if gate.rise else value < gate.bound
+    text = _describe(gate, change, candidate, baseline, spread)
     if not beyond:
-        return Finding(gate, run, subject, "within", said)
-    few = found.candidate
-    if gate.measure != "value" and found.baseline.few:
-        few = found.baseline
-    if few.few and not strict:
-        need = f"{few.rows} rows are too few to tell it from chance, {few.needed} are needed"
-        return Finding(gate, run, subject, "not judged", f"{said}; {need}")
-    if spread is None:
-        return Finding(gate, run, subject, "violated", f"{said}; decided by the value alone")
-    supported = spread[0] > none if gate.rise else spread[1] < none
-    if supported:
-        return Finding(gate, run, subject, "violated", said)
-    what = "the limit" if gate.measure == "value" else "no change"
-    if strict:
-        return Finding(
-            gate, run, subject, "violated", f"{said}; strict, though the interval allows {what}"
+        return finding("within", text)
+    limiting = change.candidate
+    if gate.measure != "value" and change.baseline.few:
+        limiting = change.baseline
+    if limiting.few and not strict:
+        rows, needed = limiting.rows, limiting.needed
+        return finding(
+            "not judged",
+            f"{text}; {rows} rows are too few to tell it from chance, {needed} are needed",
         )
-    return Finding(gate, run, subject, "not supported", f"{said}; the interval allows {what}")
+    if spread is None:
+        return finding("violated", f"{text}; decided by the value alone")
+    if spread[0] > reference if gate.rise else spread[1] < reference:
+        return finding("violated", text)
+    allowed = "the limit" if gate.measure == "value" else "no change"
+    if strict:
+        return finding("violated", f"{text}; strict, though the interval allows {allowed}")
+    return finding("not supported", f"{text}; the interval allows {allowed}")
 
 
-def _measure(
-    gate: Gate, found: Change, candidate: float, baseline: float
+def _measured(
+    gate: Gate, change: Change, candidate: float, baseline: float
 ) -> tuple[float, tuple[float, float] | None, float]:
-    """(what is held against the bound, its interval, the value that the interval must exclude)."""
+    """(the value compared with the bound, its interval, the value it must exclude)."""
     if gate.measure == "value":
         if gate.metric in SHARES:
-            return float(found.candidate.count or 0), None, gate.bound
-        return candidate, interval_of(found.candidate), gate.bound
+            return float(change.candidate.count or 0), None, gate.bound
+        return candidate, interval_of(change.candidate), gate.bound
     if gate.measure == "difference":
         spread = None
-        if found.candidate.draws is not None and found.baseline.draws is not None:
-            spread = interval(found.candidate.draws - found.baseline.draws)
+        if change.candidate.draws is not None and change.baseline.draws is not None:
+            spread = interval(change.candidate.draws - change.baseline.draws)
         return candidate - baseline, spread, 0.0
-    assert found.change is not None, "both values are there"
-    if found.kind == "points":
-        return found.change, found.interval, 0.0
-    if found.interval is None:
-        return 100 * (found.change - 1), None, 0.0
-    low, high = found.interval
-    return 100 * (found.change - 1), (100 * (low - 1), 100 * (high - 1)), 0.0
+    assert change.change is not None, "both values are there"
+    if change.kind == "points":
+        return change.change, change.interval, 0.0
+    if change.interval is None:
+        return 100 * (change.change - 1), None, 0.0
+    low, high = change.interval
+    return 100 * (change.change - 1), (100 * (low - 1), 100 * (high - 1)), 0.0
 
 
-def _say(
+def _describe(
     gate: Gate,
-    found: Change,
+    change: Change,
     candidate: float,
     baseline: float | None,
     spread: tuple[float, float] | None,
 ) -> str:
-    """The finding in words: from what to what, by how much, how sure."""
-    unit = unit_of(found.metric)
+    """Describe a change in words: from, to, by how much, and the interval."""
+    unit = unit_of(change.metric)
     text = f"{_number(baseline)} → {_number(candidate)}{unit}"
     if gate.measure == "value" and gate.metric in SHARES:
-        text += f" ({found.candidate.count} requests)"
-    elif gate.measure == "change" and found.change is not None:
-        moved = found.change if found.kind == "points" else 100 * (found.change - 1)
-        text += f" ({moved:+.1f} {'points' if found.kind == 'points' else '%'})"
+        text += f" ({change.candidate.count} requests)"
+    elif gate.measure == "change" and change.change is not None:
+        difference = change.change if change.kind == "points" else 100 * (change.change - 1)
+        text += f" ({difference:+.1f} {'points' if change.kind == 'points' else '%'})"
     elif gate.measure == "difference":
         text += f" ({candidate - (baseline or 0.0):+.4g}{unit})"
     if spread is not None:
@@ -271,7 +276,7 @@ def _say(
 
 
 def unit_of(metric: str) -> str:
-    """The unit of a metric's values, with the blank before it."""
+    """The unit of a metric's values, with a leading blank."""
     if metric in LATENCIES or metric == "lag":
         return " ms"
     if metric in SHARES:

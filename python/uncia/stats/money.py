@@ -1,4 +1,4 @@
-"""What bills say of experiments: the cost of a million requests, exactly."""
+"""The exact cost of a million requests, by experiment and tariff, from bill tables."""
 
 from fractions import Fraction
 from typing import Final
@@ -16,11 +16,11 @@ def cost_per_million(bill: pa.Table) -> dict[str, dict[str, Fraction]]:
 
     Args:
         bill: rows of the bill table, each for one invocation or for a group. Rows without an
-            experiment are totals of several and take no part.
+            experiment are totals of several and are ignored.
 
     Returns:
-        experiment -> tariff -> amount. Rows without a cost take no part; a tariff that priced
-        nothing of an experiment is not in it.
+        experiment -> tariff -> amount. Rows without a cost are ignored; a tariff that priced no row
+        of an experiment is missing there.
     """
     amounts = pa.table(
         {

@@ -3,16 +3,16 @@
 Definition. The quantile of order p of n values is the inverse of the empirical distribution
 function: the smallest value x with at least n*p of the n values <= x, i.e. the order statistic of
 rank ceil(n*p), counted from 1 (Hyndman and Fan, "Sample quantiles in statistical packages", 1996,
-type 1; numpy calls it ``inverted_cdf``). It is always a value that was measured, never one
-interpolated between two; p is a fraction, so that ceil(n*p) is exact (in doubles,
-ceil(100 * 0.07) is 8).
+type 1; numpy calls it ``inverted_cdf``). It is always a measured value, never interpolated; p is a
+fraction, so that ceil(n*p) is exact (in doubles, ceil(100 * 0.07) is 8).
 
 Interval. If B ~ Binomial(n, p), the interval from the r-th to the s-th smallest value covers the
 true quantile with probability at least P(r <= B <= s - 1), whatever the distribution (David and
-Nagaraja, "Order Statistics", 2003, section 7.1). For small n no pair of ranks reaches the level
-asked for; the quantile is then called unsupported: 299 rows are the least for a p99 at 95 %.
+Nagaraja, "Order Statistics", 2003, section 7.1). For small n no pair of ranks reaches the level;
+the quantile is then called unsupported. A p99 at 95 % needs 299 rows.
 """
 
+import bisect
 import math
 from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal, localcontext
@@ -45,7 +45,7 @@ _WINDOW_SIGMAS: Final = 12
 outside is below 1e-30."""
 
 _DIGITS: Final = 60
-"""Decimal digits with which `minimum_rows` decides; doubles would do up to one row in millions."""
+"""Decimal digits of `minimum_rows`' arithmetic; with doubles it could be off for large n."""
 
 
 class Ranks(NamedTuple):
@@ -81,11 +81,11 @@ def quantile(ordered: Ints, p: Fraction) -> int | None:
 
 
 def quantiles_of(values: npt.ArrayLike, orders: Iterable[Fraction | float]) -> list[float]:
-    """The quantiles of these orders of values in any order.
+    """The quantiles of values that need not be sorted.
 
     Args:
         values: shape (n,), n >= 1, any unit.
-        orders: in (0, 1]; a float means the fraction of the digits it is written with.
+        orders: in (0, 1]; a float stands for its shortest decimal text.
 
     Raises:
         ValueError: there are no values, or an order is out of range.
@@ -145,30 +145,25 @@ def confidence_interval(
 
 @lru_cache(maxsize=256)
 def minimum_rows(p: Fraction, level: Fraction = LEVEL) -> int:
-    """The least n for which a confidence interval of the quantile of order `p` exists.
+    """The smallest n for which a confidence interval of the quantile of order `p` exists.
 
-    It exists as soon as the one from the smallest to the largest value covers the quantile with
-    enough probability: 1 - p**n - (1 - p)**n >= level. At 95 %: 6 rows for p50, 29 for p90, 59
-    for p95, 299 for p99, 2,995 for p99.9, 29,956 for p99.99.
+    It exists if the interval from the smallest to the largest value has the coverage:
+    1 - p**n - (1 - p)**n >= level. At 95 %: 6 rows for p50, 29 for p90, 59 for p95, 299 for p99,
+    2,995 for p99.9, 29,956 for p99.99.
     """
     if not 0 < p < 1:
         raise ValueError("the order of a quantile with an interval lies in (0, 1)")
     with localcontext(Context(prec=_DIGITS)):
-        # Above the least n the condition holds, below it does not: find it by halving.
-        below, above = 1, 2
+        # The condition is monotonic in n: find the smallest n by bisection.
+        above = 2
         while not _covered(above, p, level):
-            below, above = above, 2 * above
-        while above - below > 1:
-            middle = (below + above) // 2
-            if _covered(middle, p, level):
-                above = middle
-            else:
-                below = middle
-    return above
+            above *= 2
+        candidates = range(above // 2 + 1, above + 1)
+        return candidates[bisect.bisect_left(candidates, True, key=lambda n: _covered(n, p, level))]
 
 
 def _covered(n: int, p: Fraction, level: Fraction) -> bool:
-    """Whether the interval from the smallest to the largest of `n` values has the coverage."""
+    """Whether the interval from the smallest to the largest of `n` values covers the quantile."""
     order = Decimal(p.numerator) / Decimal(p.denominator)
     wanted = Decimal(level.numerator) / Decimal(level.denominator)
     return 1 - order**n - (1 - order) ** n >= wanted
@@ -177,9 +172,8 @@ def _covered(n: int, p: Fraction, level: Fraction) -> bool:
 def binomial(n: int, p: Fraction) -> tuple[int, Floats]:
     """Binomial(n, p) around its mode: (the first count, the probabilities from there on).
 
-    Whatever is outside has a mass below 1e-30. Not scipy's: its distribution function is rounded
-    differently on either side of the mode, so that of two intervals that cover the same either may
-    be chosen.
+    The mass outside is below 1e-30. scipy is not used: its distribution function rounds differently
+    on either side of the mode, so the choice between intervals of equal coverage would be random.
 
     By the ratio of neighbours, P(k+1)/P(k) = (n-k)/(k+1) * p/(1-p), outwards from the mode: exact
     to rounding for any n, without factorials.

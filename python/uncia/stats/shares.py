@@ -1,7 +1,7 @@
-"""The difference of two shares, with an interval that holds for few rows, none and all, too.
+"""The difference of two shares, with an interval that is valid for few rows and for 0 or all hits.
 
-Resampling knows nothing of what it never saw: of 0 failures in 3 rows every resample has 0. So
-shares are compared by formulas made for them:
+A bootstrap is degenerate at 0: of 0 failures in 3 rows, every resample has 0. So shares are
+compared by formulas made for them:
 
 * Newcombe's interval for the difference of two independent shares ("Interval estimation for the
   difference between independent proportions", 1998, method 10), from the two Wilson intervals.
@@ -42,9 +42,9 @@ def difference(before: Share, after: Share, level: Fraction = LEVEL) -> tuple[fl
     low_before, high_before = wilson(before, level)
     low_after, high_after = wilson(after, level)
     first, second = before.hits / before.rows, after.hits / after.rows
-    moved = second - first
-    low = moved - math.hypot(second - low_after, high_before - first)
-    high = moved + math.hypot(high_after - second, first - low_before)
+    change = second - first
+    low = change - math.hypot(second - low_after, high_before - first)
+    high = change + math.hypot(high_after - second, first - low_before)
     if (low > 0 or high < 0) and _TIE * fisher(before, after) >= float(1 - level):
         return min(low, 0.0), max(high, 0.0)
     return low, high
@@ -69,15 +69,15 @@ def wilson(share: Share, level: Fraction = LEVEL) -> tuple[float, float]:
 
 
 def fisher(before: Share, after: Share) -> float:
-    """The p value of Fisher's exact test, two-sided: of all splits of the same hits over the two
-    groups of rows, how probable are those that are no likelier than the one seen?
+    """The p value of Fisher's exact test, two-sided: the probability of all splits of the hits over
+    the two groups that are at most as likely as the observed one.
     """
     hits, rows = before.hits + after.hits, before.rows + after.rows
-    least, most = max(0, hits - before.rows), min(hits, after.rows)
+    minimum, maximum = max(0, hits - before.rows), min(hits, after.rows)
     mode = (hits + 1) * (after.rows + 1) // (rows + 2)
     spread = math.sqrt(hits * after.rows * before.rows * (rows - hits) / (rows * rows * rows))
     half = math.ceil(_WINDOW_SIGMAS * spread) + 64
-    first, last = max(least, mode - half), min(most, mode + half)
+    first, last = max(minimum, mode - half), min(maximum, mode + half)
     if not first <= after.hits <= last:
         return 0.0
     # By the ratio of neighbours, outwards from the mode: no factorials.
@@ -87,5 +87,5 @@ def fisher(before: Share, after: Share) -> float:
     rising = np.cumprod((hits - up) * (after.rows - up) / ((up + 1) * (beyond + up + 1)))
     falling = np.cumprod(down * (beyond + down) / ((hits - down + 1) * (after.rows - down + 1)))
     mass = np.concatenate((falling[::-1], [1.0], rising))
-    seen = mass[after.hits - first]
-    return float(mass[mass <= seen * _TIE].sum() / mass.sum())
+    observed = mass[after.hits - first]
+    return float(mass[mass <= observed * _TIE].sum() / mass.sum())

@@ -1,10 +1,10 @@
-"""The summary of an experiment: what `summary.json` says under ``experiments``.
+"""Summaries of experiments: the part ``experiments`` of `summary.json`.
 
-Which rows count. ``latency_ms`` is over the rows with outcome ``ok`` that have both a scheduled
-and a received time (``latency_rows`` of them); every other row is counted under ``outcomes``, and
-``latency_answered_ms`` gives the same quantiles over all rows that got any answer, whatever it
-said. Nothing is trimmed. Latency is received - scheduled, so a request that the generator sent
-late is charged for the delay (no coordinated omission); generator lag is sent - scheduled.
+Rows. ``latency_ms`` is over the rows with outcome ``ok`` that have both a scheduled and a received
+time (``latency_rows`` of them); ``outcomes`` counts all rows, and ``latency_answered_ms`` has the
+same quantiles over all rows with any answer. Nothing is trimmed. Latency is received - scheduled,
+so it includes the delay of a request that the generator sent late (no coordinated omission);
+generator lag is sent - scheduled.
 
 MR, TR and TMR are those of STeLLAR (Ustiugov et al., IISWC 2021, section V and table I):
 
@@ -12,10 +12,10 @@ MR, TR and TMR are those of STeLLAR (Ustiugov et al., IISWC 2021, section V and 
   one that the description names under ``base``);
 * TMR = p99 / p50.
 
-For functions that wait on purpose (``wait_ns`` in the experiment's description) the wait is
-subtracted from every latency first, in the base as well, so all three tell of the platform alone
-and TMR = TR / MR (the paper's footnote 7; the paper subtracts for MR and TR and leaves open
-whether it does for TMR). ``latency_ms`` itself is never reduced.
+The deliberate wait of a function (``wait_ns`` in the experiment's description) is first subtracted
+from every latency, in the base as well, so that all three describe the platform alone and
+TMR = TR / MR (the paper's footnote 7; the paper subtracts it for MR and TR, and does not say
+whether it does for TMR). ``latency_ms`` includes the wait.
 """
 
 import re
@@ -37,23 +37,23 @@ from uncia.stats.quantiles import (
 )
 
 BASE: Final = "warm"
-"""The experiment whose median MR and TR are relative to, unless the description says another."""
+"""Default base experiment, to whose median MR and TR are relative."""
 
 WARMUP_SUFFIX: Final = ".warmup"
-"""Experiments whose names end so hold the requests sent before another one is measured. Their rows
-are kept, counted and billed, but are no result."""
+"""Suffix of experiments with the requests sent before another one is measured. Their rows are kept,
+counted and billed, but are no result."""
 
 HIGH_RATIO: Final = 10.0
 """MR, TR or TMR above this is potentially problematic (STeLLAR, section V and table I)."""
 
 LAG_LIMIT_US: Final = 1_000.0
-"""Generator lag (p99) above this means that the client was late often enough to say so."""
+"""Generator lag (p99) above this gives a warning that the client was late."""
 
 _AT_MOST: Final = re.compile(r"at most (?P<number>[0-9]+(\.[0-9]+)?)(?P<percent>%)?")
 
 _STREAM: Final = "-(?P<stream>[0-9]+)-[0-9]+$"
-"""How an invocation's id ends: the number of its stream, then its own; each stream numbers its
-bursts from 0."""
+"""The end of an invocation's id: the numbers of its stream and of the request. Each stream numbers
+its bursts from 0."""
 
 _NS_PER_MS: Final = 1e6
 _NS_PER_US: Final = 1e3
@@ -61,13 +61,13 @@ _NS_PER_S: Final = 1e9
 
 
 def experiments(table: pa.Table, run_meta: Mapping[str, object]) -> dict[str, dict[str, Any]]:
-    """Summaries of all experiments of a run, by name.
+    """Summarise all experiments of a run, by name.
 
     Args:
         table: the run's invocations.
         run_meta: the resolved run description (``run.yaml``); its ``experiments`` give the order
-            and, of each, ``wait_ns``, ``expect`` and ``base``. An experiment that is described
-            but has no rows is summarised too, with counts of 0 and no latency.
+            and, of each, ``wait_ns``, ``expect`` and ``base``. A described experiment without rows
+            has counts of 0 and no latency.
 
     Returns:
         name -> summary (see `summarise`).
@@ -99,18 +99,18 @@ def summarise(
     is_base: bool = False,
     seed: int = bootstrap.SEED,
 ) -> dict[str, Any]:
-    """The summary of one experiment.
+    """Summarise one experiment.
 
     Args:
         table: the invocations of this experiment only.
         experiment_meta: its resolved description: ``wait_ns`` (int), ``expect`` (see `failures`).
         base: infrastructure latencies of the base experiment, ascending, ns (`infrastructure`).
-        base_name: its name.
-        is_base: this experiment is itself the base.
+        base_name: the name of the base experiment.
+        is_base: whether this experiment is the base.
         seed: of the bootstrap intervals.
 
     Returns:
-        A dictionary of plain JSON values. What could not be computed is None, never 0.
+        A dictionary of plain JSON values; one that cannot be computed is None, never 0.
     """
     ok = table.filter(columns.is_word(table, "outcome", "ok"))
     latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
@@ -119,10 +119,10 @@ def summarise(
     outcomes = columns.count_words(table, "outcome")
     failed = failures(outcomes, experiment_meta)
     wait = wait_ns(experiment_meta)
-    own = _positive(latency - wait)
+    infra = _positive(latency - wait)
     if is_base:
-        base = own
-    ratios = stellar_ratios(own, base, is_base=is_base, seed=seed)
+        base = infra
+    ratios = stellar_ratios(infra, base, is_base=is_base, seed=seed)
     return {
         "functions": sorted(columns.count_words(table, "function")),
         "platforms": sorted(columns.count_words(table, "platform")),
@@ -165,11 +165,11 @@ def quantiles(
 
 
 def intervals(ordered: Ints, unit: float) -> dict[str, list[float] | None]:
-    """Order-statistic intervals at 95 % of the named quantiles; None where n is too small."""
+    """The 95 % order-statistic intervals of the named quantiles; None where n is too small."""
     result: dict[str, list[float] | None] = {}
     for name, order in QUANTILES.items():
-        found = confidence_interval(ordered, order)
-        result[name] = None if found is None else [found[0] / unit, found[1] / unit]
+        interval = confidence_interval(ordered, order)
+        result[name] = None if interval is None else [interval[0] / unit, interval[1] / unit]
     return result
 
 
@@ -179,10 +179,10 @@ def unsupported(n: int) -> list[str]:
 
 
 def infrastructure(table: pa.Table, experiment_meta: Mapping[str, object]) -> Ints:
-    """Latencies of the rows that went well less the deliberate wait, ascending, ns.
+    """Latencies of the rows with outcome ok less the deliberate wait, ascending, ns.
 
-    A value that is not positive (the function returned before its wait was over) would make the
-    ratios meaningless; then the result is empty.
+    The result is empty if a value is not positive (the function returned before its wait was over),
+    which would make the ratios meaningless.
     """
     ok = table.filter(columns.is_word(table, "outcome", "ok"))
     latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
@@ -190,51 +190,52 @@ def infrastructure(table: pa.Table, experiment_meta: Mapping[str, object]) -> In
 
 
 def stellar_ratios(
-    own: Ints, base: Ints | None, *, is_base: bool = False, seed: int = bootstrap.SEED
+    latencies: Ints, base: Ints | None, *, is_base: bool = False, seed: int = bootstrap.SEED
 ) -> dict[str, Any]:
-    """MR, TR and TMR with their 95 % bootstrap intervals.
+    """Compute MR, TR and TMR with their 95 % bootstrap intervals.
 
     Args:
-        own: infrastructure latencies of the experiment, ascending, ns.
+        latencies: infrastructure latencies of the experiment, ascending, ns.
         base: those of the base experiment, or None if there is none.
-        is_base: `own` is the base; it is then resampled once, so MR is 1 without spread.
+        is_base: whether `latencies` are the base's; they are then resampled once, so MR is 1
+            without spread.
         seed: of the resampling.
 
     Returns:
-        ``mr``, ``tr``, ``tmr`` and ``mr_ci95``, ``tr_ci95``, ``tmr_ci95``; None without rows, and
-        an interval None where the sample is too small for the quantile behind it: a bootstrap
-        cannot know of a tail that was never drawn, and would be far too narrow.
+        ``mr``, ``tr``, ``tmr`` and ``mr_ci95``, ``tr_ci95``, ``tmr_ci95``; None without rows. An
+        interval is None where the sample is too small for its quantile: a bootstrap knows nothing
+        of the unobserved tail, and would be far too narrow.
     """
     result: dict[str, Any] = dict.fromkeys(("mr", "tr", "tmr", "mr_ci95", "tr_ci95", "tmr_ci95"))
-    if own.size == 0:
+    if latencies.size == 0:
         return result
     orders = (QUANTILES["p50"], QUANTILES["p99"])
-    median, tail = (_exactly(own, order) for order in orders)
-    draws = bootstrap.quantiles(own, orders, bootstrap.generator(seed, "own"))
+    median, tail = (_quantile(latencies, order) for order in orders)
+    draws = bootstrap.quantiles(latencies, orders, bootstrap.generator(seed, "own"))
     result["tmr"] = tail / median
-    tail_holds = own.size >= minimum_rows(QUANTILES["p99"])
-    if tail_holds:
+    tail_supported = latencies.size >= minimum_rows(QUANTILES["p99"])
+    if tail_supported:
         result["tmr_ci95"] = list(bootstrap.interval(bootstrap.ratio(draws[1], draws[0])))
     if base is None or base.size == 0:
         return result
-    base_median = _exactly(base, orders[0])
+    base_median = _quantile(base, orders[0])
     base_draws = draws[0]
     if not is_base:
         base_draws = bootstrap.quantiles(base, orders[:1], bootstrap.generator(seed, "base"))[0]
     enough = minimum_rows(QUANTILES["p50"])
-    median_holds = own.size >= enough and base.size >= enough
-    for name, value, drawn, holds in (
-        ("mr", median, draws[0], median_holds),
-        ("tr", tail, draws[1], tail_holds and median_holds),
+    median_supported = latencies.size >= enough and base.size >= enough
+    for name, value, drawn, supported in (
+        ("mr", median, draws[0], median_supported),
+        ("tr", tail, draws[1], tail_supported and median_supported),
     ):
         result[name] = value / base_median
-        if holds:
+        if supported:
             result[f"{name}_ci95"] = list(bootstrap.interval(bootstrap.ratio(drawn, base_draws)))
     return result
 
 
 def failures(outcomes: Mapping[str, int], experiment_meta: Mapping[str, object]) -> dict[str, int]:
-    """The rows that count as failed, by outcome.
+    """Count the failed rows, by outcome.
 
     An outcome other than ``ok`` is a failure unless the description declares it under ``expect``:
     as a list of words, or as a mapping of word to bound (``allowed``, ``none``, ``all``,
@@ -268,43 +269,43 @@ def wait_ns(experiment_meta: Mapping[str, object]) -> int:
 
 
 def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What a reader of these summaries must know, in sentences, in the order of experiments."""
-    found = []
+    """Warnings for readers of these summaries, as sentences, in the order of experiments."""
+    sentences = []
     for name, summary in summaries.items():
         rows = summary["invocations"]
         if rows == 0:
-            found.append(f"{name}: no request was made.")
+            sentences.append(f"{name}: no request was made.")
             continue
         unsent = rows - summary["sent"]
         if unsent:
-            found.append(f"{name}: {unsent:,} of {rows:,} scheduled requests were never sent.")
+            sentences.append(f"{name}: {unsent:,} of {rows:,} scheduled requests were never sent.")
         if summary["failed"]:
-            bad = [f"{count:,} {word}" for word, count in summary["failed_outcomes"].items()]
-            found.append(
+            failed = [f"{count:,} {word}" for word, count in summary["failed_outcomes"].items()]
+            sentences.append(
                 f"{name}: {summary['failed']:,} of {rows:,} requests failed"
-                f" ({', '.join(bad)}); they are not in its latencies."
+                f" ({', '.join(failed)}); they are not in its latencies."
             )
         if summary["latency_rows"] == 0:
-            found.append(f"{name}: no request succeeded, so it has no latency.")
+            sentences.append(f"{name}: no request succeeded, so it has no latency.")
         elif summary["tmr"] is None:
-            found.append(
+            sentences.append(
                 f"{name}: a request took less than the declared wait of"
                 f" {summary['wait_ms']:g} ms, so it has no MR, TR or TMR."
             )
         lag = summary["lag_us"]["p99"]
         if lag is not None and lag > LAG_LIMIT_US:
-            found.append(
+            sentences.append(
                 f"{name}: the generator was late: sent - scheduled has p99"
                 f" {lag / 1e3:.2f} ms (limit 1 ms)."
             )
     if summaries and all(summary["mr"] is None for summary in summaries.values()):
-        found.append(f"No experiment {BASE!r} with rows: MR and TR have no base.")
-    return [*found, *small_samples(summaries)]
+        sentences.append(f"No experiment {BASE!r} with rows: MR and TR have no base.")
+    return [*sentences, *small_samples(summaries)]
 
 
 def small_samples(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Which quantiles rest on too few rows, one sentence for each quantile."""
-    found = []
+    """Warnings about quantiles with too few rows, one sentence for each quantile."""
+    sentences = []
     for name, order in QUANTILES.items():
         few = [
             f"{experiment} ({summary['latency_rows']:,})"
@@ -314,11 +315,11 @@ def small_samples(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
             and not experiment.endswith(WARMUP_SUFFIX)
         ]
         if few:
-            found.append(
+            sentences.append(
                 f"{name} rests on fewer than the {minimum_rows(order)} rows that a 95 % interval"
                 f" needs in {', '.join(few)}: read it there as a single observation."
             )
-    return found
+    return sentences
 
 
 def _positive(values: Ints) -> Ints:
@@ -328,14 +329,14 @@ def _positive(values: Ints) -> Ints:
     return values[:0]
 
 
-def _exactly(ordered: Ints, order: Fraction) -> int:
+def _quantile(ordered: Ints, order: Fraction) -> int:
     value = quantile(ordered, order)
     assert value is not None, "callers check that there are values"
     return value
 
 
 def _count(table: pa.Table, name: str) -> int:
-    """How many rows have a value in the column."""
+    """The number of rows that have a value in the column."""
     values = columns.integers(table, name)
     return int(len(values) - values.null_count)
 
@@ -359,11 +360,11 @@ def _achieved_rate(ok: pa.Table) -> float | None:
 def _by_burst_size(
     table: pa.Table, wait: int, base: Ints | None, *, is_base: bool, seed: int
 ) -> list[dict[str, Any]]:
-    """For experiments with bursts: the same figures for each burst size, ascending.
+    """The same figures for each burst size, ascending, of experiments with bursts.
 
-    A burst is the rows of one stream of one run with the same burst number, whenever each of them
-    was scheduled (the requests of a burst with jitter are spread); its size is how many they are,
-    whatever their outcome. Latency is over those with outcome ok, as everywhere.
+    A burst is the rows of one stream of one run with the same burst number, whenever they were
+    scheduled (jitter spreads them). Its size is the number of these rows, whatever their outcome.
+    Latency is over those with outcome ok.
     """
     stream = pc.extract_regex(columns.words(table, "invocation"), pattern=_STREAM)
     keys = pa.table(
@@ -384,7 +385,7 @@ def _by_burst_size(
     for size in (int(size) for size in np.unique(columns.measured(joined.column("count_all")))):
         rows = joined.filter(pc.equal(joined.column("count_all"), size))
         latency = columns.ordered(rows.filter(rows.column("ok")).column("latency"))
-        own = _positive(latency - wait)
+        infra = _positive(latency - wait)
         result.append(
             {
                 "size": size,
@@ -394,7 +395,7 @@ def _by_burst_size(
                 "latency_ms": quantiles(latency, _NS_PER_MS),
                 "latency_ci95_ms": intervals(latency, _NS_PER_MS),
                 "unsupported_quantiles": unsupported(int(latency.size)),
-                **stellar_ratios(own, base, is_base=is_base, seed=seed),
+                **stellar_ratios(infra, base, is_base=is_base, seed=seed),
             }
         )
     return result

@@ -1,7 +1,7 @@
-"""Quantiles as a person asks for them (``50,90,99,99.99``), each with what supports it.
+"""Quantiles chosen by the user (``50,90,99,99.99``), each with its interval and required rows.
 
-A quantile that the sample is too small for has no value here, only the number of rows it needs: a
-p99 of 40 rows is the second largest of 40 values, and reads as much more.
+A quantile without enough rows has no value here, only the number of rows that it needs: the p99 of
+40 rows is just their largest value, and would look like more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uncia.errors import UnciaError
 from uncia.stats.quantiles import Ints, confidence_interval, minimum_rows, quantile
 
 DEFAULT: Final = "50,90,95,99,99.9,99.99"
-"""What the summary of a load gives unless others are asked for."""
+"""Quantiles in the summary of a load by default."""
 
 _PERCENT: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 
@@ -35,9 +35,9 @@ class Estimate:
 
     Attributes:
         name: ``p99.9``.
-        rows: how many values there are.
-        needs: the least number of values with which it has an interval.
-        value: the quantile, in the values' unit; None when there are too few values.
+        rows: number of values.
+        needs: number of values from which it has an interval.
+        value: the quantile, in the values' unit; None if there are too few values.
         interval: its distribution-free interval at 95 %, two of the values; None likewise.
     """
 
@@ -66,7 +66,7 @@ def orders(text: str) -> tuple[Order, ...]:
 
     :raises UnciaError: a part is no percent between 0 and 100, with at most six decimals.
     """
-    found: dict[Fraction, Order] = {}
+    result: dict[Fraction, Order] = {}
     for part in text.split(","):
         word = part.strip().removeprefix("p")
         value = Fraction(word) / 100 if _PERCENT.fullmatch(word) else Fraction(0)
@@ -74,24 +74,24 @@ def orders(text: str) -> tuple[Order, ...]:
             raise UnciaError(
                 f"quantiles: {part.strip()!r} is not a percent between 0 and 100, such as 99.9"
             )
-        found[value] = Order(f"p{_shortest(word)}", value)
-    return tuple(found[value] for value in sorted(found))
+        result[value] = Order(f"p{_shortest(word)}", value)
+    return tuple(result[value] for value in sorted(result))
 
 
 def estimates(ordered: Ints, wanted: Sequence[Order]) -> list[Estimate]:
-    """The quantiles of ascending values, each with its interval, or with what it lacks.
+    """The quantiles of ascending values, each with its interval, or without both if too few rows.
 
     Args:
         ordered: shape (n,), ascending, any unit.
-        wanted: which, see `orders`.
+        wanted: the orders; see `orders`.
     """
     result = []
     rows = int(ordered.size)
     for order in wanted:
         needs = minimum_rows(order.value)
-        held = rows >= needs
-        value = quantile(ordered, order.value) if held else None
-        interval = confidence_interval(ordered, order.value) if held else None
+        is_supported = rows >= needs
+        value = quantile(ordered, order.value) if is_supported else None
+        interval = confidence_interval(ordered, order.value) if is_supported else None
         result.append(Estimate(order.name, rows, needs, value, interval))
     return result
 

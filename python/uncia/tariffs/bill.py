@@ -1,16 +1,16 @@
-"""Bills: quantities from one exact aggregation, money once from their sums."""
+"""Bills: one exact aggregation gives quantities, and money is computed once from their sums."""
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from uncia.backends import Backend, Source, connect, use
 from uncia.errors import UnciaError
 from uncia.tariffs import catalogue
 from uncia.tariffs.line import Line
@@ -18,9 +18,6 @@ from uncia.tariffs.model import Tariff
 from uncia.tariffs.money import money
 
 if TYPE_CHECKING:
-    from ibis.expr import types as ir
-
-    from uncia.backends import Backend, Source
     from uncia.tariffs.allocation import FitRule
     from uncia.tariffs.equation import Plan
     from uncia.tariffs.facts import Facts
@@ -34,7 +31,7 @@ def bill(
     *,
     fit: FitRule = "allocated",
     free_tier: bool = False,
-    of: Facts | None = None,
+    facts: Facts | None = None,
 ) -> list[Line]:
     """Price an invocation table.
 
@@ -42,42 +39,38 @@ def bill(
         table: rows with the columns of the invocation table, in memory, as an Ibis expression on
             any backend, or as paths: a run folder, Parquet files, an Arrow IPC stream.
         tariffs: ids, paths of tariff files, or tariffs; by default every one that bills by request.
-        group_by: text columns; each combination of their values is billed apart.
-        backend: where it is computed; by default a DuckDB of its own.
+        group_by: text columns; each combination of their values is a group with its own lines.
+        backend: computes it; by default a DuckDB that is opened for it.
         fit: how rows get their sizes. ``allocated``: the smallest that covers what was allocated.
             ``used-peak``: the smallest that covers the most demanding row of the function.
             ``paper``: as the cost paper's artifact did; see `uncia.tariffs.published`.
-        free_tier: whether each tariff's free tier is taken off, once: as if the table were all that
+        free_tier: whether each tariff's free tier is taken off once, as if the table were all that
             an account did in a month.
-        of: what is known of the columns; by default what the footers of the files tell, and
-            nothing of an expression. Of columns that `fit` replaces it does not count.
+        facts: what is known of the columns; by default the footers' facts, and none of an
+            expression. Facts of columns that `fit` replaces are ignored.
 
     Returns:
         One line for each tariff and group, tariffs in the order given, groups sorted.
 
     Raises:
-        UnciaError: a table or tariff cannot be read, a column is missing or not exact, or there is
-            no such fit, or a free tier is asked for of groups.
+        UnciaError: a table or tariff cannot be read, a column is missing or not of whole numbers,
+            there is no such fit, or `free_tier` is combined with groups.
     """
     if free_tier and group_by:
         raise UnciaError(
             "a free tier is for all that an account does in a month, not for each group",
             "Leave the groups or the free tier out.",
         )
-    if backend is None:
-        from uncia.backends import connect
-
-        with connect() as own:
-            return bill(table, tariffs, group_by, own, fit=fit, free_tier=free_tier, of=of)
-    answer = _answer(table, tariffs, group_by, backend, fit, of)
-    if not group_by and not answer.rows:
+    with use(backend) as backend:
+        result = _run(table, tariffs, group_by, backend, fit, facts)
+    if not group_by and not result.rows:
         raise UnciaError("the aggregation returned nothing")
-    lines = answer.lines(answer.rows, group_by)
+    lines = result.lines(result.rows, group_by)
     if not free_tier:
         return lines
-    from uncia.tariffs.free import taken_off
+    from uncia.tariffs.free import apply_free_tier
 
-    return taken_off(lines, answer.tariffs)
+    return apply_free_tier(lines, result.tariffs)
 
 
 def bill_with_total(
@@ -90,29 +83,27 @@ def bill_with_total(
     """Price an invocation table as a whole and each of its groups, in one query.
 
     Args:
-        table: as of `bill`, as are the others.
+        table: as in `bill`, like the other arguments.
 
     Returns:
-        What `bill` returns without groups, and what it returns with them.
+        The lines of the whole table, and those of its groups.
 
     Raises:
         UnciaError: as `bill`.
     """
-    from uncia.backends import connect
-
     with connect() as backend:
-        answer = _answer(table, tariffs, group_by, backend, fit, None)
-    if not answer.rows:  # no group has rows
+        result = _run(table, tariffs, group_by, backend, fit, None)
+    if not result.rows:  # no group has rows
         return bill(table, tariffs, fit=fit), []
-    # Every column is a sum over rows, exactly, so that its sum over groups is that of the table.
-    names = [name for name in answer.rows[0] if not name.startswith("g_")]
-    total = {name: sum(row[name] or 0 for row in answer.rows) for name in names}
-    return answer.lines([total], ()), answer.lines(answer.rows, group_by)
+    # Every column is an exact sum over rows, so the sum over groups is that of the table.
+    names = [name for name in result.rows[0] if not name.startswith("g_")]
+    total = {name: sum(row[name] or 0 for row in result.rows) for name in names}
+    return result.lines([total], ()), result.lines(result.rows, group_by)
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What the query answered, and how it is read."""
+class _Result:
+    """The rows of the aggregation, and for each tariff what their columns mean."""
 
     tariffs: Sequence[Tariff]
     plans: Sequence[Plan]
@@ -127,31 +118,33 @@ class _Answer:
         ]
 
 
-def _answer(
+def _run(
     table: Source,
     tariffs: Sequence[str | Path | Tariff] | None,
     group_by: Sequence[str],
     backend: Backend,
     fit: FitRule,
-    of: Facts | None,
-) -> _Answer:
-    from uncia.tariffs.allocation import PEAK_REASONS, fitted, kept, known
+    facts: Facts | None,
+) -> _Result:
+    from uncia.tariffs.allocation import PEAK_REASONS, apply_fit, known_facts, without_replaced
     from uncia.tariffs.equation import query
 
     chosen = catalogue.resolve(tariffs)
     if not chosen:
         raise UnciaError("no tariff was named")
-    facts = known(table, fit) if of is None else kept(of, fit)
-    rows_of, chosen, rules = fitted(backend.table(table), chosen, fit, backend)
-    expression, plans = query(rows_of, chosen, group_by, facts, wide_sums=_is_wide(rows_of))
+    facts = known_facts(table, fit) if facts is None else without_replaced(facts, fit)
+    invocations, chosen, rules = apply_fit(backend.table(table), chosen, fit, backend)
+    # The table may be of another engine than the backend.
+    wide_sums = invocations.get_backend().name == "duckdb"
+    expression, plans = query(invocations, chosen, group_by, facts, wide_sums=wide_sums)
     rows = backend.collect(expression).to_pylist()
     rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
-    said = PEAK_REASONS if fit == "used-peak" else {}
-    return _Answer(chosen, [plan.renamed(said) for plan in plans], rules, rows)
+    words = PEAK_REASONS if fit == "used-peak" else {}
+    return _Result(chosen, [plan.renamed(words) for plan in plans], rules, rows)
 
 
 def summary_entry(line: Line) -> dict[str, Any]:
-    """A line as the entry of its tariff in ``summary.json``: plain numbers, null where unknown."""
+    """Convert a line to its entry in ``summary.json``: plain numbers, null where unknown."""
     return {
         "rows": line.rows,
         "unpriced_rows": line.unpriced_rows,
@@ -175,40 +168,34 @@ def summary_entry(line: Line) -> dict[str, Any]:
 
 
 def summary(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
-    """The ``tariffs`` part of ``summary.json``: id to entry, of lines that are not grouped."""
+    """The ``tariffs`` part of ``summary.json``, by id; `lines` are not grouped."""
     return {line.tariff: summary_entry(line) for line in lines}
 
 
+_GROUPS: Final = ("run", "experiment", "function", "invocation")
+_FIGURES: Final = (
+    "tariff",
+    "rows",
+    "billable_micro_vcpu_ns",
+    "billable_byte_ns",
+    "used_micro_vcpu_ns",
+    "used_byte_ns",
+    "fee_usd",
+    "rounding_usd",
+    "cost_usd",
+)
+
+
 def bill_table(lines: Sequence[Line]) -> pa.Table:
-    """Lines as the bill table of the record (one row each; grouping columns that are not there
-    are null)."""
+    """Convert lines to the bill table of the record; grouping columns that they lack are null."""
     from uncia.record import schema
 
-    target = schema("bill")
-    columns: dict[str, list[Any]] = {name: [] for name in target.names}
-    for line in lines:
-        for name in ("run", "experiment", "function", "invocation"):
-            columns[name].append(line.group.get(name))
-        columns["tariff"].append(line.tariff)
-        columns["rows"].append(line.rows)
-        for name in (
-            "billable_micro_vcpu_ns",
-            "billable_byte_ns",
-            "used_micro_vcpu_ns",
-            "used_byte_ns",
-        ):
-            value = getattr(line, name)
-            columns[name].append(None if value is None else decimal.Decimal(value))
-        for name in ("fee_usd", "rounding_usd", "cost_usd"):
-            columns[name].append(getattr(line, name))
-    arrays = []
-    for column in target:
-        if pa.types.is_dictionary(column.type):
-            text = pa.array(columns[column.name], pa.utf8())
-            arrays.append(text.dictionary_encode().cast(column.type))
-        else:
-            arrays.append(pa.array(columns[column.name], column.type))
-    return pa.Table.from_arrays(arrays, schema=target)
+    rows = [
+        {name: line.group.get(name) for name in _GROUPS}
+        | {name: getattr(line, name) for name in _FIGURES}
+        for line in lines
+    ]
+    return pa.Table.from_pylist(rows, schema=schema("bill"))
 
 
 def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:
@@ -220,14 +207,14 @@ def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]
     same = {"cpu": Fraction(0), "memory": Fraction(0)}
     charges = Fraction(0)
     unrounded = Fraction(0)
-    for position, (charge, scale) in enumerate(zip(tariff.charges, plan.scales, strict=True)):
+    for index, (charge, scale) in enumerate(zip(tariff.charges, plan.scales, strict=True)):
 
-        def amount_of(name: str, at: int = position, unit: int = scale) -> Fraction:
-            return Fraction(int(row[f"{prefix}{name}_{at}"] or 0), unit)
+        def amount_of(name: str, index: int = index, scale: int = scale) -> Fraction:
+            return Fraction(int(row[f"{prefix}{name}_{index}"] or 0), scale)
 
         sign = -1 if charge.is_credit else 1
         amount = amount_of("billed")
-        known = int(row[f"{prefix}known_{position}"] or 0)
+        known = int(row[f"{prefix}known_{index}"] or 0)
         total = billed[charge.resource]
         if known < rows or total is None:
             billed[charge.resource] = None
@@ -269,14 +256,9 @@ def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]
     )
 
 
-def _is_wide(table: ir.Table) -> bool:
-    """Whether its engine adds up int64 in 128 bits; a table may be of another than the backend."""
-    return bool(table.get_backend().name == "duckdb")
-
-
 def _counts(row: Mapping[str, Any], prefix: str, reasons: Mapping[int, str]) -> dict[str, int]:
-    found = {reason: int(row[f"{prefix}{code}"] or 0) for code, reason in reasons.items()}
-    return {reason: count for reason, count in found.items() if count}
+    counts = {reason: int(row[f"{prefix}{code}"] or 0) for code, reason in reasons.items()}
+    return {reason: count for reason, count in counts.items() if count}
 
 
 def _ratio(billed: Fraction, used: int | None) -> Fraction | None:

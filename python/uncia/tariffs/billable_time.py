@@ -1,4 +1,4 @@
-"""Which time a tariff bills of a request (T of Equation 1), and which column holds each amount."""
+"""The time that a tariff bills of a request (T of Equation 1), and the column of each amount."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MEASURED: Final[dict[tuple[str, str], str]] = {
 
 
 def measured(charge: Charge) -> str:
-    """The column that holds the amount of a charge that is not of an allocation.
+    """The column with the amount of a charge for anything but an allocation.
 
     Raises:
-        UnciaError: no row can tell it.
+        UnciaError: the invocation table has no such column.
     """
     name = _MEASURED.get((charge.resource, charge.basis))
     if name is None:
@@ -33,12 +33,12 @@ def measured(charge: Charge) -> str:
 
 
 def actual_time(time: BillableTime, steps: Steps[T], row: Callable[[str], T]) -> T:
-    """The time that is billed for of each row, ns, before any rule.
+    """The time of each row that is billed, ns, before any rule.
 
     Args:
         time: of the tariff.
-        steps: what computes it.
-        row: a column of the rows by name.
+        steps: compute it, of columns or of numbers.
+        row: gives a column of the rows by name.
     """
     match time.kind:
         case "execution":
@@ -52,15 +52,15 @@ def actual_time(time: BillableTime, steps: Steps[T], row: Callable[[str], T]) ->
 
 
 def lacks_initialization(starts: Any, initialization: Any) -> Any:
-    """Whether a request waited for an initialization that is not known; nor is its turnaround.
+    """Whether a request waited for an unknown initialization, so that its turnaround is unknown.
 
     Args:
         starts: whether it started an instance; not null.
-        initialization: ns; null where it is not known.
+        initialization: ns; null where unknown.
     """
     return starts & initialization.isnull()
 
 
 def turnaround(execution: Any, initialization: Any) -> Any:
-    """The execution and the initialization that it waited for, if it did."""
+    """The execution plus the initialization that the request waited for, if any."""
     return execution + initialization.fill_null(0)

@@ -1,4 +1,4 @@
-"""The tariffs that ship with Uncia, one YAML file each beside this module, and a user's own."""
+"""The catalogue of tariffs: those that ship with Uncia, one YAML file each, and files of users."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ids() -> tuple[str, ...]:
 
 @cache
 def get(name: str) -> Tariff:
-    """The tariff with this id.
+    """Return the tariff with this id.
 
     Raises:
         UnciaError: there is none, or its file is broken.
@@ -60,10 +60,10 @@ def billable() -> tuple[str, ...]:
 
 
 def resolve(names: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
-    """Tariffs by id, by path of a file, or as they are; all that can price a table by default.
+    """Look up the tariffs of a bill, by id or by path of a file; by default all that can bill.
 
     Raises:
-        UnciaError: an id or a file is unknown or wrong, a tariff is named twice, bills instance
+        UnciaError: an id or a file is unknown or wrong, or a tariff is named twice, bills instance
             time, or lacks a price.
     """
     if names is None:
@@ -77,7 +77,7 @@ def resolve(names: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
         if tariff.by_instance:
             raise UnciaError(
                 f"the tariff {tariff.id} bills the time that instances exist, whatever they do; "
-                "that is in the instances table, and the invocation table cannot tell it",
+                "that is in the instances table, not in the invocation table",
                 f"Choose among the tariffs that bill by request: {', '.join(billable())}.",
             )
         if tariff.unpriced_figures:
@@ -91,7 +91,7 @@ def resolve(names: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
 
 
 def find(name: str | Path | Tariff) -> Tariff:
-    """A tariff by its id, or by the path of its file (anything with a ``/``, .yaml or .yml).
+    """Look up a tariff by its id, or by the path of its file (with a ``/``, .yaml or .yml).
 
     Raises:
         UnciaError: there is none, or its file is broken.
@@ -102,7 +102,7 @@ def find(name: str | Path | Tariff) -> Tariff:
 
 
 def yaml_text(name: str) -> str:
-    """The text of a tariff's file, by id or path; it is checked first.
+    """Return the text of a tariff's file, by id or path, after checking it.
 
     Raises:
         UnciaError: there is no such tariff, or its file is broken.

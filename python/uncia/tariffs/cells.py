@@ -1,7 +1,7 @@
-"""From rows to cells: all rows of a group that every tariff treats alike, with their sums.
+"""Cells: the rows of a group that every tariff treats alike, aggregated to one row with their sums.
 
-A cell holds the rows of one group that have the same allocation and the same gaps (columns that
-are null). Times and used amounts are rounded row by row, then summed over the cell.
+The rows of a cell have the same allocation and the same gaps (columns that are null). Times and
+used amounts are rounded row by row, then summed over the cell.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from ibis.expr import types as ir
 from uncia.tariffs.columns import Col, Columns, Step
 from uncia.tariffs.exact import integer
 from uncia.tariffs.facts import UNKNOWN, Facts
-from uncia.tariffs.rows import BELIEVED, believed, integers
+from uncia.tariffs.rows import MAX_VALUES, billing_columns, integers
 from uncia.tariffs.state import COMMON_CODES, Flag, state_of
 
 _ALLOCATION = ("v_allocated_cpu", "v_allocated_memory")
 
 
 class Cells:
-    """Collects what the cells must hold: sums over rows, and what tells cells apart.
+    """Collects the sums and keys of cells, then builds the aggregation; see `table`.
 
     Args:
         table: invocations.
-        group_by: columns whose values keep rows apart, as ``g_<name>``.
+        group_by: columns whose values separate cells, as ``g_<name>``.
         facts: what is known of the table's columns.
-        wide_sums: whether the engine adds up int64 in 128 bits.
-        carried: columns of the table that steps read as ``g_<name>``, and that keep nothing apart.
+        wide_sums: whether the engine sums int64 in 128 bits.
+        carried: columns that steps read as ``g_<name>``, and that do not separate cells.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Cells:
         self._keys: dict[str, Col] = {}
 
     def is_empty(self, name: str) -> bool:
-        """Whether a column of the table is known to hold nothing."""
+        """Whether a column of the table is known to be null in every row."""
         return self._facts.get(name, UNKNOWN).empty
 
     def row(self, name: str) -> Col:
-        """A column of the rows: of the table, or the CPU time."""
+        """A column of the rows, by its name in the table; or ``cpu_time``."""
         return self._base(f"v_{name}")
 
     def carried(self, name: str) -> Col:
-        """One of the columns that are carried."""
+        """A carried column."""
         return self._base(f"g_{name}")
 
     def _base(self, name: str) -> Col:
@@ -67,7 +67,7 @@ class Cells:
         return self._rows.base(name)
 
     def constant(self, value: int | None) -> Col:
-        """A column of the rows of one value."""
+        """A column with the same value in every row."""
         return self._rows.constant(value)
 
     def add(self, step: Step, /, *inputs: Col, **constants: Hashable) -> Col:
@@ -75,18 +75,18 @@ class Cells:
         return self._rows.add(step, *inputs, **constants)
 
     def sum(self, column: Col) -> str:
-        """The sum of a row column over each cell, DECIMAL(38, 0); the name of the cells' column."""
+        """Sum a column over each cell as DECIMAL(38, 0); return the name of the cells' column."""
         name = f"sum_{column.name}"
         self._sums[name] = column
         return name
 
     def key(self, name: str, column: Col) -> str:
-        """Keep rows apart by a column of theirs; the name of the cells' column."""
+        """Separate cells by a column; return the name of the cells' column."""
         self._keys[name] = column
         return name
 
     def flag(self, flag: Flag) -> str:
-        """Keep rows apart by a flag; the name of the cells' column, a boolean."""
+        """Separate cells by a flag; return the name of the cells' boolean column."""
         self._flags[flag.name] = flag
         return flag.name
 
@@ -97,13 +97,14 @@ class Cells:
         return value.sum().cast("decimal(38, 0)")
 
     def table(self) -> ir.Table:
-        """The cells: `g_*`, allocation, keys, `common`, flags, sums, and ``n``, how many rows."""
-        columns = believed(self._table, (*self._group_by, *self._carried), self._facts)
+        """Build the cells: `g_*`, allocation, keys, `common`, flags, sums, and ``n`` rows."""
+        columns = billing_columns(self._table, (*self._group_by, *self._carried), self._facts)
         kept = [*(f"g_{name}" for name in self._group_by), *_ALLOCATION]
         used = [name for name in columns if name in self._used and name not in kept]
-        values = {name: integers(self._table, name) for name in BELIEVED}
-        values = {name: value for name, value in values.items() if value is not None}
-        state, flags = state_of(self._table, values, columns, self._flags, BELIEVED, self._facts)
+        values = {
+            name: value for name in MAX_VALUES if (value := integers(self._table, name)) is not None
+        }
+        state, flags = state_of(self._table, values, columns, self._flags, MAX_VALUES, self._facts)
         base = self._table.select(**{name: columns[name] for name in (*kept, *used)}, state=state)
         rows = self._rows.table(base)
         cells = rows.aggregate(

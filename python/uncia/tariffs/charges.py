@@ -1,7 +1,8 @@
-"""What each charge of a tariff sums over the rows of a cell: Equation (1)'s T and USG(r).
+"""The sums over rows that each charge of a tariff needs of a cell: Equation (1)'s T and USG(r).
 
-Every amount is rounded row by row and exactly summed. Of an allocated resource that is the billable
-time, as the size is the same in a whole cell; of others amount x time, or the amount of CPU time.
+Every amount is rounded row by row, then summed exactly. A charge for an allocation sums the
+billable time, as all rows of a cell have the same size; other charges sum amount x time, or CPU
+time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from uncia.tariffs.state import Flag
 from uncia.units import MICRO_PER_VCPU
 
 SUM_LIMIT: Final = 10**18
-"""Values of a sum over rows stay below it, in 64 bits; what may not is summed in 128."""
+"""Bound of values that are summed as 64-bit integers; larger ones are summed in 128 bits."""
 
 
 def micro_vcpu(cpu_time: Any) -> Any:
@@ -34,11 +35,11 @@ def micro_vcpu(cpu_time: Any) -> Any:
 
 @dataclass(frozen=True)
 class Total:
-    """A sum over the rows of each cell: a column of the cells, or computed from some.
+    """A sum over the rows of each cell, computed from columns of the cells.
 
     Attributes:
         names: the columns of the cells.
-        step: computes it from them; None: it is the only one.
+        step: computes the sum from them; None: it is the only one.
         constants: of the step.
     """
 
@@ -47,7 +48,7 @@ class Total:
     constants: tuple[tuple[str, Hashable], ...] = ()
 
     def column(self, cells: Columns) -> Col:
-        """It as a column of the cells."""
+        """The sum as a column of the cells."""
         columns = [cells.base(name) for name in self.names]
         if self.step is None:
             return columns[0]
@@ -55,7 +56,7 @@ class Total:
 
 
 def flags(cells: Cells, tariff: Tariff) -> None:
-    """Keep rows apart by what decides whether a tariff can price them."""
+    """Separate cells by what decides whether a tariff can price their rows."""
     for charge in tariff.charges:
         if charge.basis != "allocated":
             cells.flag(Flag("gap", measured(charge)))
@@ -67,7 +68,7 @@ def flags(cells: Cells, tariff: Tariff) -> None:
 
 
 def beyond(cells: Cells, tariff: Tariff) -> tuple[str, ...]:
-    """Flags that each tell that a row exceeds what the platform allows; null exceeds nothing."""
+    """Add flags of rows that exceed the platform's limits; null exceeds nothing."""
     limits = tariff.limits
     if limits is None:
         return ()
@@ -82,7 +83,7 @@ def beyond(cells: Cells, tariff: Tariff) -> tuple[str, ...]:
 
 
 def total(cells: Cells, tariff: Tariff, charge: Charge, level: Level) -> Total:
-    """What a charge sums over rows; its rules of the amount are applied to what is measured only.
+    """The sum of a charge over rows; rules of an allocated amount are left to the cells.
 
     Raises:
         UnciaError: the tariff bills instance time.
@@ -109,7 +110,7 @@ def _time_total(cells: Cells, time: BillableTime, level: Level) -> Total:
     waits = time.kind == "turnaround" and not cells.is_empty("initialization")
     if time.rules.at(level) or not waits:
         return Total((cells.sum(_time(cells, time, level)),))
-    # The sum of turnarounds is the sum of their parts, and those are summed for others, too.
+    # The sum of turnarounds is the sum of their parts, which other tariffs sum as well.
     parts = (cells.sum(cells.row("execution")), cells.sum(cells.row("initialization")))
     return Total(parts, _plus)
 
@@ -129,30 +130,30 @@ def _or_zero(total: Any) -> Any:
 def _product_total(cells: Cells, amount: Col, rules: Rules, time: Col) -> Total:
     """The sum of amount x time, the amount by its rules."""
     if {type(rule) for rule in rules.rules} == {Maximum}:
-        # Less what lies above: of most rows nothing does, and nothing is multiplied.
-        most = rules.bound(Maximum)
+        # The whole less what exceeds the maximum, which is null for most rows.
+        maximum = rules.bound(Maximum)
         whole = cells.sum(cells.add(product, amount, time))
-        above = cells.sum(cells.add(_product_above, amount, time, bound=most))
+        above = cells.sum(cells.add(_product_above, amount, time, bound=maximum))
         return Total((whole, above), _minus)
     billed = rules.apply(cells, amount)
     step = _power_of_two(rules)
     if step is None:
         return Total((cells.sum(cells.add(product, billed, time)),))
-    # A whole number of steps, a power of two each: counted in steps the product fits in 64 bits.
+    # Billed amounts are multiples of a power of two: in units of it, the product fits in 64 bits.
     steps = cells.sum(cells.add(_steps_x_time, billed, time, bits=step.bit_length() - 1))
     return Total((steps,), _scaled, (("step", step),))
 
 
 def _power_of_two(rules: Rules) -> int | None:
-    """The steps that billed amounts are multiples of, where amount x time in them fits 64 bits."""
-    step, most = rules.bound(Granularity), rules.bound(Maximum)
-    least = rules.bound(Minimum) or 0
-    known = all(type(rule) in (Granularity, Minimum, Maximum) for rule in rules.rules)
-    if not known or step is None or most is None:
+    """The power of two that billed amounts are multiples of, if amount / it x time fits 64 bits."""
+    step, maximum = rules.bound(Granularity), rules.bound(Maximum)
+    minimum = rules.bound(Minimum) or 0
+    understood = all(type(rule) in (Granularity, Minimum, Maximum) for rule in rules.rules)
+    if not understood or step is None or maximum is None:
         return None
-    if step & (step - 1) or most % step or least % step:
+    if step & (step - 1) or maximum % step or minimum % step:
         return None
-    return step if most // step * 3 * MAX_TIME < SUM_LIMIT else None
+    return step if maximum // step * 3 * MAX_TIME < SUM_LIMIT else None
 
 
 def _product_above(amount: Any, time: Any, *, bound: int) -> Any:

@@ -1,13 +1,12 @@
-"""Values computed step by step: as columns of a table, or as plain integers.
+"""Formulas as steps, computed as columns of a table (`Columns`) or as plain integers (`Numbers`).
 
-A step is a function of its inputs and of constants, so that the same step, of the same inputs, is
-the same column by construction; much is alike from tariff to tariff, and is computed once. A
-formula is written once, with ``+ - * %``, comparisons and the functions of `uncia.tariffs.exact`;
-`Columns` renders it to SQL, `Numbers` to integers.
+A step is a function of its inputs and constants, so the same step of the same inputs is the same
+column by construction. Tariffs share many steps, and each is computed once. A formula is written
+once, with ``+ - * %``, comparisons and the functions of `uncia.tariffs.exact`.
 
-SQL has no names within one SELECT, so an expression that is used twice is written twice, and one
-built from such expressions grows exponentially. Therefore `Columns` makes each step a column of a
-subquery, its level one above the columns that it reads.
+A SELECT cannot refer to its own columns, so an expression used twice would be written twice, and
+nested uses would grow exponentially. Therefore `Columns` makes each step a column of a subquery,
+one level above the columns that it reads.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ T = TypeVar("T")
 
 
 class Steps(Protocol[T]):
-    """What steps are added to: `Columns` or `Numbers`."""
+    """Where steps are added: `Columns` or `Numbers`."""
 
     def constant(self, value: int | None) -> T:
-        """The same value in every row."""
+        """A constant value."""
 
     def add(self, step: Step, /, *inputs: T, **constants: Hashable) -> T:
-        """The value that a step computes from others and from constants."""
+        """The value that a step computes from its inputs and constants."""
 
 
 @dataclass(frozen=True)
 class Col:
-    """A column to be: its name, and how many subqueries deep it stands."""
+    """A planned column: its name and the level of its subquery."""
 
     name: str
     level: int
 
 
 class Columns:
-    """Collects columns over a table; `table` then puts them in, a subquery for each level."""
+    """Collects columns over a table; `table` then adds them, a subquery for each level."""
 
     def __init__(self, base: ir.Table | None = None) -> None:
         self._base = base
@@ -59,20 +58,20 @@ class Columns:
         return Col(name, 0)
 
     def constant(self, value: int | None) -> Col:
-        """A column of one value."""
+        """A column with the same value in every row."""
         return self.add(literal, value=value)
 
     def add(self, step: Step, /, *inputs: Col, **constants: Hashable) -> Col:
         """A column computed from others.
 
         Args:
-            step: makes the expression from the inputs' expressions and the constants.
+            step: builds the expression from the inputs' expressions and the constants.
             inputs: the columns that it reads.
             constants: what else it depends on.
 
         Raises:
-            TypeError: the step is a function within a function, which may depend on more than it is
-                given and then be taken for another.
+            TypeError: the step is a nested function, which may depend on more than its arguments,
+                so that two different steps could be equal.
         """
         if isinstance(step, FunctionType) and "<" in step.__qualname__:
             raise TypeError(f"{step.__qualname__} is no function of a module")
@@ -81,10 +80,10 @@ class Columns:
         return self._columns.setdefault(key, Col(f"x{len(self._columns)}", level))
 
     def table(self, base: ir.Table | None = None) -> ir.Table:
-        """The table with every column added.
+        """Add every column to the table.
 
         Args:
-            base: the table, where it was not known before the columns.
+            base: the table, unless it was given to the constructor.
         """
         table = self._base if base is None else base
         assert table is not None, "columns are over a table"
@@ -92,7 +91,7 @@ class Columns:
         for level in range(1, deepest + 1):
             table = table.mutate(
                 **{
-                    column.name: step(*(table[name.name] for name in inputs), **dict(constants))
+                    column.name: step(*(table[source.name] for source in inputs), **dict(constants))
                     for (step, inputs, constants), column in self._columns.items()
                     if column.level == level
                 }
@@ -101,13 +100,13 @@ class Columns:
 
 
 class Numbers:
-    """Computes each step at once, of integers that may be null."""
+    """Computes each step immediately, on integers that may be null."""
 
     def constant(self, value: int | None) -> Number:
         """A number."""
         return Number(value)
 
     def add(self, step: Step, /, *inputs: Number, **constants: Hashable) -> Number:
-        """The number that a step computes from others."""
+        """The number that a step computes from its inputs and constants."""
         result = step(*inputs, **constants)
         return result if isinstance(result, Number) else Number(result)

@@ -1,4 +1,4 @@
-"""Which rows billed and used amounts can be compared over, and why others cannot."""
+"""The rows over which billed and used amounts are compared, and why others are left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from ibis.expr import types as ir
 from uncia.errors import UnciaError
 from uncia.tariffs import published
 from uncia.tariffs.exact import integer
-from uncia.tariffs.rows import ABSURD, COMMON_UNPRICED, NO_EXECUTION, NOT_BILLABLE, PRICED, believed
+from uncia.tariffs.rows import (
+    ABSURD,
+    COMMON_UNPRICED,
+    NO_EXECUTION,
+    NOT_BILLABLE,
+    PRICED,
+    billing_columns,
+)
 
 FitRule: TypeAlias = Literal["allocated", "used-peak", "paper"]
 """``allocated``: the smallest size that covers what was allocated. ``used-peak``: the smallest that
@@ -29,14 +36,14 @@ REASONS: Final = (
     "allocation is null",
     "memory above 10,240 MB",
 )
-"""Why a row is left out, in the order in which they are tried; the last only as published."""
+"""Why a row is left out, in order of precedence; the last only under the fit ``paper``."""
 
 COMPARABLE: Final = -1
 """The code of a row that is not left out."""
 
 
 def check(fit: str) -> None:
-    """Refuse what is no rule.
+    """Check the name of a fit.
 
     Raises:
         UnciaError: there is no such fit.
@@ -46,40 +53,40 @@ def check(fit: str) -> None:
 
 
 def comparable(table: ir.Table, fit: str = "allocated") -> ir.Table:
-    """The rows of an invocation table over which what is billed is compared with what was used.
+    """Select the rows of an invocation table over which billed and used amounts are compared.
 
     Their outcome is billable, `execution`, CPU time and `memory_avg` are known, the CPU time is
-    above zero and nothing is absurd. The allocated memory is known, except where sizes are fitted
-    to use: a tariff that charges for use alone could price a row without, but would then be
-    compared over other rows than the rest. With the fit ``paper`` the allocated vCPU is known too
-    and the memory at most 10,240 MB, as the publication filtered.
+    above zero and no value is absurd. The allocated memory is known, except under the fit
+    ``used-peak``: a tariff that charges for use alone could price a row without it, but would then
+    be compared over other rows than the rest. Under the fit ``paper`` the allocated vCPU is known
+    too and the memory at most 10,240 MB, as the publication filtered.
 
     Raises:
         UnciaError: there is no such fit, or a column is missing or not of whole numbers.
     """
-    return table.filter(first_reason(believed(table), fit) == COMPARABLE)
+    return table.filter(first_reason(billing_columns(table), fit) == COMPARABLE)
 
 
 def left_out(table: ir.Table, fit: str = "allocated") -> ir.Table:
-    """How many rows `comparable` leaves out: columns `reason` and `rows`, one row a reason.
+    """Count the rows that `comparable` leaves out: columns `reason` and `rows`.
 
-    A row counts once, under the first of `REASONS` that holds; a reason without rows is not there.
+    A row counts once, under the first of `REASONS` that applies; a reason without rows is missing.
 
     Raises:
         UnciaError: as `comparable`.
     """
-    coded = table.select(code=first_reason(believed(table), fit))
-    gone = coded.filter(coded["code"] != COMPARABLE)
-    counted = gone.aggregate(rows=gone.count().cast("int64"), by="code")
-    said = ibis.cases(
+    coded = table.select(code=first_reason(billing_columns(table), fit))
+    omitted = coded.filter(coded["code"] != COMPARABLE)
+    counted = omitted.aggregate(rows=omitted.count().cast("int64"), by="code")
+    reason = ibis.cases(
         *((counted["code"] == code, reason) for code, reason in enumerate(REASONS)),
         else_=ibis.null("string"),
     )
-    return counted.mutate(reason=said).order_by("code")["reason", "rows"]
+    return counted.mutate(reason=reason).order_by("code")["reason", "rows"]
 
 
 def first_reason(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
-    """The position in `REASONS` of the first that holds, int16; `COMPARABLE` if none does.
+    """The index in `REASONS` of the first that applies, int16; `COMPARABLE` if none does.
 
     Args:
         columns: as `uncia.tariffs.rows.prepare` names them.
@@ -88,19 +95,19 @@ def first_reason(columns: Mapping[str, Any] | ir.Table, fit: str) -> Any:
     Raises:
         UnciaError: there is no such fit.
     """
-    reasons = [(one, code) for code, one in enumerate(_holds(columns, fit))]
+    reasons = [(condition, code) for code, condition in enumerate(_conditions(columns, fit))]
     if fit != "paper":
-        # Most rows stay, so that is what is asked first where a few columns tell it.
-        good = (columns["common"] == PRICED) & (columns["v_cpu_time"] > 0)
-        good = good & columns["v_memory_avg"].notnull()
+        # Most rows are comparable, so that is tested first where a few columns decide it.
+        is_comparable = (columns["common"] == PRICED) & (columns["v_cpu_time"] > 0)
+        is_comparable = is_comparable & columns["v_memory_avg"].notnull()
         if fit == "allocated":
-            good = good & columns["v_allocated_memory"].notnull()
-        reasons.insert(0, (good, COMPARABLE))
+            is_comparable = is_comparable & columns["v_allocated_memory"].notnull()
+        reasons.insert(0, (is_comparable, COMPARABLE))
     return ibis.cases(*reasons, else_=COMPARABLE).cast("int16")
 
 
-def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
-    """Whether each of `REASONS` holds, in their order; null where a value is.
+def _conditions(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
+    """Whether each of `REASONS` applies, in their order; null where a value is.
 
     Raises:
         UnciaError: there is no such fit.
@@ -108,7 +115,7 @@ def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
     check(fit)
     common, cpu, memory = columns["common"], columns["v_cpu_time"], columns["v_memory_avg"]
     size = columns["v_allocated_memory"]
-    found = [
+    conditions = [
         common.isin(list(NOT_BILLABLE)),
         common == NO_EXECUTION,
         common == ABSURD,
@@ -117,10 +124,10 @@ def _holds(columns: Mapping[str, Any] | ir.Table, fit: str) -> list[Any]:
         memory.isnull(),
     ]
     if fit == "allocated":
-        found.append(size.isnull())
+        conditions.append(size.isnull())
     if fit == "paper":
-        found += [
+        conditions += [
             columns["v_allocated_cpu"].isnull() | size.isnull(),
             size > integer(published.MAX_MEMORY),
         ]
-    return found
+    return conditions

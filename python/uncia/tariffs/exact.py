@@ -1,9 +1,9 @@
-"""Exact integer arithmetic, on Ibis columns and on plain integers; nothing is floating point.
+"""Exact integer arithmetic, on Ibis columns and on plain integers, without floating point.
 
-Each function takes Ibis expressions of int64, or a `Number` in the place of each. Two traps are
-avoided throughout: Ibis's ``//`` compiles to a division of doubles, and a decimal literal compiles
-to a number in scientific notation, which SQL reads as a double. Only ``+ - * %``, comparisons,
-casts of text and products of decimals are used, which DuckDB and Spark share.
+Each function takes Ibis expressions of int64, or a `Number` instead of each. It avoids two traps:
+Ibis's ``//`` compiles to a division of doubles, and a decimal literal to scientific notation, which
+SQL reads as a double. DuckDB and Spark share what it uses: ``+ - * %``, comparisons, casts of text
+and products of decimals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uncia.units import MICRO_PER_VCPU
 if TYPE_CHECKING:
     from ibis.expr import types as ir
 
-# Ibis, which takes a second to load, is imported where an expression is made: integers need none.
+# Ibis takes a second to load; it is imported where an expression is built, as integers need none.
 
 QUOTIENT_LIMIT: Final = 5 * 10**18
 """Largest numerator of `quotient`; see there."""
@@ -73,25 +73,25 @@ class Number:
         return self._with(other, operator.or_)
 
     def fill_null(self, value: int) -> Number:
-        """It, or a value where it is null."""
+        """This number, or `value` if it is null."""
         return Number(value) if self.value is None else self
 
     def isnull(self) -> Number:
-        """Whether it is null."""
+        """Whether this number is null."""
         return Number(self.value is None)
 
 
 def ifelse(condition: Any, then: Any, otherwise: Any) -> Any:
-    """The one where the condition holds, else the other; where it is null, the other."""
+    """`then` where the condition is true, `otherwise` where it is false or null."""
     return cases((condition, then), otherwise=otherwise)
 
 
 def cases(*branches: tuple[Any, Any], otherwise: Any) -> Any:
-    """The value of the first branch whose condition holds, else the other; integers are int64.
+    """The value of the first branch whose condition is true, else `otherwise`.
 
     Args:
-        branches: condition and value.
-        otherwise: an integer or None may stand for itself, here and as a value.
+        branches: pairs of condition and value; integers become int64.
+        otherwise: likewise; may be None.
     """
     first = branches[0][0]
     if isinstance(first, bool):
@@ -107,7 +107,7 @@ def cases(*branches: tuple[Any, Any], otherwise: Any) -> Any:
 
 
 def literal(value: Any) -> Any:
-    """An integer or None as int64; what is an expression already stays as it is."""
+    """An integer or None as an int64 expression; an expression is returned unchanged."""
     if value is None:
         import ibis
 

@@ -1,13 +1,13 @@
-"""What the footers of Parquet files say of whole columns, so that rows need not be asked.
+"""Facts about whole columns, from the footers of Parquet files, that make checks of rows needless.
 
-A Parquet file counts the nulls of each column chunk and keeps its least and greatest value. Where
-they show that a column holds nothing, has no null, or stays within what is believed, the query
-leaves out the checks of it. What is not known is checked row by row; the answer is the same.
+A footer has the number of nulls, the minimum and the maximum of each column chunk. Where they show
+that a column is empty, has no null, or stays within plausible bounds, the query omits the checks of
+it. Everything else is checked row by row; the result is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,8 +26,8 @@ class Fact:
     Attributes:
         empty: every value is null.
         complete: no value is null.
-        low: no value is below it; None: not known, or empty.
-        high: no value is above it; likewise.
+        low: a lower bound of the values; None if unknown or empty.
+        high: an upper bound; likewise.
     """
 
     empty: bool = False
@@ -36,14 +36,14 @@ class Fact:
     high: int | str | None = None
 
     def within(self, low: int, high: int) -> bool:
-        """Whether every value that is not null lies in these bounds."""
+        """Whether every value that is not null is known to lie in these bounds."""
         if self.empty:
             return True
         known = isinstance(self.low, int) and isinstance(self.high, int)
         return known and low <= self.low and self.high <= high  # type: ignore[operator]
 
     def always(self, value: str) -> bool:
-        """Whether every row holds this text."""
+        """Whether every row is known to hold this text."""
         return self.complete and self.low == self.high == value
 
 
@@ -51,41 +51,48 @@ Facts: TypeAlias = Mapping[str, Fact]
 UNKNOWN = Fact()
 
 
-def facts(source: Source) -> dict[str, Fact]:
-    """What the footers say of a source's columns; nothing if it is not of local Parquet files.
+def read_facts(source: Source) -> dict[str, Fact]:
+    """Read facts about a source's columns; none unless all its files are local Parquet files.
 
-    A file that cannot be read tells nothing here: the backend says what is wrong with it.
+    A file that cannot be read gives no facts here; the backend reports what is wrong with it.
     """
     if not isinstance(source, (str, Path)) and not _is_paths(source):
         return {}
     from uncia.backends.paths import files
 
-    found = files(source, "invocations")
-    if found.streams or any(part.remote for part in found.parts):
+    sources = files(source, "invocations")
+    if sources.streams or any(part.remote for part in sources.parts):
         return {}
-    paths = [path for part in found.parts for path in part.paths]
     try:
-        footers = [pq.read_metadata(path) for path in paths]
+        footers = [pq.read_metadata(path) for part in sources.parts for path in part.paths]
     except (OSError, pa.ArrowException):
         return {}
-    names = set.intersection(*(_columns(one) for one in footers)) if footers else set()
-    return {name: _joined(part for one in footers for part in _parts(one, name)) for name in names}
+    positions = [_positions(footer) for footer in footers]
+    shared = set.intersection(*map(set, positions)) if positions else set()
+    return {
+        name: _combined(
+            fact
+            for footer, position in zip(footers, positions, strict=True)
+            for fact in _chunk_facts(footer, position[name])
+        )
+        for name in shared
+    }
 
 
 def _is_paths(source: Any) -> bool:
-    return isinstance(source, (list, tuple)) and all(isinstance(one, (str, Path)) for one in source)
+    return isinstance(source, (list, tuple)) and all(
+        isinstance(path, (str, Path)) for path in source
+    )
 
 
-def _columns(footer: Any) -> set[str]:
-    return {footer.schema.column(place).path for place in range(footer.num_columns)}
+def _positions(footer: Any) -> dict[str, int]:
+    return {footer.schema.column(index).path: index for index in range(footer.num_columns)}
 
 
-def _parts(footer: Any, name: str) -> Iterable[Fact]:
-    """The fact of each row group that has rows."""
-    paths = [footer.schema.column(place).path for place in range(footer.num_columns)]
-    place = paths.index(name)
+def _chunk_facts(footer: Any, column: int) -> Iterator[Fact]:
+    """The fact of a column in each row group that has rows."""
     for group in range(footer.num_row_groups):
-        chunk = footer.row_group(group).column(place)
+        chunk = footer.row_group(group).column(column)
         if chunk.num_values:
             yield _fact(chunk)
 
@@ -105,18 +112,18 @@ def _fact(chunk: Any) -> Fact:
     )
 
 
-def _joined(parts: Iterable[Fact]) -> Fact:
-    """One fact of all; of no rows at all nothing is known."""
-    every = list(parts)
-    if not every:
+def _combined(facts: Iterable[Fact]) -> Fact:
+    """Combine the facts of chunks; without rows nothing is known."""
+    chunks = list(facts)
+    if not chunks:
         return UNKNOWN
-    held = [part for part in every if not part.empty]
-    lows, highs = [part.low for part in held], [part.high for part in held]
+    nonempty = [fact for fact in chunks if not fact.empty]
+    lows, highs = [fact.low for fact in nonempty], [fact.high for fact in nonempty]
     kinds = {type(value) for value in (*lows, *highs)}
     bounded = len(kinds) == 1 and kinds <= {int, str}
     return Fact(
-        empty=not held,
-        complete=all(part.complete for part in every),
+        empty=not nonempty,
+        complete=all(fact.complete for fact in chunks),
         low=min(lows) if bounded else None,  # type: ignore[type-var]
         high=max(highs) if bounded else None,  # type: ignore[type-var]
     )

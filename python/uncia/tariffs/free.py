@@ -1,4 +1,4 @@
-"""What a month's free tier takes off a bill."""
+"""Free tiers: what a month's free amounts take off a bill."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 
 def credit(tariff: Tariff, line: Line) -> Fraction:
-    """Dollars that the free tier takes off, exactly, if the rows were all of one month.
+    """Dollars that the free tier takes off, exactly, if the rows are all of a month.
 
-    Free requests come off the fees, free vCPU-seconds and GB-seconds off what is billed for; what
-    is left of them is lost, as it is at the end of a month.
+    Free requests reduce the fees, free vCPU-seconds and GB-seconds the amounts billed; unused free
+    amounts expire, as at the end of a month.
 
     Raises:
-        UnciaError: the tariff has several prices for a resource, so that it is not said which
-            amounts are free.
+        UnciaError: the tariff has several prices for a resource, so which amounts are free is
+            undefined.
     """
     tier = tariff.free_tier
     if tier is None or line.exact_cost is None:
@@ -32,37 +32,37 @@ def credit(tariff: Tariff, line: Line) -> Fraction:
         "cpu": (tier.vcpu_seconds or 0) * MICRO_PER_VCPU * NS_PER_S,
         "memory": (tier.gb_seconds or 0) * GIB * NS_PER_S,
     }
-    for resource, most in free.items():
-        prices = [one.unit_price for one in tariff.charges if one.resource == resource]
+    for resource, limit in free.items():
+        prices = [charge.unit_price for charge in tariff.charges if charge.resource == resource]
         known = [price for price in prices if price]
-        if not most or not known:
+        if not limit or not known:
             continue
         amount = billed[resource]
         if len(known) > 1 or amount is None:
             raise UnciaError(
-                f"the tariff {tariff.id} has several prices for {resource}, so that it is not said"
-                " which of it is free"
+                f"the tariff {tariff.id} has several prices for {resource}, and its free tier does"
+                " not say which of them it covers"
             )
-        taken += min(amount, most) * known[0]
+        taken += min(amount, limit) * known[0]
     return taken
 
 
-def taken_off(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Line]:
-    """The lines of a whole table, their cost less what is free.
+def apply_free_tier(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Line]:
+    """Subtract each tariff's free tier from the lines of a whole table.
 
     Args:
-        lines: not grouped; a free tier is for all that an account does in a month.
+        lines: not grouped, as a free tier is for all that an account does in a month.
         tariffs: those of the lines, in their order.
 
     Raises:
         UnciaError: as `credit`.
     """
-    found = []
+    result = []
     for line, tariff in zip(lines, tariffs, strict=True):
         if line.exact_cost is None:
-            found.append(line)
+            result.append(line)
             continue
         free = credit(tariff, line)
         cost = line.exact_cost - free
-        found.append(replace(line, free_usd=money(free), cost_usd=money(cost), exact_cost=cost))
-    return found
+        result.append(replace(line, free_usd=money(free), cost_usd=money(cost), exact_cost=cost))
+    return result

@@ -21,9 +21,9 @@ class Line:
 
     Attributes:
         tariff: id of the tariff.
-        group: values of the grouping columns; empty when all rows are one group.
-        fit: the rule by which allocations became sizes, in words.
-        total_rows: rows of the group: priced, not billable and not priceable.
+        group: values of the grouping columns; empty without groups.
+        fit: how allocations became sizes, in words.
+        total_rows: rows of the group: priced, not billable and unpriced.
         rows: rows that were priced.
         not_billable: rows that no platform charges for, by reason.
         unpriced: rows that this tariff cannot price, by reason.
@@ -39,7 +39,7 @@ class Line:
         fee_usd: invocation fees.
         rounding_usd: what granularities and minimums add.
         cost_usd: the bill.
-        free_usd: what the free tier took off it; None if that was not asked for.
+        free_usd: what the free tier took off; None if the free tier was not applied.
     """
 
     tariff: str
@@ -66,7 +66,7 @@ class Line:
 
     @property
     def unpriced_rows(self) -> int:
-        """Rows that would have been billed and could not be."""
+        """Billable rows that this tariff cannot price."""
         return sum(self.unpriced.values())
 
     @property

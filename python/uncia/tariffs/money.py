@@ -1,4 +1,4 @@
-"""Amounts of money as decimals: the one place where a fraction is rounded."""
+"""Amounts of money as decimals: the only module that rounds fractions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from fractions import Fraction
 from typing import Final
 
 MONEY_PLACES: Final = 18
-"""Decimals of an amount of money: prices have at most ten, and the rest is rounded half to even."""
+"""Decimals of an amount of money, rounded half to even; prices have at most ten."""
 
 
 def money(value: Fraction | int, places: int = MONEY_PLACES) -> Decimal:
-    """A number to so many decimals, half to even.
+    """Round a number to so many decimals, half to even.
 
     >>> money(Fraction(1, 3), 4), money(Fraction(5, 2))
     (Decimal('0.3333'), Decimal('2.500000000000000000'))
@@ -20,6 +20,6 @@ def money(value: Fraction | int, places: int = MONEY_PLACES) -> Decimal:
 
 
 def scaled(units: int, places: int = MONEY_PLACES) -> Decimal:
-    """So many units of the last decimal; from digits, as Decimal's arithmetic would round."""
+    """Return ``units`` x 10^-places; built from digits, as Decimal's arithmetic would round."""
     digits = tuple(int(digit) for digit in str(abs(units)))
     return Decimal((int(units < 0), digits, -places))

@@ -1,15 +1,15 @@
-"""How the cost paper's artifact mapped the Huawei trace to other platforms: the fit ``paper``.
+"""The fit ``paper``: how the cost paper's artifact mapped the Huawei trace to other platforms.
 
-*Demystifying Serverless Costs on Public Platforms* (EuroSys'26), section 2.2 and Figure 2; where
-the paper's text and Table 1 say otherwise, this follows the artifact, whose results it prints:
+*Demystifying Serverless Costs on Public Platforms* (EuroSys'26), section 2.2 and Figure 2. Where
+the paper's text or Table 1 differ, this follows the artifact, which computed the printed results:
 
 * every platform bills the execution alone, without initialization; nothing is billed for a time of
   zero, except by Azure, which bills 100 ms;
 * Huawei and Google are billed as allocated, whatever sizes they sell;
-* AWS gets the larger of the vCPU allocated and the one that follows from the memory, and its memory
+* AWS gets the larger of the allocated vCPU and the vCPU that the memory implies, and its memory
   likewise; its ratio is not 1769 MB per vCPU but the unweighted mean over the distinct allocations;
-* Azure's Consumption plan is billed for the memory used, in steps of 128 MB, with no least and no
-  most; its vCPU is the one allocated, not the plan's.
+* Azure's Consumption plan is billed for the memory used, in steps of 128 MB, without minimum and
+  maximum; its vCPU is the one allocated, not the plan's.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BY_RATIO: Final = frozenset({"aws-lambda-x86", "aws-lambda-arm"})
 
 
 def published(tariff: Tariff, ratio: Fraction | None) -> tuple[Tariff, str]:
-    """A tariff as the publication applied it, and the rule of its sizes in words.
+    """Change a tariff to what the publication applied; return it and its sizes' rule in words.
 
     Args:
-        tariff: the tariff; of one that the publication did not apply only the time changes.
+        tariff: the tariff; one that is not in the publication keeps all but its time.
         ratio: mean of vCPU over memory of the distinct allocations, micro-vCPU per byte; None if
             there is none.
     """

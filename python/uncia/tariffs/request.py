@@ -17,9 +17,9 @@ from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Charge, Tariff
 from uncia.tariffs.refused import refused
 from uncia.tariffs.rows import (
-    BELIEVED,
     COMMON_UNPRICED,
     MAX_TIME,
+    MAX_VALUES,
     NOT_BILLABLE,
     PRICED,
     common_code,
@@ -70,13 +70,13 @@ def why_not(tariff: Tariff, request: Mapping[str, Any]) -> str | None:
     Raises:
         UnciaError: the tariff bills instance time.
     """
-    values = {name: request.get(name) for name in BELIEVED}
+    values = {name: request.get(name) for name in MAX_VALUES}
     cpu_time = request.get("cpu_time")
-    absurd = any(not _believed(value, BELIEVED[name]) for name, value in values.items())
+    absurd = any(not _is_plausible(value, MAX_VALUES[name]) for name, value in values.items())
     code = common_code(
         request.get("outcome"),
         values["execution"] is None,
-        absurd or not _believed(cpu_time, 2 * MAX_TIME),
+        absurd or not _is_plausible(cpu_time, 2 * MAX_TIME),
     )
     if code != PRICED:
         return (NOT_BILLABLE | COMMON_UNPRICED)[code]
@@ -121,7 +121,7 @@ def cost(tariff: Tariff, request: Mapping[str, Any]) -> Fraction | None:
     return total
 
 
-def _believed(value: int | None, most: int) -> bool:
+def _is_plausible(value: int | None, most: int) -> bool:
     return value is None or 0 <= value <= most
 
 

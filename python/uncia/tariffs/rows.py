@@ -1,7 +1,7 @@
-"""The rows of an invocation table as bills read them: which are billable, which values believable.
+"""The columns that bills read: which rows are billable, and which of their values are plausible.
 
-A value that cannot be true (negative, or above every platform's bounds) is null here, and its row
-is counted as absurd; a row that never ran is counted by why. Columns become ``v_<name>``, int64.
+A value that cannot be true (negative, or above every platform's bounds) becomes null, and its row
+counts as absurd; a row that never ran counts under its reason. Columns are ``v_<name>``, int64.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from uncia.tariffs.facts import UNKNOWN, Facts
 from uncia.units import MICRO_PER_VCPU
 
 MAX_TIME: Final = 366 * 24 * 3600 * 10**9
-"""Longest duration that is believed, ns: a year. No platform runs an invocation for that long."""
+"""Longest plausible duration, ns: a year. No platform runs an invocation for that long."""
 
 MAX_CPU: Final = 1000 * MICRO_PER_VCPU
-"""Largest vCPU allocation that is believed, micro-vCPU."""
+"""Largest plausible vCPU allocation, micro-vCPU."""
 
 MAX_MEMORY: Final = 1 << 42
-"""Largest memory that is believed, bytes: 4 TiB. The fit multiplies it by 10^6 within 64 bits."""
+"""Largest plausible memory, bytes: 4 TiB. The fit multiplies it by 10^6 within 64 bits."""
 
-BELIEVED: Final[dict[str, int]] = {
+MAX_VALUES: Final[dict[str, int]] = {
     "execution": MAX_TIME,
     "initialization": MAX_TIME,
     "allocated_cpu": MAX_CPU,
@@ -42,7 +42,7 @@ BELIEVED: Final[dict[str, int]] = {
     "lent_cpu_time": MAX_TIME,
     "lent_memory_avg": MAX_MEMORY,
 }
-"""The columns that bills are made from, with the largest value that is believed."""
+"""The columns that bills are made from, with their largest plausible values."""
 
 NOT_BILLABLE: Final[dict[int, str]] = {
     1: "throttled",
@@ -50,7 +50,7 @@ NOT_BILLABLE: Final[dict[int, str]] = {
     3: "timeout before it ran",
     4: "transport error before it ran",
 }
-"""What no tariff charges for, by code of the column `common`."""
+"""Why no tariff charges for a row, by code of the column `common`."""
 
 NO_EXECUTION: Final = 5
 ABSURD: Final = 6
@@ -62,15 +62,15 @@ PRICED: Final = 0
 
 
 def prepare(table: ir.Table, group_by: Sequence[str]) -> ir.Table:
-    """The needed columns only, as int64; a value that cannot be believed is null and marked.
+    """Select the columns that bills read; an implausible value is null, and its row is marked.
 
     Raises:
         UnciaError: a column is missing or not of whole numbers.
     """
-    return table.select(**believed(table, group_by))
+    return table.select(**billing_columns(table, group_by))
 
 
-def believed(
+def billing_columns(
     table: ir.Table, group_by: Sequence[str] = (), facts: Facts | None = None
 ) -> dict[str, Any]:
     """The columns of `prepare` by name, as expressions over the table.
@@ -78,32 +78,32 @@ def believed(
     Args:
         table: the rows.
         group_by: columns to keep, as ``g_<name>``.
-        facts: what is known of the table's columns, so that it need not be asked of each row.
+        facts: what is known of the table's columns, whose checks are then omitted.
 
     Raises:
         UnciaError: a column is missing or not of whole numbers.
     """
     schema = table.schema()
-    known = facts or {}
+    facts = facts or {}
     for required in ("execution", *group_by):
         if required not in schema:
             raise UnciaError(f"the table has no column {required}, so it cannot be billed")
     columns: dict[str, Any] = {f"g_{name}": table[name] for name in group_by}
     absurd_row: Any = ibis.literal(False)
-    for name, most in BELIEVED.items():
-        value, fact = integers(table, name), known.get(name, UNKNOWN)
+    for name, maximum in MAX_VALUES.items():
+        value, fact = integers(table, name), facts.get(name, UNKNOWN)
         if value is None or fact.empty:
             columns[f"v_{name}"] = ibis.null("int64")
             continue
-        if fact.within(0, most):
+        if fact.within(0, maximum):
             columns[f"v_{name}"] = value
             continue
-        absurd = ((value < integer(0)) | (value > integer(most))).fill_null(False)
+        absurd = ((value < integer(0)) | (value > integer(maximum))).fill_null(False)
         absurd_row = absurd_row | absurd
         columns[f"v_{name}"] = ibis.ifelse(absurd, ibis.null("int64"), value)
     start = table["start"].cast("string") if "start" in schema else ibis.null("string")
-    told = known.get("start", UNKNOWN)
-    if told.low == told.high and told.low in INSTANCE_STARTS:
+    start_fact = facts.get("start", UNKNOWN)
+    if start_fact.low == start_fact.high and start_fact.low in INSTANCE_STARTS:
         cold = start.notnull()
     else:
         cold = start.isin(INSTANCE_STARTS).fill_null(False)
@@ -114,10 +114,10 @@ def believed(
     execution = integers(table, "execution")
     ran = ibis.literal(False) if execution is None else execution.notnull()
     outcome: Any = ibis.literal("ok")
-    if "outcome" in schema and not known.get("outcome", UNKNOWN).always("ok"):
+    if "outcome" in schema and not facts.get("outcome", UNKNOWN).always("ok"):
         outcome = table["outcome"].cast("string")
     columns["common"] = common_code(outcome, ~ran, absurd_row).cast("int16")
-    columns["v_cpu_time"] = _cpu_time(columns["v_cpu_user"], columns["v_cpu_system"], known)
+    columns["v_cpu_time"] = _cpu_time(columns["v_cpu_user"], columns["v_cpu_system"], facts)
     return columns
 
 
@@ -141,7 +141,7 @@ def common_code(outcome: Any, never_ran: Any, absurd: Any) -> Any:
 
 
 def _cpu_time(user: Any, system: Any, facts: Facts) -> Any:
-    """Their sum; a platform that reports only the total of CPU time has it in one of the two."""
+    """Their sum; a platform that reports only total CPU time has it in one of the two."""
     if facts.get("cpu_system", UNKNOWN).empty:
         return user
     if facts.get("cpu_user", UNKNOWN).empty:
@@ -152,10 +152,10 @@ def _cpu_time(user: Any, system: Any, facts: Facts) -> Any:
 
 
 def integers(table: ir.Table, name: str) -> Any:
-    """A column as int64, or None if it is not there or holds nothing.
+    """A column as int64, or None if it is missing or has no type.
 
     Raises:
-        UnciaError: it holds something else than whole numbers.
+        UnciaError: it holds other values than whole numbers.
     """
     dtype = table.schema().get(name)
     # Parquet's null type comes through DuckDB as a type that Ibis does not know.

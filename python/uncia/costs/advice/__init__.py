@@ -1,12 +1,12 @@
-"""What to change: for each function the cheapest platform and size that keeps its p95, and hints.
+"""Advice: the cheapest platform and size of each function that keeps its p95, and hints.
 
 >>> from uncia.costs.advice import advice, hints
 >>> advice("results/demo", p95="200ms", tariffs=["aws-lambda-x86"])
 
-Durations are only known at sizes at which rows ran, so a choice is *measured* or *estimated*, and
-the two are ranked apart. Costs of measured choices are exact. See `uncia.costs.advice.claims` for
-what the confidence of a claim means, and `uncia.costs.advice.sample.stretched` for the model behind
-estimated times.
+Durations are known only at sizes at which rows ran, so a choice is *measured* or *estimated*, and
+the two are ranked separately. Costs of measured choices are exact. `uncia.costs.advice.claims`
+defines the confidence of a claim, `uncia.costs.advice.sample.stretched` the model of estimated
+times.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ def advice(
     present: str | None = None,
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """The platforms and sizes for each function, best first.
+    """Rank the platforms and sizes for each function, best first.
 
     Args:
-        source: an invocation table; functions are told apart by name, and their rows by platform
-            and allocation.
+        source: an invocation table; functions are identified by name, their configurations by
+            platform and allocation.
         p95: bound of the 95th percentile, such as ``200ms`` or in ns; by default none.
         functions: names; by default all.
         tariffs: ids or files; by default all that bill by request.
         fit: how allocations become sizes, ``allocated`` or ``used-peak``.
-        confidence: with which a claim must hold, and of every interval.
-        of: the time that the bound is of, ``execution`` or ``turnaround``.
+        confidence: of claims and intervals.
+        of: the bounded time, ``execution`` or ``turnaround``.
         present: id of the tariff in use; by default that of the platform, by its name. If neither
-            is known, a choice is compared with the present size under its own tariff. The present
-            size is that of most rows.
-        backend: where it is computed; by default a DuckDB of its own.
+            is known, a choice is compared with the present size under the choice's tariff. The
+            present size is the most common one.
+        backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
-        One row a choice, by function and ``rank``; see ``docs/how-to/choose-a-platform.md`` for the
-        columns. Amounts are decimals, rounded at the twelfth place. What was not done is said in
-        ``attrs["notes"]``.
+        A row for each choice, by function and ``rank``; see ``docs/how-to/choose-a-platform.md``
+        for the columns. Amounts are decimals with twelve places. ``attrs["notes"]`` lists what was
+        left out, and why.
 
     Raises:
-        UnciaError: an argument is wrong, or the table cannot be read or holds nothing to advise on.
+        UnciaError: an argument is wrong, the table cannot be read, or no row ran and is billed.
     """
     from uncia.costs.advice.frames import choice_frame
 
@@ -74,8 +74,8 @@ def advice(
         of=of,
         present=present,
         backend=backend,
-    ) as found:
-        return choice_frame(found)
+    ) as result:
+        return choice_frame(result)
 
 
 def hints(
@@ -87,13 +87,13 @@ def hints(
     present: str | None = None,
     backend: Backend | None = None,
 ) -> pd.DataFrame:
-    """What else could be changed: memory, merging, splitting, concurrency, always-on, architecture.
+    """Suggest other changes: memory, merging, splitting, concurrency, always-on, architecture.
 
     Args:
-        source, functions, tariffs, fit, present, backend: as of `advice`.
+        source, functions, tariffs, fit, present, backend: as in `advice`.
 
     Returns:
-        One row a hint, by function and saving. A hint that would save nothing is not there; one
+        A row for each hint, by function and saving. Hints that would save nothing are left out; one
         that cannot be judged has no saving, and its note says what was not measured.
 
     Raises:
@@ -112,5 +112,5 @@ def hints(
         present=present,
         backend=backend,
         for_choices=False,
-    ) as found:
-        return hint_frame(found)
+    ) as result:
+        return hint_frame(result)

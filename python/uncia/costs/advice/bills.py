@@ -27,11 +27,11 @@ from uncia.tariffs.model import Tariff
 BLOCKS: Final = 64
 """Random blocks of a configuration's rows; the spread of a mean over 64 is known to some 9 %."""
 
-MOST_IN_BLOCKS: Final = 100
+MAX_IN_BLOCKS: Final = 100
 """Configurations that are billed in blocks at most; of more, each is billed whole, and no interval
 is given."""
 
-LEAST_BLOCKS: Final = 20
+MIN_BLOCKS: Final = 20
 """Fewer than so many blocks with rows tell nothing of how costs vary."""
 
 _MILLION: Final = 1_000_000
@@ -103,21 +103,21 @@ def prices(
         configurations: how many there are; it decides whether they are billed in blocks.
     """
     groups = ["function", "advice_platform", "advice_memory", "advice_cpu"]
-    in_blocks = configurations <= MOST_IN_BLOCKS and "invocation" in table.schema()
+    in_blocks = configurations <= MAX_IN_BLOCKS and "invocation" in table.schema()
     if in_blocks:
         table = table.mutate(advice_block=_block(table["invocation"]))
         groups.append("advice_block")
-    found: Prices = defaultdict(Price)
+    result: Prices = defaultdict(Price)
     for line in bill(table, tariffs, groups, backend, fit=fit):
         group: Mapping[str, Any] = line.group
-        one = Configuration(
+        config = Configuration(
             group["function"],
             group["advice_platform"],
             int(group["advice_memory"]),
             int(group["advice_cpu"]),
         )
-        found[one, line.tariff].add(line, group["advice_block"] if in_blocks else None)
-    return found
+        result[config, line.tariff].add(line, group["advice_block"] if in_blocks else None)
+    return result
 
 
 def _block(invocation: Any) -> Any:
@@ -147,29 +147,29 @@ def saving(
         level: of the interval.
         labels: what sets the random numbers apart from those of other choices.
     """
-    ours, theirs = price.per_million, present.per_million
-    if ours is None or theirs is None:
+    cost, present_cost = price.per_million, present.per_million
+    if cost is None or present_cost is None:
         return None, None
-    difference = theirs - ours
+    difference = present_cost - cost
     if difference == 0 and price is present:
         return difference, (0.0, 0.0)
     if same_rows:
         common = sorted(set(price.block_rows) & set(present.block_rows))
         blocks = _blocks(price, common), _blocks(present, common)
-        if len(common) < LEAST_BLOCKS:
+        if len(common) < MIN_BLOCKS:
             return difference, None
         rng = bootstrap.generator(bootstrap.SEED, *labels)
         picks = rng.integers(0, len(common), (bootstrap.RESAMPLES, len(common)))
         draws = _per_million(blocks[1], picks) - _per_million(blocks[0], picks)
         return difference, bootstrap.interval(draws, level)
     drawn = []
-    for side, one in (("choice", price), ("present", present)):
-        names = sorted(one.block_rows)
-        if len(names) < LEAST_BLOCKS:
+    for side, side_price in (("choice", price), ("present", present)):
+        names = sorted(side_price.block_rows)
+        if len(names) < MIN_BLOCKS:
             return difference, None
         rng = bootstrap.generator(bootstrap.SEED, side, *labels)
         picks = rng.integers(0, len(names), (bootstrap.RESAMPLES, len(names)))
-        drawn.append(_per_million(_blocks(one, names), picks))
+        drawn.append(_per_million(_blocks(side_price, names), picks))
     return difference, bootstrap.interval(drawn[1] - drawn[0], level)
 
 

@@ -78,33 +78,35 @@ class Choice:
     rank: int | None = None
 
 
-def choices(found: Study) -> list[Choice]:
+def choices(study: Study) -> list[Choice]:
     """Every choice for every function, by function and rank."""
     result = []
-    estimated = _estimated(found)
-    for function, own in found.by_function.items():
-        present = found.present(function)
+    estimated = _estimated(study)
+    for function, configs in study.by_function.items():
+        present = study.present(function)
         listed = _closest(
-            (one, _observed(found, one, tariff, present)) for one in own for tariff in found.tariffs
+            (config, _observed(study, config, tariff, present))
+            for config in configs
+            for tariff in study.tariffs
         )
         listed += estimated.get(function, [])
         result += ranked(listed)
     return result
 
 
-def _closest(listed: Iterable[tuple[Configuration, Choice]]) -> list[Choice]:
+def _closest(observed: Iterable[tuple[Configuration, Choice]]) -> list[Choice]:
     """Every measured choice; of those that assume the times of another size, for each size the one
     of the most vCPU that it is not slower than: what it has most in common with."""
     measured: list[Choice] = []
     assumed: dict[tuple[str, Size], list[tuple[Configuration, Choice]]] = defaultdict(list)
-    for one, choice in listed:
+    for config, choice in observed:
         if choice.basis == "measured":
             measured.append(choice)
         else:
-            assumed[choice.tariff, choice.size].append((one, choice))
+            assumed[choice.tariff, choice.size].append((config, choice))
     closest = [
-        max(own, key=lambda pair: (pair[1].usable is True, pair[0].cpu, pair[0].memory, pair[0]))
-        for own in assumed.values()
+        max(group, key=lambda pair: (pair[1].usable is True, pair[0].cpu, pair[0].memory, pair[0]))
+        for group in assumed.values()
     ]
     return measured + [choice for _, choice in closest]
 
@@ -112,104 +114,112 @@ def _closest(listed: Iterable[tuple[Configuration, Choice]]) -> list[Choice]:
 def ranked(listed: list[Choice]) -> list[Choice]:
     """The choices of one function in order, each with its rank."""
 
-    def order(one: Choice) -> tuple[object, ...]:
-        verdict = {True: 0, None: 1, False: 2}[one.claim.meets]
-        cost = one.per_million
+    def order(choice: Choice) -> tuple[object, ...]:
+        verdict = {True: 0, None: 1, False: 2}[choice.claim.meets]
+        cost = choice.per_million
         return (
-            cost is None or one.usable is not True,
-            one.basis != "measured",
+            cost is None or choice.usable is not True,
+            choice.basis != "measured",
             verdict,
             cost if cost is not None else Fraction(0),
-            one.tariff,
-            one.size.memory or 0,
-            one.size.cpu or 0,
-            one.platform,
+            choice.tariff,
+            choice.size.memory or 0,
+            choice.size.cpu or 0,
+            choice.platform,
         )
 
     rank = 0
     result = []
-    for one in sorted(listed, key=order):
-        if one.per_million is not None and one.usable is True:
+    for choice in sorted(listed, key=order):
+        if choice.per_million is not None and choice.usable is True:
             rank += 1
-            one = replace(one, rank=rank)
-        result.append(one)
+            choice = replace(choice, rank=rank)
+        result.append(choice)
     return result
 
 
-def _observed(found: Study, one: Configuration, tariff: Tariff, present: Configuration) -> Choice:
+def _observed(
+    study: Study, config: Configuration, tariff: Tariff, present: Configuration
+) -> Choice:
     """Rows of a configuration under a tariff, at the size that this fits them to."""
-    own = found.found[one]
-    price = found.prices.get((one, tariff.id), Price())
-    size = found.sizes[tariff.id, one]
-    measured = allocation(one)
+    facts = study.facts[config]
+    price = study.prices.get((config, tariff.id), Price())
+    size = study.sizes[tariff.id, config]
+    allocated = allocation(config)
     notes = []
     if is_observed(tariff):
         basis: Basis = "measured"
-    elif same(size, measured) and found.measured_there(one, tariff):
+    elif same(size, allocated) and study.measured_there(config, tariff):
         basis = "measured"
     else:
         basis = "estimated"
-        notes.append(f"assumes the times of {key_words(one)}")
-    if basis == "measured" and owner(one.platform) is None:
-        notes.append(f"rows ran on {one.platform or 'a platform that is not named'}")
-    claim = found.claims[one]
+        notes.append(f"assumes the times of {key_words(config)}")
+    if basis == "measured" and owner(config.platform) is None:
+        notes.append(f"rows ran on {config.platform or 'a platform that is not named'}")
+    claim = study.claims[config]
     if basis == "estimated":
         claim = replace(claim, low=None, high=None, confidence=None)
-        if found.bound is not None and claim.value is not None:
-            claim = replace(claim, meets=claim.value <= found.bound)
-    elif found.bound is not None and claim.confidence is None:
+        if study.bound is not None and claim.value is not None:
+            claim = replace(claim, meets=claim.value <= study.bound)
+    elif study.bound is not None and claim.confidence is None:
         notes.append(
-            f"{claim.rows:,} rows are too few for a claim, it needs {rows_needed(found.level)}"
+            f"{claim.rows:,} rows are too few for a claim, it needs {rows_needed(study.level)}"
         )
-    usable, why = _usable(found, one, size, price)
-    if usable and slower(size, one.cpu) and found.fit == "allocated":
+    usable, reasons = _usable(study, config, size, price)
+    if usable and slower(size, config.cpu) and study.fit == "allocated":
         usable = None
-        why = ["less vCPU than the rows ran with: how long they would take was not measured"]
-    notes += why
-    if price.rows and price.rows < own.rows:
-        notes.append(f"priced over {price.rows:,} of {own.rows:,} rows ({_reasons(price)})")
+        reasons = ["less vCPU than the rows ran with: how long they would take was not measured"]
+    notes += reasons
+    if price.rows and price.rows < facts.rows:
+        notes.append(f"priced over {price.rows:,} of {facts.rows:,} rows ({_reasons(price)})")
     elif not price.rows:
         notes.append(f"cannot be priced ({_reasons(price)})")
-    in_use = found.tariff_in_use(present)
-    reference = found.prices.get((present, in_use or tariff.id), Price())
+    tariff_in_use = study.tariff_in_use(present)
+    reference = study.prices.get((present, tariff_in_use or tariff.id), Price())
     saved, interval = saving(
         price,
         reference,
-        same_rows=one == present,
-        level=found.level,
-        labels=(one.function, tariff.id, str(one.memory), str(one.cpu), one.platform + "."),
+        same_rows=config == present,
+        level=study.level,
+        labels=(
+            config.function,
+            tariff.id,
+            str(config.memory),
+            str(config.cpu),
+            config.platform + ".",
+        ),
     )
     return Choice(
-        function=one.function,
+        function=config.function,
         tariff=tariff.id,
-        platform=one.platform,
+        platform=config.platform,
         size=size,
         basis=basis,
         claim=claim,
-        turnaround_p95=found.turnaround.get(one),
-        rows=own.rows,
+        turnaround_p95=study.turnaround.get(config),
+        rows=facts.rows,
         per_million=price.per_million,
         saved=saved,
         saved_interval=interval,
         usable=usable,
-        is_present=one == present and tariff.id == in_use,
+        is_present=config == present and tariff.id == tariff_in_use,
         note="; ".join(notes),
     )
 
 
 def _usable(
-    found: Study, one: Configuration, size: Size, price: Price
+    study: Study, config: Configuration, size: Size, price: Price
 ) -> tuple[bool | None, list[str]]:
     """Whether the platform can run the rows, and why not."""
-    own = found.found[one]
+    facts = study.facts[config]
     if price.beyond:
         return False, [f"{price.beyond:,} rows exceed what the platform allows"]
-    if size.memory is None or (one.memory >= 0 and size.memory >= one.memory):
+    if size.memory is None or (config.memory >= 0 and size.memory >= config.memory):
         return True, []
-    least = max(own.peak or 0, own.average or 0)
-    if least > size.memory:
-        return False, [f"rows used {size_words(Size(least, None))} of memory"]
-    if memory_needed(own) is not None:
+    needed = max(facts.peak or 0, facts.average or 0)
+    if needed > size.memory:
+        return False, [f"rows used {size_words(Size(needed, None))} of memory"]
+    if memory_needed(facts) is not None:
         return True, []
     return None, [
         "smaller than what was allocated, and the peak of memory was not measured: whether it"
@@ -221,124 +231,130 @@ def _reasons(price: Price) -> str:
     return ", ".join(f"{rows:,}: {reason}" for reason, rows in price.unpriced.items()) or "no rows"
 
 
-def _estimated(found: Study) -> dict[str, list[Choice]]:
+def _estimated(study: Study) -> dict[str, list[Choice]]:
     """Sizes at which nothing ran, by the CPU-bound model, from the rows of the present size."""
     plans: dict[str, dict[tuple[str, Size], Rows]] = {}
-    places = {}
-    for function in found.by_function:
-        one = found.present(function)
-        sample, share = found.samples.get(one), share_of(one)
-        if sample is None or not sample.has_cpu or share is None or one.memory < 0:
+    present = {}
+    for function in study.by_function:
+        config = study.present(function)
+        sample, share = study.samples.get(config), share_of(config)
+        if sample is None or not sample.has_cpu or share is None or config.memory < 0:
             continue
-        places[function] = (one, share)
-    asked = {function: candidates(memory_for(found, one)) for function, (one, _) in places.items()}
-    sizes = fitted(found.tariffs, [size for own in asked.values() for size in own])
-    for tariff in found.tariffs:
-        for function, (one, share) in places.items():
-            taken = _known_sizes(found, found.by_function[function], tariff)
-            wanted = asked[function]
+        present[function] = (config, share)
+    wanted_sizes = {
+        function: candidates(memory_for(study, config)) for function, (config, _) in present.items()
+    }
+    sizes = fitted(study.tariffs, [size for group in wanted_sizes.values() for size in group])
+    for tariff in study.tariffs:
+        for function, (config, share) in present.items():
+            known_sizes = _known_sizes(study, study.by_function[function], tariff)
+            wanted = wanted_sizes[function]
             if isinstance(tariff.sizes, Proportional):  # its vCPU follows, so steps of it are odd
                 wanted = [size for size in wanted if size.cpu == 0]
             for size in dict.fromkeys(sizes[tariff.id, size] for size in wanted):
                 if size.memory is None or size.cpu is None:
                     continue
-                if any(same(size, other) for other in taken) or is_observed(tariff):
+                if any(same(size, other) for other in known_sizes) or is_observed(tariff):
                     continue
-                if size.memory < memory_for(found, one):
+                if size.memory < memory_for(study, config):
                     continue
-                sample = found.samples[one]
+                sample = study.samples[config]
                 execution = stretched(sample, share, size.cpu, threads_of(sample))
                 plans.setdefault(tariff.id, {})[function, size] = Rows(execution, size, sample)
     result: dict[str, list[Choice]] = defaultdict(list)
-    for tariff in found.tariffs:
+    for tariff in study.tariffs:
         groups = plans.get(tariff.id, {})
-        billed = bill_rows(found.local, tariff, groups)
-        modelled: dict[str, list[Choice]] = defaultdict(list)
+        billed = bill_rows(study.local, tariff, groups)
+        by_function: dict[str, list[Choice]] = defaultdict(list)
         for (function, size), rows in groups.items():
-            one, _ = places[function]
-            choice = _modelled(found, one, tariff, size, rows, billed[function, size])
-            modelled[function].append(choice)
-        for function, own in modelled.items():
-            result[function] += undominated(own)
+            config, _ = present[function]
+            choice = _modelled(study, config, tariff, size, rows, billed[function, size])
+            by_function[function].append(choice)
+        for function, group in by_function.items():
+            result[function] += undominated(group)
     return result
 
 
-def _known_sizes(found: Study, own: list[Configuration], tariff: Tariff) -> list[Size]:
+def _known_sizes(study: Study, configs: list[Configuration], tariff: Tariff) -> list[Size]:
     """Sizes of which the times are known or assumed, so that they need not be computed."""
     sizes = []
-    for one in own:
-        size = found.sizes[tariff.id, one]
-        if found.fit != "allocated" or not slower(size, one.cpu):
+    for config in configs:
+        size = study.sizes[tariff.id, config]
+        if study.fit != "allocated" or not slower(size, config.cpu):
             sizes.append(size)
         # What ran at a size is not computed, whatever size the rule of the fit gives it.
-        if found.measured_there(one, tariff):
-            sizes.append(allocation(one))
+        if study.measured_there(config, tariff):
+            sizes.append(allocation(config))
     return sizes
 
 
-def undominated(listed: list[Choice]) -> list[Choice]:
+def undominated(candidates: list[Choice]) -> list[Choice]:
     """Those choices than which none of the others is both as cheap and as fast."""
-    kept: list[Choice] = []
-    priced = [one for one in listed if one.per_million is not None and one.usable]
-    for one in sorted(priced, key=lambda one: (one.per_million or 0, one.claim.value or 0)):
-        if not kept or (one.claim.value or 0) < (kept[-1].claim.value or 0):
-            kept.append(one)
-    return kept
+    result: list[Choice] = []
+    priced = [choice for choice in candidates if choice.per_million is not None and choice.usable]
+    for choice in sorted(
+        priced, key=lambda choice: (choice.per_million or 0, choice.claim.value or 0)
+    ):
+        if not result or (choice.claim.value or 0) < (result[-1].claim.value or 0):
+            result.append(choice)
+    return result
 
 
 def _modelled(
-    found: Study, one: Configuration, tariff: Tariff, size: Size, rows: Rows, price: Price
+    study: Study, config: Configuration, tariff: Tariff, size: Size, rows: Rows, price: Price
 ) -> Choice:
     times = rows.execution
-    start = rows.sample.initialization
+    initialization = rows.sample.initialization
     turnaround = None
     if not rows.sample.unknown_start.any():
-        turnaround = quantile(np.sort(times + np.maximum(start, 0)), P95)
-    of_bound = quantile(np.sort(times), P95)
-    if found.of == "turnaround":
-        of_bound = turnaround
+        turnaround = quantile(np.sort(times + np.maximum(initialization, 0)), P95)
+    p95 = quantile(np.sort(times), P95)
+    if study.of == "turnaround":
+        p95 = turnaround
     meets = None
-    if found.bound is not None and of_bound is not None:
-        meets = of_bound <= found.bound
-    in_use = found.tariff_in_use(one)
-    reference = found.prices.get((one, in_use or tariff.id), Price()).per_million
-    ours = price.per_million
+    if study.bound is not None and p95 is not None:
+        meets = p95 <= study.bound
+    in_use = study.tariff_in_use(config)
+    reference = study.prices.get((config, in_use or tariff.id), Price()).per_million
+    cost = price.per_million
     threads = threads_of(rows.sample)
     note = (
-        f"computed from {rows.sample.said()} of {key_words(one)}: idle time stays, CPU time takes"
-        f" as long as the vCPU share says, {threads} {'thread' if threads == 1 else 'threads'};"
-        " small shares come out too slow"
+        f"computed from {rows.sample.describe()} of {key_words(config)}: idle time stays, CPU time"
+        f" takes as long as the vCPU share says, {threads}"
+        f" {'thread' if threads == 1 else 'threads'}; small shares come out too slow"
     )
-    wrong = [f"{price.beyond:,} rows would exceed what the platform allows"] if price.beyond else []
+    problems = (
+        [f"{price.beyond:,} rows would exceed what the platform allows"] if price.beyond else []
+    )
     if not price.rows:
-        wrong.append(f"cannot be priced ({_reasons(price)})")
+        problems.append(f"cannot be priced ({_reasons(price)})")
     return Choice(
-        function=one.function,
+        function=config.function,
         tariff=tariff.id,
-        platform=one.platform,
+        platform=config.platform,
         size=size,
         basis="estimated",
-        claim=Claim(rows.sample.rows, of_bound, None, None, None, meets),
+        claim=Claim(rows.sample.rows, p95, None, None, None, meets),
         turnaround_p95=turnaround,
         rows=rows.sample.rows,
-        per_million=ours,
-        saved=None if ours is None or reference is None else reference - ours,
+        per_million=cost,
+        saved=None if cost is None or reference is None else reference - cost,
         saved_interval=None,
         usable=not price.beyond,
         is_present=False,
-        note="; ".join([note, *wrong]),
+        note="; ".join([note, *problems]),
     )
 
 
-def share_of(one: Configuration) -> int | None:
+def share_of(config: Configuration) -> int | None:
     """The vCPU share that rows ran at, micro-vCPU; None if it is not known."""
-    return one.cpu if one.cpu > 0 else None
+    return config.cpu if config.cpu > 0 else None
 
 
-def memory_for(found: Study, one: Configuration) -> int:
+def memory_for(study: Study, config: Configuration) -> int:
     """The memory that a size must have, bytes: the most used and `HEADROOM`, never more than was
     allocated; as allocated where the peak is not known."""
-    peak = memory_needed(found.found[one])
+    peak = memory_needed(study.facts[config])
     if peak is None:
-        return one.memory
-    return min(one.memory, -int(-peak * HEADROOM // 1))
+        return config.memory
+    return min(config.memory, -int(-peak * HEADROOM // 1))

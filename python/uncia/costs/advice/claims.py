@@ -105,8 +105,8 @@ def claim(
     """
     if n == 0:
         return Claim(0, None, None, None, None, None)
-    middle, interval = ranks_of(n, level)
-    value = values[middle]
+    p95_rank, interval = ranks_of(n, level)
+    value = values[p95_rank]
     low, high = (None, None) if interval is None else (values[i] for i in interval)
     if bound is None or within is None:
         return Claim(n, value, low, high, None, None)

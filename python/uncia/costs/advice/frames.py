@@ -1,17 +1,24 @@
-"""Choices and hints as DataFrames."""
+"""Data frames of choices and hints."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 import pandas as pd
 
-from uncia.costs.advice.changes import Hint, hints_of
 from uncia.costs.advice.choices import Choice, choices
 from uncia.costs.advice.gather import Study
-from uncia.costs.advice.money import usd
+from uncia.costs.advice.load import loading
+from uncia.costs.advice.resize import resizing
+from uncia.costs.advice.trials import Hint
+from uncia.costs.sizes import decimal
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
+
+PLACES: Final = 12
+"""Decimals of an amount: a millionth of a millionth of a dollar for a million requests."""
 
 CHOICE_COLUMNS: Final = (
     "function",
@@ -50,14 +57,25 @@ HINT_COLUMNS: Final = (
 )
 
 
-def choice_frame(found: Study) -> pd.DataFrame:
-    """One row a choice."""
-    return _frame([_choice(one) for one in choices(found)], CHOICE_COLUMNS, found.notes)
+def choice_frame(study: Study) -> pd.DataFrame:
+    """The choices, a row for each, by function and rank."""
+    return _frame([_choice(choice) for choice in choices(study)], CHOICE_COLUMNS, study.notes)
 
 
-def hint_frame(found: Study) -> pd.DataFrame:
-    """One row a hint."""
-    return _frame([_hint(one) for one in hints_of(found)], HINT_COLUMNS, found.notes)
+def hint_frame(study: Study) -> pd.DataFrame:
+    """The hints, a row for each: by function, the largest saving first, then the unjudged."""
+    hints = sorted([*resizing(study), *loading(study)], key=_hint_order)
+    return _frame([_hint(hint) for hint in hints], HINT_COLUMNS, study.notes)
+
+
+def _hint_order(hint: Hint) -> tuple[str, bool, Fraction, str, str]:
+    unjudged = hint.per_million is None
+    return hint.function, unjudged, -(hint.per_million or Fraction(0)), hint.kind, hint.tariff or ""
+
+
+def usd(amount: Fraction | None) -> Decimal | None:
+    """Round an amount of money to `PLACES` decimals, half to even; None stays None."""
+    return decimal(amount, PLACES)
 
 
 def _frame(
@@ -71,45 +89,45 @@ def _frame(
     return frame
 
 
-def _choice(one: Choice) -> dict[str, Any]:
-    low, high = one.saved_interval or (None, None)
+def _choice(choice: Choice) -> dict[str, Any]:
+    low, high = choice.saved_interval or (None, None)
     return {
-        "function": one.function,
-        "rank": one.rank,
-        "tariff": one.tariff,
-        "platform": one.platform or None,
-        "memory_mb": _over(one.size.memory, MIB),
-        "vcpu": _over(one.size.cpu, MICRO_PER_VCPU),
-        "basis": one.basis,
-        "rows": one.rows,
-        "p95_ms": _over(one.claim.value, NS_PER_MS),
-        "p95_low_ms": _over(one.claim.low, NS_PER_MS),
-        "p95_high_ms": _over(one.claim.high, NS_PER_MS),
-        "turnaround_p95_ms": _over(one.turnaround_p95, NS_PER_MS),
-        "meets_bound": one.claim.meets,
-        "confidence": one.claim.confidence,
-        "usable": one.usable,
-        "present": one.is_present,
-        "cost_usd_per_million": usd(one.per_million),
-        "saving_vs_present": usd(one.saved),
+        "function": choice.function,
+        "rank": choice.rank,
+        "tariff": choice.tariff,
+        "platform": choice.platform or None,
+        "memory_mb": _over(choice.size.memory, MIB),
+        "vcpu": _over(choice.size.cpu, MICRO_PER_VCPU),
+        "basis": choice.basis,
+        "rows": choice.rows,
+        "p95_ms": _over(choice.claim.value, NS_PER_MS),
+        "p95_low_ms": _over(choice.claim.low, NS_PER_MS),
+        "p95_high_ms": _over(choice.claim.high, NS_PER_MS),
+        "turnaround_p95_ms": _over(choice.turnaround_p95, NS_PER_MS),
+        "meets_bound": choice.claim.meets,
+        "confidence": choice.claim.confidence,
+        "usable": choice.usable,
+        "present": choice.is_present,
+        "cost_usd_per_million": usd(choice.per_million),
+        "saving_vs_present": usd(choice.saved),
         "saving_low": low,
         "saving_high": high,
-        "note": one.note,
+        "note": choice.note,
     }
 
 
-def _hint(one: Hint) -> dict[str, Any]:
+def _hint(hint: Hint) -> dict[str, Any]:
     return {
-        "function": one.function,
-        "hint": one.kind,
-        "tariff": one.tariff,
-        "saving_usd": usd(one.saving),
-        "saving_usd_per_million": usd(one.per_million),
-        "saving_share": one.share,
-        "basis": one.basis,
-        "advice": one.advice,
-        "assumption": one.assumption,
-        "note": one.note,
+        "function": hint.function,
+        "hint": hint.kind,
+        "tariff": hint.tariff,
+        "saving_usd": usd(hint.saving),
+        "saving_usd_per_million": usd(hint.per_million),
+        "saving_share": hint.share,
+        "basis": hint.basis,
+        "advice": hint.advice,
+        "assumption": hint.assumption,
+        "note": hint.note,
     }
 
 

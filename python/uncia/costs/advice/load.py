@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -32,51 +31,51 @@ BATCH: Final = 10
 BUSY: Final = Fraction(7, 10)
 """How busy an instance that is always on may be on average."""
 
-_LONGEST_WAIT: Final = 60  # s, for so many requests to come together
+_MAX_WAIT_S: Final = 60  # s, for so many requests to come together
 _SHARE: Final = Fraction(1, 4)  # of the bill, from which fee and rounding are worth a hint
-_MOST_CONCURRENT: Final = 80  # what Cloud Run allows unless told otherwise
+_MAX_CONCURRENT: Final = 80  # what Cloud Run allows unless told otherwise
 _CONCURRENT: Final = frozenset({"Google Cloud", "IBM Cloud", "Microsoft Azure"})
-_MOST_SORTED: Final = 20_000_000  # rows whose overlap is computed; it sorts them
+_MAX_SORTED: Final = 20_000_000  # rows whose overlap is computed; it sorts them
 _CALL: Final = "\x1f"
 
 
-def loading(found: Study) -> list[Hint]:
+def loading(study: Study) -> list[Hint]:
     """Hints of every function."""
-    hints = _chains(found)
-    overlap = _busy(found)
-    for function in found.by_function:
-        one = found.present(function)
-        for tariff in found.hinted(one):
-            price = found.prices.get((one, tariff.id), Price())
+    hints = _chains(study)
+    overlap = _busy(study)
+    for function in study.by_function:
+        config = study.present(function)
+        for tariff in study.hinted(config):
+            price = study.prices.get((config, tariff.id), Price())
             if not price.rows or price.beyond:
                 continue
-            hints += _batches(found, one, tariff, price)
-            hints += _concurrent(found, one, tariff, price, overlap.get(one))
-            hints += _always_on(found, one, tariff, price)
-        hints += _without_starts(found, one)
+            hints += _batches(study, config, tariff, price)
+            hints += _concurrent(study, config, tariff, price, overlap.get(config))
+            hints += _always_on(study, config, tariff, price)
+        hints += _without_starts(study, config)
     return hints
 
 
-def _batches(found: Study, one: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
+def _batches(study: Study, config: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
     """Many short requests in one: the fee and the rounding of all but one are saved."""
-    extra = price.fee + price.rounding
-    if extra < _SHARE * price.cost:
+    fee_and_rounding = price.fee + price.rounding
+    if fee_and_rounding < _SHARE * price.cost:
         return []
-    own = found.found[one]
+    facts = study.facts[config]
     note = (
         f"of the bill, {float(price.fee / price.cost):.0%} is fee and"
         f" {float(price.rounding / price.cost):.0%} rounding"
     )
-    if own.span:
-        wait = own.span * BATCH / own.rows / NS_PER_S
-        if wait > _LONGEST_WAIT:
+    if facts.span:
+        wait = facts.span * BATCH / facts.rows / NS_PER_S
+        if wait > _MAX_WAIT_S:
             return []
         note += f"; {BATCH} requests come within {wait:,.3g} s on average"
     return saved(
-        one.function,
+        config.function,
         MERGE_REQUESTS,
         tariff.id,
-        extra * (BATCH - 1) / BATCH,
+        fee_and_rounding * (BATCH - 1) / BATCH,
         price,
         "estimated",
         f"handle {BATCH} requests in one invocation",
@@ -87,37 +86,37 @@ def _batches(found: Study, one: Configuration, tariff: Tariff, price: Price) -> 
 
 
 def _concurrent(
-    found: Study, one: Configuration, tariff: Tariff, price: Price, busy: int | None
+    study: Study, config: Configuration, tariff: Tariff, price: Price, busy: int | None
 ) -> list[Hint]:
     """Several requests in one instance, billed while any of them runs."""
     if tariff.provider not in _CONCURRENT or not _bills_allocation(tariff):
         return []
-    own = found.found[one]
-    share = found.sizes[tariff.id, one].cpu
-    if own.cpu_rows < own.rows:
-        said = f"the CPU time was not measured in {own.rows - own.cpu_rows:,} rows"
-        return [unjudged(one.function, CONCURRENCY, said)]
-    if not share or not own.execution:
+    facts = study.facts[config]
+    share = study.sizes[tariff.id, config].cpu
+    if facts.cpu_rows < facts.rows:
+        missing = f"the CPU time was not measured in {facts.rows - facts.cpu_rows:,} rows"
+        return [unjudged(config.function, CONCURRENCY, missing)]
+    if not share or not facts.execution:
         return []
-    used = Fraction(own.cpu_time * 10**6, own.execution * share)
-    together = min(_MOST_CONCURRENT, int(1 / used) if used else _MOST_CONCURRENT)
-    if together < 2:
+    used = Fraction(facts.cpu_time * 10**6, facts.execution * share)
+    concurrent = min(_MAX_CONCURRENT, int(1 / used) if used else _MAX_CONCURRENT)
+    if concurrent < 2:
         return []
-    left = Fraction(1, together)
+    share_left = Fraction(1, concurrent)
     note = f"on average requests used {float(used):.1%} of the vCPU"
     if busy is not None:
-        left = max(left, Fraction(busy, own.execution))
-        note += f"; one or more ran during {busy / own.execution:.1%} of the time that is billed"
+        share_left = max(share_left, Fraction(busy, facts.execution))
+        note += f"; one or more ran during {busy / facts.execution:.1%} of the time that is billed"
     else:
         note += "; whether they overlap in time was not measured"
     return saved(
-        one.function,
+        config.function,
         CONCURRENCY,
         tariff.id,
-        (price.cost - price.fee) * (1 - left),
+        (price.cost - price.fee) * (1 - share_left),
         price,
         "at most",
-        f"let an instance handle up to {together} requests at a time",
+        f"let an instance handle up to {concurrent} requests at a time",
         "requests leave the vCPU to one another while they wait, and their memory fits together;"
         " those that overlap go to the same instance",
         note,
@@ -130,21 +129,21 @@ def _bills_allocation(tariff: Tariff) -> bool:
     )
 
 
-def _busy(found: Study) -> dict[Configuration, int]:
+def _busy(study: Study) -> dict[Configuration, int]:
     """Time in which at least one request of a configuration ran, ns: the union of their intervals.
 
     Only where a tariff's platform has concurrency, every row says when it ran, and there are at
     most 20 million rows.
     """
     wanted = [
-        one
-        for one in map(found.present, found.by_function)
-        if found.found[one].span is not None
-        and any(t.provider in _CONCURRENT for t in found.hinted(one))
+        config
+        for config in map(study.present, study.by_function)
+        if study.facts[config].span is not None
+        and any(t.provider in _CONCURRENT for t in study.hinted(config))
     ]
-    if not wanted or sum(own.rows for own in found.found.values()) > _MOST_SORTED:
+    if not wanted or sum(facts.rows for facts in study.facts.values()) > _MAX_SORTED:
         return {}
-    rows = found.rows.filter(found.rows["started"].notnull() & found.rows["ended"].notnull())
+    rows = study.rows.filter(study.rows["started"].notnull() & study.rows["ended"].notnull())
     rows = rows.select(*KEYS, "started", "ended")
     earlier = ibis.window(group_by=list(KEYS), order_by=["started", "ended"], rows=(None, -1))
     rows = rows.mutate(before=rows["ended"].max().over(earlier))
@@ -154,21 +153,21 @@ def _busy(found: Study) -> dict[Configuration, int]:
         rows["started"],
     )
     rows = rows.mutate(begin=begin)
-    new = ibis.ifelse(
+    gain = ibis.ifelse(
         rows["ended"] > rows["begin"], rows["ended"] - rows["begin"], integer(0)
     ).cast("decimal(18, 0)")
-    answer = found.backend.collect(
-        rows.aggregate(busy=new.sum().cast("decimal(38, 0)"), by=list(KEYS))
+    result = study.backend.collect(
+        rows.aggregate(busy=gain.sum().cast("decimal(38, 0)"), by=list(KEYS))
     )
-    busy = {configuration(row): int(row["busy"]) for row in answer.to_pylist()}
-    return {one: busy[one] for one in wanted if one in busy}
+    busy = {configuration(row): int(row["busy"]) for row in result.to_pylist()}
+    return {config: busy[config] for config in wanted if config in busy}
 
 
-def _always_on(found: Study, one: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
+def _always_on(study: Study, config: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
     """Instances that are paid by time, enough for the mean load."""
-    own = found.found[one]
+    own = study.facts[config]
     hints: list[Hint] = []
-    for other, size, per_ns in _instances(found, one, tariff):
+    for other, size, per_ns in _instances(study, config, tariff):
         per_request = price.cost / price.rows
         if not per_ns or not per_request:
             continue
@@ -182,7 +181,7 @@ def _always_on(found: Study, one: Configuration, tariff: Tariff, price: Price) -
         billed = max(billed, other.time.minimum_all or 0)
         rate = Fraction(own.rows * NS_PER_S, own.span)
         hints += saved(
-            one.function,
+            config.function,
             ALWAYS_ON,
             tariff.id,
             price.cost * Fraction(own.rows, price.rows) - per_ns * billed,
@@ -199,30 +198,30 @@ def _always_on(found: Study, one: Configuration, tariff: Tariff, price: Price) -
     return sorted(hints, key=lambda hint: hint.saving or 0, reverse=True)[:1]
 
 
-def _without_starts(found: Study, one: Configuration) -> list[Hint]:
+def _without_starts(study: Study, config: Configuration) -> list[Hint]:
     """Without knowing when requests came, the break-even rate of always-on is all there is."""
-    if found.found[one].span is not None:
+    if study.facts[config].span is not None:
         return []
     rates = []
-    for tariff in found.hinted(one):
-        price = found.prices.get((one, tariff.id), Price())
-        for other, _, per_ns in _instances(found, one, tariff):
+    for tariff in study.hinted(config):
+        price = study.prices.get((config, tariff.id), Price())
+        for other, _, per_ns in _instances(study, config, tariff):
             if price.rows and price.cost and per_ns:
                 even = per_ns * NS_PER_S * price.rows / price.cost
                 rates.append(f"{other.id} is cheaper than {tariff.id} from {float(even):,.3g}/s")
     if not rates:
         return []
-    said = f"when requests ran was not measured; an instance of {'; of '.join(rates)}"
-    return [unjudged(one.function, ALWAYS_ON, said)]
+    missing = f"when requests ran was not measured; an instance of {'; of '.join(rates)}"
+    return [unjudged(config.function, ALWAYS_ON, missing)]
 
 
 def _instances(
-    found: Study, one: Configuration, tariff: Tariff
+    study: Study, config: Configuration, tariff: Tariff
 ) -> list[tuple[Tariff, Size, Fraction]]:
     """What the same provider rents by time and holds this allocation: tariff, size, USD per ns."""
     offers = []
     for other in _by_time(tariff.provider):
-        size = _instance(found, other, allocation(one))
+        size = _instance(study, other, allocation(config))
         if size is None:
             continue
         price = sizes.price_per_second(other, sizes.Size(size.cpu, size.memory))
@@ -234,37 +233,37 @@ def _instances(
 def _by_time(provider: str) -> list[Tariff]:
     tariffs = [catalogue.get(name) for name in catalogue.ids()]
     return [
-        one
-        for one in tariffs
-        if one.provider == provider and one.by_instance and not one.unpriced_figures
+        tariff
+        for tariff in tariffs
+        if tariff.provider == provider and tariff.by_instance and not tariff.unpriced_figures
     ]
 
 
-def _instance(found: Study, tariff: Tariff, wanted: Size) -> Size | None:
+def _instance(study: Study, tariff: Tariff, wanted: Size) -> Size | None:
     """The smallest size of an instance that holds an allocation; None if there is none."""
     if wanted.memory is None:
         return None
     key = (tariff.id, wanted)
-    if key not in found.instances:
+    if key not in study.instances:
         if isinstance(tariff.sizes, Fixed):
             size: Size = Size(tariff.sizes.memory, tariff.sizes.cpu)
         else:
             size = fitted([tariff], [wanted])[key]
         memory = size.memory is not None and size.memory >= wanted.memory
         cpu = wanted.cpu is None or (size.cpu is not None and size.cpu >= wanted.cpu)
-        found.instances[key] = size if memory and cpu else None
-    return found.instances[key]
+        study.instances[key] = size if memory and cpu else None
+    return study.instances[key]
 
 
-def _chains(found: Study) -> list[Hint]:
+def _chains(study: Study) -> list[Hint]:
     """A function that others are called by, merged with those: billed as if it were one."""
-    if not any(own.parent_rows for own in found.found.values()):
+    if not any(facts.parent_rows for facts in study.facts.values()):
         return []
-    tariffs = {t.id: t for one in found.found for t in found.hinted(one)}
-    before, after = _merged(found.rows)
+    tariffs = {t.id: t for config in study.facts for t in study.hinted(config)}
+    before, after = _merged(study.rows)
     lines = {}
     for state, table in (("before", before), ("after", after)):
-        for line in bill(table, list(tariffs.values()), ("pair",), found.backend):
+        for line in bill(table, list(tariffs.values()), ("pair",), study.backend):
             lines[str(line.group["pair"]), line.tariff, state] = line
     hints: list[Hint] = []
     for pair, name, state in sorted(lines):
@@ -302,10 +301,10 @@ def _merged(rows: ir.Table) -> tuple[ir.Table, ir.Table]:
 
     An invocation with several rows (retries) is not merged.
     """
-    once = rows.filter(rows["invocation"].notnull())
-    once = once.aggregate(of=once.count(), by=["invocation"])
-    once = once.filter(once["of"] == 1).select("invocation")
-    callers = rows.inner_join(once, "invocation").select(*_columns(rows, "p_"))
+    unique = rows.filter(rows["invocation"].notnull())
+    unique = unique.aggregate(of=unique.count(), by=["invocation"])
+    unique = unique.filter(unique["of"] == 1).select("invocation")
+    callers = rows.inner_join(unique, "invocation").select(*_columns(rows, "p_"))
     calls = rows.filter(rows["parent"].notnull()).select(*_columns(rows, "c_"))
     joined = calls.inner_join(callers, calls["c_parent"] == callers["p_invocation"])
     pair = joined["p_function"] + _CALL + joined["c_function"]
@@ -414,18 +413,4 @@ def _billed(pair: Any, table: ir.Table, columns: dict[str, Any]) -> ir.Table:
         pair=pair,
         start=columns["start"],
         **{name: columns[name].cast("int64") for name in _BILLED},
-    )
-
-
-def sequence(hints: Sequence[Hint]) -> list[Hint]:
-    """Hints in order: by function, the largest saving first, then those that cannot be judged."""
-    return sorted(
-        hints,
-        key=lambda one: (
-            one.function,
-            one.per_million is None,
-            -(one.per_million or 0),
-            one.kind,
-            one.tariff or "",
-        ),
     )

@@ -56,29 +56,39 @@ def order_statistics(
     Returns:
         Configuration -> rank -> value.
     """
-    found: dict[Configuration, dict[int, int]] = {one: {} for one in ranks}
-    pairs = [(one, rank) for one, own in ranks.items() for rank in dict.fromkeys(own)]
+    values_by_rank: dict[Configuration, dict[int, int]] = {config: {} for config in ranks}
+    pairs = [
+        (config, rank)
+        for config, config_ranks in ranks.items()
+        for rank in dict.fromkeys(config_ranks)
+    ]
     if not pairs:
-        return found
+        return values_by_rank
     wanted = ibis.memtable(
-        key_table([one for one, _ in pairs], rank=pa.array([rank for _, rank in pairs], pa.int64()))
+        key_table(
+            [config for config, _ in pairs], rank=pa.array([rank for _, rank in pairs], pa.int64())
+        )
     )
     values = rows.filter(rows[column].notnull()).select(*KEYS, value=rows[column])
     values = values.mutate(bin=bin_of(values["value"]))
-    place = [*KEYS, "bin"]
-    bins = _up_to(values.aggregate(n=_count(values), by=place), KEYS, "bin")
-    held = bins.inner_join(wanted, list(KEYS))
-    held = held.filter(_holds(held)).mutate(before=held["up_to"] - held["n"])
-    places = held.select(*place, "before").distinct()
-    inside = values.inner_join(places, place)
-    single = inside.aggregate(n=_count(inside), before=inside["before"].max(), by=[*place, "value"])
-    single = _up_to(single, place, "value")
+    bin_keys = [*KEYS, "bin"]
+    bins = _up_to(values.aggregate(n=_count(values), by=bin_keys), KEYS, "bin")
+    with_ranks = bins.inner_join(wanted, list(KEYS))
+    with_ranks = with_ranks.filter(_contains(with_ranks)).mutate(
+        before=with_ranks["up_to"] - with_ranks["n"]
+    )
+    bins_wanted = with_ranks.select(*bin_keys, "before").distinct()
+    in_bins = values.inner_join(bins_wanted, bin_keys)
+    single = in_bins.aggregate(
+        n=_count(in_bins), before=in_bins["before"].max(), by=[*bin_keys, "value"]
+    )
+    single = _up_to(single, bin_keys, "value")
     single = single.mutate(up_to=single["up_to"] + single["before"])
-    answer = single.inner_join(held.select(*place, "rank"), place)
-    answer = answer.filter(_holds(answer)).select(*KEYS, "rank", "value")
-    for row in backend.collect(answer).to_pylist():
-        found[configuration(row)][int(row["rank"])] = int(row["value"])
-    return found
+    matches = single.inner_join(with_ranks.select(*bin_keys, "rank"), bin_keys)
+    matches = matches.filter(_contains(matches)).select(*KEYS, "rank", "value")
+    for row in backend.collect(matches).to_pylist():
+        values_by_rank[configuration(row)][int(row["rank"])] = int(row["value"])
+    return values_by_rank
 
 
 def _count(table: ir.Table) -> Any:
@@ -91,6 +101,6 @@ def _up_to(counts: ir.Table, group: Sequence[str], order: str) -> ir.Table:
     return counts.mutate(up_to=counts["n"].sum().over(window).cast("int64"))
 
 
-def _holds(table: ir.Table) -> Any:
+def _contains(table: ir.Table) -> Any:
     """Whether a rank lies among the ``n`` that end at ``up_to``."""
     return (table["rank"] <= table["up_to"]) & (table["rank"] > table["up_to"] - table["n"])

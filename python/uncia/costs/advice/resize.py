@@ -38,7 +38,7 @@ _MODES: Final = 2  # times less memory that the lower ones must need
 _GRID: Final = tuple(range(64 * MIB, 10_240 * MIB + 1, 64 * MIB))
 """Sizes that are tried, where a tariff sells finer steps."""
 
-_MOST_SIZES: Final = 8
+_MAX_SIZES: Final = 8
 _SMALLEST: Final = Size(1, 0)
 
 Fits: TypeAlias = Mapping[tuple[str, Size], Size]
@@ -47,81 +47,81 @@ Fits: TypeAlias = Mapping[tuple[str, Size], Size]
 _HEADROOM_WORDS: Final = f"{float(HEADROOM - 1):.0%} above the most that was used"
 
 
-def resizing(found: Study) -> list[Hint]:
+def resizing(study: Study) -> list[Hint]:
     """Hints of every function whose rows were drawn."""
     hints: list[Hint] = []
     trials: list[Trial] = []
-    fits = _fits(found)
-    for function in found.by_function:
-        one = found.present(function)
-        sample = found.samples.get(one)
+    fits = _fits(study)
+    for function in study.by_function:
+        config = study.present(function)
+        sample = study.samples.get(config)
         if sample is None or not sample.rows:
             continue
-        tariffs = [t for t in found.hinted(one) if _runs(found, one, t)]
+        tariffs = [t for t in study.hinted(config) if _runs(study, config, t)]
         sellers = [t for t in tariffs if _sells_memory(t)]
         by_memory = [t for t in sellers if knows_cpu(t)]
-        missing = _missing(found, one, sample)
+        missing = _missing(study, config, sample)
         for tariff in by_memory:
-            if memory_needed(found.found[one]) is None or one.memory < 0:
+            if memory_needed(study.facts[config]) is None or config.memory < 0:
                 continue
             if not (_memory_moves_cpu(tariff) and missing):
-                trials += _right_size(found, one, sample, tariff, fits)
-        hints += _not_measured(found, one, by_memory, missing)
+                trials += _right_size(study, config, sample, tariff, fits)
+        hints += _not_measured(study, config, by_memory, missing)
         if sellers and not by_memory:
-            said = f"the vCPU that sizes of {sellers[0].id} have is not documented"
-            hints.append(unjudged(function, RIGHT_SIZE, said))
+            reason = f"the vCPU that sizes of {sellers[0].id} have is not documented"
+            hints.append(unjudged(function, RIGHT_SIZE, reason))
         if not missing:
             for tariff in by_memory:
-                trials += _idle(found, one, sample, tariff, fits)
+                trials += _idle(study, config, sample, tariff, fits)
         elif by_memory:
             hints.append(unjudged(function, SPLIT_IDLE, missing))
         for tariff in tariffs:
-            trials += _architecture(found, one, sample, tariff)
-    return hints + tried(found, trials)
+            trials += _architecture(study, config, sample, tariff)
+    return hints + tried(study, trials)
 
 
-def _fits(found: Study) -> Fits:
+def _fits(study: Study) -> Fits:
     """What the sizes that may be tried become under each tariff, in one query."""
-    if not found.samples:
+    if not study.samples:
         return {}
-    present = [found.present(function) for function in found.by_function]
-    cpus = dict.fromkeys([0, *(one.cpu if one.cpu >= 0 else None for one in present)])
+    present = [study.present(function) for function in study.by_function]
+    cpus = dict.fromkeys([0, *(config.cpu if config.cpu >= 0 else None for config in present)])
     asked = [Size(step, cpu) for step in _GRID for cpu in cpus]
-    return fitted(list(found.priced.values()), [_SMALLEST, *asked])
+    return fitted(list(study.priced.values()), [_SMALLEST, *asked])
 
 
 def _not_measured(
-    found: Study, one: Configuration, tariffs: Sequence[Tariff], missing: str
+    study: Study, config: Configuration, tariffs: Sequence[Tariff], missing: str
 ) -> list[Hint]:
     if not tariffs:
         return []
-    own = found.found[one]
-    if one.memory < 0:
-        return [unjudged(one.function, RIGHT_SIZE, "the allocated memory is not known")]
-    if memory_needed(own) is None:
-        said = f"the peak of memory was not measured in {own.rows - own.peak_rows:,} rows"
-        return [unjudged(one.function, kind, said) for kind in (RIGHT_SIZE, SPLIT_BY_NEED)]
+    facts = study.facts[config]
+    if config.memory < 0:
+        return [unjudged(config.function, RIGHT_SIZE, "the allocated memory is not known")]
+    if memory_needed(facts) is None:
+        reason = f"the peak of memory was not measured in {facts.rows - facts.peak_rows:,} rows"
+        return [unjudged(config.function, kind, reason) for kind in (RIGHT_SIZE, SPLIT_BY_NEED)]
     if missing and all(_memory_moves_cpu(tariff) for tariff in tariffs):
-        said = f"{missing}, and less memory means less vCPU"
-        return [unjudged(one.function, RIGHT_SIZE, said)]
+        reason = f"{missing}, and less memory means less vCPU"
+        return [unjudged(config.function, RIGHT_SIZE, reason)]
     return []
 
 
-def _missing(found: Study, one: Configuration, sample: Sample) -> str:
+def _missing(study: Study, config: Configuration, sample: Sample) -> str:
     """What the CPU-bound model lacks, in words; "" if nothing."""
     if not sample.has_cpu:
         return "the CPU time was not measured in every row"
-    return "" if share_of(one) else "the allocated vCPU is not known"
+    return "" if share_of(config) else "the allocated vCPU is not known"
 
 
-def _runs(found: Study, one: Configuration, tariff: Tariff) -> bool:
+def _runs(study: Study, config: Configuration, tariff: Tariff) -> bool:
     """Whether a tariff prices and can run the present rows."""
-    price = found.prices.get((one, tariff.id))
+    price = study.prices.get((config, tariff.id))
     if price is None or not price.rows or price.beyond:
         return False
-    size = found.sizes[tariff.id, one]
+    size = study.sizes[tariff.id, config]
     return size.memory is None or size.memory >= max(
-        found.found[one].peak or 0, found.found[one].average or 0
+        study.facts[config].peak or 0, study.facts[config].average or 0
     )
 
 
@@ -138,74 +138,75 @@ def _memory_moves_cpu(tariff: Tariff) -> bool:
     return isinstance(sizes, Proportional) or (isinstance(sizes, Combinations) and sizes.names_cpu)
 
 
-def _before(found: Study, one: Configuration, sample: Sample, tariff: Tariff) -> Rows:
-    return Rows(sample.execution, found.sizes[tariff.id, one], sample)
+def _before(study: Study, config: Configuration, sample: Sample, tariff: Tariff) -> Rows:
+    return Rows(sample.execution, study.sizes[tariff.id, config], sample)
 
 
 def _at(
-    found: Study,
-    one: Configuration,
+    study: Study,
+    config: Configuration,
     sample: Sample,
     tariff: Tariff,
     memory: int,
     fits: Fits,
 ) -> list[tuple[Size, Ints]]:
     """Sizes with at least this memory and less than now, with the executions expected there."""
-    now = found.sizes[tariff.id, one]
+    now = study.sizes[tariff.id, config]
     keeps_cpu = not _memory_moves_cpu(tariff)
-    cpu = (one.cpu if one.cpu >= 0 else None) if keeps_cpu else 0
+    cpu = (config.cpu if config.cpu >= 0 else None) if keeps_cpu else 0
     sizes = [fits[tariff.id, Size(step, cpu)] for step in _GRID if step >= memory]
     if is_observed(tariff):
         sizes = [Size(memory, now.cpu)]
     result: list[tuple[Size, Ints]] = []
     for size in dict.fromkeys(sizes):
-        if len(result) == _MOST_SIZES:
+        if len(result) == _MAX_SIZES:
             break
         if size.memory is None or now.memory is None or not memory <= size.memory < now.memory:
             continue
         execution = sample.execution
-        share = share_of(one)
+        share = share_of(config)
         if not keeps_cpu and size.cpu is not None and share is not None:
             execution = stretched(sample, share, size.cpu, threads_of(sample))
-        if _keeps_bound(found, sample, execution):
+        if _keeps_bound(study, sample, execution):
             result.append((size, execution))
     return result
 
 
-def _keeps_bound(found: Study, sample: Sample, execution: Ints) -> bool:
-    if found.bound is None:
+def _keeps_bound(study: Study, sample: Sample, execution: Ints) -> bool:
+    if study.bound is None:
         return True
     times = execution
-    if found.of == "turnaround":
+    if study.of == "turnaround":
         times = execution + np.maximum(sample.initialization, 0)
     p95 = quantile(np.sort(times), P95)
-    return p95 is not None and p95 <= found.bound
+    return p95 is not None and p95 <= study.bound
 
 
 def _right_size(
-    found: Study, one: Configuration, sample: Sample, tariff: Tariff, fits: Fits
+    study: Study, config: Configuration, sample: Sample, tariff: Tariff, fits: Fits
 ) -> list[Trial]:
-    need = memory_for(found, one)
-    peak = memory_needed(found.found[one]) or 0
+    need = memory_for(study, config)
+    peak = memory_needed(study.facts[config]) or 0
+    now = study.sizes[tariff.id, config]
     ways = [
         Way(
-            f"allocate {size_words(size)} instead of"
-            f" {size_words(found.sizes[tariff.id, one])}: at most {peak / MIB:,.0f} MB were used",
+            f"allocate {size_words(size)} instead of {size_words(now)}: at most"
+            f" {peak / MIB:,.0f} MB were used",
             [Rows(execution, size, sample)],
         )
-        for size, execution in _at(found, one, sample, tariff, need, fits)
+        for size, execution in _at(study, config, sample, tariff, need, fits)
     ]
     assumption = f"memory {_HEADROOM_WORDS} suffices"
     if _memory_moves_cpu(tariff):
         assumption += "; with less vCPU, CPU time takes as long as the share says"
-    before = _before(found, one, sample, tariff)
-    trials = [Trial(one.function, RIGHT_SIZE, tariff, before, ways, assumption)] if ways else []
-    return trials + _by_need(found, one, sample, tariff, ways, fits)
+    before = _before(study, config, sample, tariff)
+    trials = [Trial(config.function, RIGHT_SIZE, tariff, before, ways, assumption)] if ways else []
+    return trials + _by_need(study, config, sample, tariff, ways, fits)
 
 
 def _by_need(
-    found: Study,
-    one: Configuration,
+    study: Study,
+    config: Configuration,
     sample: Sample,
     tariff: Tariff,
     simpler: Sequence[Way],
@@ -215,7 +216,7 @@ def _by_need(
     if not sample.has_peak:
         return []
     ordered = np.sort(sample.peak)
-    now = found.sizes[tariff.id, one]
+    now = study.sizes[tariff.id, config]
     ways = []
     for cut in _CUTS:
         bound = int(ordered[int(cut * (ordered.size - 1))])
@@ -223,9 +224,9 @@ def _by_need(
         if low.all() or bound * _MODES > int(ordered[-1]):
             continue
         need = -int(-bound * HEADROOM // 1)
-        rest = memory_for(found, one)
-        upper = [(now, sample.execution), *_at(found, one, sample, tariff, rest, fits)]
-        for size, execution in _at(found, one, sample, tariff, need, fits):
+        rest = memory_for(study, config)
+        upper = [(now, sample.execution), *_at(study, config, sample, tariff, rest, fits)]
+        for size, execution in _at(study, config, sample, tariff, need, fits):
             for large, slower in upper:
                 if large.memory is None or size.memory is None or size.memory >= large.memory:
                     continue
@@ -246,15 +247,15 @@ def _by_need(
         "the caller can tell the two kinds of request apart beforehand;"
         f" memory {_HEADROOM_WORDS} suffices; CPU time takes as long as the share says"
     )
-    before = _before(found, one, sample, tariff)
-    return [Trial(one.function, SPLIT_BY_NEED, tariff, before, ways, assumption, simpler)]
+    before = _before(study, config, sample, tariff)
+    return [Trial(config.function, SPLIT_BY_NEED, tariff, before, ways, assumption, simpler)]
 
 
 def _idle(
-    found: Study, one: Configuration, sample: Sample, tariff: Tariff, fits: Fits
+    study: Study, config: Configuration, sample: Sample, tariff: Tariff, fits: Fits
 ) -> list[Trial]:
     """The idle time in a function of the smallest size, apart from the CPU time."""
-    share = share_of(one)
+    share = share_of(config)
     if share is None or is_observed(tariff):
         return []
     threads = threads_of(sample)
@@ -265,7 +266,7 @@ def _idle(
     if not total or int(idle.sum()) < _IDLE_SHARE * total:
         return []
     smallest = fits[tariff.id, _SMALLEST]
-    now = found.sizes[tariff.id, one]
+    now = study.sizes[tariff.id, config]
     if smallest.memory is None or same(smallest, now):
         return []
     way = Way(
@@ -280,13 +281,15 @@ def _idle(
         "all the waiting can be moved, and needs no more than the smallest size; each part has its"
         " own fee and starts"
     )
-    before = _before(found, one, sample, tariff)
-    return [Trial(one.function, SPLIT_IDLE, tariff, before, [way], assumption)]
+    before = _before(study, config, sample, tariff)
+    return [Trial(config.function, SPLIT_IDLE, tariff, before, [way], assumption)]
 
 
-def _architecture(found: Study, one: Configuration, sample: Sample, tariff: Tariff) -> list[Trial]:
+def _architecture(
+    study: Study, config: Configuration, sample: Sample, tariff: Tariff
+) -> list[Trial]:
     """The same product on other hardware."""
-    before = _before(found, one, sample, tariff)
+    before = _before(study, config, sample, tariff)
     trials = []
     for name in catalogue.billable():
         other = catalogue.get(name)
@@ -300,7 +303,7 @@ def _architecture(found: Study, one: Configuration, sample: Sample, tariff: Tari
             way = Way(f"run it on {other.architecture} ({other.id})", [before], other)
             trials.append(
                 Trial(
-                    one.function,
+                    config.function,
                     ARCHITECTURE,
                     tariff,
                     before,

@@ -31,13 +31,13 @@ _TIMES: Final = ("started", "ended")
 
 
 class Configuration(NamedTuple):
-    """What rows of a function were measured at.
+    """A function, and the platform and allocation that its rows were measured with.
 
     Attributes:
         function: its name.
-        platform: where; "" if not known.
-        memory: allocated, bytes; -1 if not known.
-        cpu: allocated, micro-vCPU; -1 if not known.
+        platform: its name; "" if unknown.
+        memory: allocated, bytes; -1 if unknown.
+        cpu: allocated, micro-vCPU; -1 if unknown.
     """
 
     function: str
@@ -48,18 +48,18 @@ class Configuration(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is counted and summed over the rows of one configuration.
+    """Counts and sums over the rows of one configuration.
 
     Attributes:
-        rows: those that ran and are billed for.
-        cold_unknown: of them, cold starts whose initialization is not known.
-        started_rows: how many have the initialization of an instance.
-        cpu_rows: how many have a CPU time.
-        peak_rows: how many have a peak of memory.
-        average_rows: how many have an average of memory.
-        start_rows: how many say when they started and ended.
-        parent_rows: how many name the invocation that caused them.
-        within: how many keep the bound; 0 if there is none.
+        rows: those that ran and are billed.
+        cold_unknown: of them, cold starts with unknown initialization.
+        started_rows: rows with an initialization.
+        cpu_rows: rows with a CPU time.
+        peak_rows: rows with a peak of memory.
+        average_rows: rows with an average of memory.
+        start_rows: rows with start and end times.
+        parent_rows: rows with a parent invocation.
+        within: rows within the bound; 0 without a bound.
         execution: summed, ns.
         execution_max: the longest, ns.
         cpu_time: summed over the rows that have it, ns.
@@ -90,7 +90,7 @@ class Facts:
 
     @property
     def span(self) -> int | None:
-        """From the first start to the last end, ns; None if a row does not say."""
+        """From the first start to the last end, ns; None if a row lacks its times."""
         if self.first is None or self.last is None or self.start_rows < self.rows:
             return None
         return self.last - self.first or None
@@ -102,12 +102,12 @@ def source_table(
     functions: Sequence[str] | None,
     ratios: Callable[[str], int | None],
 ) -> tuple[ir.Table, list[str]]:
-    """The rows of a source, of these functions only if they are named, with `KEYS` for billing.
+    """Read the rows of a source, of these functions if any are named, with `KEYS` for billing.
 
     The added columns are ``advice_platform``, ``advice_memory`` and ``advice_cpu``, of text.
 
     Returns:
-        The rows, and what was filled in by `with_shares`, in words.
+        The rows, and the notes of `with_shares`.
 
     Raises:
         UnciaError: the table has no column ``function``, or holds none of these functions.
@@ -117,8 +117,8 @@ def source_table(
         raise UnciaError("the table has no column function, so there is nothing to advise on")
     if functions:
         table = table.filter(table["function"].cast("string").isin(list(functions)))
-        found = backend.collect(table.select(name=table["function"].cast("string")).distinct())
-        missing = sorted(set(functions) - set(found.column("name").to_pylist()))
+        names = backend.collect(table.select(name=table["function"].cast("string")).distinct())
+        missing = sorted(set(functions) - set(names.column("name").to_pylist()))
         if missing:
             raise UnciaError(f"the table holds no function {', '.join(missing)}")
     table, notes = with_shares(backend, table, ratios)
@@ -136,34 +136,34 @@ def source_table(
 def with_shares(
     backend: Backend, table: ir.Table, ratios: Callable[[str], int | None]
 ) -> tuple[ir.Table, list[str]]:
-    """The table with the vCPU share where a platform gives it with the memory and does not log it.
+    """Fill in missing vCPU shares on platforms that derive them from the memory.
 
     Args:
         backend: where the table is.
         table: invocations.
-        ratios: the bytes that hold one vCPU on a platform, by its name; None if they do not tell.
+        ratios: gives the bytes per vCPU of a platform, by its name; None if it has no ratio.
 
     Returns:
-        The table, and what was filled in, in words.
+        The table, and notes on what was filled in.
     """
     schema = table.schema()
     if "platform" not in schema or not _whole(schema.get("allocated_memory")):
         return table, []
     platform, memory = table["platform"].cast("string"), table["allocated_memory"].cast("int64")
-    known = _whole(schema.get("allocated_cpu"))
-    cpu = table["allocated_cpu"].cast("int64") if known else ibis.null("int64")
-    fits = (memory >= integer(0)) & (memory <= integer(MAX_MEMORY))
-    gaps = table.filter(cpu.isnull() & fits & platform.notnull())
-    counted = backend.collect(
+    has_cpu = _whole(schema.get("allocated_cpu"))
+    cpu = table["allocated_cpu"].cast("int64") if has_cpu else ibis.null("int64")
+    is_plausible = (memory >= integer(0)) & (memory <= integer(MAX_MEMORY))
+    gaps = table.filter(cpu.isnull() & is_plausible & platform.notnull())
+    counts = backend.collect(
         gaps.aggregate(rows=gaps.count(), by=[gaps["platform"].cast("string").name("name")])
     )
     notes = []
-    for row in sorted(counted.to_pylist(), key=lambda row: str(row["name"])):
+    for row in sorted(counts.to_pylist(), key=lambda row: str(row["name"])):
         ratio = ratios(row["name"])
         if ratio is None:
             continue
         share = share_of(memory, ratio=ratio)
-        cpu = ibis.ifelse(cpu.isnull() & fits & (platform == row["name"]), share, cpu)
+        cpu = ibis.ifelse(cpu.isnull() & is_plausible & (platform == row["name"]), share, cpu)
         notes.append(
             f"{row['rows']:,} rows on {row['name']} have no allocated_cpu; it is taken from their"
             f" memory, {format_size(ratio)} to the vCPU."
@@ -179,7 +179,7 @@ def _text(table: ir.Table, name: str) -> Any:
 
 
 def billable_rows(table: ir.Table) -> ir.Table:
-    """The rows that ran and are billed for: `KEYS`, ``turnaround``, times, texts and ``v_*``.
+    """Select the rows that ran and are billed: `KEYS`, ``turnaround``, times, texts and ``v_*``.
 
     Args:
         table: of `source_table`.
@@ -216,20 +216,20 @@ _MAYBE: Final = ("peak", "average", "first", "last")
 _NOT_WHOLE: Final = frozenset({*KEYS, *_MAYBE})
 
 
-def facts(
+def collect_facts(
     backend: Backend, rows: ir.Table, column: str, bound: int | None
 ) -> dict[Configuration, Facts]:
-    """What is counted and summed, by configuration.
+    """Compute the facts of each configuration.
 
     Args:
-        backend: where it is computed.
+        backend: computes them.
         rows: of `billable_rows`.
-        column: the time that a bound is of.
+        column: the bounded time.
         bound: ns; None for none.
     """
-    most = ibis.null("int64") if bound is None else integer(bound)
+    limit = ibis.null("int64") if bound is None else integer(bound)
     cpu_known = rows["v_cpu_time"].notnull()
-    answer = backend.collect(
+    table = backend.collect(
         rows.aggregate(
             {
                 "rows": rows.count(),
@@ -240,7 +240,7 @@ def facts(
                 "average_rows": rows["v_memory_avg"].count(),
                 "start_rows": (rows["started"].notnull() & rows["ended"].notnull()).sum(),
                 "parent_rows": rows["parent"].count(),
-                "within": ibis.ifelse(rows[column] <= most, integer(1), integer(0)).sum(),
+                "within": ibis.ifelse(rows[column] <= limit, integer(1), integer(0)).sum(),
                 "execution": _total(rows["v_execution"]),
                 "execution_max": rows["v_execution"].max(),
                 "cpu_time": _total(rows["v_cpu_time"]),
@@ -255,19 +255,19 @@ def facts(
             by=list(KEYS),
         )
     )
-    found = {}
-    for row in answer.to_pylist():
+    result = {}
+    for row in table.to_pylist():
         key = configuration(row)
         whole = {name: int(value or 0) for name, value in row.items() if name not in _NOT_WHOLE}
         peak, average, first, last = (
             None if row[name] is None else int(row[name]) for name in _MAYBE
         )
-        found[key] = Facts(**whole, peak=peak, average=average, first=first, last=last)
-    return dict(sorted(found.items()))
+        result[key] = Facts(**whole, peak=peak, average=average, first=first, last=last)
+    return dict(sorted(result.items()))
 
 
 def configuration(row: Mapping[str, Any]) -> Configuration:
-    """The configuration of a row of an answer."""
+    """The configuration of a row of a query's result."""
     return Configuration(row["function"], row["platform"], int(row["memory"]), int(row["cpu"]))
 
 
@@ -278,10 +278,11 @@ def _total(value: Any) -> Any:
 def key_table(configurations: Sequence[Configuration], **more: Sequence[Any]) -> pa.Table:
     """Configurations as a table to join with, with more columns."""
     columns = {
-        name: [getattr(one, name) for one in configurations] for name in ("function", "platform")
+        name: [getattr(config, name) for config in configurations]
+        for name in ("function", "platform")
     }
     sizes = {
-        name: pa.array([getattr(one, name) for one in configurations], pa.int64())
+        name: pa.array([getattr(config, name) for config in configurations], pa.int64())
         for name in ("memory", "cpu")
     }
     return pa.table({**columns, **sizes, **more})

@@ -23,7 +23,7 @@ from uncia.stats.quantiles import Floats, Ints
 from uncia.tariffs import bill
 from uncia.tariffs.model import Tariff
 
-MOST_ROWS: Final = 2_000
+MAX_ROWS: Final = 2_000
 """Rows of a configuration that an estimate rests on; of more, about so many are drawn."""
 
 _NONE: Final = -1
@@ -72,7 +72,7 @@ class Sample:
         """Whether the peak of memory of every row is known."""
         return self.rows > 0 and bool((self.peak >= 0).all())
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """How many rows an estimate rests on, in words."""
         if self.rows == self.total:
             return f"all {self.total:,} rows"
@@ -80,7 +80,7 @@ class Sample:
 
 
 def draw(
-    backend: Backend, rows: ir.Table, found: Mapping[Configuration, Facts], *, identified: bool
+    backend: Backend, rows: ir.Table, facts: Mapping[Configuration, Facts], *, identified: bool
 ) -> dict[Configuration, Sample]:
     """Samples of configurations.
 
@@ -89,45 +89,49 @@ def draw(
         rows: of `billable_rows`.
         found: the configurations, with their facts.
         identified: whether rows have identifiers; without, there is no sample of a configuration
-            of more than `MOST_ROWS` rows.
+            of more than `MAX_ROWS` rows.
     """
-    chosen = [one for one, own in found.items() if identified or own.rows <= MOST_ROWS]
+    chosen = [
+        config for config, positions in facts.items() if identified or positions.rows <= MAX_ROWS
+    ]
     if not chosen:
         return {}
-    limits = [_limit(found[one].rows) for one in chosen]
-    places = ibis.memtable(key_table(chosen, limit=pa.array(limits, pa.utf8())))
-    drawn = rows.select(*KEYS, *_MEASURES, "unknown_start", "invocation").inner_join(places, KEYS)
+    limits = [_limit(facts[config].rows) for config in chosen]
+    thresholds = ibis.memtable(key_table(chosen, limit=pa.array(limits, pa.utf8())))
+    selected = rows.select(*KEYS, *_MEASURES, "unknown_start", "invocation").inner_join(
+        thresholds, KEYS
+    )
     if any(limit != _ALL for limit in limits):
-        head = digest_of(drawn["invocation"]).substr(0, _DIGITS)
-        drawn = drawn.filter((drawn["limit"] == _ALL) | (head < drawn["limit"]))
-    answer = backend.collect(drawn.select(*KEYS, *_MEASURES, "unknown_start", "invocation"))
-    answer = answer.sort_by([("invocation", "ascending"), ("v_execution", "ascending")])
+        head = digest_of(selected["invocation"]).substr(0, _DIGITS)
+        selected = selected.filter((selected["limit"] == _ALL) | (head < selected["limit"]))
+    table = backend.collect(selected.select(*KEYS, *_MEASURES, "unknown_start", "invocation"))
+    table = table.sort_by([("invocation", "ascending"), ("v_execution", "ascending")])
     measures = {
-        name: answer.column(name).fill_null(_NONE).to_numpy().astype(np.int64) for name in _MEASURES
+        name: table.column(name).fill_null(_NONE).to_numpy().astype(np.int64) for name in _MEASURES
     }
-    unknown = answer.column("unknown_start").to_numpy(zero_copy_only=False).astype(bool)
+    unknown = table.column("unknown_start").to_numpy(zero_copy_only=False).astype(bool)
     places_of: dict[Configuration, list[int]] = defaultdict(list)
-    for place, row in enumerate(answer.select(list(KEYS)).to_pylist()):
-        places_of[configuration(row)].append(place)
+    for position, row in enumerate(table.select(list(KEYS)).to_pylist()):
+        places_of[configuration(row)].append(position)
     samples = {}
-    for one, own in places_of.items():
-        picked = np.array(own, np.int64)
-        samples[one] = Sample(
-            total=found[one].rows,
-            execution=measures["v_execution"][picked],
-            initialization=measures["v_initialization"][picked],
-            cpu_time=measures["v_cpu_time"][picked],
-            peak=measures["v_memory_peak"][picked],
-            average=measures["v_memory_avg"][picked],
-            unknown_start=unknown[picked],
+    for config, positions in places_of.items():
+        selection = np.array(positions, np.int64)
+        samples[config] = Sample(
+            total=facts[config].rows,
+            execution=measures["v_execution"][selection],
+            initialization=measures["v_initialization"][selection],
+            cpu_time=measures["v_cpu_time"][selection],
+            peak=measures["v_memory_peak"][selection],
+            average=measures["v_memory_avg"][selection],
+            unknown_start=unknown[selection],
         )
     return samples
 
 
 def _limit(rows: int) -> str:
-    if rows <= MOST_ROWS:
+    if rows <= MAX_ROWS:
         return _ALL
-    return format(16**_DIGITS * MOST_ROWS // rows, f"0{_DIGITS}x")
+    return format(16**_DIGITS * MAX_ROWS // rows, f"0{_DIGITS}x")
 
 
 @dataclass(frozen=True)
@@ -159,33 +163,33 @@ def bill_rows(backend: Backend, tariff: Tariff, groups: Mapping[Any, Rows]) -> d
     """
     names = list(groups)
     parts = []
-    for place, name in enumerate(names):
-        one = groups[name]
-        parts.append(_table(str(place), one))
+    for index, name in enumerate(names):
+        rows_of_group = groups[name]
+        parts.append(_table(str(index), rows_of_group))
     if not parts:
         return {}
-    found: dict[Any, Price] = {name: Price() for name in names}
+    result: dict[Any, Price] = {name: Price() for name in names}
     for line in bill(pa.concat_tables(parts), [tariff], ("function",), backend):
-        found[names[int(str(line.group["function"]))]].add(line, None)
-    return found
+        result[names[int(str(line.group["function"]))]].add(line, None)
+    return result
 
 
-def _table(name: str, one: Rows) -> pa.Table:
-    sample, n = one.sample, int(one.execution.size)
-    picked = slice(None) if one.picked is None else one.picked
-    cpu_time = sample.cpu_time[picked] if one.cpu_time is None else one.cpu_time
+def _table(name: str, rows: Rows) -> pa.Table:
+    sample, n = rows.sample, int(rows.execution.size)
+    picked = slice(None) if rows.picked is None else rows.picked
+    cpu_time = sample.cpu_time[picked] if rows.cpu_time is None else rows.cpu_time
     unknown = sample.unknown_start[picked]
     return pa.table(
         {
             "function": pa.repeat(pa.scalar(name), n),
             "start": pa.array(np.where(unknown, "cold", "warm").astype(object), pa.utf8()),
-            "execution": pa.array(one.execution, pa.int64()),
+            "execution": pa.array(rows.execution, pa.int64()),
             "initialization": _known(sample.initialization[picked]),
             "cpu_user": _known(cpu_time),
             "memory_peak": _known(sample.peak[picked]),
             "memory_avg": _known(sample.average[picked]),
-            "allocated_memory": pa.array([one.size.memory] * n, pa.int64()),
-            "allocated_cpu": pa.array([one.size.cpu] * n, pa.int64()),
+            "allocated_memory": pa.array([rows.size.memory] * n, pa.int64()),
+            "allocated_cpu": pa.array([rows.size.cpu] * n, pa.int64()),
         }
     )
 
@@ -218,8 +222,8 @@ def stretched(sample: Sample, measured: int, wanted: int, threads: int) -> Ints:
     idle = np.maximum(execution - busy / _speed(measured, threads), 0.0)
     estimate = np.ceil(idle + busy / _speed(wanted, threads)).astype(np.int64)
     bound = np.minimum if wanted > measured else np.maximum
-    found: Ints = bound(estimate, sample.execution)
-    return found
+    result: Ints = bound(estimate, sample.execution)
+    return result
 
 
 def _speed(share: int, threads: int) -> float:

@@ -96,19 +96,18 @@ def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> dict[tuple
     Returns:
         (tariff's id, allocation) -> size.
     """
-    found = {}
+    result = {}
     for tariff in tariffs:
-        for asked in dict.fromkeys(allocations):
-            size = fit_size(tariff.sizes, Allocation(asked.cpu, asked.memory))
-            found[tariff.id, asked] = Size(size.memory, size.cpu if knows_cpu(tariff) else None)
-    return found
+        for wanted in dict.fromkeys(allocations):
+            size = fit_size(tariff.sizes, Allocation(wanted.cpu, wanted.memory))
+            result[tariff.id, wanted] = Size(size.memory, size.cpu if knows_cpu(tariff) else None)
+    return result
 
 
-def allocation(one: Configuration) -> Size:
+def allocation(config: Configuration) -> Size:
     """What was allocated at a configuration."""
-    return Size(
-        None if one.memory == UNKNOWN else one.memory, None if one.cpu == UNKNOWN else one.cpu
-    )
+    memory = None if config.memory == UNKNOWN else config.memory
+    return Size(memory, None if config.cpu == UNKNOWN else config.cpu)
 
 
 def same(size: Size, measured: Size) -> bool:

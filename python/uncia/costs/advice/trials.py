@@ -116,54 +116,54 @@ def saved(
     ]
 
 
-def tried(found: Study, trials: Sequence[Trial]) -> list[Hint]:
+def tried(study: Study, trials: Sequence[Trial]) -> list[Hint]:
     """The hints that trials lead to: one each, if its cheapest way saves anything."""
     groups: dict[str, dict[tuple[int, str, int, int], Rows]] = {}
     tariffs: dict[str, Tariff] = {}
-    for place, trial in enumerate(trials):
-        everything = {
+    for index, trial in enumerate(trials):
+        roles = {
             "before": [Way("", [trial.before])],
             "ways": trial.ways,
             "instead": trial.instead,
         }
-        for role, ways in everything.items():
+        for role, ways in roles.items():
             for number, way in enumerate(ways):
                 tariff = way.tariff or trial.tariff
                 tariffs[tariff.id] = tariff
                 for part, rows in enumerate(way.parts):
-                    groups.setdefault(tariff.id, {})[place, role, number, part] = rows
+                    groups.setdefault(tariff.id, {})[index, role, number, part] = rows
     billed: dict[tuple[int, str, int, int], Price] = {}
-    for name, own in groups.items():
-        billed |= bill_rows(found.local, tariffs[name], own)
+    for name, group in groups.items():
+        billed |= bill_rows(study.local, tariffs[name], group)
     hints = []
-    for place, trial in enumerate(trials):
-        hints += _judged(found, trial, place, billed)
+    for index, trial in enumerate(trials):
+        hints += _judged(study, trial, index, billed)
     return hints
 
 
 def _judged(
-    found: Study, trial: Trial, place: int, billed: dict[tuple[int, str, int, int], Price]
+    study: Study, trial: Trial, index: int, billed: dict[tuple[int, str, int, int], Price]
 ) -> list[Hint]:
     sample = trial.before.sample
-    now = _cost(billed, place, "before", 0, [trial.before])
+    now = _cost(billed, index, "before", 0, [trial.before])
     costs = [
-        (_cost(billed, place, "ways", number, way.parts), number)
+        (_cost(billed, index, "ways", number, way.parts), number)
         for number, way in enumerate(trial.ways)
     ]
-    known = [(cost, number) for cost, number in costs if cost is not None]
-    if now is None or not known:
+    costs_known = [(cost, number) for cost, number in costs if cost is not None]
+    if now is None or not costs_known:
         return []
     simpler = [
         cost
         for number, way in enumerate(trial.instead)
-        if (cost := _cost(billed, place, "instead", number, way.parts)) is not None
+        if (cost := _cost(billed, index, "instead", number, way.parts)) is not None
     ]
-    best, number = min(known)
-    least = min([now, *simpler])
-    if best >= least:
+    best, number = min(costs_known)
+    reference = min([now, *simpler])
+    if best >= reference:
         return []
-    per_row = (least - best) / sample.rows
-    in_table = found.found[found.present(trial.function)].rows
+    per_row = (reference - best) / sample.rows
+    in_table = study.facts[study.present(trial.function)].rows
     return [
         Hint(
             trial.function,
@@ -171,18 +171,18 @@ def _judged(
             trial.tariff.id,
             per_row * in_table,
             per_row * _MILLION,
-            float((least - best) / now),
+            float((reference - best) / now),
             "estimated",
             trial.ways[number].words,
             trial.assumption,
-            f"computed from {sample.said()}",
+            f"computed from {sample.describe()}",
         )
     ]
 
 
 def _cost(
     billed: dict[tuple[int, str, int, int], Price],
-    place: int,
+    index: int,
     role: str,
     number: int,
     parts: Sequence[Rows],
@@ -190,7 +190,7 @@ def _cost(
     """The bill of several parts; None if a row of theirs cannot be priced or run."""
     total = Fraction(0)
     for part, rows in enumerate(parts):
-        price = billed[place, role, number, part]
+        price = billed[index, role, number, part]
         if price.rows < rows.execution.size or price.beyond:
             return None
         total += price.cost

@@ -1,4 +1,4 @@
-"""Tables of several files as one, whatever engine reads them: columns by name, types alike."""
+"""Unions of tables by column name, with types widened where files disagree."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -28,33 +28,32 @@ _SIGNED: Final[dict[type, dt.DataType]] = {
 }
 
 
-def together(tables: Sequence[ir.Table], name: str) -> ir.Table:
-    """The rows of all tables: their columns by name, null where a table has none of that name.
+def union_tables(tables: Sequence[ir.Table], name: str) -> ir.Table:
+    """Union tables by column name; a column that a table lacks is null there.
 
-    A column that differs in type becomes the wider of the types; an unsigned integer is read as a
-    signed one. A column without any type (Parquet's null type, all null) has that of the record, or
-    is text.
+    Types that differ are widened to a common one, and unsigned integers become signed. A column of
+    Parquet's null type gets the type that the record declares, or text.
 
     Raises:
-        UnciaError: a column is of types that have nothing in common.
+        UnciaError: the types of a column have no common type.
     """
-    found: dict[str, list[dt.DataType]] = {}
+    types_by_column: dict[str, list[dt.DataType]] = {}
     for table in tables:
         for column, dtype in table.schema().items():
-            known = found.setdefault(column, [])
+            dtypes = types_by_column.setdefault(column, [])
             if not _is_null(dtype):
-                known.append(_SIGNED.get(type(dtype), dtype).copy(nullable=True))
+                dtypes.append(_SIGNED.get(type(dtype), dtype).copy(nullable=True))
     declared = _declared(name)
     types = {
-        column: _common(column, known) if known else declared.get(column, dt.string)
-        for column, known in found.items()
+        column: _common(column, dtypes) if dtypes else declared.get(column, dt.string)
+        for column, dtypes in types_by_column.items()
     }
     parts = [_as(table, types) for table in tables]
     return parts[0] if len(parts) == 1 else ibis.union(*parts, distinct=False)
 
 
 def typed_keys(table: ir.Table, keys: Sequence[str], name: str) -> ir.Table:
-    """Partition columns are text in folder names; those that the record has get its type."""
+    """Cast partition columns, which are text in folder names, to the declared types."""
     declared = _declared(name)
     wanted = {
         key: table[key].cast(declared[key])
@@ -65,9 +64,9 @@ def typed_keys(table: ir.Table, keys: Sequence[str], name: str) -> ir.Table:
 
 
 def with_types(data: pa.Table, name: str) -> pa.Table:
-    """A table in memory as engines keep it: every column of a type that they know, and nullable.
+    """Make the columns of a table in memory nullable, and of types that engines know.
 
-    Columns of Arrow's null type get the record's type, or are text.
+    A column of Arrow's null type gets the type that the record declares, or text.
     """
     declared = _declared(name)
     fields = [
@@ -98,12 +97,12 @@ def _is_null(dtype: dt.DataType) -> bool:
     return bool(dtype.is_null() or (dtype.is_unknown() and "NULL" in str(dtype)))
 
 
-def _common(column: str, known: Sequence[dt.DataType]) -> dt.DataType:
+def _common(column: str, dtypes: Sequence[dt.DataType]) -> dt.DataType:
     try:
-        return dt.highest_precedence(known)
+        return dt.highest_precedence(dtypes)
     except ibis.common.exceptions.IbisTypeError as error:
-        said = " and ".join(sorted({str(dtype) for dtype in known}))
-        raise UnciaError(f"the column {column} is {said} in different files") from error
+        types = " and ".join(sorted({str(dtype) for dtype in dtypes}))
+        raise UnciaError(f"the column {column} is {types} in different files") from error
 
 
 def _as(table: ir.Table, types: dict[str, dt.DataType]) -> ir.Table:

@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are complete."""
+"""Atomic writes: a file or folder gets its name only once it is complete."""
 
 import shutil
 import uuid
@@ -10,23 +10,23 @@ from uncia.errors import UnciaError
 
 
 @contextmanager
-def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
-    """A path beside ``path`` to write to, which becomes it at the end; if that fails, it is gone.
+def atomic_path(path: Path, *, directory: bool) -> Iterator[Path]:
+    """Yield a temporary path next to `path`; rename it to `path` on success, delete it on error.
 
-    A file that was there is replaced; a folder that holds something is not.
+    An existing file is replaced; a folder that is not empty is an error.
 
     Args:
-        path: the name to appear under.
-        folder: whether a folder is to appear.
+        path: the final path.
+        directory: whether a folder is written, not a file.
 
     Raises:
-        UnciaError: the name cannot be had, or the file system refused.
+        UnciaError: `path` is taken, or the file system refused.
     """
     if not path.parent.is_dir():
         raise UnciaError(f"cannot write {path}: {path.parent} is no folder", exit_code=1)
-    if folder and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+    if directory and path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UnciaError(f"cannot write {path}: it exists already", exit_code=1)
-    if not folder and path.is_dir():
+    if not directory and path.is_dir():
         raise UnciaError(f"cannot write {path}: it is a folder", exit_code=1)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
@@ -41,23 +41,19 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
-def no_empty_key(folder: Path) -> None:
-    """Refuse a partitioned folder with a key of empty text, which is null to some readers.
+def check_no_empty_key(folder: Path) -> None:
+    """Refuse a partition key of empty text, which some readers take for null.
 
     Raises:
-        UnciaError: there is one.
+        UnciaError: a partition folder has such a key.
     """
     for path in folder.rglob("*="):
-        empty_key(path.name[:-1])
+        raise empty_key_error(path.name[:-1])
 
 
-def empty_key(column: str) -> None:
-    """Say that a partition column holds an empty text.
-
-    Raises:
-        UnciaError: always.
-    """
-    raise UnciaError(
+def empty_key_error(column: str) -> UnciaError:
+    """Return the error of a partition column that holds an empty text."""
+    return UnciaError(
         f"the column {column} holds an empty text, which no partition folder can be named after",
         exit_code=1,
     )

@@ -17,6 +17,9 @@ import pytest
 from tariff_rows import GB, MS, S, row, table
 
 import uncia
+from uncia import yamlio
+from uncia.tariffs import Tariff
+from uncia.tariffs.request import cost
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "how-to" / "add-a-tariff.md").read_text(encoding="utf-8")
@@ -161,3 +164,19 @@ def test_two_rules_of_one_key_are_refused(work: Path) -> None:
     )
     assert done.returncode
     assert "two rules of tariffs have the key free" in done.stderr
+
+
+def test_the_worked_number_of_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "tariffs.md").read_text(encoding="utf-8")
+    document = yamlio.load(ROOT / "tests" / "data" / "tariffs" / "first-free.yaml")
+    tariff = yamlio.validate(Tariff, document).model_dump()
+    tariff["time"] |= {
+        "kind": "execution",
+        "granularity": "100 ms",
+        "minimum": "200 ms",
+        "free": "50 ms",
+    }
+    tariff["charges"] = tariff["charges"][:1]
+    usd_of_it = cost(Tariff.model_validate(tariff), {"execution": 130 * MS, "allocated_memory": GB})
+    assert usd_of_it == Fraction("0.000002700005")
+    assert "0.000002700005 USD" in page

@@ -2,6 +2,7 @@
 
     python benches/bandwidth/infer.py [--every N] [--hz 250,1000] [--runs 6] [--seed 1]
                                       [--late-us 15] [--others 0] [--drift-ppm 0]
+    python benches/bandwidth/infer.py --calibrate N [--seed 1]
     python benches/bandwidth/infer.py --published FOLDER
 
 A period counts as right within 2 %, a quota within 5 %; of a provider's profile the quota is the
@@ -10,7 +11,9 @@ of a CPU (quotas of 1 ms and more), CFS with refills at whole periods and EEVDF 
 random offset, whose probe resumes ``--late-us`` late and as much more on average. ``--every`` takes
 one of so many settings, evenly. ``--others`` adds so many gaps of other causes to a throttle, of
 0.5 to 3 ms while the probe runs; ``--drift-ppm`` lets each run's clock begin anywhere and go so
-much fast or slow, as a guest's may.
+much fast or slow, as a guest's may. ``--calibrate`` draws so many settings and noises at random,
+with ticks that may have an offset from whole multiples of the tick, and prints, of what is reported
+with each confidence, how much is right.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +38,7 @@ MS: Final = 10**6
 PERIODS_MS: Final = (5, 10, 20, 40, 50, 80, 100)
 SHARES: Final = (5, 7.5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 95)
 KEYS: Final = ("period_us", "quota_us", "hz", "scheduler")
+CONFIDENCES: Final = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 1.01)
 WITHIN: Final = {"period_us": 0.02, "quota_us": 0.05}
 PROVIDERS: Final = {
     "aws-128MB": {"period_us": 20_000, "quota_us": None, "hz": 250, "scheduler": "cfs"},
@@ -48,6 +53,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--published", type=Path)
+    parser.add_argument("--calibrate", type=int, metavar="N")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--hz", default="250,1000")
     parser.add_argument("--runs", type=int, default=6)
@@ -58,6 +64,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.published is not None:
         published(given.published)
+    elif given.calibrate is not None:
+        calibrated(drawn(given.calibrate, given.seed))
     else:
         simulated([int(hz) for hz in given.hz.split(",")], given)
 
@@ -127,6 +135,71 @@ def simulated(rates: Sequence[int], given: argparse.Namespace) -> None:
         trace = traces.of((ends, ends - starts) for starts, ends in runs)
         cases.append((truth, drifting(trace, given.drift_ppm, rng) if given.drift_ppm else trace))
     tell(f"{len(cases)} simulated settings", cases)
+
+
+def drawn(count: int, seed: int) -> Iterator[tuple[Truth, Trace]]:
+    """Profiles of random settings, of few or many runs, quiet or noisy."""
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        period = float(rng.choice(PERIODS_MS))
+        hz = int(rng.choice([100, 250, 300, 1000], p=[0.1, 0.45, 0.1, 0.35]))
+        scheduler = str(rng.choice(["cfs", "eevdf"]))
+        quota = max(1.0, period * float(rng.choice([*SHARES, rng.uniform(5, 95)])) / 100)
+        late_ns = round(float(rng.choice([15, 60, 150])) * 1e3)
+        # Ticks stand at whole multiples; or a part of a tick later, as with skew_tick or in kernels
+        # before 6.4; or anywhere on a grid of milliseconds.
+        offsets = [0.0, 0.0, rng.uniform(0, 1000 / hz), float(rng.integers(0, 1 + 1000 // hz))]
+        setting = Setting.model_validate(
+            {
+                "name": f"{number}: {scheduler} {hz} Hz {quota:.4g} in {period:g} ms",
+                "period_ns": round(period * MS),
+                "quota_ns": round(quota * MS),
+                "hz": hz,
+                "scheduler": scheduler,
+                "timer": "absolute"
+                if scheduler == "cfs"
+                else {"offset": round(rng.uniform(0, period) * MS)},
+                "tick_offset_ns": round(float(rng.choice(offsets)) * MS) % round(1000 / hz * MS),
+                "wake_delay_ns": late_ns,
+                "wake_jitter_ns": late_ns,
+                "runs": int(rng.choice([1, 3, 6])),
+                "work": Probe(duration_ns=round(float(rng.choice([500, 2000, 10_000])) * MS)),
+            }
+        )
+        pairs = throttles([setting], seed=number)[0]
+        truth: Truth = dict(zip(KEYS, (period * 1e3, quota * 1e3, hz, scheduler), strict=True))
+        truth["name"] = setting.name
+        others = float(rng.choice([0, 0.03, 0.08]))
+        runs = [with_others(starts, ends, others, rng) for starts, ends in pairs]
+        trace = traces.of((ends, ends - starts) for starts, ends in runs)
+        yield truth, drifting(trace, 50, rng) if rng.random() < 0.25 else trace
+
+
+def calibrated(cases: Iterable[tuple[Truth, Trace]]) -> None:
+    """Print, of what is told with each confidence, how much is right."""
+    seen: dict[str, list[tuple[float, bool]]] = {key: [] for key in KEYS}
+    nulls: Counter[str] = Counter()
+    for truth, trace in cases:
+        found = infer_trace(trace)
+        answers = found.as_json()
+        for key in KEYS:
+            sure = found.confidence[key]
+            if sure is None:
+                nulls[key] += 1
+                continue
+            right = judged(key, answers[key], truth[key]) == "right"
+            seen[key].append((sure, right))
+            if not right:
+                print(f"  {truth['name']}: {key} {answers[key]} with {sure}")
+    for key, told in seen.items():
+        print(f"{key}: {len(told)} told, {nulls[key]} null")
+        for low, high in pairwise(CONFIDENCES):
+            inside = [(sure, right) for sure, right in told if low <= sure < high]
+            if inside:
+                sure, right = np.mean(inside, axis=0)
+                print(
+                    f"  {low:.2f} to {high:.2f}: {len(inside)}, mean {sure:.3f}, right {right:.3f}"
+                )
 
 
 def with_others(

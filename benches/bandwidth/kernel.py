@@ -34,7 +34,7 @@ import numpy as np
 
 from uncia import engine
 from uncia import record as tables
-from uncia.bandwidth import beside, kernels, profiles
+from uncia.bandwidth import kernels, profiles, simulated_match
 from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ def apart(setting: dict[str, int], simulated: Setting, group: int) -> float | No
     """How far one group's intervals between throttles are from the model's, in ns."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as folder:
         record(setting, probe(group), folder)
-        return beside.compare(profiles.read(Path(folder)), simulated)["interval"]
+        return simulated_match.compare(profiles.read(Path(folder)), simulated)["interval"]
 
 
 def tasks(setting: dict[str, int], groups: int, seconds: float, group: int) -> dict[str, Any]:
@@ -190,11 +190,11 @@ def by_chance(setting: dict[str, int], made: dict[str, Any]) -> dict[str, float 
         base = Setting(**{**made, "timer": timer}, runs=PROBE_REPEATS, work=work)
         many = base.model_copy(update={"runs": 100})
         few, all_ = (
-            beside.throttles(simulate([one], number).spans)["interval"]
+            simulated_match.throttles(simulate([one], number).spans)["interval"]
             for number, one in ((seed + 1, base), (0, many))
         )
         if len(few):
-            found.append(beside.distance(few, all_) / setting["period"])
+            found.append(simulated_match.distance(few, all_) / setting["period"])
     if not found:
         return dict.fromkeys(names)
     return dict(zip(names, (float(np.mean(found)), float(np.quantile(found, 0.95))), strict=True))

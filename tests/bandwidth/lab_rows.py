@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from uncia import record
-from uncia.bandwidth.intermittent import BURSTS, LONG, stage
+from uncia.bandwidth.intermittent import LONG, TASKS, stage
 
 MB = 1 << 20
 MS = 1_000_000
@@ -49,18 +49,17 @@ def request(number: int, **more: Any) -> dict[str, Any]:
 
 def tasks(executions: Sequence[tuple[int, Sequence[int]]]) -> list[dict[str, Any]]:
     """Tasks both ways: (execution as one invocation, executions of its bursts), in ns."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for long, bursts in executions:
-        found.append(request(len(found), experiment=LONG, execution=long, stage=LONG))
-        parent = None
+        rows.append(request(len(rows), experiment=TASKS, execution=long, stage=LONG))
         for number, execution in enumerate(bursts):
             row = request(
-                len(found),
-                experiment=BURSTS,
+                len(rows),
+                experiment=TASKS,
+                scheduled=None,
                 execution=execution,
-                parent=parent,
+                parent=rows[-1]["invocation"],
                 stage=stage(number, len(bursts)),
             )
-            parent = row["invocation"]
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows

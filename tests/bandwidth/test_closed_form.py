@@ -190,10 +190,10 @@ def test_the_table_says_what_it_leaves_to_json():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--memory", "128"], "how much CPU comes with memory is not known"),
-        (["--memory", "128", "--like", "gcp"], "there CPU does not come with memory"),
+        (["--memory", "128"], "how much CPU comes with memory depends on the platform"),
+        (["--memory", "128", "--like", "gcp"], "CPU does not scale with memory"),
         (["--like", "azure"], "none of aws, gcp, ibm"),
-        (["--vcpu", "0.5", "--quota", "5ms"], "both say the size"),
+        (["--vcpu", "0.5", "--quota", "5ms"], "both set the size"),
         (["--period", "2s"], "beyond what the kernel takes"),
         (["--vcpu", "1.5"], "above one vCPU"),
         (["--quota", "30ms", "--period", "20ms"], "above one vCPU"),

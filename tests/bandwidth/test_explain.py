@@ -166,7 +166,7 @@ def test_markdown_and_pictures_go_where_they_are_told(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "nothing is to be written"),
+        ([], "no file to write was named"),
         (["--out", "page.txt"], "not named *.html"),
         (["--out", "x.html", "--images", "y"], "--images is for --markdown"),
         (["--out", "/dev/null/x.html"], "cannot write"),

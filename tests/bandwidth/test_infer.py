@@ -77,6 +77,37 @@ def test_published_profiles(
     assert all(one is not None and one > 0.5 for one in found.confidence.values())
 
 
+def shifted(period_ms: float, quota_ms: float, hz: int, ticks_ms: float) -> traces.Trace:
+    """A profile under EEVDF whose ticks are so much later than whole multiples of the tick."""
+    moved = setting(period_ms, quota_ms, hz, "eevdf", runs=2)
+    changes = {"tick_offset_ns": round(ticks_ms * MS)}
+    return traces.of(runs_of(moved.model_copy(update=changes)))
+
+
+@pytest.mark.parametrize("ticks_ms", [0, 1, 2, 3, 1.7])
+def test_ticks_that_are_shifted_by_milliseconds_are_no_finer_ticks(ticks_ms: float) -> None:
+    found = infer_trace(shifted(20, 5, 250, ticks_ms))
+    assert (found.period_us, found.hz) == (20_000, 250)
+
+
+@pytest.mark.parametrize(("period_ms", "quota_ms"), [(20, 8), (40, 4), (100, 80)])
+def test_whole_ticks_that_are_shifted_tell_no_rate_or_the_right_one(
+    period_ms: float, quota_ms: float
+) -> None:
+    found = infer_trace(shifted(period_ms, quota_ms, 250, 1))
+    assert found.period_us == period_ms * 1000
+    assert found.hz in (None, 250)
+    assert (found.confidence["hz"] is None) == (found.hz is None)
+
+
+def test_a_late_probe_shows_no_random_offset() -> None:
+    late = setting(50, 5, 250, "cfs").model_copy(
+        update={"wake_delay_ns": 150_000, "wake_jitter_ns": 150_000}
+    )
+    found = infer_trace(traces.of(runs_of(late)))
+    assert (found.period_us, found.scheduler) == (50_000, "cfs")
+
+
 def test_a_clock_that_is_not_the_kernels_tells_period_and_ticks_but_no_scheduler() -> None:
     profile = profiles.read(PUBLISHED / "gcp-0.08vcpu.json.gz")
     found = infer(profile)

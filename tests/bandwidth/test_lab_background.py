@@ -12,8 +12,10 @@ from lab_rows import MS, request, table
 
 from uncia import record
 from uncia.bandwidth import background
-from uncia.bandwidth.background import BILLED, COLLECT, COUNTER, SPAN, START
+from uncia.bandwidth.background import BILLED, COLLECT, CPU_SPAN, SPAN, START
 from uncia.errors import UnciaError
+from uncia.suites.background import Settings, document
+from uncia.suites.study import planned
 
 S = 1000 * MS
 AWS = "aws-lambda-x86"
@@ -28,7 +30,7 @@ def run(folder: Path, unbilled_ms: list[int]) -> Path:
     rows: list[dict[str, Any]] = [
         request(900, experiment=BILLED, execution=400 * MS, cpu_user=90 * MS, cpu_system=10 * MS)
     ]
-    spans, machine = [], []
+    spans = []
     for number, used in enumerate(unbilled_ms):
         begin = (number + 1) * 100 * S
         start = request(2 * number, experiment="run", stage=START)
@@ -36,21 +38,12 @@ def run(folder: Path, unbilled_ms: list[int]) -> Path:
             2 * number + 1, experiment="run", stage=COLLECT, parent=start["invocation"]
         )
         rows += [start, collect]
-        spans.append(
-            {
-                "invocation": collect["invocation"],
-                "name": SPAN,
-                "start": begin,
-                "end": begin + 5 * S,
-                "clock": "function",
-            }
-        )
-        for time, value in ((begin, 1.0 * MS), (begin + 5 * S, (1.0 + used) * MS)):
-            machine.append({"time": time, "counter": COUNTER, "cgroup": "i1", "value": value})
+        for name, end in ((SPAN, begin + 5 * S), (CPU_SPAN, begin + used * MS)):
+            span = {"name": name, "start": begin, "end": end, "clock": "function"}
+            spans.append({"invocation": collect["invocation"], **span})
     tables: dict[str, pa.Table] = {
         "invocations": table(rows),
         "spans": table(spans, "spans"),
-        "machine": table(machine, "machine"),
         "instances": table(
             [{"function": "f", "instance": "i1", "started": 0, "idle_cpu": sum(unbilled_ms) * MS}],
             "instances",
@@ -79,6 +72,25 @@ def test_rounds_as_worked_out_by_hand(tmp_path: Path) -> None:
     assert price.saved == 1 - price.requests_usd / price.work_usd
 
 
+def test_the_rounds_of_each_behaviour_are_a_chain_on_an_instance_of_its_own() -> None:
+    chosen = Settings(["freeze", "run"], 512 << 20, 2 * S, 3, pause_after_ns=MS)
+    made, _ = planned(document(chosen))
+    first, billed, freeze, run = made.experiments
+    assert [one.name for one in made.experiments] == ["first", BILLED, "freeze", "run"]
+    # The first experiment starts each instance, which serves one of the others.
+    assert [stream.deployment for stream in first.streams] == list(made.deployments)
+    assert [stream.deployment for stream in billed.streams] == [first.streams[0].deployment]
+    for number, one in enumerate((freeze, run), start=1):
+        own = first.streams[number].deployment
+        assert {stream.deployment for stream in one.streams} == {own}
+        assert made.deployments[own].function.declared() == {"keep_alive_cpu": one.name}
+        assert [stream.stage for stream in one.streams] == [START, COLLECT]
+        assert one.streams[1].think.min == one.streams[1].think.max == 2 * S
+        assert one.expected_requests() == 6
+    assert billed.streams[0].event == {"cpu": 200, "wait": 1}
+    assert run.streams[1].event["cpu"] == 0
+
+
 @settings(max_examples=50)
 @given(
     resources=amounts,
@@ -105,13 +117,13 @@ def test_work_without_a_price_is_refused() -> None:
 def test_rounds_that_broke_off_are_told_and_not_counted(tmp_path: Path) -> None:
     run(tmp_path, [100, 100, 100, 700])
     rows = record.read(tmp_path).to_pylist()
-    machine = record.read(tmp_path, "machine").to_pylist()
+    spans = record.read(tmp_path, "spans").to_pylist()
     rows[1]["outcome"], rows[1]["error"] = "timeout", "late"  # the first round's start
     rows[4]["start"] = "cold"  # the second round's collect
-    # Of the third round the instance's clock was not read: what it began was gone.
-    kept = [row for row in machine if row["time"] != 300 * S]
+    # Of the third round nothing was collected: what it began was gone.
+    kept = [span for span in spans if span["invocation"] != rows[6]["invocation"]]
     record.write(table(rows), tmp_path / "invocations.parquet")
-    record.write(table(kept, "machine"), tmp_path / "machine.parquet", "machine")
+    record.write(table(kept, "spans"), tmp_path / "spans.parquet", "spans")
     result = background.read(tmp_path, [AWS])
     assert [one.unbilled_ns for one in result.behaviours[0].good] == [700 * MS]
     assert len(result.problems) == 3

@@ -10,11 +10,21 @@ from lab_rows import MB, MS, request, table, tasks
 
 from uncia import record
 from uncia.bandwidth import intermittent
-from uncia.bandwidth.intermittent import BURSTS, LONG, break_even_fee, compare, costs, pairs, saved
+from uncia.bandwidth.intermittent import (
+    BURSTS,
+    LONG,
+    TASKS,
+    break_even_fee,
+    compare,
+    costs,
+    pairs,
+    saved,
+)
 from uncia.errors import UnciaError
 from uncia.report.cpu.intermittent import page
 from uncia.report.table import Table
-from uncia.suites.intermittent import Settings, cut
+from uncia.suites.intermittent import Cut, Settings, cut, document, whole_document
+from uncia.suites.study import planned
 
 AWS = "aws-lambda-x86"
 # Lambda's published prices: USD per GB-second, and per request.
@@ -62,6 +72,14 @@ def test_each_request_is_rounded_up_as_the_tariff_says() -> None:
     assert one.pays_below_interval is None, "one pair has no spread"
 
 
+def test_a_task_that_a_tariff_cannot_price_is_refused_with_the_reason() -> None:
+    rows = tasks([(50 * MS, [9 * MS] * 2)])
+    rows[2]["allocated_memory"] = None
+    found = intermittent.tasks(table(rows))
+    with pytest.raises(UnciaError, match=f"{AWS} cannot price every request: .*memory"):
+        costs(table(rows), found, [AWS])
+
+
 @settings(max_examples=50)
 @given(long=amounts, bursts=amounts, count=st.integers(2, 10_000))
 def test_at_the_break_even_fee_both_bills_are_equal(
@@ -100,14 +118,22 @@ def test_one_burst_has_no_break_even_fee(count: int) -> None:
 
 
 def test_a_task_that_broke_off_or_failed_counts_for_nothing() -> None:
-    rows = tasks([(50 * MS, [9 * MS] * 3), (50 * MS, [9 * MS] * 3), (50 * MS, [9 * MS] * 3)])
+    rows = tasks([(50 * MS, [9 * MS] * 3)] * 4)
     rows[3]["outcome"], rows[3]["error"] = "timeout", "no answer in time"
-    del rows[6:8]  # of the second task's bursts only the first was sent
+    rows[8]["outcome"], rows[8]["error"] = "function_error", "no"
+    # Of the second task's bursts only the first was sent, and none after the third, which failed.
+    del rows[9:12]
+    del rows[6:8]
     found = intermittent.tasks(table(rows))
-    assert [task.problem is None for task in found] == [True, True, True, False, False, True]
-    assert "timeout (no answer in time)" in str(found[3].problem)
-    assert "after 1 of 3 bursts" in str(found[4].problem)
-    assert [(long.number, bursts.number) for long, bursts in pairs(found)] == [(2, 2)]
+    assert [task.name for task in found] == [
+        *("long 0", "long 1", "long 2", "long 3"),
+        *("bursts 0", "bursts 1", "bursts 3"),
+    ]
+    problems = {task.name: task.problem for task in found if task.problem is not None}
+    assert list(problems) == ["long 2", "bursts 0", "bursts 1"]
+    assert "timeout (no answer in time)" in str(problems["bursts 0"])
+    assert "after 1 of 3 bursts" in str(problems["bursts 1"])
+    assert [(long.number, bursts.number) for long, bursts in pairs(found)] == [(3, 3)]
 
 
 def test_cold_starts_and_unknown_executions_are_no_measurements() -> None:
@@ -118,10 +144,8 @@ def test_cold_starts_and_unknown_executions_are_no_measurements() -> None:
 
 
 def test_rows_of_another_experiment_are_refused() -> None:
-    with pytest.raises(UnciaError, match="no rows of the experiments"):
-        intermittent.tasks(table([request(1)]))
-    with pytest.raises(UnciaError, match="do not say which burst"):
-        intermittent.tasks(table([request(1, experiment=LONG), request(2, experiment=BURSTS)]))
+    with pytest.raises(UnciaError, match="no rows of the stage long of the experiment tasks"):
+        intermittent.tasks(table([request(1), request(2, experiment=TASKS, stage="1-of-2")]))
 
 
 def test_a_run_without_a_whole_task_says_why(tmp_path: Path) -> None:
@@ -194,6 +218,29 @@ def test_the_quota_is_the_platforms() -> None:
         _ = Settings(memory=1769 * MB).quota_ns
     with pytest.raises(UnciaError, match="smallest quota is 1ms"):
         _ = Settings(memory=128 * MB, period_ns=10 * MS).quota_ns
+
+
+def test_the_tasks_are_a_chain_that_goes_on_from_answers_and_checks_its_end() -> None:
+    chosen = Settings(memory=512 * MB, repeat=7)
+    first, _ = planned(document(chosen))
+    whole, _ = planned(whole_document(chosen, Cut(25, (9, 8, 8)), "As measured."))
+    # What was carried out before the task was cut stays as it was.
+    assert list(whole.experiments[:3]) == list(first.experiments)
+    assert list(whole.deployments) == ["intermittent"], "all requests go to the same instance"
+    tasks = whole.experiments[3]
+    assert (tasks.name, tasks.expected_requests()) == (TASKS, 28)
+    assert [stream.stage for stream in tasks.streams] == [LONG, "1-of-3", "2-of-3", "3-of-3"]
+    assert [stream.after for stream in tasks.streams] == [(), (0,), (1,), (2,)]
+    assert {(stream.think.min, stream.think.max) for stream in tasks.streams[1:]} == {
+        (20 * MS, 40 * MS)
+    }
+    long, begin, middle, end = tasks.streams
+    assert long.event == {"first": 0, "frames": 25, "digest": 0, "expected": -1}
+    assert begin.event == {"first": 0, "frames": 9, "digest": 0, "expected": -1}
+    assert middle.event["frames"] == end.event["frames"] == 8
+    state = '{"first": {{json answer.next}}, "frames": 8, "digest": {{json answer.digest}}, '
+    assert middle.template == state + '"expected": -1}'
+    assert end.template == state + '"expected": {{json answers.long.digest}}}'
 
 
 def test_the_page_calls_a_change_what_is_one(tmp_path: Path) -> None:

@@ -214,6 +214,19 @@ def test_billed_time_is_that_of_the_size_sold_which_may_be_larger():
     assert found[0].usd_per_million == found[1].usd_per_million
 
 
+def test_billed_time_has_every_rule_of_the_tariff():
+    free = tariffs.find(Path(__file__).parents[1] / "data" / "tariffs" / "first-free.yaml")
+    document = free.model_dump(exclude={"charges": {1}})
+    document["charges"][0]["free"] = "24 MB"
+    tariff = tariffs.Tariff.model_validate(document)
+    durations = np.array([90 * MS, 104 * MS, 131 * MS], dtype=np.int64)
+    (found,) = bill.billed(preset("aws"), [model.Predicted(1024, durations)], tariff)
+    # In steps of 10 ms without the first 100 ms: 0, 10 and 40.
+    assert found.time_ms == pytest.approx(50 / 3)
+    gb_s = (1024 - 24) / 1024 * 0.05 / 3
+    assert found.usd_per_million == pytest.approx(0.2 + gb_s * 1e6 * 0.0000166667)
+
+
 def test_more_invocations_than_need_be_are_thinned_evenly(monkeypatch):
     own, tariff = preset("gcp"), tariffs.get("gcp-run-request")
     rng = np.random.default_rng(0)

@@ -224,7 +224,7 @@ def test_a_quota_that_no_kernel_takes_is_noted() -> None:
         (("--quota", "5ms", "--cpu-time", "5ms", "--idle", "9ms..1ms"), "the longer"),
         (("--quota", "5ms", "--duration", "1s", "--idle", "1ms..9ms"), "--idle is for tasks"),
         (("--quota", "5ms", "--cpu-time", "5ms", "--burst", "6ms"), "burst"),
-        (("--quota", "5ms", "--duration", "0s"), "--duration: in 0s nothing is seen"),
+        (("--quota", "5ms", "--duration", "0s"), "--duration: 0s is too short"),
     ],
 )
 def test_what_makes_no_sense_is_told(arguments: tuple[str, ...], words: str) -> None:
@@ -237,5 +237,5 @@ def test_a_profile_of_no_time_is_refused_before_anything_is_made(tmp_path: Path)
     out = tmp_path / "run"
     given = ["cpu", "profile", "--quota", "5ms", "--duration", "0s", "--out", str(out)]
     done = CliRunner().invoke(build(), given)
-    assert "--duration: in 0s nothing is seen" in str(done.exception) + done.output
+    assert "--duration: 0s is too short" in str(done.exception) + done.output
     assert not out.exists()

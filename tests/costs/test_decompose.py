@@ -21,6 +21,7 @@ from uncia.costs.amounts import usd_parts
 from uncia.costs.decompose import PARTS, Decomposition, decompositions, frame
 from uncia.costs.quantities import Collector, with_observed_cpu
 from uncia.tariffs import FitRule, Tariff, bill, billable, get
+from uncia.tariffs.use import cost_of_use
 
 few = settings(max_examples=2, deadline=None)
 
@@ -293,3 +294,18 @@ def test_the_cells_are_free_of_floating_point(dialect: str) -> None:
     assert "DECIMAL(38, 0)" in sql
     for word in ("DOUBLE", "FLOAT", "REAL", "FLOOR", "CEIL", "ROUND("):
         assert word not in sql, word
+
+
+def test_what_was_used_costs_the_same_beside_the_bill() -> None:
+    data = table(
+        [row(execution=n * MS, cpu_user=n * MS // 3, memory_avg=n * MB) for n in (10, 130, 900)]
+    )
+    for line in bill(data):
+        tariff = get(line.tariff)
+        used = cost_of_use(tariff, {"cpu": line.used_micro_vcpu_ns, "memory": line.used_byte_ns})
+        (parts,) = decompositions(data, [tariff])
+        assert line.rows == 3
+        assert used == parts.parts["use"] > 0, tariff.id
+    assert cost_of_use(npfu(), {"cpu": 1, "memory": 1}) is None
+    assert cost_of_use(get("spfu"), {"cpu": 1, "memory": None}) is None
+    assert cost_of_use(get("cloudflare-workers"), {"cpu": 10**15}) == Fraction("0.00002")

@@ -27,7 +27,7 @@ experiments:
     warmup: {kind: burst, sizes: [2]}
   cold:
     function: hello
-    settings: {replicas: 2, keep_alive: 50ms}
+    settings: {replicas: 4, keep_alive: 50ms}
     arrivals: {kind: constant, rate: 2/s, duration: 2s}
 """
 
@@ -105,7 +105,7 @@ def finish(process: "subprocess.Popen[str]", timeout_s: float = 240) -> Ended:
 
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     """Wait until something holds while a command runs."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it never came to that"

@@ -2,16 +2,19 @@
 
 import json
 import signal
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_helpers import Uncia, description, finish, left_behind, rows, status, wait_until
+from run_helpers import Uncia, description, finish, left_behind, rows, sending, status, wait_until
 from typer.testing import CliRunner
 
-from uncia import record
+from uncia import record, yamlio
 from uncia.cli import build
 from uncia.errors import UnciaError
+from uncia.experiment import model
 
 pytestmark = pytest.mark.usefixtures("engine_binary")
 
@@ -39,23 +42,27 @@ def test_a_task_in_bursts(folder: Path, state_home: Path) -> None:
     assert (found["tasks"], found["memory_mb"], found["problems"]) == (2, 512, [])
 
     table = rows(folder)
-    long = [row for row in table if row["experiment"] == "long"]
-    bursts = [row for row in table if row["experiment"] == "bursts"]
-    assert len(long) == 2
-    assert len(bursts) == 2 * found["bursts"]
     assert {row["outcome"] for row in table} == {"ok"}
-    # A burst goes on from the one before, of the same task.
-    for number, row in enumerate(bursts):
-        first = number % found["bursts"] == 0
-        assert row["parent"] == (None if first else bursts[number - 1]["invocation"])
-        assert row["sent"] > bursts[number - 1]["received"] or number == 0  # type: ignore[operator]
+    own = [row for row in table if row["experiment"] == "tasks"]
+    own.sort(key=lambda row: int(row["sent"]))  # type: ignore[call-overload]
+    count = found["bursts"]
+    bursts = [f"{number + 1}-of-{count}" for number in range(count)]
+    assert [row["stage"] for row in own] == ["long", *bursts] * 2
+    # A burst goes on from the one before, of the same task, a period or more later.
+    for before, row in pairwise(own):
+        follows = row["stage"] != "long"
+        assert row["parent"] == (before["invocation"] if follows else None)
+        assert int(row["sent"]) - int(before["received"]) >= 20_000_000  # type: ignore[call-overload]
     # What was measured is the platform's, joined to the client's rows.
-    assert all(row["execution"] and row["cpu_user"] is not None for row in [*long, *bursts])
-    # run.yaml tells what each way did, in frames that were counted for this machine.
-    told = description(folder)["experiments"]
-    event = {name: told[name]["streams"][0]["event"] for name in ("long", "bursts")}  # type: ignore[index]
-    assert event["long"]["frames"] > event["bursts"]["frames"] > 0
-    assert {"long", "bursts", "empty", "sample"} <= set(told)  # type: ignore[call-overload]
+    assert all(row["execution"] and row["cpu_user"] is not None for row in own)
+    # run.yaml tells what each request did, in frames that were counted for this machine; its file
+    # can be carried out again.
+    told = description(folder)
+    assert list(told["experiments"]) == ["empty.warmup", "empty", "sample", "tasks"]  # type: ignore[call-overload]
+    stages = told["file"]["chains"]["tasks"]["stages"]  # type: ignore[index]
+    frames = [stages[name]["parameters"]["frames"] for name in ("long", *bursts)]
+    assert frames[0] == sum(frames[1:])
+    assert model.check(yamlio.load(yamlio.dump(told["file"]))).name == "intermittent"  # type: ignore[arg-type]
 
     aws = found["tariffs"][0]
     assert aws["tariff"] == "aws-lambda-x86"
@@ -83,18 +90,13 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(
         "cpu", "intermittent", "--memory", "512MB", "--cpu-time", "20ms", "--out", folder, "--quiet"
     )
 
-    def measuring() -> bool:
-        parts = list(folder.glob("invocations.*-bursts.arrows"))
-        # The stream's head alone is smaller than this.
-        return bool(parts) and parts[0].stat().st_size > 20_000
-
-    wait_until(measuring, process)
+    wait_until(sending(folder, "tasks"), process)
     process.send_signal(signal.SIGINT)
     ended = finish(process)
     assert ended.code == 130, ended.err
     assert status(folder) == "interrupted"
     assert left_behind(state_home) == []
-    assert {"long", "bursts"} <= {row["experiment"] for row in rows(folder)}
+    assert {"empty", "sample", "tasks"} <= {row["experiment"] for row in rows(folder)}
 
 
 def test_sizes_against_models(folder: Path, state_home: Path) -> None:
@@ -125,5 +127,10 @@ def test_work_in_keep_alive(folder: Path, state_home: Path) -> None:
     assert all(one["idle_s"] >= 0.5 for one in by_name.values())
     # A frozen instance does nothing; one that runs as usual has what it pays for in requests.
     assert by_name["run"]["unbilled_cpu_s"] > by_name["freeze"]["unbilled_cpu_s"] >= 0
-    counters = record.read(folder, "machine").to_pylist()
-    assert sum(row["counter"] == "background_cpu_ns" for row in counters) == 6
+    table = [row for row in rows(folder) if row["experiment"] in by_name]
+    assert [row["stage"] for row in table] == ["start", "collect"] * 3
+    collects = {row["invocation"] for row in table if row["stage"] == "collect"}
+    spans = record.read(folder, "spans").to_pylist()
+    of_function = [span for span in spans if span["clock"] == "function"]
+    kinds = Counter(span["name"] for span in of_function if span["invocation"] in collects)
+    assert kinds == {"handler": 3, "background": 3, "background_cpu": 3}

@@ -48,7 +48,7 @@ def test_list_names_every_function() -> None:
 def test_show_tells_of_parameters_and_answers(name: str) -> None:
     result = _uncia("functions", "show", name)
     assert result.exit_code == 0
-    assert "A right answer" in result.output
+    assert "A correct answer" in result.output
     function = load(name)
     for parameter in function.parameters:
         assert parameter in result.output

@@ -68,7 +68,7 @@ class Platform:
             "Role": ROLE,
             "Code": {"ZipFile": package(source)},
             "MemorySize": 256,
-            "Timeout": 10,
+            "Timeout": 50,
         }
         return self.client.create_function(**(arguments | settings))
 
@@ -88,7 +88,7 @@ class Platform:
         """End it, and return its exit code; a second call returns the same."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -106,8 +106,11 @@ def cgroups(state: Path) -> list[Path]:
     return [path for path in found if path.is_dir() and _group(state).startswith(path.name)]
 
 
-def instances(state: Path) -> list[int]:
-    """Process ids of the first processes of all instances of the platform on ``state``."""
+def instances(state: Path, *, made_ahead: bool = True) -> list[int]:
+    """Process ids of the first processes of all instances of the platform on ``state``.
+
+    With those that are kept for instances to come, unless they are not asked for.
+    """
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -116,8 +119,9 @@ def instances(state: Path) -> list[int]:
             except OSError:
                 continue
             if b"__instance" in arguments[:2]:
-                group = arguments[2].decode().split("/")[0]
-                if _group(state).startswith(group):
+                group, _, instance = arguments[2].decode().partition("/")
+                kept = instance in ("prepared", "pool")
+                if _group(state).startswith(group) and (made_ahead or not kept):
                     found.append(int(folder.name))
     return found
 

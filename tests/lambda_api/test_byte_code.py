@@ -37,8 +37,11 @@ HEADER_BYTES = 16
 def compiled(state: Path) -> dict[str, Path]:
     """Byte code by the path of its source with a c, whatever the package and the version."""
     files: dict[str, Path] = {}
-    for version in (state / "bytecode").glob("*/*"):
-        files |= {str(file.relative_to(version)): file for file in version.rglob("*.pyc")}
+    top = state / "bytecode"
+    # A folder may go away meanwhile, on which `Path.rglob` would raise.
+    for folder, _, names in os.walk(top):
+        for file in (Path(folder) / name for name in names if name.endswith(".pyc")):
+            files[str(Path(*file.relative_to(top).parts[2:]))] = file
     return files
 
 

@@ -70,7 +70,7 @@ def handler(event, context):
 
 def test_stopping_lets_the_last_answers_out(serve: Serve) -> None:
     platform = serve()
-    sleeps = "import time\ndef handler(e, c):\n    time.sleep(1)\n    return 'late'\n"
+    sleeps = "import time\ndef handler(e, c):\n    time.sleep(3)\n    return 'late'\n"
     platform.create("slow", sleeps)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(platform.invoke, "slow") for _ in range(4)]

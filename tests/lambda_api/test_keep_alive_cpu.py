@@ -12,6 +12,8 @@ from .test_serving import log, wait_for
 
 NS_PER_MS = 1_000_000
 REST_S = 2.0
+PATIENCE_S = 60.0
+MUCH_NS = 200 * NS_PER_MS
 
 # Counts in the background from the first event on.
 BACKGROUND = """
@@ -43,17 +45,23 @@ def rest(platform: Platform, behaviour: str) -> dict[str, Any]:
     kinds = {"freeze": "frozen", "scale-down": "scaled_down"}
     if behaviour in kinds:
         wait_for(lambda: paused(platform, kinds[behaviour]))
-    time.sleep(REST_S)
-    _, done = platform.invoke("f", "look")
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        time.sleep(REST_S)
+        _, done = platform.invoke("f", "look")
+        rows = log(platform)
+        instance = log(platform, "instances")[0]
+        # If others have the CPUs, it gets as much as it should only sooner or later.
+        if behaviour != "run" or instance["idle_cpu"] > MUCH_NS or time.monotonic() > deadline:
+            break
     _, after = platform.invoke("f", "look")
-    rows = log(platform)
     spans = [span["name"] for span in log(platform, "spans") if span["invocation"]]
     return {
-        "row": rows[1],
+        "row": rows[-1],
         "done": done,
         "after": after,
         "spans": spans,
-        "instance": log(platform, "instances")[0],
+        "instance": instance,
     }
 
 
@@ -71,7 +79,7 @@ def test_each_behaviour(serve: Serve, behaviour: str, start: str, span: str | No
     assert idle > 0
     # Of the seconds at rest: nothing, a hundredth, or as much as the machine had to give.
     if behaviour == "run":
-        assert idle > 200 * NS_PER_MS
+        assert idle > MUCH_NS
         assert found["done"] > 0
     else:
         assert idle < 150 * NS_PER_MS

@@ -31,7 +31,8 @@ def wait_for(condition: Any, timeout_s: float = 60) -> None:
 
 
 def test_cold_warm_thawed_and_gone(serve: Serve) -> None:
-    platform = serve({"pause_after_ms": 200, "keep_alive_ms": 1500})
+    # Each far longer than a request takes on a busy machine.
+    platform = serve({"pause_after_ms": 1_000, "keep_alive_ms": 5_000})
     platform.create("f", MemorySize=1769)
     cold = platform.headers("f")
     assert cold["x-uncia-start"] == "cold"
@@ -87,9 +88,7 @@ def test_the_client_names_its_invocations(platform: Platform) -> None:
 
 def test_one_request_per_instance_and_429_beyond_the_limit(serve: Serve) -> None:
     platform = serve({"max_instances": 3})
-    platform.create(
-        "slow", "import time\ndef handler(e, c):\n    time.sleep(1.5)\n", MemorySize=512
-    )
+    platform.create("slow", "import time\ndef handler(e, c):\n    time.sleep(4)\n", MemorySize=512)
 
     def call(_: int) -> str:
         try:
@@ -131,7 +130,7 @@ import json, os, urllib.error, urllib.request
 def call(path, data=None):
     request = urllib.request.Request(os.environ["AWS_ENDPOINT_URL_LAMBDA"] + path, data)
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=50) as answer:
             return [answer.status, json.load(answer)]
     except urllib.error.HTTPError as error:
         return [error.code, None]
@@ -141,7 +140,9 @@ def handler(event, context):
             call("/2015-03-31/functions"), call("/uncia/v1/health")]
 """
     platform.create("inner")
-    platform.create("outer", source, MemorySize=1769, Tags={"uncia:network": "platform"})
+    platform.create(
+        "outer", source, MemorySize=1769, Timeout=60, Tags={"uncia:network": "platform"}
+    )
     _, answer = platform.invoke("outer")
     assert answer == [[200, {"got": {"n": 1}}], [403, None], [403, None]]
 
@@ -307,7 +308,7 @@ def test_killed_and_started_again_it_leaves_nothing_and_forgets_nothing(serve: S
     first.create("busy", "import time\ndef handler(e, c):\n    time.sleep(60)\n", Timeout=90)
     answered = [first.headers("f")["x-amzn-requestid"] for _ in range(20)]
     first.invoke("busy", InvocationType="Event")
-    wait_for(lambda: len(instances(first.state)) == 2)
+    wait_for(lambda: len(instances(first.state, made_ahead=False)) == 2)
     left = set(instances(first.state))
     assert cgroups(first.state)
     first.stop(signal.SIGKILL)
@@ -318,5 +319,5 @@ def test_killed_and_started_again_it_leaves_nothing_and_forgets_nothing(serve: S
     ended = {row["function"]: row["end_reason"] for row in log(second, "instances")}
     assert ended["f"] == "crash"
     # The event that was accepted is run again.
-    wait_for(lambda: len(instances(second.state)) == 1)
+    wait_for(lambda: len(instances(second.state, made_ahead=False)) == 1)
     second.client.delete_function(FunctionName="busy")

@@ -6,7 +6,7 @@ from typing import Any
 from .conftest import Serve
 from .test_serving import log
 
-PATIENCE_S = 30
+PATIENCE_S = 90
 
 
 def test_instances_are_kept_ready_without_a_request(serve: Serve) -> None:

@@ -17,7 +17,7 @@ import os
 import time
 
 def handler(event, context):
-    time.sleep(0.5)
+    time.sleep(event.get("wait", 0))
     return os.listdir("/proc/self/fd"), os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME")
 """
 
@@ -44,7 +44,8 @@ def test_many_instances_start_at_once(serve: Serve) -> None:
     started_by = spawners(platform)
     assert len(started_by) == len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(20) as threads:
-        answers = list(threads.map(lambda _: platform.invoke("f")[1], range(20)))
+        # Longer than all of them take to come, so that none finds an instance that is free.
+        answers = list(threads.map(lambda _: platform.invoke("f", {"wait": 5})[1], range(20)))
     assert len({name for _, name in answers}) == 20
     # The standard streams, the socket of the Runtime API's client, and the listing itself.
     assert {len(descriptors) for descriptors, _ in answers} == {5}
@@ -139,7 +140,7 @@ def test_killed_spawners_are_started_again(serve: Serve) -> None:
         os.kill(pid, signal.SIGKILL)
     # The first may be what finds one gone; none of them fails.
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda _: platform.invoke("f")[1], range(4)))
+        answers = list(threads.map(lambda _: platform.invoke("f", {"wait": 3})[1], range(4)))
     assert len({name for _, name in answers}) == 4
     assert not set(killed) & set(spawners(platform))
     assert platform.stop() == 0

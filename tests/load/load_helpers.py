@@ -167,7 +167,7 @@ def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
 def wait_until(
     condition: Callable[[], bool],
     process: subprocess.Popen[str] | None = None,
-    timeout_s: float = 60,
+    timeout_s: float = 150,
 ) -> None:
     """Wait until something holds, while a command runs."""
     deadline = time.monotonic() + timeout_s

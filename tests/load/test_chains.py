@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from load_helpers import Request, Server, finish
+from load_helpers import Request, Server, finish, wait_until
 
 Uncia = Callable[..., "Popen[str]"]
 
@@ -26,7 +25,10 @@ chains:
     stages:
       split: {{function: f, parameters: {{stage: split}}}}
       left: {{function: f, parameters: {{stage: left, n: "{{{{answer.n}}}}"}}}}
-      right: {{function: f, after: split, parameters: {{stage: right, text: "n={{{{answer.n}}}}"}}}}
+      right:
+        function: f
+        after: split
+        parameters: {{stage: right, text: "n={{{{answer.n}}}}", as_is: "{{{{{{{{number}}}} }}}}"}}
       join:
         function: f
         after: [left, right]
@@ -90,9 +92,10 @@ def test_an_experiment_with_a_chain_and_one_with_bursts(uncia: Uncia, tmp_path: 
         assert parent["stage"] in before
     bodies = [json.loads(request.body) for request in server.requests]
     assert {"stage": "left", "n": 5} in bodies
-    assert {"stage": "right", "text": "n=5"} in bodies
-    right = {"n": 5, "of": {"stage": "right", "text": "n=5"}}
-    assert bodies.count({"stage": "join", "n": 5, "all": right}) == 9
+    # Of braces, only those that open are written twice to be sent as they are.
+    right = {"stage": "right", "text": "n=5", "as_is": "{{number}} }}"}
+    assert right in bodies
+    assert bodies.count({"stage": "join", "n": 5, "all": {"n": 5, "of": right}}) == 9
     bursts = [row for row in rows if row["experiment"] == "bursts"]
     assert Counter(row["burst"] for row in bursts) == {0: 3, 1: 3, 2: 3}
     for row in bursts:
@@ -105,9 +108,7 @@ def test_an_interrupted_chain_has_all_its_rows(uncia: Uncia, tmp_path: Path) -> 
     with Server(respond) as server:
         path = write(tmp_path, server.url, duration="10min")
         process = uncia("run", str(path), "--out", str(tmp_path / "run"))
-        deadline = time.monotonic() + 60
-        while len(server.requests) < 40 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(server.requests) >= 40, process)
         process.send_signal(signal.SIGINT)
         ended = finish(process)
     assert ended.code == 130, ended.err

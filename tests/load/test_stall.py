@@ -19,7 +19,7 @@ RATE_PER_S, DURATION_S, STALL_S = 100, 6, 2
 # Half of a stall: far more than any answer takes otherwise, far less than what the p99 must show.
 CLEARLY_S = STALL_S / 2
 # A machine on which the sender is later than this half of the time measures nothing.
-LAG_S = 0.1
+LAG_S = STALL_S / 4
 
 
 def test_every_request_is_sent_on_time_and_charged_for_the_stall() -> None:

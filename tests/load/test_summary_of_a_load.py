@@ -169,11 +169,12 @@ def test_errors_are_told_by_class_with_an_example(inside: Inside) -> None:
 def test_round_trips_are_reported_and_subtracted_only_when_asked(
     inside: Inside, tmp_path: Path
 ) -> None:
-    plain, less = tmp_path / "plain.parquet", tmp_path / "less.parquet"
+    less = tmp_path / "less.parquet"
     with Server() as server:
         arguments = ("load", server.url, "--rate", "50/s", "--duration", "400ms")
-        first = inside(*arguments, "--rtt-probes", "7", "--out", plain, "--json")
-        second = inside(*arguments, "--subtract-rtt", "--out", less)
+        first = inside(*arguments, "--rtt-probes", "7", "--json")
+        second = inside(*arguments, "--subtract-rtt")
+        third = inside(*arguments, "--subtract-rtt", "--out", less, "--json")
     found = first.json()
     (both,) = found["rtt"].values()
     assert both["before"]["probes"] == both["after"]["probes"] == 7
@@ -182,8 +183,11 @@ def test_round_trips_are_reported_and_subtracted_only_when_asked(
     assert "the median round trip, as asked for" in second.out
     rows = record.read(less)
     latency = rows.column("received").to_numpy() - rows.column("scheduled").to_numpy()
-    printed = next(line.split()[1] for line in second.out.splitlines() if line.startswith("p50"))
-    assert float(printed) < np.sort(latency)[9] / 1e6
+    found = third.json()
+    measured = np.sort(latency)[9] / 1e6
+    assert found["quantiles"]["p50"]["value"] == measured
+    shorter = found["quantiles_less_rtt"]["p50"]["value"]
+    assert 0 < found["subtracted_rtt_ms"] == pytest.approx(measured - shorter)
 
 
 def test_round_trips_of_several_endpoints_are_not_subtracted(

@@ -269,7 +269,7 @@ def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
     )
     assert json.loads(client.invoke(FunctionName="hello")["Payload"].read())["message"] == "hello"
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     process.communicate()
     # The functions are still there after a restart.
     server = Server(tmp_path / "deep" / "s", {})
@@ -283,7 +283,7 @@ def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
 def test_serve_on_what_is_no_folder_is_a_sentence(uncia: Uncia, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "file" / "s")
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert err.startswith(f"error: the state folder {tmp_path / 'file' / 's'} cannot be made")
 
@@ -297,13 +297,13 @@ def test_serve_on_what_is_damaged_is_a_sentence(uncia: Uncia, tmp_path: Path) ->
     ]:
         file.write_text(text)
         process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s")
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         assert (process.returncode, out) == (1, "")
         assert err.startswith(f"error: the log cannot be opened: {file} is not")
 
 
 def test_serve_refuses_a_wrong_unit(uncia: Uncia) -> None:
     process = uncia("serve", "--keep-alive", "5")
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "--keep-alive: '5' is not a duration" in err

@@ -70,7 +70,9 @@ class Browser:
         self.call("Page.enable")
         self.call("Page.navigate", url=path.as_uri())
         drawn = "[...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"
-        self.wait(f"document.readyState === 'complete' && {drawn}")
+        # The empty page before it is complete as well.
+        here = "location.protocol === 'file:' && document.readyState === 'complete'"
+        self.wait(f"{here} && {drawn}")
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page, as if a user had caused it."""
@@ -130,4 +132,4 @@ def started(folder: Path) -> Iterator[Browser]:
         os.close(our_output)
         os.close(our_input)
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=120)

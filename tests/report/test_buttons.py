@@ -19,7 +19,7 @@ from uncia.report.numbers import figure
 from uncia.report.page import Chart, Page, Section, write
 from uncia.report.table import Column, Table
 
-_PAUSE_S: Final = 0.12
+_PAUSE_S: Final = 0.15
 """Between clicks: Chromium drops the eleventh file that a page saves within a second."""
 
 pytestmark = pytest.mark.skipif(browser.find() is None, reason="needs Chromium")

@@ -80,7 +80,7 @@ class Server:
 
     def instance_bytes(self) -> int:
         """Memory of the instance that is not shared with files."""
-        (first,) = instances(self.engine.state)
+        (first,) = instances(self.engine.state, made_ahead=False)
         processes = [first, *_descendants(first)]
         return max(_anonymous_bytes(process) for process in processes)
 

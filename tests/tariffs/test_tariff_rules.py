@@ -29,7 +29,8 @@ from uncia.tariffs.columns import Columns
 from uncia.tariffs.exact import Number, at_most, round_up
 from uncia.tariffs.fit import Size, fit, fit_size
 from uncia.tariffs.request import cost
-from uncia.tariffs.rules import KINDS, Free, Granularity, Level, Maximum, Minimum, Rules
+from uncia.tariffs.rules import KINDS, Granularity, Level, Maximum, Minimum, Rules
+from uncia.tariffs.rules.free import Free
 
 FILE = Path(__file__).parents[1] / "data" / "tariffs" / "first-free.yaml"
 FREE = read(FILE)

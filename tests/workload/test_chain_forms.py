@@ -101,7 +101,23 @@ def test_the_resolved_file_reads_back_as_the_same() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("after: split,", "after: join,", "right.after: 'join' comes after 'right' in the file"),
+        (
+            "after: split,",
+            "after: join,",
+            "right.after: 'join' comes after 'right' in the file, and waits for it: a circle"
+            " (allowed: split, left)",
+        ),
+        ("after: split,", "after: right,", "right.after: a stage cannot wait for itself"),
+        (
+            "{function: g, after: split",
+            "{function: g, after: late",
+            "right.after: there is no stage 'late' before 'right' (allowed: split, left)",
+        ),
+        (
+            "left:\n        function: g\n",
+            "left:\n        function: g\n        after: right\n",
+            "left.after: 'right' comes after 'left' in the file: put it before (allowed: split)",
+        ),
         ("after: split,", "after: spilt,", "right.after: there is no stage 'spilt' before 'right'"),
         ("[left, right]", "[left, left]", "sample.yaml:18: chains.diamond.stages.join.after: it"),
         ("[left, right]", "[]", "join.after: a chain has one first stage"),
@@ -201,8 +217,17 @@ def test_a_parameter_that_a_catalogue_function_does_not_have() -> None:
     for name in "fgh":
         text = text.replace(f'url: "http://127.0.0.1:1/{name}"', "source: hello")
     text = text.replace(", parameters: {size: 1}", "").replace(", method: GET", "")
-    with pytest.raises(UnciaError, match=r"left.parameters.n: there is no such parameter"):
+    with pytest.raises(UnciaError) as caught:
         planned(text)
+    assert "left.parameters.n: hello has no parameter 'n' (allowed: none)" in str(caught.value)
+    text = text.replace("source: hello", "source: payload")
+    with pytest.raises(UnciaError) as caught:
+        planned(text)
+    expected = "left.parameters.n: payload has no parameter 'n' (allowed: size, seed)"
+    assert expected in str(caught.value)
+    with pytest.raises(UnciaError) as caught:
+        planned(text.replace("{{answer.n}}", "3"))
+    assert expected in str(caught.value)
 
 
 WORKLOAD = """\

@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import kernel as bench
 
 from uncia import engine, record
-from uncia.bandwidth import beside, kernels, profiles
 from uncia.bandwidth import infer as inference
+from uncia.bandwidth import kernels, profiles, simulated_match
 from uncia.bandwidth.simulate import Probe, Setting
 
 ICOUNT = 1  # 2 ns an instruction
@@ -112,7 +112,7 @@ def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> i
         far = []
         for path in sorted(runs.glob(f"{place:03}-probe-*")):
             describe(path)
-            one = beside.compare(profiles.read(path), simulated)["interval"]
+            one = simulated_match.compare(profiles.read(path), simulated)["interval"]
             far += [] if one is None else [one]
             told.append(infer(path, setting, hz, simulated.scheduler))
         done.append(bench.judge(setting, made, durations, far))

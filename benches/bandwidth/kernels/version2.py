@@ -94,7 +94,10 @@ def test_programs() -> dict[str, Path]:
 
 
 def script(programs: dict[str, Path], parts: list[str] | None) -> str:
-    """What the guest does: every step, whatever came of those before; with `parts` those alone."""
+    """Return what the guest does: every step, whatever came of those before.
+
+    With `parts` only the tests in Rust with these in their names.
+    """
     pytest = [ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]
     steps = [
         [programs["uncia_cgroup"]],
@@ -102,7 +105,7 @@ def script(programs: dict[str, Path], parts: list[str] | None) -> str:
         [*pytest, "--timeout=1800", ROOT / "tests/platforms/test_cpu_groups_v2.py"],
     ]
     if parts is not None:
-        steps = steps[1:-1]
+        steps = [*([programs["uncia_cgroup"], part] for part in parts), *steps[1:-1]]
     lines = ["failed=0", "export HOME=/root TMPDIR=/tmp", f"cd {shlex.quote(str(ROOT))}"]
     for step in steps:
         command = shlex.join(str(word) for word in step)
@@ -116,7 +119,7 @@ def main() -> int:
     parser.add_argument("--modules", type=Path, help="lib/modules/RELEASE of the kernel")
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument(
-        "--part", action="append", help="only the sandbox's tests with this in their names"
+        "--part", action="append", help="only the tests in Rust with this in their names"
     )
     parser.add_argument("--timeout", type=float, default=5400, help="s")
     arguments = parser.parse_args()

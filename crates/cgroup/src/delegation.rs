@@ -233,6 +233,7 @@ fn own_and_ancestors() -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
     use crate::tree::clear_tree;
@@ -345,8 +346,12 @@ mod tests {
         assert_eq!(own_and_ancestors[1], nix::unistd::getppid().as_raw());
     }
 
+    /// One test at a time switches controllers on and off at the top.
+    static TOP: Mutex<()> = Mutex::new(());
+
     /// A group of the machine's own tree of version 2, with a controller that it may pass on.
     struct Real {
+        _turn: MutexGuard<'static, ()>,
         group: PathBuf,
         controller: String,
         /// Whether the controller was switched on for it above.
@@ -355,6 +360,7 @@ mod tests {
 
     impl Real {
         fn new(name: &str) -> Option<Self> {
+            let turn = TOP.lock().unwrap_or_else(PoisonError::into_inner);
             let mounts = Mounts::read().ok()?;
             let tree = mounts.trees.iter().find(|tree| tree.version == Version::V2)?;
             let top = &tree.mount;
@@ -365,7 +371,7 @@ mod tests {
             }
             let group = top.join(format!("test-{name}-{}", std::process::id()));
             fs::create_dir(&group).ok()?;
-            Some(Self { group, controller, switched })
+            Some(Self { _turn: turn, group, controller, switched })
         }
 
         fn subtree(&self) -> Vec<String> {

@@ -186,6 +186,14 @@ impl Group {
         self.unique().map(|folder| folder.join(self.interface().join_file())).collect()
     }
 
+    /// The folder in which a process can begin (`CLONE_INTO_CGROUP`), and then need not join; None on
+    /// version 1.
+    #[must_use]
+    pub fn folder_to_begin_in(&self) -> Option<PathBuf> {
+        let folder = self.unique().next().filter(|_| self.version == Version::V2)?;
+        Some(folder.to_owned())
+    }
+
     /// The file with the counts of throttling, for a process that reads it itself.
     #[must_use]
     pub fn stat_file(&self) -> Option<PathBuf> {
@@ -408,6 +416,7 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let group = group(Version::V2, top.path());
         let folder = top.path().join("a");
+        assert_eq!(group.folder_to_begin_in(), Some(folder.clone()));
         let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
         group.limit(&limits()).unwrap();
         assert_eq!(text("memory.max"), "134217728");

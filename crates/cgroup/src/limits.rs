@@ -12,7 +12,7 @@ pub const PERIODS_US: RangeInclusive<u64> = MIN_PERIOD / NS_PER_US..=MAX_PERIOD 
 const SCALED_DOWN_MICRO: u64 = 10_000;
 
 /// What an instance may use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Memory.
     pub memory_bytes: u64,

@@ -14,10 +14,13 @@ pub struct Running {
     pub cpus: Vec<usize>,
 }
 
-/// A thread's open `stat`.
+/// A thread's open files.
 #[derive(Debug)]
 pub struct Thread {
     stat: File,
+    /// Names the function of the kernel in which a thread sleeps, in 1.5 us instead of the 2.7 of
+    /// `stat`; not to everybody, and not in every kernel.
+    wchan: Option<File>,
 }
 
 impl Thread {
@@ -25,7 +28,8 @@ impl Thread {
     #[must_use]
     pub fn open(id: libc::pid_t) -> Option<Self> {
         // Not `/proc/<id>/stat`, for which the kernel sums over all threads of the process.
-        Some(Self { stat: File::open(format!("/proc/{id}/task/{id}/stat")).ok()? })
+        let open = |file| File::open(format!("/proc/{id}/task/{id}/{file}"));
+        Some(Self { stat: open("stat").ok()?, wchan: open("wchan").ok() })
     }
 
     /// The CPU on which it runs or for which it waits; `None` if it sleeps or has ended.
@@ -37,6 +41,11 @@ impl Thread {
     /// `None` if it has ended; within, `None` if it sleeps.
     #[expect(clippy::option_option, reason = "one is taken apart at once by each caller")]
     fn look(&self) -> Option<Option<usize>> {
+        // "0": it runs or waits for a CPU, or its place is not for everybody to know.
+        let names_a_function = |text: &str| Some(!text.is_empty() && text != "0");
+        if self.wchan.as_ref().and_then(|wchan| pread(wchan, names_a_function)) == Some(true) {
+            return Some(None);
+        }
         pread(&self.stat, |text| Some(running_on(text)))
     }
 }

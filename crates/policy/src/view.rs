@@ -37,6 +37,11 @@ impl<'a> View<'a> {
         self.state.limit
     }
 
+    /// Whether an interactive request waits for room.
+    pub fn is_interactive_waiting(&self) -> bool {
+        self.state.is_interactive_waiting()
+    }
+
     /// A function that is known.
     pub fn function(&self, id: FunctionId) -> Option<FunctionView<'a>> {
         self.state.function(id).map(|slot| self.function_at(slot))
@@ -333,7 +338,8 @@ impl<'a> WorkerView<'a> {
         slots.map(move |slot| InstanceView::new(state, slot))
     }
 
-    /// The active instances that may be preempted; those that began to serve last come last.
+    /// The active instances that may be preempted; the one whose requests or settings changed last
+    /// comes last.
     pub fn active(&self) -> impl DoubleEndedIterator<Item = InstanceView<'a>> + use<'a> {
         let state = self.state;
         let slots = self.worker().active.iter(&state.instances);

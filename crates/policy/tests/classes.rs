@@ -236,6 +236,30 @@ fn a_small_request_does_not_overtake_a_large_one_of_its_class() {
 }
 
 #[test]
+fn batch_does_not_take_the_room_that_a_large_interactive_request_waits_for() {
+    let mut driver = driver();
+    let allocation = Resources { cpu: 2, memory: 2 };
+    driver.configure(2, FunctionSettings { allocation, ..settings() });
+    // Not preemptible, so that the large one has to wait for a worker's both halves.
+    arrive(&mut driver, INTERACTIVE, 8);
+    let large = arrive(&mut driver, 2, 1)[0];
+    let batch = arrive(&mut driver, BATCH, 2);
+    let started = |driver: &Driver, request| driver.attempts.get(request).copied();
+    while started(&driver, &large).is_none() {
+        let active =
+            driver.nth(0, Instance::is_active).expect("room is made before all have ended");
+        driver.end(active, 0, End::Survives);
+        for id in driver.nths(|instance| instance.doing == Doing::Starting) {
+            driver.ready(id);
+        }
+        let early = batch.iter().filter(|request| started(&driver, request).is_some()).count();
+        assert!(early == 0 || started(&driver, &large).is_some(), "batch first");
+    }
+    driver.finish();
+    assert!(batch.iter().all(|request| started(&driver, request) == Some(1)));
+}
+
+#[test]
 fn what_was_not_delivered_before_it_was_preempted_does_not_take_the_room_either() {
     let mut driver = driver();
     arrive(&mut driver, BATCH, 8);

@@ -1,16 +1,19 @@
 """Runs a Python handler: the client of the Lambda Runtime API inside an instance.
 
 Everything imported here is paid for by every cold start, so this file imports what the interpreter
-has loaded or compiled in anyway, speaks HTTP on a bare socket, and asks for the next event in the
-same write that carries the answer to the last.
+has loaded or compiled in anyway (the module os alone would be a tenth of a start), speaks HTTP on a
+bare socket, and asks for the next event in the same write that carries the answer to the last.
 """
 
 import time
 
 _BEGAN = time.monotonic_ns()
 
-import os
+import posix
 import sys
+
+# All that is imported here is the interpreter's own.
+_OWN_FOLDER = sys.path.pop(0)
 
 import _socket
 
@@ -83,7 +86,7 @@ class _Connection:
         data = self._socket.recv(_CHUNK)
         if not data:
             # The worker is gone, or has no more use for this instance.
-            os._exit(0)
+            posix._exit(0)
         return data
 
 
@@ -149,6 +152,12 @@ except Exception:
     _dumps = _slow_dumps
 
 
+def _variable(name):
+    """Returns a variable of the environment, or None. os.environ is of the same dictionary."""
+    value = posix.environ.get(name.encode())
+    return None if value is None else value.decode(sys.getfilesystemencoding(), "surrogateescape")
+
+
 class _Fields:
     """An object with the given attributes, those it lacks being None."""
 
@@ -176,13 +185,12 @@ class LambdaContext:
     """What a handler may know of its invocation."""
 
     def __init__(self, headers):
-        environment = os.environ
         self.aws_request_id = headers["lambda-runtime-aws-request-id"]
-        self.log_group_name = environment.get("AWS_LAMBDA_LOG_GROUP_NAME")
-        self.log_stream_name = environment.get("AWS_LAMBDA_LOG_STREAM_NAME")
-        self.function_name = environment.get("AWS_LAMBDA_FUNCTION_NAME")
-        self.memory_limit_in_mb = environment.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
-        self.function_version = environment.get("AWS_LAMBDA_FUNCTION_VERSION")
+        self.log_group_name = _variable("AWS_LAMBDA_LOG_GROUP_NAME")
+        self.log_stream_name = _variable("AWS_LAMBDA_LOG_STREAM_NAME")
+        self.function_name = _variable("AWS_LAMBDA_FUNCTION_NAME")
+        self.memory_limit_in_mb = _variable("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
+        self.function_version = _variable("AWS_LAMBDA_FUNCTION_VERSION")
         self.invoked_function_arn = headers.get("lambda-runtime-invoked-function-arn")
         self.client_context = _client_context(headers.get("lambda-runtime-client-context"))
         self.identity = _Identity(("cognito_identity_id", "cognito_identity_pool_id"), {})
@@ -392,19 +400,19 @@ def _answer(connection, handler, headers, body):
         return connection.post(path + "/error", report, _kind_header("Runtime.MarshalError"))
 
 
-def _set_trace_id(environment, value):
+def _set_trace_id(value):
     """Sets the variable for os.environ alone.
 
     putenv() would do so for getenv() as well, and the C library never frees a value: 180 bytes of
     the function's memory for each request.
     """
-    key = environment.encodekey("_X_AMZN_TRACE_ID")
-    environment._data[key] = environment.encodevalue(value)
+    value = value.encode(sys.getfilesystemencoding(), "surrogateescape")
+    posix.environ[b"_X_AMZN_TRACE_ID"] = value
 
 
 def _prepare():
     """Does what is the same for all functions."""
-    sys.path[0] = _TASK
+    sys.path.insert(0, _TASK)
     try:
         _use_byte_code(_TASK, "/var/runtime/bytecode")
     except Exception:
@@ -414,6 +422,8 @@ def _prepare():
 
 def _warm():
     """Does once what loading a handler does, before there is one."""
+    import os
+
     try:
         __import__(_MISSING)
     except ImportError:
@@ -432,21 +442,23 @@ def _become(descriptor):
 
     Returns when it was told.
     """
-    os.write(descriptor, b"\n")
-    text = b"".join(iter(lambda: os.read(descriptor, _CHUNK), b""))
+    posix.write(descriptor, b"\n")
+    text = b"".join(iter(lambda: posix.read(descriptor, _CHUNK), b""))
     if not text:
         # The worker is gone, or has no use for it.
-        os._exit(0)
+        posix._exit(0)
     began = time.monotonic_ns()
-    os.close(descriptor)
+    posix.close(descriptor)
     _set_environment(dict(_loads(text.decode())))
     # What it was in lies below the function's code now.
-    os.chdir(_TASK)
+    posix.chdir(_TASK)
     return began
 
 
 def _set_environment(variables):
     """Gives the process the environment that it would have been started with."""
+    import os
+
     environment = os.environ
     zone = environment.get("TZ")
     environment.clear()
@@ -456,11 +468,10 @@ def _set_environment(variables):
 
 
 def _main(connection=None):
-    environment = os.environ
-    connection = connection or _Connection(environment["AWS_LAMBDA_RUNTIME_API"])
+    connection = connection or _Connection(_variable("AWS_LAMBDA_RUNTIME_API"))
     log = _LogHandler()
     try:
-        handler = _load(environment["_HANDLER"])
+        handler = _load(_variable("_HANDLER"))
     except Exception as error:
         if isinstance(error, _Unusable):
             kind, trace = error.kind, error.trace
@@ -481,16 +492,18 @@ def _main(connection=None):
             sys.exit("the Runtime API answered %d: %s" % (status, body.decode("utf-8", "replace")))
         log.request_id = headers["lambda-runtime-aws-request-id"]
         if "lambda-runtime-trace-id" in headers:
-            _set_trace_id(environment, headers["lambda-runtime-trace-id"])
+            _set_trace_id(headers["lambda-runtime-trace-id"])
         answer = _answer(connection, handler, headers, body)
         connection.send(answer + next_event)
         connection.receive()
 
 
-if os.fstat(0).st_mode & _FILE_TYPE == _SOCKET:
+if posix.fstat(0).st_mode & _FILE_TYPE == _SOCKET:
     # An instance has /dev/null there. This process makes instances, and goes on as each of them.
+    sys.path.insert(0, _OWN_FOLDER)
     import zygote
 
+    del sys.path[0]
     _prepare()
     zygote.serve()
     del zygote
@@ -498,9 +511,9 @@ if os.fstat(0).st_mode & _FILE_TYPE == _SOCKET:
     _main()
 else:
     _prepare()
-    if _WAITS_AT in os.environ:
-        _connection = _Connection(os.environ["AWS_LAMBDA_RUNTIME_API"])
-        _gate = int(os.environ[_WAITS_AT])
+    if _variable(_WAITS_AT) is not None:
+        _connection = _Connection(_variable("AWS_LAMBDA_RUNTIME_API"))
+        _gate = int(_variable(_WAITS_AT))
         _warm()
         _BEGAN = _become(_gate)
         _main(_connection)

@@ -35,9 +35,9 @@ pub enum Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartFrom {
     /// Nothing.
-    #[default]
     Fresh,
     /// A process in namespaces of its own, made ahead and of no function.
+    #[default]
     Prepared,
     /// A runtime that was started before, and of no function.
     Pool,

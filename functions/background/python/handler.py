@@ -72,6 +72,13 @@ class Work:
         return report, steps == 0 or value == link(before)
 
 
+def spans(collected):
+    """The time between two invocations, and as much of it as the thread had of a CPU."""
+    begin, end = collected["answer_ns"], collected["collect_ns"]
+    used = collected["cpu_ns"] - collected["answer_cpu_ns"]
+    return [["background", begin, end], ["background_cpu", begin, begin + used]]
+
+
 current = None
 
 
@@ -84,4 +91,7 @@ def handler(cpu, wait):
         if wait:
             current.thread.join()
         current.answered()
-    return {"started": current is not None, "collected": collected}, valid
+    result = {"started": current is not None, "collected": collected}
+    if collected is not None:
+        result["uncia"] = {"spans": spans(collected)}
+    return result, valid

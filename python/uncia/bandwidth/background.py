@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.bandwidth.intermittent import TARIFFS
+from uncia.bandwidth.labelled import charges
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.units import MIB, NS_PER_S
@@ -27,7 +28,10 @@ START: Final = "start"
 COLLECT: Final = "collect"
 
 SPAN: Final = "background"
-COUNTER: Final = "background_cpu_ns"
+"""From the end of the request that began work to the beginning of the one that collected it."""
+
+CPU_SPAN: Final = "background_cpu"
+"""As long as the CPU time that the work took meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -177,34 +181,23 @@ def work_cost(
     return resources_usd / billed_cpu_ns * unbilled_ns + fee_usd
 
 
-def rounds(rows: pa.Table, spans: pa.Table, machine: pa.Table, name: str) -> list[Round]:
+def rounds(rows: pa.Table, spans: pa.Table, name: str) -> list[Round]:
     """The rounds of one behaviour, from the tables of a run."""
     from uncia.record.selection import of_experiments
 
     own = of_experiments(rows, [name]).to_pylist()
     collects = {row["parent"]: row for row in own if row["stage"] == COLLECT}
-    windows = {
-        span["invocation"]: (span["start"], span["end"])
+    lengths = {
+        (span["invocation"], span["name"]): span["end"] - span["start"]
         for span in spans.to_pylist()
-        if span["name"] == SPAN
-    }
-    read = {
-        (row["cgroup"], row["time"]): round(row["value"])
-        for row in machine.to_pylist()
-        if row["counter"] == COUNTER
     }
     found = []
     for start in (row for row in own if row["stage"] == START):
         collect = collects.get(start["invocation"])
-        used = idle = None
-        if collect is not None and collect["invocation"] in windows:
-            begin, end = windows[collect["invocation"]]
-            instance = collect["instance"]
-            before, after = read.get((instance, begin)), read.get((instance, end))
-            if before is not None and after is not None:
-                used, idle = after - before, end - begin
+        collected = None if collect is None else collect["invocation"]
+        used, idle = lengths.get((collected, CPU_SPAN)), lengths.get((collected, SPAN))
         problem = _problem(start, collect)
-        if problem is None and used is None:
+        if problem is None and (used is None or idle is None):
             problem = f"{start['invocation']}: the work it began was gone when it was collected"
         found.append(Round(start, collect, used, idle, problem))
     return found
@@ -235,10 +228,10 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
     from uncia.record.selection import of_experiments
     from uncia.tariffs import catalogue
 
-    rows, spans, machine, instances = (
-        record.read(folder, name) for name in ("invocations", "spans", "machine", "instances")
+    rows, spans, instances = (
+        record.read(folder, name) for name in ("invocations", "spans", "instances")
     )
-    found = {name: rounds(rows, spans, machine, name) for name in BEHAVIOURS}
+    found = {name: rounds(rows, spans, name) for name in BEHAVIOURS}
     found = {name: own for name, own in found.items() if own}
     billed = [row for row in of_experiments(rows, [BILLED]).to_pylist() if row["outcome"] == "ok"]
     if not found or not billed:
@@ -262,12 +255,12 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
         prices = [
             Price(
                 tariff.id,
-                (priced[tariff.id, name][0] + priced[tariff.id, name][1]) / len(good),
+                sum(priced[tariff.id, name], Fraction(0)) / len(good),
                 work_cost(
                     priced[tariff.id, BILLED][0],
                     cpu_ns,
                     unbilled,
-                    Fraction(tariff.fee.price or 0),
+                    priced[tariff.id, BILLED][1] / len(billed),
                 ),
             )
             for tariff in chosen
@@ -291,27 +284,15 @@ def _priced(
     chosen: Sequence[Any],
 ) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
     """By tariff and experiment: the bill without fees, and the fees, of the rows that count."""
-    import pyarrow as pa
-
-    from uncia.tariffs import bill
-
-    of = {row["invocation"]: BILLED for row in billed}
+    label_of = {row["invocation"]: BILLED for row in billed}
     for name, own in found.items():
         for one in own:
             if one.problem is None and one.collect is not None:
-                of[one.start["invocation"]] = of[one.collect["invocation"]] = name
-    label = [of.get(invocation) for invocation in rows.column("invocation").to_pylist()]
-    marked = rows.append_column("task", pa.array(label, pa.utf8()))
-    marked = marked.filter(marked.column("task").is_valid())
-    fees = {tariff.id: Fraction(tariff.fee.price or 0) for tariff in chosen}
-    charged = {}
-    for line in bill(marked, list(chosen), ["task"]):
-        if line.rows != line.total_rows or line.exact_cost is None:
-            reasons = ", ".join([*line.not_billable, *line.unpriced]) or "not priced"
-            raise UnciaError(f"{line.tariff} cannot price every request: {reasons}")
-        fee = fees[line.tariff] * line.rows
-        charged[line.tariff, str(line.group["task"])] = line.exact_cost - fee, fee
-    return charged
+                label_of[one.start["invocation"]] = label_of[one.collect["invocation"]] = name
+    return {
+        (charge.line.tariff, charge.label): (charge.resources_usd, charge.fees_usd)
+        for charge in charges(rows, label_of, chosen)
+    }
 
 
 def _idle_cpu(instances: pa.Table, own: Sequence[Round]) -> int | None:

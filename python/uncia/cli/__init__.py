@@ -1,8 +1,8 @@
-"""The command ``uncia``: one module per command, found by its place in this package.
+"""The command ``uncia``, with one module for each command.
 
-Every module here that defines ``register(app)`` adds the command or group of commands of its own
-name to the application. Heavy imports belong inside the functions, so that ``uncia --help`` stays
-quick.
+Every module here that defines ``register(app)`` adds the command or group of commands of its name
+to the application; there is no list to edit. Heavy imports belong inside the functions, so that
+``uncia --help`` stays quick.
 """
 
 import errno
@@ -27,8 +27,8 @@ _EXIT_TERMINATED = 143  # 128 + SIGTERM
 _OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _OBJECTS_PER_COLLECTION = 50_000
-"""New objects after which Python looks for cycles; at its own 700 that is a tenth of the time of a
-command, whose expressions and queries are large trees without any."""
+"""New objects after which Python looks for cycles. With Python's default of 700, that would take a
+tenth of a command's time: its expressions and queries are large trees without cycles."""
 
 
 def _version(value: bool) -> None:
@@ -38,11 +38,11 @@ def _version(value: bool) -> None:
 
 
 def build(command: str | None = None) -> typer.Typer:
-    """The application with every command of this package registered, in order of name.
+    """Build the application with every command of this package, in order of name.
 
     Args:
-        command: the name of the one to be run, if that is known: then only it is registered, as
-            Typer reads the signatures of all that are, at every start.
+        command: the command to be run, if known: then only that one is registered, because Typer
+            reads the signature of each registered command at every start.
     """
     app = typer.Typer(
         name="uncia",
@@ -68,7 +68,7 @@ def build(command: str | None = None) -> typer.Typer:
 
 
 def _register(app: typer.Typer, name: str) -> bool:
-    """Add the commands of a module of this package; False if it has none."""
+    """Add the commands of a module of this package; return False if it has none."""
     register = getattr(importlib.import_module(f"{__name__}.{name}"), "register", None)
     if register is not None:
         register(app)
@@ -76,13 +76,13 @@ def _register(app: typer.Typer, name: str) -> bool:
 
 
 def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
-    """Leave by an exception, so that what was opened is closed and removed."""
+    """Exit by an exception, so that open files are closed and temporary ones removed."""
     del signum, frame
     raise SystemExit(_EXIT_TERMINATED)
 
 
 def _show(error: UnciaError) -> None:
-    """Write a mistake and what to do to stderr."""
+    """Write an error and its hint to stderr."""
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     console.print("[bold red]error:[/]", end=" ")
     console.print(error.message, markup=False)
@@ -92,25 +92,25 @@ def _show(error: UnciaError) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; a mistake ends in a sentence on stderr and its exit code."""
+    """Run the command line; an error becomes a sentence on stderr and an exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     try:
         try:
             build(next(iter(sys.argv[1:]), None))()
         finally:
-            if sys.stdout is not None:  # it is None where it was closed
+            if sys.stdout is not None:  # None if it was closed
                 sys.stdout.flush()
     except UnciaError as error:
         _show(error)
         sys.exit(error.exit_code)
     except OSError as error:
-        # Files are named by the errors of those who write them; what has no name is the output.
+        # Errors of files name the file; an error without a name is that of the standard output.
         if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
             raise
-        if error.errno != errno.EPIPE:  # whoever ended the pipe has read enough
+        if error.errno != errno.EPIPE:  # the reader of the pipe has seen enough
             _show(UnciaError(f"cannot write the output: {error.strerror}"))
-        # What is still buffered has nowhere to go, and Python would try again at its end.
+        # Python would try to flush the rest of the buffer at exit, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:

@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import (
-    AsJson,
-    EngineName,
-    Master,
-    MemoryLimit,
-    Tables,
-    TariffIds,
-    one_or_many,
-    plain_console,
-)
+from uncia.cli.cost import options
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from uncia.tariffs import Line
+    from uncia.tariffs import FitRule, Line
 
-_ALL: Final[list[str]] = []
-_WIDE = 150  # columns, where no terminal says how wide it is
+_WIDTH: Final = 150  # columns, unless a terminal has another width
 
-
-class Fit(StrEnum):
-    """How rows get the sizes that they are billed at."""
-
-    allocated = "allocated"
-    used_peak = "used-peak"
-    paper = "paper"
+_EXACT_QUANTITIES: Final = (
+    "billable_micro_vcpu_ns",
+    "billable_byte_ns",
+    "used_micro_vcpu_ns",
+    "used_byte_ns",
+)
+_EXACT_AMOUNTS: Final = ("fee_usd", "rounding_usd", "free_usd", "cost_usd")
 
 
 class By(StrEnum):
-    """What rows are billed apart by."""
+    """Columns by which rows can be billed separately."""
 
     experiment = "experiment"
     function = "function"
 
 
-_FIT_WORDS = {
-    Fit.allocated: "How allocations become each platform's sizes: uncia tariffs show ID.",
-    Fit.used_peak: "Sizes cover what each function used at its peak; the whole rule: --json (fit).",
-    Fit.paper: "Sizes are those of the cost paper's artifact; the whole rule: --json (fit).",
+_FIT_NOTES: Final = {
+    "allocated": "How allocations become each platform's sizes: uncia tariffs show ID.",
+    "used-peak": "Sizes cover what each function used at its peak; the whole rule: --json (fit).",
+    "paper": "Sizes are those of the cost paper's artifact; the whole rule: --json (fit).",
 }
 
 
@@ -58,26 +47,23 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def bill(
-        table: Tables,
-        tariff: TariffIds = _ALL,
-        by: list[By] = typer.Option([], "--by", help="Bill each experiment or function apart."),
-        fit: Fit = typer.Option(
-            Fit.allocated,
-            "--fit",
-            help="Price the size that covers what was allocated, or what the function used at its"
-            " peak; or as the cost paper's artifact did.",
+        table: options.Tables,
+        tariff: options.TariffIds = options.ALL,
+        by: list[By] = typer.Option(
+            [], "--by", help="Bill each experiment or function separately; may be repeated."
         ),
+        fit: options.Fit = "allocated",
         free_tier: bool = typer.Option(
             False,
             "--free-tier",
-            help="Take each tariff's free tier off, once: the table is a month.",
+            help="Subtract each tariff's monthly free tier once, as if the table were a month.",
         ),
-        engine: EngineName = "duckdb",
-        master: Master = None,
-        memory_limit: MemoryLimit = None,
-        as_json: AsJson = False,
+        engine: options.EngineName = "duckdb",
+        master: options.Master = None,
+        memory_limit: options.MemoryLimit = None,
+        as_json: options.AsJson = False,
     ) -> None:
-        """Price every invocation of a table under each tariff: what would it cost, and why?"""
+        """Price every invocation of a table under each tariff, and show what drives the price."""
         from uncia.backends import connect
         from uncia.tariffs import bill as price
         from uncia.tariffs import ids
@@ -88,39 +74,22 @@ def register(app: typer.Typer) -> None:
                     f"{path} is a tariff, and there is no table of that name",
                     f"Write --tariff before each tariff: --tariff {path}",
                 )
-        groups = list(dict.fromkeys(str(one) for one in by))
+        groups = options.unique(by)
+        rule = options.fit_rule(fit)
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
-            lines = price(
-                one_or_many(table),
-                tariff or None,
-                groups,
-                backend,
-                fit=fit.value,
-                free_tier=free_tier,
-            )
+            lines = price(table, tariff or None, groups, backend, fit=rule, free_tier=free_tier)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))
         else:
-            _print(lines, groups, fit)
+            _print(lines, groups, rule)
 
 
 def entry(line: Line) -> dict[str, Any]:
-    """A line as JSON: its group, the figures of ``summary.json``, and the exact amounts as text."""
+    """Return a line as JSON: its group, the figures of ``summary.json``, exact amounts as text."""
     from uncia.tariffs import summary_entry
 
-    quantities = (
-        "billable_micro_vcpu_ns",
-        "billable_byte_ns",
-        "used_micro_vcpu_ns",
-        "used_byte_ns",
-    )
-    exact: dict[str, str | None] = {}
-    for name in quantities:
-        quantity = getattr(line, name)
-        exact[name] = None if quantity is None else str(quantity)
-    for name in ("fee_usd", "rounding_usd", "free_usd", "cost_usd"):
-        money = getattr(line, name)
-        exact[name] = None if money is None else format(money, "f")
+    exact = {name: _digits(line, name, "d") for name in _EXACT_QUANTITIES}
+    exact |= {name: _digits(line, name, "f") for name in _EXACT_AMOUNTS}
     return {
         "tariff": line.tariff,
         **line.group,
@@ -130,10 +99,15 @@ def entry(line: Line) -> dict[str, Any]:
     }
 
 
-def _print(lines: list[Line], groups: list[str], fit: Fit) -> None:
+def _digits(line: Line, name: str, form: str) -> str | None:
+    value = getattr(line, name)
+    return None if value is None else format(value, form)
+
+
+def _print(lines: list[Line], groups: list[str], fit: FitRule) -> None:
     from rich.table import Table
 
-    console = plain_console(_WIDE)
+    console = options.plain_console(_WIDTH)
     by_group: dict[tuple[str | None, ...], list[Line]] = {}
     for line in lines:
         by_group.setdefault(tuple(line.group[name] for name in groups), []).append(line)
@@ -162,7 +136,7 @@ def _print(lines: list[Line], groups: list[str], fit: Fit) -> None:
         console.print()
     console.print(
         "x used: billed for, over what was used (CPU time, average memory).  fee, rounding: their"
-        f" share of the bill.  -: not known.\n{_FIT_WORDS[fit]}",
+        f" share of the bill.  -: not known.\n{_FIT_NOTES[fit]}",
         style="dim",
     )
 
@@ -175,33 +149,20 @@ def _cheapest_first(line: Line) -> tuple[bool, Fraction, str]:
 
 
 def _notes(lines: list[Line]) -> list[str]:
-    """What the figures leave out: rows that nobody bills, and rows that a tariff cannot price."""
+    """Say which rows the figures omit: those nobody bills, and those a tariff cannot price."""
     notes: list[str] = []
     first = lines[0]
     if first.not_billable:
-        reasons = _reasons(first.not_billable)
-        notes.append(f"Not billed by any platform, of {_rows(first.total_rows)}: {reasons}.")
-    same: dict[tuple[tuple[str, int], ...], list[str]] = {}
-    for line in lines:
-        if line.unpriced:
-            same.setdefault(tuple(line.unpriced.items()), []).append(line.tariff)
-    for unpriced, tariffs in same.items():
-        notes.append(f"Not in the bill of {', '.join(tariffs)}: {_reasons(dict(unpriced))}.")
-    for line in lines:
-        if line.beyond_limits:
-            notes.append(
-                f"{line.tariff}: of the rows priced, {_rows(line.beyond_limits)} beyond what the"
-                " platform allows (time or memory)."
-            )
+        total, reasons = options.row_count(first.total_rows), options.reasons(first.not_billable)
+        notes.append(f"Not billed by any platform, of {total}: {reasons}.")
+    notes += options.unpriced_notes((line.tariff, line.unpriced) for line in lines)
+    notes += [
+        f"{line.tariff}: of the rows priced, {options.row_count(line.beyond_limits)} beyond what"
+        " the platform allows (time or memory)."
+        for line in lines
+        if line.beyond_limits
+    ]
     return notes
-
-
-def _reasons(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{_rows(count)} ({reason})" for reason, count in counts.items())
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def _amount(value: Fraction | None) -> str:

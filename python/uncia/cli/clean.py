@@ -12,27 +12,30 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def clean(
-        dry_run: bool = typer.Option(False, "--dry-run", help="Say what is left; remove nothing."),
+        dry_run: bool = typer.Option(
+            False, "--dry-run", help="List the leftovers; remove nothing."
+        ),
     ) -> None:
-        """Remove what crashed runs left: processes, functions, state; and close their tables.
+        """Remove what crashed runs left behind, and close their tables.
 
-        Also the control groups of platforms and CPU profiles that were killed. What still goes on
-        is not touched. Exits 1 when something could not be removed.
+        That is processes, functions, state, and the control groups of platforms and CPU profiles
+        that were killed. Runs that are still going on are left alone. Exits 1 when something could
+        not be removed.
         """
         from uncia.experiment import cleanup, probe_groups
 
-        done = cleanup.clean(dry_run=dry_run, log=typer.echo)
-        for run in done.living:
+        cleaned = cleanup.clean(dry_run=dry_run, log=typer.echo)
+        for run in cleaned.living:
             typer.echo(f"{run} still goes on and was left alone")
         try:
             groups = probe_groups.clean(dry_run=dry_run, log=typer.echo)
         except UnciaError as error:
-            # The runs were cleaned all the same, and the rest of the output says so.
+            # The runs were cleaned nevertheless; go on to say so.
             typer.echo(error.message)
             groups = None
-        if not done.runs and groups is not None and not groups.found:
+        if not cleaned.runs and groups is not None and not groups.found:
             typer.echo("Nothing is left of any crashed run.")
         elif dry_run:
             typer.echo("Nothing was removed: this was a dry run.")
-        if groups is None or ((done.failed or groups.failed) and not dry_run):
+        if groups is None or ((cleaned.failed or groups.failed) and not dry_run):
             raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from uncia.stats.comparison import Change
     from uncia.stats.gates import Finding
 
-_WIDE = 132  # columns, where no terminal says how wide it is
+_WIDTH = 132  # columns, unless a terminal has another width
 
 _TABLES = (
     ("Latency, ms", ("p50", "p90", "p99", "mean")),
@@ -31,38 +32,42 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def compare(
         runs: list[Path] = typer.Argument(
-            metavar="BASELINE RUN...", help="Run folders; the first is what the others are held to."
+            metavar="BASELINE RUN...",
+            help="Run folders; the first is the baseline of all comparisons.",
         ),
         fail_on: list[str] = typer.Option(
             [],
             "--fail-on",
             metavar="CONDITION",
-            help="Exit 1 if this holds, for example 'p99>10%', 'warm.p50>5ms', 'cost>5%',"
-            " 'failed>0'; again for more.",
+            help="Exit 1 if this condition is met, for example 'p99>10%', 'warm.p50>5ms',"
+            " 'cost>5%', 'failed>0'; may be repeated.",
         ),
         strict: bool = typer.Option(
-            False, "--strict", help="Fail on the value alone, even if it may be chance."
+            False,
+            "--strict",
+            help="Judge conditions by the measured change alone, even if chance may explain it.",
         ),
         tariff: list[str] = typer.Option(
             [],
             "--tariff",
             "-t",
             metavar="ID",
-            help="Bill under this tariff (id or file); again for more. Default: all by request.",
+            help="Bill under this tariff (id or file); may be repeated. Default: all that bill by"
+            " request.",
         ),
         as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
         html: Path | None = typer.Option(
-            None, "--html", metavar="FILE", help="Write the comparison as one HTML page, too."
+            None, "--html", metavar="FILE", help="Also write the comparison as one HTML page."
         ),
         seed: int | None = typer.Option(
-            None, "--seed", min=0, help="Seed of the bootstrap; fixed unless given."
+            None, "--seed", min=0, help="Seed of the bootstrap. Default: always the same."
         ),
     ) -> None:
         """Compare runs: quantiles, ratios, failures and bills, with 95 % intervals."""
         from uncia.report import compare as comparing
         from uncia.stats import bootstrap, gates
 
-        # Conditions first: a typing error must not wait for the bills.
+        # Conditions first: a typing error should not wait for the bills.
         conditions = [gates.parse(text) for text in fail_on]
         comparison = comparing.build(runs, tariff or None, bootstrap.SEED if seed is None else seed)
         findings = comparing.verdicts(comparison, conditions, strict=strict)
@@ -76,8 +81,8 @@ def register(app: typer.Typer) -> None:
             _print(comparison, findings)
         failed = comparing.broken(findings)
         if failed:
-            gone = len({finding.gate.text for finding in failed})
-            typer.echo(f"{gone} of {len(conditions)} conditions failed:", err=True)
+            count = len({finding.gate.text for finding in failed})
+            typer.echo(f"{count} of {len(conditions)} conditions failed:", err=True)
             for finding in failed:
                 typer.echo(f"  {finding.gate.text}: {_sentence(finding)}", err=True)
             raise typer.Exit(1)
@@ -92,7 +97,7 @@ def _print(comparison: Comparison, findings: Sequence[Finding]) -> None:
 
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, width=_WIDE)
+        console = Console(highlight=False, emoji=False, width=_WIDTH)
     for candidate in comparison.candidates:
         console.print(f"[bold]{_plain(comparison.label)} → {_plain(candidate.label)}[/]\n")
         for title, metrics in _TABLES:
@@ -109,13 +114,11 @@ def _print(comparison: Comparison, findings: Sequence[Finding]) -> None:
     by_gate: dict[str, list[Finding]] = {}
     for finding in findings:
         by_gate.setdefault(finding.gate.text, []).append(finding)
-    for text, own in by_gate.items():
-        counts: dict[str, int] = {}
-        for finding in own:
-            counts[finding.verdict] = counts.get(finding.verdict, 0) + 1
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        console.print(f"\n[bold]{_plain(text)}[/]  {told}")
-        for finding in own:
+    for text, gate_findings in by_gate.items():
+        counts = Counter(finding.verdict for finding in gate_findings)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        console.print(f"\n[bold]{_plain(text)}[/]  {verdicts}")
+        for finding in gate_findings:
             if finding.verdict != "within":
                 console.print(f"  {_sentence(finding)}", markup=False)
 
@@ -156,7 +159,7 @@ def _bills(comparison: Comparison, candidate: Candidate) -> Table:
 
 
 def _cell(change: Change | None) -> str:
-    """Two lines: ``0.83 → 0.91`` and ``+9.6 % [+7.1 to +12]*``; one where nothing is to be said."""
+    """Two lines: ``0.83 → 0.91`` and ``+9.6 % [+7.1 to +12]*``; one line without a change."""
     from uncia.report import numbers
     from uncia.report.compare import moved, spread
 

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
             1.0, "--seconds", min=0.0, max=3600.0, help="How long to measure the noise; 0 skips it."
         ),
     ) -> None:
-        """Say what this machine can do, how noisy it is, and what each missing thing costs."""
+        """Report what this machine can do, how noisy it is, and what each missing thing costs."""
         from uncia.doctor import examine
 
         report = examine(seconds)
@@ -50,8 +50,8 @@ def _show(report: Report) -> None:
         if check.remedy and check.status != "ok":
             table.add_row("", "", f"[dim]{escape(check.remedy)}[/]")
     console.print(table)
-    wrong = [check for check in report.checks if check.status != "ok"]
+    problems = sum(check.status != "ok" for check in report.checks)
     console.print(
-        f"\n{len(report.checks) - len(wrong)} of {len(report.checks)} as they should be."
-        + (" Reports of runs repeat what impairs their results." if wrong else "")
+        f"\n{len(report.checks) - problems} of {len(report.checks)} as they should be."
+        + (" Reports of runs repeat what impairs their results." if problems else "")
     )

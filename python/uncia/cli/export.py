@@ -9,7 +9,7 @@ from uncia.errors import UnciaError
 
 
 class ChartForm(StrEnum):
-    """What a chart is drawn as."""
+    """File formats of a chart."""
 
     svg = "svg"
     png = "png"
@@ -22,12 +22,15 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def export(
         run: Path = typer.Argument(metavar="RUN", help="The folder of a run."),
-        csv: bool = typer.Option(False, "--csv", help="Every table as CSV, with a header."),
+        csv: bool = typer.Option(False, "--csv", help="Write every table as CSV, with a header."),
         charts: ChartForm | None = typer.Option(
-            None, "--charts", help="Every chart of the report as a file of this form."
+            None, "--charts", help="Write every chart of the report as a file in this format."
         ),
         out: Path | None = typer.Option(
-            None, "--out", metavar="DIR", help="Where to; by default csv/ or charts/ in the run."
+            None,
+            "--out",
+            metavar="DIR",
+            help="The folder to write to. Default: csv/ or charts/ in the run.",
         ),
     ) -> None:
         """Write a run's tables as CSV, or its charts as SVG, PNG or PDF."""

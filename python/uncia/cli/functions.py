@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         name: str = typer.Argument(help="A name in the catalogue, or a folder (./mine)."),
         as_json: bool = typer.Option(False, "--json", help="Print as JSON."),
     ) -> None:
-        """Show a function: its parameters, its sizes, and what a right answer looks like."""
+        """Show a function: its parameters, its sizes, and what a correct answer looks like."""
         from uncia.functions import load
 
         function = load(name)
@@ -63,34 +63,37 @@ def register(app: typer.Typer) -> None:
     @group.command()
     def package(
         name: str = typer.Argument(help="A name in the catalogue, or a folder (./mine)."),
-        runtime: str | None = typer.Option(None, help="python or node; by default its first."),
+        runtime: str | None = typer.Option(
+            None, help="Such as python or node. Default: the function's first."
+        ),
         python_version: str | None = typer.Option(
-            None, help="major.minor that requirements are for; by default this Python's."
+            None,
+            help="Python to install requirements for, as major.minor. Default: this Python's.",
         ),
         architecture: str | None = typer.Option(
-            None, help="x86_64 or arm64; by default this machine's."
+            None, help="x86_64 or arm64. Default: this machine's."
         ),
         filler: str = typer.Option("0B", help="Incompressible data to add, for example 10MB."),
         output: Path | None = typer.Option(
-            None, "--output", "-o", help="The file to write; by default NAME-RUNTIME.zip."
+            None, "--output", "-o", help="The file to write. Default: NAME-RUNTIME.zip."
         ),
     ) -> None:
-        """Write a function's zip file, as Lambda takes it; the same input gives the same bytes."""
-        from uncia.functions import package as make
+        """Write a function's zip file for Lambda; the same input gives the same bytes."""
+        from uncia.functions import package as build
         from uncia.units import format_size, parse_size
 
         extra = quantity("--filler", filler, parse_size)
-        made = make(
+        built = build(
             name, runtime, python_version=python_version, architecture=architecture, filler=extra
         )
-        target = output or Path(f"{made.function}-{made.runtime}.zip")
+        target = output or Path(f"{built.function}-{built.runtime}.zip")
         try:
-            shutil.copyfile(made.path, target)
+            shutil.copyfile(built.path, target)
         except OSError as error:
             raise UnciaError(f"{target} cannot be written: {error.strerror or error}") from error
-        typer.echo(f"{target}: {made.size} bytes, {format_size(made.unzipped_size)} unzipped")
-        typer.echo(f"handler: {made.handler}")
-        typer.echo(f"sha256: {made.sha256}")
+        typer.echo(f"{target}: {built.size} bytes, {format_size(built.unzipped_size)} unzipped")
+        typer.echo(f"handler: {built.handler}")
+        typer.echo(f"sha256: {built.sha256}")
 
 
 def _plain(function: Function) -> dict[str, Any]:
@@ -140,11 +143,11 @@ def _show(function: Function) -> None:
             )
         console.print(table)
         for size in ("test", "small", "large"):
-            given = getattr(function.sizes, size)
-            console.print(f"{size}: " + escape(", ".join(f"{k}={v}" for k, v in given.items())))
+            values = getattr(function.sizes, size)
+            console.print(f"{size}: " + escape(", ".join(f"{k}={v}" for k, v in values.items())))
     else:
         console.print("It takes no parameters.")
-    console.print(f"\nA right answer: {escape(function.answer.text)}")
+    console.print(f"\nA correct answer: {escape(function.answer.text)}")
 
 
 def _range(parameter: Parameter) -> str:

@@ -1,4 +1,4 @@
-"""Groups of commands: packages whose modules, found by place, each define ``register(app)``."""
+"""Groups of commands, such as ``uncia cost``: a package each, with a module for each command."""
 
 import importlib
 import pkgutil
@@ -8,10 +8,12 @@ import typer
 
 
 def add(app: typer.Typer, package: str, path: Iterable[str], help: str) -> None:
-    """Add the commands of ``package`` to ``app`` as a group of the package's own name.
+    """Add the commands of a package to ``app``, as a group that is called like the package.
+
+    Each module that defines ``register(group)`` is a command.
 
     Args:
-        app: what the group becomes part of.
+        app: the application, or the group above.
         package: the package's full name.
         path: its ``__path__``.
         help: a sentence on what the group is for.

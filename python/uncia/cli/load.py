@@ -26,11 +26,10 @@ _CONNECTIONS: Final = "Connections"
 _WHO: Final = "Processes and machines"
 _STOP: Final = "When to stop"
 _RESULT: Final = "Results"
-_PARQUET: Final = ".parquet"
 
 
-def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+def _option(text: str, panel: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **options)
 
 
 def register(app: typer.Typer) -> None:
@@ -44,23 +43,25 @@ def register(app: typer.Typer) -> None:
                 metavar="URL|FILE", help="http://..., https://..., or a workload file (*.yaml)."
             ),
         ],
-        rate: Annotated[str | None, _option("For example 100/s.", _WHEN)] = None,
-        duration: Annotated[str | None, _option("For example 10s.", _WHEN)] = None,
+        rate: Annotated[str | None, _option("Mean rate, for example 100/s.", _WHEN)] = None,
+        duration: Annotated[
+            str | None, _option("How long to send, for example 10s.", _WHEN)
+        ] = None,
         arrivals: Annotated[
-            str | None, _option("The kind of arrivals (default: constant).", _WHEN)
+            str | None, _option("Arrival process (default: constant).", _WHEN)
         ] = None,
         cv: Annotated[float | None, _option("Coefficient of variation of the gaps.", _WHEN)] = None,
         sizes: Annotated[
             str | None, _option("Burst sizes, taken in turn, e.g. 1,10,50.", _WHEN)
         ] = None,
         interval: Annotated[
-            str | None, _option("From one burst to the next, e.g. 2s.", _WHEN)
+            str | None, _option("Time from one burst to the next, e.g. 2s.", _WHEN)
         ] = None,
         bursts: Annotated[
-            int | None, _option("How many bursts (default: 1).", _WHEN, min=1)
+            int | None, _option("Number of bursts (default: 1).", _WHEN, min=1)
         ] = None,
         jitter: Annotated[
-            str | None, _option("Requests of a burst are spread over this time.", _WHEN)
+            str | None, _option("Spread the requests of a burst over this time.", _WHEN)
         ] = None,
         set_: Annotated[
             list[str] | None,
@@ -73,14 +74,18 @@ def register(app: typer.Typer) -> None:
         closed: Annotated[
             int | None,
             _option(
-                "Closed loop instead: so many clients that wait for their answers.", _WHEN, min=1
+                "Closed loop: number of clients, each of which waits for its answer before it"
+                " sends again.",
+                _WHEN,
+                min=1,
             ),
         ] = None,
         think: Annotated[
-            str | None, _option("Closed loop: from an answer to the next request.", _WHEN)
+            str | None,
+            _option("Closed loop: think time between an answer and the next request.", _WHEN),
         ] = None,
         requests: Annotated[
-            int | None, _option("Closed loop: how many in all, at most.", _WHEN, min=1)
+            int | None, _option("Closed loop: maximum number of requests in all.", _WHEN, min=1)
         ] = None,
         seed: Annotated[
             int | None,
@@ -89,19 +94,27 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         method: Annotated[
-            str | None, _option("(default: GET, or POST with a body)", _WHAT, "--method", "-X")
+            str | None,
+            _option("HTTP method (default: GET, or POST with a body).", _WHAT, "--method", "-X"),
         ] = None,
-        body: Annotated[str | None, _option("Text, or @FILE.", _WHAT, "--body", "-d")] = None,
+        body: Annotated[
+            str | None, _option("Request body: text, or @FILE.", _WHAT, "--body", "-d")
+        ] = None,
         random_body: Annotated[
-            str | None, _option("So many incompressible bytes, e.g. 64KB.", _WHAT)
+            str | None, _option("Size of an incompressible random body, e.g. 64KB.", _WHAT)
         ] = None,
         header: Annotated[
-            list[str] | None, _option("'Name: value'; may be repeated.", _WHAT, "--header", "-H")
+            list[str] | None,
+            _option("Header, as 'Name: value'; may be repeated.", _WHAT, "--header", "-H"),
         ] = None,
-        query: Annotated[list[str] | None, _option("NAME=VALUE; may be repeated.", _WHAT)] = None,
-        http: Annotated[str | None, _option("1.1, 2 or auto (default: 1.1).", _WHAT)] = None,
+        query: Annotated[
+            list[str] | None, _option("Query parameter, as NAME=VALUE; may be repeated.", _WHAT)
+        ] = None,
+        http: Annotated[
+            str | None, _option("HTTP version: 1.1, 2 or auto (default: 1.1).", _WHAT)
+        ] = None,
         sign_aws: Annotated[
-            str | None, _option("REGION/SERVICE: sign with AWS SigV4.", _WHAT)
+            str | None, _option("Sign requests with AWS SigV4 for REGION/SERVICE.", _WHAT)
         ] = None,
         unix_socket: Annotated[
             str | None, _option("Connect to this socket, not to the URL's host.", _CONNECTIONS)
@@ -113,27 +126,34 @@ def register(app: typer.Typer) -> None:
             Path | None, _option("Certificates to trust, in PEM.", _CONNECTIONS)
         ] = None,
         connections: Annotated[
-            str | None, _option("reuse, fresh or pool:N (default: reuse).", _CONNECTIONS)
+            str | None,
+            _option(
+                "reuse; fresh, one for each request; or pool:N, which are kept open (default:"
+                " reuse).",
+                _CONNECTIONS,
+            ),
         ] = None,
         max_connections: Annotated[
             int | None,
-            _option("Connections open at once (default: no limit).", _CONNECTIONS, min=1),
+            _option("Maximum number of open connections (default: no limit).", _CONNECTIONS, min=1),
         ] = None,
         timeout: Annotated[
-            str | None, _option("From sending to the whole answer (default: 60s).", _CONNECTIONS)
+            str | None,
+            _option("Time from sending to the end of the answer (default: 60s).", _CONNECTIONS),
         ] = None,
         connect_timeout: Annotated[
-            str | None, _option("For a connection to stand (default: 5s).", _CONNECTIONS)
+            str | None, _option("Time to establish a connection (default: 5s).", _CONNECTIONS)
         ] = None,
         first_byte_timeout: Annotated[
             str | None,
-            _option("From sending to the head of the answer (default: none).", _CONNECTIONS),
+            _option("Time from sending to the head of the answer (default: none).", _CONNECTIONS),
         ] = None,
         processes: Annotated[
             int, _option("Generator processes on this machine (default: 1).", _WHO, min=1)
         ] = 1,
         share: Annotated[
-            str | None, _option("2/3: of three machines, this is the second.", _WHO)
+            str | None,
+            _option("This machine's part of the load: 2/3 is the second of three machines.", _WHO),
         ] = None,
         start_at: Annotated[
             str | None, _option("When the schedule starts: 2026-05-01T12:00:00Z.", _WHO)
@@ -141,33 +161,36 @@ def register(app: typer.Typer) -> None:
         realtime: Annotated[
             bool | None,
             _option(
-                "Real-time priority for sending (default: as root).",
+                "Send with real-time priority (default: yes as root, else no).",
                 _WHO,
                 "--realtime/--no-realtime",
             ),
         ] = None,
         error_budget: Annotated[
-            str | None, _option("Stop when more requests failed than e.g. 5%.", _STOP)
+            str | None, _option("Stop when more than this share of requests failed: 5%.", _STOP)
         ] = None,
         max_lag: Annotated[
-            str | None, _option("Stop when the generator's lag (p99) is above this.", _STOP)
+            str | None, _option("Stop when the generator's lag (p99) exceeds this.", _STOP)
         ] = None,
         max_slowdown: Annotated[
             float | None, _option("Stop when latency has grown by this factor.", _STOP)
         ] = None,
         allow_failures: Annotated[
-            bool, _option("Exit code 0 although requests failed.", _STOP, "--allow-failures")
+            bool, _option("Exit 0 even if requests failed.", _STOP, "--allow-failures")
         ] = False,
         rtt_probes: Annotated[
             int | None,
             _option(
-                "TCP connects before and after, for the round trip (default: 5).", _RESULT, min=0
+                "TCP connects before and after the load, which measure the round trip (default:"
+                " 5).",
+                _RESULT,
+                min=0,
             ),
         ] = None,
         subtract_rtt: Annotated[
             bool,
             _option(
-                "Show latencies less the round trip; rows stay as measured.",
+                "Subtract the round trip from the latencies shown; rows stay as measured.",
                 _RESULT,
                 "--subtract-rtt",
             ),
@@ -177,20 +200,20 @@ def register(app: typer.Typer) -> None:
             _option("Percents, e.g. 50,99,99.99 (default: 50,90,95,99,99.9,99.99).", _RESULT),
         ] = None,
         out: Annotated[
-            Path | None, _option("Where the rows go: *.parquet or *.arrows.", _RESULT)
+            Path | None, _option("File to write the rows to: *.parquet or *.arrows.", _RESULT)
         ] = None,
         dry_run: Annotated[
-            bool, _option("Write the schedule; send nothing.", _RESULT, "--dry-run")
+            bool, _option("Write the schedule to --out; send nothing.", _RESULT, "--dry-run")
         ] = False,
         as_json: Annotated[
-            bool, _option("The summary as JSON on stdout.", _RESULT, "--json")
+            bool, _option("Print the summary as JSON on stdout.", _RESULT, "--json")
         ] = False,
-        quiet: Annotated[bool, _option("No progress.", _RESULT, "--quiet", "-q")] = False,
+        quiet: Annotated[bool, _option("Show no progress.", _RESULT, "--quiet", "-q")] = False,
     ) -> None:
-        """Send requests at times fixed beforehand, whatever the answers do; a row for each.
+        """Send requests at times fixed beforehand, and record each one as a row.
 
-        Latency counts from the scheduled time, so a slow server cannot slow the clock (no
-        coordinated omission). Failed requests are rows too, and make the exit code 1.
+        Slow answers do not delay later requests, and latency counts from the scheduled time (no
+        coordinated omission). Failed requests are rows too; if there are any, the exit code is 1.
         """
         from uncia.interrupt import Interruption
         from uncia.stats import tails
@@ -201,7 +224,7 @@ def register(app: typer.Typer) -> None:
             raise UnciaError(
                 "a dry run writes the schedule: say where, with --out schedule.parquet"
             )
-        given = {
+        options = {
             "arrivals": arrivals,
             "rate": rate,
             "duration": duration,
@@ -237,7 +260,7 @@ def register(app: typer.Typer) -> None:
             "max_lag": max_lag,
             "max_slowdown": max_slowdown,
         }
-        prepared = plan(target, given, overrides, dry_run=dry_run)
+        prepared = plan(target, options, overrides, dry_run=dry_run)
         how = machines(processes, share, start_at, realtime=realtime)
         if subtract_rtt:
             outcome.one_endpoint(prepared)
@@ -259,7 +282,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class _Command:
-    """One call of the command, its options read."""
+    """One call of the command, with its options parsed."""
 
     target: str
     prepared: Prepared
@@ -273,7 +296,7 @@ class _Command:
     interruption: Interruption = field(repr=False)
 
     def run(self) -> None:
-        """Send, print the summary, and end with the exit code that fits."""
+        """Send the load, print the summary, and raise what decides the exit code."""
         from uncia.experiment import progress
         from uncia.workload.send import send
 
@@ -282,7 +305,7 @@ class _Command:
         with ExitStack() as stack:
             if self.out is None:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncia-load-"))
-                file = Path(folder) / f"rows{_PARQUET}"
+                file = Path(folder) / "rows.parquet"
             else:
                 file = self.out
             with progress.one(
@@ -302,32 +325,32 @@ class _Command:
         typer.echo(f"{rows:,} requests are scheduled in {self.out}; none was sent.")
 
     def _finish(self, ended: Ended, file: Path) -> None:
-        """The summary of the rows so far, and then why there are no more of them, if so."""
-        found = self._summary(ended, file) if file.exists() else None
+        """Print the summary of the rows, then raise if the load ended early or requests failed."""
+        summary = self._summary(ended, file) if file.exists() else None
         if ended.failure is not None:
-            where = f"The rows so far are in {self.out}." if found and self.out else None
+            hint = f"The rows so far are in {self.out}." if summary and self.out else None
             raise UnciaError(
                 ended.failure.message,
-                hint=ended.failure.hint or where,
+                hint=ended.failure.hint or hint,
                 exit_code=ended.failure.exit_code,
             )
         self._exit_if_interrupted(ended)
         if ended.stopped is not None:
             raise RunFailedError(f"stopped: {ended.stopped['message']}")
-        if found is None:
+        if summary is None:
             raise RunFailedError("the generator ended without a table")
-        if found["failed"] and not self.allow_failures:
-            words = ", ".join(
-                f"{count:,} {word}" for word, count in found["outcomes"].items() if word != "ok"
+        if summary["failed"] and not self.allow_failures:
+            outcomes = ", ".join(
+                f"{count:,} {name}" for name, count in summary["outcomes"].items() if name != "ok"
             )
             raise RunFailedError(
-                f"{found['failed']:,} of {found['invocations']:,} requests failed: {words}"
+                f"{summary['failed']:,} of {summary['invocations']:,} requests failed: {outcomes}"
             )
 
     def _summary(self, ended: Ended, file: Path) -> dict[str, Any]:
         from uncia.workload import outcome
 
-        found = outcome.summarise(
+        summary = outcome.summarise(
             outcome.read(file),
             self.prepared,
             self.how,
@@ -336,12 +359,12 @@ class _Command:
             subtract_rtt=self.subtract_rtt,
         )
         if self.as_json:
-            typer.echo(json.dumps({"target": self.target, **found}, indent=2))
+            typer.echo(json.dumps({"target": self.target, **summary}, indent=2))
         else:
             from uncia.experiment.table import load_summary
 
-            load_summary(found)
-        return found
+            load_summary(summary)
+        return summary
 
     def _exit_if_interrupted(self, ended: Ended) -> None:
         if ended.interrupted:
@@ -359,14 +382,12 @@ def _sizes(text: str | None) -> list[int] | None:
         ) from error
 
 
-def _settings(given: list[str] | None) -> dict[str, Any]:
-    """Keys of arrivals that have no option of their own, their values as in a workload file."""
+def _settings(texts: list[str] | None) -> dict[str, Any]:
+    """Keys of arrivals that have no option of their own; values are parsed as YAML."""
     from uncia import yamlio
 
-    found = {}
-    for name, value in _pairs("set", given, "=", "KEY=VALUE").items():
-        found[name] = yamlio.load(value, f"--set {name}").data
-    return found
+    pairs = _pairs("set", texts, "=", "KEY=VALUE")
+    return {name: yamlio.load(value, f"--set {name}").data for name, value in pairs.items()}
 
 
 def _body(text: str | None) -> bytes | None:
@@ -378,13 +399,13 @@ def _body(text: str | None) -> bytes | None:
         raise UnciaError(f"--body: {text[1:]} cannot be read: {error.strerror or error}") from error
 
 
-def _pairs(option: str, given: list[str] | None, separator: str, form: str) -> dict[str, str]:
-    """Options that may be repeated as a mapping; a name occurs once."""
+def _pairs(option: str, texts: list[str] | None, separator: str, form: str) -> dict[str, str]:
+    """Parse the values of a repeatable option into a mapping; no name may occur twice."""
     pairs: dict[str, str] = {}
-    for text in given or []:
-        name, found, value = text.partition(separator)
+    for text in texts or []:
+        name, mark, value = text.partition(separator)
         name = name.strip()
-        if not found or not name:
+        if not mark or not name:
             raise UnciaError(f"--{option}: {text!r} is not of the form {form}")
         if name in pairs:
             raise UnciaError(f"--{option}: {name!r} is given twice")

@@ -1,4 +1,4 @@
-"""``uncia new``: a function, a tariff or an experiment to begin with."""
+"""``uncia new``: writes a function, a tariff or an experiment from a template."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from uncia.settings import RUNTIMES
 
 _TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 _BY_RUNTIME: Final = _TEMPLATES / "function"
-# The order that function.yaml has them in; the form itself takes long to import.
-_FIRST: Final = ("python", "node", "provided")
+# The order of function.yaml, repeated here because its module takes long to import.
+_ORDER: Final = ("python", "node", "provided")
 
 
 def _runtimes() -> dict[str, str]:
-    """Each runtime that there is a template for, in its folder, with the file that it gets."""
-    found = {
+    """Runtimes that have a template, each with the name of the file that it makes."""
+    files = {
         template.parent.name: template.name.removesuffix(".template")
         for template in sorted(_BY_RUNTIME.glob("*/*.template"))
     }
-    return {name: found[name] for name in dict.fromkeys((*_FIRST, *RUNTIMES)) if name in found}
+    return {name: files[name] for name in dict.fromkeys((*_ORDER, *RUNTIMES)) if name in files}
 
 
 _RUNTIMES: Final = _runtimes()
-_RUNTIME_HELP: Final = f"{', '.join(_RUNTIMES)}; may be given several times."
+_RUNTIME_HELP: Final = f"{', '.join(_RUNTIMES)}; may be repeated."
 
 
 def register(app: typer.Typer) -> None:
     """Add the command group ``new`` to ``app``."""
-    group = typer.Typer(help="Write a file or folder to begin with.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Write a function, a tariff or an experiment to start from.", no_args_is_help=True
+    )
     app.add_typer(group, name="new")
 
     @group.command()
     def function(
-        name: str = typer.Argument(help="The function's name, and its folder's."),
+        name: str = typer.Argument(help="Name of the function and of its folder."),
         runtime: list[str] = typer.Option(["python"], help=_RUNTIME_HELP),
-        into: Path = typer.Option(Path(), help="The folder to make it in."),
+        into: Path = typer.Option(Path(), help="The folder to create it in."),
     ) -> None:
-        """Write a folder with a function that runs: function.yaml and a handler.
+        """Write the folder of a function that runs as it is: function.yaml and a handler.
 
-        The runtime provided is a C program that is its own runtime, compiled to one static
-        executable.
+        With the runtime "provided", the handler is a C program that contains its own runtime and
+        is compiled to one static executable.
         """
         folder = new_function(name, runtime, into)
         typer.echo(f"{folder}: a function; see it with `uncia functions show {_as_path(folder)}`")
@@ -57,7 +59,7 @@ def register(app: typer.Typer) -> None:
         name: str = typer.Argument(help="The tariff's id."),
         into: Path = typer.Option(Path(), help="The folder to write it to."),
     ) -> None:
-        """Write NAME.yaml, a tariff with every key explained."""
+        """Write NAME.yaml, a tariff with comments on every key."""
         today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
         _check(name, r"[a-z0-9]+(?:-[a-z0-9]+)*", 64, "lower-case letters, digits and single -")
         path = _write(into / f"{name}.yaml", "tariff.yaml", NAME=name, TODAY=today)
@@ -65,39 +67,39 @@ def register(app: typer.Typer) -> None:
 
     @group.command()
     def experiment(
-        name: str = typer.Argument(help="The experiment file's name."),
+        name: str = typer.Argument(help="Name of the experiment file."),
         into: Path = typer.Option(Path(), help="The folder to write it to."),
     ) -> None:
-        """Write NAME.yaml, a small experiment that works as it is."""
+        """Write NAME.yaml, a small experiment that runs as it is."""
         _check_name(name)
         path = _write(into / f"{name}.yaml", "experiment.yaml", NAME=name)
         typer.echo(f"{path}: an experiment; run it with `uncia run {path}`")
 
 
 def new_function(name: str, runtimes: list[str], into: Path) -> Path:
-    """Write the folder of a function called ``name`` into ``into``; all of it or nothing.
+    """Write the folder of a function called ``name`` into ``into``, completely or not at all.
 
     Returns:
         The folder.
 
     Raises:
-        UnciaError: the name or a runtime is not possible, the folder exists, or cannot be written.
+        UnciaError: the name or a runtime is invalid, or the folder exists or cannot be written.
     """
     _check_name(name)
     for runtime in runtimes:
         if runtime not in _RUNTIMES:
             raise UnciaError(f"unknown runtime {runtime!r} (allowed: {', '.join(_RUNTIMES)})")
-    wanted = [runtime for runtime in _RUNTIMES if runtime in runtimes]
+    chosen = [runtime for runtime in _RUNTIMES if runtime in runtimes]
     folder = into / name
     if folder.exists():
         raise UnciaError(f"{folder} exists already", hint="Choose another name, or another --into.")
-    section = "".join(f"  {runtime}:\n    {_entry(runtime)}\n" for runtime in wanted)
+    section = "".join(f"  {runtime}:\n    {_entry(runtime)}\n" for runtime in chosen)
     try:
         into.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=into))
         try:
             _fill(partial / "function.yaml", "function/function.yaml", NAME=name, RUNTIMES=section)
-            for runtime in wanted:
+            for runtime in chosen:
                 target = partial / runtime / _RUNTIMES[runtime]
                 target.parent.mkdir()
                 _fill(target, f"function/{runtime}/{target.name}", NAME=name)
@@ -112,7 +114,7 @@ def new_function(name: str, runtimes: list[str], into: Path) -> Path:
 
 
 def _entry(runtime: str) -> str:
-    """What function.yaml says of a runtime."""
+    """The entry of a runtime in function.yaml."""
     file = _RUNTIMES[runtime]
     if runtime == "provided":
         return f"source: {file}"
@@ -120,7 +122,7 @@ def _entry(runtime: str) -> str:
 
 
 def _write(path: Path, template: str, **values: str) -> Path:
-    """Fill in a template as a new file."""
+    """Write a new file from a template."""
     if path.exists():
         raise UnciaError(f"{path} exists already", hint="Choose another name, or another --into.")
     try:
@@ -143,11 +145,11 @@ def _check_name(name: str) -> None:
     _check(name, r"[A-Za-z0-9][A-Za-z0-9_-]*", 32, "letters, digits, - and _")
 
 
-def _check(name: str, pattern: str, longest: int, allowed: str) -> None:
-    if re.fullmatch(pattern, name) is None or len(name) > longest:
-        raise UnciaError(f"{name!r} is not a name: write 1 to {longest} {allowed}")
+def _check(name: str, pattern: str, max_length: int, allowed: str) -> None:
+    if re.fullmatch(pattern, name) is None or len(name) > max_length:
+        raise UnciaError(f"{name!r} is not a name: write 1 to {max_length} {allowed}")
 
 
 def _as_path(path: Path) -> str:
-    """A path as it must be typed to be taken for one, with a ``/`` in it."""
+    """Write a path with a ``/``, without which commands would take it for a name."""
     return str(path) if "/" in str(path) else f"./{path}"

@@ -1,4 +1,4 @@
-"""Pages that commands write beside what they print."""
+"""HTML pages that commands write in addition to what they print."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def write(
     sections: Sequence[Section],
     facts: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Write a page of an analysis, and say where it is.
+    """Write the page of an analysis, and print its path on standard error.
 
     Args:
         path: the file, named ``*.html``.
-        kicker: what kind of page it is, above the title.
-        title: what it is about.
+        kicker: the kind of page, printed above the title.
+        title: the subject of the page.
         summary: a sentence or two.
         sections: charts and tables.
         facts: names and values at the top.
@@ -43,13 +43,7 @@ def write(
             f"{path} is not named *.html, but a report is an HTML page", f"Name it {path}.html."
         )
     page.write(
-        page.Page(
-            title=title,
-            kicker=kicker,
-            facts=facts,
-            sections=sections,
-            summary=summary,
-        ),
+        page.Page(title=title, kicker=kicker, facts=facts, sections=sections, summary=summary),
         path,
     )
-    typer.echo(f"{path}", err=True)
+    typer.echo(path, err=True)

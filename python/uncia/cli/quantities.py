@@ -1,4 +1,4 @@
-"""Options that are quantities: read as everywhere, refused with the option's name."""
+"""Options that hold a quantity with a unit, such as a size or a duration."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Value = TypeVar("Value")
 
 
 def quantity(option: str, text: str, parse: Callable[[str], Value], hint: str = "") -> Value:
-    """What an option says.
+    """Parse the quantity of an option; errors name the option.
 
     Args:
         option: its name, for the message.
-        text: what was given.
+        text: its value, as typed.
         parse: one of the parsers of `uncia.units`.
         hint: what to write instead.
 
     Raises:
-        UnciaError: it is no such quantity.
+        UnciaError: the text is no such quantity.
     """
     from uncia.units import UnitError
 

@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
     def recover(
         run: Path = typer.Argument(help="The folder of the run, or one *.arrows file."),
     ) -> None:
-        """Turn the *.arrows that a crash left into Parquet, up to their last whole batch."""
+        """Convert the *.arrows files that a crash left to Parquet, up to their last whole batch."""
         from uncia.record import recover_folder
         from uncia.runs.folder import check_over, recover
 

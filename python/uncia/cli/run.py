@@ -25,26 +25,26 @@ def register(app: typer.Typer) -> None:
             None, help="The run's folder. Default: results/ID.", show_default=False
         ),
         seed: int | None = typer.Option(
-            None, min=0, help="Instead of the file's.", show_default=False
+            None, min=0, help="Seed to use instead of the file's.", show_default=False
         ),
         only: list[str] = typer.Option(
-            [], help="Only this experiment; may be given several times.", show_default=False
+            [], help="Run only this experiment; may be repeated.", show_default=False
         ),
         platform: str | None = typer.Option(
-            None, help="A kind of platform, instead of the file's.", show_default=False
+            None, help="Kind of platform to use instead of the file's.", show_default=False
         ),
         dry_run: bool = typer.Option(
             False, "--dry-run", help="Show the plan; start and send nothing."
         ),
         allow_failures: bool = typer.Option(
-            False, "--allow-failures", help="Exit 0 although rows are not as the file declares."
+            False, "--allow-failures", help="Exit 0 even if requests ended other than declared."
         ),
         overwrite: bool = typer.Option(
             False, "--overwrite", help="Replace an earlier run in --out."
         ),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
     ) -> None:
-        """Deploy, drive, measure, bill and report what an experiment file describes.
+        """Run an experiment file: deploy its functions, send requests, measure, bill and report.
 
         Exits 0 when every request ended ok or as the file's `expect:` declares, 1 when not.
         """
@@ -76,7 +76,7 @@ def perform(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Outcome | None:
-    """Read a file and carry it out; None after a dry run, which only shows the plan."""
+    """Run an experiment file; return None after a dry run, which only shows the plan."""
     from uncia.experiment import model, progress, runner
     from uncia.experiment.plan import plan
     from uncia.experiment.sources import Sources
@@ -97,12 +97,12 @@ def perform(
 
 
 def finish(outcome: Outcome, *, allow_failures: bool) -> None:
-    """Say how a run ended and exit accordingly.
+    """Print how a run ended, and exit accordingly.
 
     Raises:
-        RunFailedError: rows are not as declared, unless that is allowed.
-        UnciaError: what stopped the run.
-        typer.Exit: it was interrupted.
+        RunFailedError: requests ended other than declared, and failures are not allowed.
+        UnciaError: the error that stopped the run.
+        typer.Exit: the run was interrupted.
     """
     from uncia.experiment import runner
     from uncia.experiment.table import show
@@ -117,10 +117,10 @@ def finish(outcome: Outcome, *, allow_failures: bool) -> None:
 
 
 def _requests(experiments: Sequence[ExperimentPlan]) -> str:
-    """How many requests experiments make; with a plus where answers decide about more."""
+    """Count the requests of experiments; a plus says that more may depend on answers."""
     total = sum(experiment.expected_requests() for experiment in experiments)
-    more = "" if all(experiment.is_bounded() for experiment in experiments) else "+"
-    return f"{total:,}{more}"
+    plus = "" if all(experiment.is_bounded() for experiment in experiments) else "+"
+    return f"{total:,}{plus}"
 
 
 def show_plan(plan: Plan) -> None:
@@ -132,13 +132,10 @@ def show_plan(plan: Plan) -> None:
     from uncia.units import NS_PER_S
 
     table = Table(title=f"{plan.file.name} on {plan.platform}", title_justify="left")
-    for title, justify in (
-        ("experiment", "left"),
-        ("sends", "left"),
-        ("requests", "right"),
-        ("at least", "right"),
-    ):
-        table.add_column(title, justify="right" if justify == "right" else "left")
+    table.add_column("experiment")
+    table.add_column("sends")
+    table.add_column("requests", justify="right")
+    table.add_column("at least", justify="right")
     for experiment in plan.experiments:
         table.add_row(
             experiment.name,

@@ -1,4 +1,4 @@
-"""``uncia schema``: JSON Schema of the forms that people write."""
+"""``uncia schema``: JSON Schema of the YAML files that people write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``uncia tariffs``: the catalogue of tariffs, and the check of a file of one's own."""
+"""``uncia tariffs``: lists and shows the catalogue of tariffs, and checks tariff files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from uncia.providers import LAMBDA_BYTES, LAMBDA_MB
 if TYPE_CHECKING:
     from uncia.tariffs.model import BillableTime, Charge, Tariff
 
-_WIDE = 150  # columns, where no terminal says how wide it is
+_WIDTH = 150  # columns, unless a terminal has another width
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands ``tariffs list``, ``show`` and ``check`` to ``app``."""
+    """Add the commands ``tariffs list``, ``show``, ``check`` and ``rules`` to ``app``."""
     tariffs = typer.Typer(
-        help="What platforms charge: the catalogue, and the check of a tariff of your own.",
+        help="What platforms charge: a catalogue of tariffs, and a check of your own.",
         no_args_is_help=True,
     )
     app.add_typer(tariffs, name="tariffs")
@@ -32,11 +32,12 @@ def register(app: typer.Typer) -> None:
         """List the tariffs that ship with Uncia."""
         from uncia.tariffs import get, ids
 
-        known = [get(name) for name in ids()]
+        catalogue = [get(name) for name in ids()]
         if as_json:
-            typer.echo(json.dumps([tariff.model_dump(mode="json") for tariff in known], indent=2))
+            dumps = [tariff.model_dump(mode="json") for tariff in catalogue]
+            typer.echo(json.dumps(dumps, indent=2))
         else:
-            _print_list(known)
+            _print_list(catalogue)
 
     @tariffs.command()
     def show(
@@ -44,7 +45,7 @@ def register(app: typer.Typer) -> None:
         as_yaml: bool = typer.Option(False, "--yaml", help="Print its file, to copy and change."),
         as_json: bool = typer.Option(False, "--json", help="Print it as JSON."),
     ) -> None:
-        """Show one tariff: what is billed, at what price, and who says so."""
+        """Show one tariff: what it bills, at what price, according to which source."""
         from uncia.tariffs import find, yaml_text
 
         if as_yaml:
@@ -52,7 +53,7 @@ def register(app: typer.Typer) -> None:
         elif as_json:
             typer.echo(json.dumps(find(tariff).model_dump(mode="json"), indent=2))
         else:
-            _print_one(find(tariff))
+            _print_tariff(find(tariff))
 
     @tariffs.command()
     def check(
@@ -72,6 +73,14 @@ def register(app: typer.Typer) -> None:
         if broken:
             raise UnciaError("\n".join(broken))
 
+    @tariffs.command()
+    def rules() -> None:
+        """List the rules that a tariff can have for its time and for the amounts of its charges.
+
+        They are keys of a tariff file, applied in this order, whatever their order in the file.
+        """
+        _print_rules()
+
 
 def _verdict(tariff: Tariff) -> str:
     if tariff.by_instance:
@@ -82,7 +91,7 @@ def _verdict(tariff: Tariff) -> str:
 
 
 def _example(tariff: Tariff) -> str:
-    """A figure that whoever wrote the file can compare with the platform's calculator."""
+    """An example bill, which the author of the file can compare with the platform's calculator."""
     import pyarrow as pa
 
     from uncia.tariffs import bill
@@ -104,17 +113,17 @@ def _example(tariff: Tariff) -> str:
     return f"{float(line.cost_usd_per_million):.6g} USD, all of it used"
 
 
-def _print_list(known: list[Tariff]) -> None:
+def _print_list(tariffs: list[Tariff]) -> None:
     from rich.table import Table
 
     from uncia.cli.cost.options import plain_console
 
-    console = plain_console(_WIDE)
+    console = plain_console(_WIDTH)
     table = Table(box=None, pad_edge=False)
     for heading in ("id", "as of", "billed time", "vCPU", "memory", "fee"):
         table.add_column(heading, no_wrap=True)
     table.add_column("what is billed")
-    for tariff in known:
+    for tariff in tariffs:
         table.add_row(
             tariff.id,
             tariff.as_of.isoformat(),
@@ -132,12 +141,29 @@ def _print_list(known: list[Tariff]) -> None:
     )
 
 
+def _print_rules() -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from uncia.cli.cost.options import plain_console
+    from uncia.tariffs.rules import KINDS
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("key", "of"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what is billed of a")
+    for kind in KINDS:
+        of = " and ".join(word for word in ("time", "amount") if word in kind.of)
+        table.add_row(kind.key, of, escape(kind.summary()))
+    plain_console(_WIDTH).print(table)
+
+
 def _prices(tariff: Tariff, resource: str) -> str:
-    found = [_price(charge) for charge in tariff.charges if charge.resource == resource]
-    if resource == "cpu" and not found:
+    prices = [_price(charge) for charge in tariff.charges if charge.resource == resource]
+    if resource == "cpu" and not prices:
         machines = [charge for charge in tariff.charges if charge.resource == "instance"]
-        found = [f"{_price(charge)} a machine" for charge in machines]
-    return ", ".join(dict.fromkeys(found)) or "-"
+        prices = [f"{_price(charge)} a machine" for charge in machines]
+    return ", ".join(dict.fromkeys(prices)) or "-"
 
 
 def _price(charge: Charge) -> str:
@@ -146,24 +172,27 @@ def _price(charge: Charge) -> str:
     return f"{charge.price}{'/h' if charge.per.endswith('-hour') else ''}"
 
 
-def _print_one(tariff: Tariff) -> None:
+def _print_tariff(tariff: Tariff) -> None:
     from rich.table import Table
 
     from uncia.cli.cost.options import plain_console
 
-    console = plain_console(_WIDE)
+    console = plain_console(_WIDTH)
     console.print(f"{tariff.id}: {tariff.provider}, {tariff.product}", style="bold")
     console.print(tariff.summary)
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    where = f"{tariff.region or 'any region'}, {tariff.architecture}"
-    facts.add_row("as of", f"{tariff.as_of.isoformat()}, {where}, {tariff.currency}")
+    region = tariff.region or "any region"
+    facts.add_row(
+        "as of",
+        f"{tariff.as_of.isoformat()}, {region}, {tariff.architecture}, {tariff.currency}",
+    )
     facts.add_row("billed time", _time(tariff.time))
     for charge in tariff.charges:
         facts.add_row(f"{charge.resource} {charge.basis}", _charge(charge))
-    facts.add_row("fee", f"{tariff.fee.price or 'unknown'} an invocation{_why(tariff.fee)}")
-    facts.add_row("sizes", f"{tariff.sizes.rule}{_why(tariff.sizes)}")
+    facts.add_row("fee", f"{tariff.fee.price or 'unknown'} an invocation{_citation(tariff.fee)}")
+    facts.add_row("sizes", f"{tariff.sizes.rule}{_citation(tariff.sizes)}")
     if tariff.free_tier is not None:
         facts.add_row("free tier", f"{_free(tariff)} (not taken off bills)")
     for note in tariff.notes:
@@ -181,7 +210,7 @@ def _time(time: BillableTime) -> str:
     parts += time.rules.words(format_duration)
     if time.minimum_all is not None:
         parts.append(f"at least {format_duration(time.minimum_all)} for all together")
-    return ", ".join(parts) + _why(time)
+    return ", ".join(parts) + _citation(time)
 
 
 def _charge(charge: Charge) -> str:
@@ -193,10 +222,11 @@ def _charge(charge: Charge) -> str:
         parts.append("a credit")
     if charge.when != "always":
         parts.append(f"if {charge.when.replace('_', ' ')}")
-    return ", ".join(parts) + _why(charge)
+    return ", ".join(parts) + _citation(charge)
 
 
-def _why(figure: object) -> str:
+def _citation(figure: object) -> str:
+    """The source of a figure, and its note."""
     note, source = getattr(figure, "note", None), getattr(figure, "source", "")
     return f" [{source}]" if note is None else f" [{source}]. {note}"
 

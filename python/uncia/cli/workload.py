@@ -1,4 +1,4 @@
-"""``uncia workload``: workload files, and those of other tools."""
+"""``uncia workload``: converts workload files of other tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands ``workload ...`` to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Workload files, and those of other tools.")
+    group = typer.Typer(no_args_is_help=True, help="Convert workload files of other tools.")
     app.add_typer(group, name="workload")
 
     @group.command("import")
@@ -24,33 +24,33 @@ def register(app: typer.Typer) -> None:
         origin: str | None = typer.Option(
             None,
             "--from",
-            help="faasprofiler or stellar. Default: found out.",
+            help="faasprofiler or stellar. Default: recognized from the file.",
             show_default=False,
         ),
         out: Path | None = typer.Option(
-            None, help="Where it goes. Default: standard output.", show_default=False
+            None, help="The file to write. Default: standard output.", show_default=False
         ),
-        platform: str = typer.Option("embedded", help="Of an experiment file."),
+        platform: str = typer.Option("embedded", help="Platform to write into an experiment file."),
         openwhisk: str | None = typer.Option(
             None,
-            help="https://HOST of the OpenWhisk of a FaaSProfiler workload.",
+            help="https://HOST of the OpenWhisk that a FaaSProfiler workload invokes.",
             show_default=False,
         ),
         runtime: str | None = typer.Option(
             None,
-            help="Of all functions, instead of runtimes that the platform does not have.",
+            help="Runtime of all functions, where the platform lacks the original's.",
             show_default=False,
         ),
         skip_unsupported: bool = typer.Option(
-            False, "--skip-unsupported", help="Leave out what cannot be carried over."
+            False, "--skip-unsupported", help="Leave out what has no counterpart in Uncia."
         ),
         force: bool = typer.Option(False, "--force", help="Overwrite the file of --out."),
     ) -> None:
-        """Turn a FaaSProfiler workload or a STeLLAR experiment into Uncia's YAML.
+        """Convert a FaaSProfiler workload or a STeLLAR experiment to Uncia's YAML.
 
         A FaaSProfiler workload becomes a workload file (uncia load FILE), a STeLLAR experiment an
-        experiment file (uncia run FILE). What the original silently ignored is printed on standard
-        error; unknown keys are errors.
+        experiment file (uncia run FILE). Warnings on standard error name what the original tool
+        ignores silently; unknown keys are errors.
         """
         from uncia.workload import importers
 
@@ -83,11 +83,11 @@ def _text(file: Path, imported: Imported) -> str:
     return "\n".join(head) + "\n\n" + yamlio.dump(imported.data)
 
 
-def _check(text: str, imported: Imported, shown: Path) -> None:
-    """The result is read as its user will read it."""
+def _check(text: str, imported: Imported, name: Path) -> None:
+    """Read the result as its user will, so that no invalid file is written."""
     from uncia import yamlio
 
-    document = yamlio.load(text, name=str(shown))
+    document = yamlio.load(text, name=str(name))
     if imported.kind == "experiment":
         from uncia.experiment import model
 

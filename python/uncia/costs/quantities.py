@@ -21,8 +21,9 @@ from uncia.tariffs.billable_time import measured
 from uncia.tariffs.cells import Cells
 from uncia.tariffs.charges import Total
 from uncia.tariffs.columns import Col, Columns
-from uncia.tariffs.equation import fit_cells, fitted, status
+from uncia.tariffs.equation import fit_cells, status
 from uncia.tariffs.exact import integer, product
+from uncia.tariffs.fit import fitted
 from uncia.tariffs.model import Charge, Tariff
 from uncia.tariffs.rows import NOT_BILLABLE
 from uncia.tariffs.rules import Level

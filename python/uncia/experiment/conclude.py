@@ -55,8 +55,8 @@ def summarise(
     experiments = summary.experiments(invocations, data)
     described = columns.experiments_of(data)
     for name, rows in columns.by_word(invocations, "experiment").items():
-        if found := chains.summarise(rows, described.get(name)):
-            experiments[name]["chains"] = found
+        if summaries := chains.summarise(rows, described.get(name)):
+            experiments[name]["chains"] = summaries
     return {
         "run": description.run,
         "schema_version": record.SCHEMA_VERSION,

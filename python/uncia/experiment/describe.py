@@ -95,21 +95,21 @@ class Description:
 
 def _pacing(experiment: ExperimentPlan, stream: StreamPlan) -> dict[str, Any]:
     """When a stream's requests are sent, and its part in a chain."""
-    told: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     if stream.arrivals is not None:
         key = "closed" if isinstance(stream.arrivals, Closed) else "arrivals"
-        told[key] = stream.arrivals.model_dump(mode="json", exclude_none=True)
-        told["sends"] = stream.arrivals.sentence()
+        described[key] = stream.arrivals.model_dump(mode="json", exclude_none=True)
+        described["sends"] = stream.pace()
     else:
-        told["after"] = [experiment.streams[position].stage for position in stream.after]
+        described["after"] = [experiment.streams[position].stage for position in stream.after]
         if stream.after_failures:
-            told["after_failures"] = True
-        told["think"] = stream.think.words()
+            described["after_failures"] = True
+        described["think"] = stream.think.words()
     if stream.stage is not None:
-        told["stage"] = stream.stage
+        described["stage"] = stream.stage
     if stream.template is not None:
-        told["template"] = stream.template
-    return told
+        described["template"] = stream.template
+    return described
 
 
 def package_identity(content: bytes) -> str:

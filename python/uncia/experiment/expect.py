@@ -134,15 +134,15 @@ def breaches(
         starts: rows of each kind of start; rows of unknown start are not in it.
     """
     rows = sum(outcomes.values())
-    found: list[Breach] = []
+    broken: list[Breach] = []
     for name in FAILURES:
         bound = expect.bound(name) or NONE
         count = outcomes.get(name, 0)
         if not bound.holds(count, rows):
-            found.append(Breach("outcome", name, count, rows, bound))
+            broken.append(Breach("outcome", name, count, rows, bound))
     for name in STARTS:
         declared = expect.bound(name)
         count = starts.get(name, 0)
         if declared is not None and not declared.holds(count, rows):
-            found.append(Breach("start", name, count, rows, declared))
-    return found
+            broken.append(Breach("start", name, count, rows, declared))
+    return broken

@@ -105,8 +105,8 @@ def unmatched(client: pa.Table, platform: pa.Table) -> int:
     known = pc.is_in(
         _text(answered, "invocation"), value_set=_text(platform, "invocation").combine_chunks()
     )
-    found: int = answered.num_rows - int(pc.sum(known).as_py() or 0)
-    return found
+    missing: int = answered.num_rows - int(pc.sum(known).as_py() or 0)
+    return missing
 
 
 def shift(table: pa.Table, name: str, epoch_unix_ns: int, run: str) -> pa.Table:

@@ -146,9 +146,9 @@ class Sender(Form):
 
     def loop(self) -> Arrivals | Closed:
         """When requests are sent."""
-        found = self.arrivals if self.closed is None else self.closed
-        assert found is not None, "it was checked"
-        return found
+        pacing = self.arrivals if self.closed is None else self.closed
+        assert pacing is not None, "it was checked"
+        return pacing
 
 
 class Stream(Sender):
@@ -326,8 +326,8 @@ def _check_experiment(
             )
         _check_settings(document, (*here, "settings"), stream.settings, settings, kind)
         if stream.function is not None:
-            for place, url in _urls(stream.function, file.functions[stream.function]):
-                chains.check_without_answers(document, place, url)
+            for path, url in _urls(stream.function, file.functions[stream.function]):
+                chains.check_without_answers(document, path, url)
     if experiment.sweep is not None and experiment.sweep.memory and "memory" not in settings:
         raise document.error((*at, "sweep", "memory"), f"the platform {kind} has no setting memory")
     if experiment.base is not None and experiment.base not in file.experiments:
@@ -346,25 +346,27 @@ def _check_chain(
 ) -> None:
     at: yamlio.KeyPath = ("chains", name, "stages")
     chains.check(document, at, chain.stages, tuple(file.functions))
+    waits = chains.predecessors(chain.stages)
+
+    def check(stage: str, path: yamlio.KeyPath, template: str, known: Sequence[str] | None) -> None:
+        chains.check_template(document, path, chain.stages, stage, template, known, waits)
+
     for stage_name, stage in chain.stages.items():
         here: yamlio.KeyPath = (*at, stage_name)
         _check_settings(document, (*here, "settings"), stage.settings, settings, kind)
         function = file.functions[stage.function]
-        for place, url in _urls(stage.function, function):
-            chains.check_template(document, place, chain.stages, stage_name, url, chains.GIVEN)
+        for path, url in _urls(stage.function, function):
+            check(stage_name, path, url, chains.GIVEN)
         has_body = function.method not in ("GET", "HEAD")
         if stage.body is not None:
-            place = (*here, "body")
+            path = (*here, "body")
             if not has_body:
-                raise document.error(place, f"{function.method} has no body")
-            known = chains.GIVEN
-            chains.check_template(document, place, chain.stages, stage_name, stage.body, known)
+                raise document.error(path, f"{function.method} has no body")
+            check(stage_name, path, stage.body, chains.GIVEN)
             continue
-        is_first = stage_name == next(iter(chain.stages))
-        for place, text in _parameter_texts(here, stage, function):
+        for path, text in _parameter_texts(here, stage, function):
             # What the first stage sends is no template: braces are text there.
-            other = None if is_first else ()
-            chains.check_template(document, place, chain.stages, stage_name, text, other)
+            check(stage_name, path, text, () if waits[stage_name] else None)
             if not has_body and chains.has_references(text):
                 raise document.error(
                     here, f"{function.method} has no body that an answer could be in"
@@ -384,11 +386,11 @@ def _parameter_texts(
 ) -> Iterator[tuple[yamlio.KeyPath, str]]:
     """All texts in what a stage sends, however deep, with the parameters that they are of."""
     for key, value in {**function.parameters, **stage.parameters}.items():
-        place: yamlio.KeyPath = (*at, "parameters", key)
+        path: yamlio.KeyPath = (*at, "parameters", key)
         if key not in stage.parameters:
-            place = ("functions", stage.function, "parameters", key)
+            path = ("functions", stage.function, "parameters", key)
         for text in chains.texts(value):
-            yield place, text
+            yield path, text
 
 
 def _check_settings(

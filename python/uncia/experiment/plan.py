@@ -78,11 +78,17 @@ class StreamPlan:
     think: ThinkTime = NO_THOUGHT
     chain: str | None = None
 
+    def pace(self) -> str | None:
+        """When requests (or chains) are sent, in a few words; None of later stages."""
+        if isinstance(self.arrivals, Closed) and self.chain is not None:
+            return self.arrivals.sentence("chains")
+        return None if self.arrivals is None else self.arrivals.sentence()
+
     def sentence(self) -> str | None:
-        """When requests are sent, in a few words; None of later stages."""
-        if self.arrivals is None:
+        """What is sent, and when, in a few words; None of later stages."""
+        words = self.pace()
+        if words is None:
             return None
-        words = self.arrivals.sentence()
         return f"{self.alias} {words}" if self.chain is None else f"{self.chain}: {words}"
 
 
@@ -298,14 +304,14 @@ class _Builder:
         """
         alias = stream.function
         assert alias is not None, "it was checked"
-        own = self.file.functions[alias]
+        function = self.file.functions[alias]
         return StreamPlan(
             alias=alias,
             deployment=self._deploy(alias, stream.settings, name, at),
             label=_label(alias, before),
             arrivals=stream.loop(),
             event=self.sources.event(
-                own, {**own.parameters, **stream.parameters}, (*at, "parameters")
+                function, {**function.parameters, **stream.parameters}, (*at, "parameters")
             ),
             start_ns=stream.start,
         )
@@ -348,16 +354,16 @@ class _Builder:
         """What a stage sends: an event, and a template in its place if it has values of answers."""
         if stage.body is not None:
             return {}, stage.body
-        own = self.file.functions[stage.function]
-        given = {**own.parameters, **stage.parameters}
+        function = self.file.functions[stage.function]
+        given = {**function.parameters, **stage.parameters}
         # The first stage has no answers, and sends its event as it is.
         filled = {
             key: value for key, value in given.items() if not is_first and chains.has_braces(value)
         }
         known = {key: value for key, value in given.items() if key not in filled}
         # What comes of answers has no type yet; that there are such parameters is known.
-        self.sources.check_names(own, filled, (*at, "parameters"))
-        event = {**self.sources.event(own, known, (*at, "parameters")), **filled}
+        self.sources.check_names(function, filled, (*at, "parameters"))
+        event = {**self.sources.event(function, known, (*at, "parameters")), **filled}
         return event, chains.event_template(event) if filled else None
 
     def _deploy(self, alias: str, settings: Settings, name: str, at: yamlio.KeyPath) -> str:
@@ -369,13 +375,13 @@ class _Builder:
             name: of a deployment of its own, if that is needed.
             at: whose settings they are, in the file.
         """
-        own = self.file.functions[alias]
-        function = apply(own, settings)
+        declared = self.file.functions[alias]
+        function = apply(declared, settings)
         if (
             settings.runtime or "start_from" in settings.declared()
         ) and self.file.platform.kind == "embedded":
             self.sources.check_start(function, (*at, "settings", "start_from"))
-        wanted = alias if function == own else f"{alias}-{name}"
+        wanted = alias if function == declared else f"{alias}-{name}"
         return self._deployment(alias, function, wanted)
 
     def _deployment(self, alias: str, function: Function, wanted: str) -> str:

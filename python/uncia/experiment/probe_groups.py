@@ -67,13 +67,13 @@ def _ask(*, remove: bool) -> list[dict[str, Any]]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnciaError(f"control groups were not looked for: {error}") from error
     try:
-        found = json.loads(done.stdout)
+        listed = json.loads(done.stdout)
     except ValueError:
-        found = None
-    if done.returncode != 0 or not isinstance(found, list):
-        said = done.stderr.strip() or f"exit code {done.returncode}"
-        raise UnciaError(f"control groups were not looked for: {said}")
-    return found
+        listed = None
+    if done.returncode != 0 or not isinstance(listed, list):
+        message = done.stderr.strip() or f"exit code {done.returncode}"
+        raise UnciaError(f"control groups were not looked for: {message}")
+    return listed
 
 
 def _counted(number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -193,37 +194,40 @@ def one(
         expected: about how many; 0 when nobody knows beforehand.
         quiet: say nothing.
     """
-    told = reporter(quiet=quiet, every_s=_LOAD_EVERY_S)
+    shown = reporter(quiet=quiet, every_s=_LOAD_EVERY_S)
     done: dict[str, Any] = {}
 
-    def event(happened: dict[str, Any]) -> None:
-        if happened.get("event") == "done":
-            done.update(happened)
-        told.event(happened)
+    def event(content: dict[str, Any]) -> None:
+        if content.get("event") == "done":
+            done.update(content)
+        shown.event(content)
 
-    told.begin(name, sends, expected)
+    shown.begin(name, sends, expected)
     try:
         yield event
     finally:
         if done:
-            told.end(name, done)
-        told.close()
+            shown.end(name, done)
+        shown.close()
 
 
 def sends(experiment: ExperimentPlan) -> str:
-    """What an experiment sends, in a few words."""
-    return "; ".join(words for stream in experiment.streams if (words := stream.sentence()))
+    """What an experiment sends, in a few words; streams of the same words are counted."""
+    counts = Counter(words for stream in experiment.streams if (words := stream.sentence()))
+    return "; ".join(
+        words if count == 1 else f"{count:,} times {words}" for words, count in counts.items()
+    )
 
 
 def status(event: dict[str, Any]) -> str:
     """A progress event in one line."""
-    told = []
+    parts = []
     for label, value in figures(event):
         if label == _IN_FLIGHT:
-            told.append(f"{value} {label}")
+            parts.append(f"{value} {label}")
         else:
-            told.append(value if label in _SPEAK_ALONE else f"{label} {value}")
-    return ", ".join(told)
+            parts.append(value if label in _SPEAK_ALONE else f"{label} {value}")
+    return ", ".join(parts)
 
 
 def figures(event: dict[str, Any]) -> list[tuple[str, str]]:

@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from uncia import record
 from uncia.errors import RunFailedError, UnciaError
-from uncia.experiment import expect
+from uncia.experiment import verdict
 from uncia.experiment.conclude import conclude
-from uncia.experiment.describe import Description, package_identity
+from uncia.experiment.describe import Description
 from uncia.experiment.join import join, rename, shift, unmatched
 from uncia.experiment.noise import NoiseWatch
-from uncia.experiment.plan import DeploymentPlan, ExperimentPlan, Plan
+from uncia.experiment.plan import ExperimentPlan, Plan
 from uncia.experiment.progress import Reporter, sends
-from uncia.experiment.sources import Sources, language
+from uncia.experiment.sources import Sources
+from uncia.experiment.specs import Specs
 from uncia.interrupt import Interruption
-from uncia.platforms import Context, Deployment, FunctionSpec, Platform, Target, adapter, processes
+from uncia.platforms import Context, Deployment, Platform, Target, adapter, processes
 from uncia.platforms.journal import Journal, Resource
 from uncia.runs.folder import RunFolder
 from uncia.runs.versions import versions
@@ -33,6 +34,9 @@ from uncia.workload.loops import Closed
 
 RESULTS: Final = Path("results")
 """Where runs are kept that name no folder, each in one named by its id."""
+
+Extend = Callable[[pa.Table], Plan | None]
+"""Makes, of the rows so far, a longer plan that begins with what was carried out; or None."""
 
 # A platform's log may lag behind its answers for a moment; after this it is missing, not late.
 _COLLECT_PATIENCE_S: Final = 5.0
@@ -74,7 +78,7 @@ def execute(
     reporter: Reporter,
     seed: int | None = None,
     overwrite: bool = False,
-    make: Callable[..., Execution] | None = None,
+    extend: Extend | None = None,
 ) -> Outcome:
     """Carry out a plan and write the folder of the run.
 
@@ -85,7 +89,7 @@ def execute(
         reporter: receives progress updates.
         seed: instead of the file's.
         overwrite: an earlier run in ``out`` may be replaced.
-        make: a kind of execution of one's own, such as one that sends some experiments itself.
+        extend: gives the rest of the run, once all experiments of the plan are carried out.
 
     Returns:
         How it ended. Everything created is removed by then, or is in the journal.
@@ -108,8 +112,15 @@ def execute(
                 epoch_unix_ns=time.time_ns(),
                 versions=versions(),
             )
-            execution = (make or Execution)(
-                plan, sources, folder, journal, description, reporter, interruption
+            execution = Execution(
+                plan,
+                sources,
+                folder,
+                journal,
+                description,
+                reporter,
+                interruption,
+                extend=extend,
             )
             return execution.carry_out()
         except BaseException:
@@ -139,6 +150,7 @@ class Execution:
     spans: list[pa.Table] = field(default_factory=list)
     instances: pa.Table | None = None
     noise: NoiseWatch = field(default_factory=NoiseWatch)
+    extend: Extend | None = None
 
     def carry_out(self) -> Outcome:
         """Measure, remove, conclude."""
@@ -194,79 +206,68 @@ class Execution:
             self.plan.file.platform, Context(self.description.run, self.journal, self.reporter.note)
         )
         self.description.warnings.extend(self.platform.start())
-        self._deploy_all(self.platform)
+        self._deploy(self.platform)
         self.folder.write_run(self.description.data())
-        last_use = self.plan.last_use()
-        for position, experiment in enumerate(self.plan.experiments):
+        position = 0
+        while position < len(self.plan.experiments):
+            experiment = self.plan.experiments[position]
             self._drive(position, experiment)
             self._collect(position, experiment)
-            for key, last in last_use.items():
+            if position + 1 == len(self.plan.experiments):
+                self._extend_plan(self.platform)
+            for key, last in self.plan.last_use().items():
                 if last == position:
                     self._remove_deployment(self.platform, key)
+            position += 1
 
-    def _deploy_all(self, platform: Platform) -> None:
-        """Deploy everything before the first request, so that a broken function costs no time."""
-        replicas = sum(plan.function.replicas for plan in self.plan.deployments.values())
+    def _extend_plan(self, platform: Platform) -> None:
+        """Let the plan go on with what is made of the rows so far, if anything is."""
+        extend, self.extend = self.extend, None
+        longer = None if extend is None else extend(self._rows_so_far())
+        if longer is None:
+            return
+        done = len(self.plan.experiments)
+        assert longer.experiments[:done] == self.plan.experiments, "they are carried out already"
+        self.plan = self.description.plan = longer
+        self._deploy(platform, since=done)
+        self.folder.write_run(self.description.data())
+
+    def _rows_so_far(self) -> pa.Table:
+        """The client's rows, joined with the platform's log as far as it was fetched."""
+        client = record.merge(
+            [record.read(part, "invocations") for part in self.folder.parts("invocations")]
+        )
+        return join(client, record.merge(self.collected)).rows if self.collected else client
+
+    def _deploy(self, platform: Platform, since: int = 0) -> None:
+        """Deploy everything before the first request, so that a broken function costs no time.
+
+        Args:
+            platform: where to.
+            since: position of the first experiment to come; what only earlier ones needed is gone.
+        """
+        missing = {
+            key
+            for key, last in self.plan.last_use().items()
+            if last >= since and key not in self.deployed
+        }
+        if not missing:
+            return
+        replicas = sum(self.plan.deployments[key].function.replicas for key in missing)
         self.reporter.note(f"Deploying {replicas} functions.")
-        packages: dict[tuple[str, str | None, int | None], tuple[bytes, str, str]] = {}
+        specs = Specs(self.sources, self.description.packages)
         prefix = "u" + self.description.run[-6:]
         for number, (key, plan) in enumerate(self.plan.deployments.items()):
+            if key not in missing:
+                continue
             self.deployed[key] = []
-            for spec in self._specs(f"{prefix}-{number}-{key[:32]}", plan, packages):
+            for spec in specs.make(f"{prefix}-{number}-{key[:32]}", plan):
                 self.names[spec.name] = plan.alias
                 deployment = platform.deploy(spec)
                 # Noted before the endpoint is asked for, so that an interruption removes it too.
                 placeholder = (deployment, Target(""))
                 self.deployed[key].append(placeholder)
                 self.deployed[key][-1] = (deployment, platform.endpoint(deployment))
-
-    def _specs(
-        self,
-        prefix: str,
-        plan: DeploymentPlan,
-        packages: dict[tuple[str, str | None, int | None], tuple[bytes, str, str]],
-    ) -> list[FunctionSpec]:
-        """The functions of one deployment, one per replica (or address)."""
-        function = plan.function
-        method = function.method or "POST"
-        if function.source is None:
-            urls = [function.url] if function.url is not None else function.urls
-            return [
-                FunctionSpec(
-                    name=f"{prefix}-{position}" if len(urls) > 1 else prefix,
-                    url=url,
-                    method=method,
-                    headers=function.headers,
-                )
-                for position, url in enumerate(urls)
-            ]
-        from uncia import functions
-
-        definition = self.sources.definition(function.source)
-        wanted = None if function.runtime is None else language(function.runtime)
-        identity = (function.source, wanted, function.filler)
-        if identity not in packages:
-            made = functions.package(definition, wanted, filler=function.filler or 0)
-            packages[identity] = (made.read_bytes(), made.handler, made.runtime)
-            self.description.packages[f"{function.source} ({made.runtime})"] = package_identity(
-                packages[identity][0]
-            )
-        package, handler, runtime = packages[identity]
-        return [
-            FunctionSpec(
-                name=f"{prefix}-{replica}" if function.replicas > 1 else prefix,
-                package=package,
-                runtime=function.runtime or runtime,
-                handler=function.handler or handler,
-                memory=definition.memory if function.memory is None else function.memory,
-                timeout=definition.timeout if function.timeout is None else function.timeout,
-                environment=function.environment,
-                settings=function.declared(),
-                method=method,
-                headers=function.headers,
-            )
-            for replica in range(function.replicas)
-        ]
 
     def _drive(self, position: int, experiment: ExperimentPlan) -> None:
         """Send one experiment's requests; its rows go into a part of their own."""
@@ -345,12 +346,12 @@ class Execution:
             self.folder.part("invocations", position, experiment.name), "invocations"
         )
         deadline = time.monotonic() + _COLLECT_PATIENCE_S
-        own: list[pa.Table] = []
+        logged: list[pa.Table] = []
         while True:
             fetched = self._fetch()
             if fetched is not None:
-                own.append(fetched)
-            missing = unmatched(rows, record.merge(own)) if own else rows.num_rows
+                logged.append(fetched)
+            missing = unmatched(rows, record.merge(logged)) if logged else rows.num_rows
             if missing == 0 or time.monotonic() > deadline:
                 break
             time.sleep(_COLLECT_POLL_S)
@@ -459,31 +460,14 @@ class Execution:
 
     def _judge(self, rows: pa.Table, error: UnciaError | None, interrupted: bool) -> None:
         """Whether the rows are as the experiments declare; fills in status and failures."""
-        breaches = {}
-        for experiment in self.plan.experiments:
-            own = _rows_of(rows, experiment.name)
-            found = expect.breaches(experiment.expect, _count(own, "outcome"), _count(own, "start"))
-            # An experiment that was cut short has not had its chance to keep a lower bound.
-            if own.num_rows and found:
-                breaches[experiment.name] = found
-        failures = [
-            f"{name}: {', '.join(breach.sentence() for breach in found)}"
-            for name, found in breaches.items()
-        ]
-        if error is not None:
-            failures.insert(0, error.message)
-        elif not interrupted:
-            failures.extend(
-                f"{experiment.name}: no request was sent"
-                for experiment in self.plan.experiments
-                if _sent(_rows_of(rows, experiment.name)) == 0
-            )
-        self.description.failures = failures
+        is_whole = error is None and not interrupted
+        failures = verdict.failures(self.plan.experiments, rows, is_whole=is_whole)
+        self.description.failures = failures if error is None else [error.message, *failures]
         self.description.ended_unix_ns = time.time_ns()
         if interrupted:
             self.description.status = "interrupted"
         else:
-            self.description.status = "failed" if failures else "complete"
+            self.description.status = "failed" if self.description.failures else "complete"
 
 
 def failure(outcome: Outcome) -> RunFailedError:
@@ -494,24 +478,3 @@ def failure(outcome: Outcome) -> RunFailedError:
         f"the run failed ({count} {'reason' if count == 1 else 'reasons'}):\n{lines}",
         hint=f"Every row is kept in {outcome.folder}. What may happen is declared with `expect:`.",
     )
-
-
-def _rows_of(rows: pa.Table, experiment: str) -> pa.Table:
-    from pyarrow import compute
-
-    pc: Any = compute
-    names = rows.column("experiment").cast(pa.utf8())
-    return rows.filter(pc.fill_null(pc.equal(names, experiment), False))
-
-
-def _count(rows: pa.Table, column: str) -> dict[str, int]:
-    from pyarrow import compute
-
-    pc: Any = compute
-    counted = pc.value_counts(rows.column(column).cast(pa.utf8()).drop_null())
-    return {str(item["values"]): int(item["counts"]) for item in counted.to_pylist()}
-
-
-def _sent(rows: pa.Table) -> int:
-    sent: int = rows.num_rows - rows.column("sent").null_count
-    return sent

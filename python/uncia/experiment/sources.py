@@ -39,8 +39,8 @@ class Sources:
 
         if source not in self._found:
             # A name is in the catalogue; anything with a slash is a folder, beside the file.
-            place = self.base / source if "/" in source else source
-            self._found[source] = functions.load(place)
+            folder = self.base / source if "/" in source else source
+            self._found[source] = functions.load(folder)
         return self._found[source]
 
     def check(self, alias: str, function: Function) -> None:
@@ -98,6 +98,7 @@ class Sources:
 
         if function.source is None:
             return dict(parameters)
+        self.check_names(function, parameters, at)
         definition = self.definition(function.source)
         try:
             return dict(functions.validate_params(definition, parameters))
@@ -111,10 +112,14 @@ class Sources:
         """
         if function.source is None:
             return
-        known = self.definition(function.source).parameters
+        definition = self.definition(function.source)
         for name in names:
-            if name not in known:
-                raise self.document.error((*at, name), "there is no such parameter", tuple(known))
+            if name not in definition.parameters:
+                raise self.document.error(
+                    (*at, name),
+                    f"{definition.name} has no parameter {name!r}",
+                    tuple(definition.parameters) or ("none",),
+                )
 
 
 def language(runtime: str) -> str:

@@ -18,13 +18,15 @@ def show(outcome: Outcome) -> None:
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     experiments = outcome.summary.get("experiments", {})
-    shown = {name: found for name, found in experiments.items() if not name.endswith(WARMUP_SUFFIX)}
+    shown = {
+        name: summary for name, summary in experiments.items() if not name.endswith(WARMUP_SUFFIX)
+    }
     if shown:
         summary_table(shown)
     bills = {
-        name: found["cost_usd_per_million"]
-        for name, found in outcome.summary.get("tariffs", {}).items()
-        if found.get("cost_usd_per_million") is not None
+        name: summary["cost_usd_per_million"]
+        for name, summary in outcome.summary.get("tariffs", {}).items()
+        if summary.get("cost_usd_per_million") is not None
     }
     if bills:
         low, high = min(bills, key=lambda name: bills[name]), max(bills, key=lambda n: bills[n])
@@ -50,34 +52,34 @@ def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("experiment")
     # A start that is restored is a start too, but only some runs have any.
-    restored = any(found["starts"].get("restored") for found in experiments.values())
+    restored = any(summary["starts"].get("restored") for summary in experiments.values())
     starts = ("cold", "restored") if restored else ("cold",)
     for title in ("requests", "failed", *starts, "p50 ms", "p99 ms", "max ms", "MR", "TR", "TMR"):
         table.add_column(title, justify="right")
-    for name, found in experiments.items():
-        latency = found["latency_ms"]
+    for name, summary in experiments.items():
+        latency = summary["latency_ms"]
         table.add_row(
             name,
-            f"{found['invocations']:,}",
-            f"{found['failed']:,}",
-            *(f"{found['starts'].get(kind, 0):,}" for kind in starts),
+            f"{summary['invocations']:,}",
+            f"{summary['failed']:,}",
+            *(f"{summary['starts'].get(kind, 0):,}" for kind in starts),
             *(_number(latency[key]) for key in ("p50", "p99", "max")),
-            *(_number(found[key]) for key in ("mr", "tr", "tmr")),
+            *(_number(summary[key]) for key in ("mr", "tr", "tmr")),
         )
     Console(highlight=False, markup=False, emoji=False).print(table)
 
 
-def load_summary(found: Mapping[str, Any]) -> None:
+def load_summary(summary: Mapping[str, Any]) -> None:
     """Print what a load came to (see :mod:`uncia.workload.outcome`)."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    counts = ", ".join(f"{count:,} {word}" for word, count in found["outcomes"].items())
-    console.print(f"{found['invocations']:,} requests: {counts or 'none was sent'}")
-    for line in (*_ending(found), *_rates(found)):
+    counts = ", ".join(f"{count:,} {word}" for word, count in summary["outcomes"].items())
+    console.print(f"{summary['invocations']:,} requests: {counts or 'none was sent'}")
+    for line in (*_ending(summary), *_rates(summary)):
         console.print(line)
-    shown = found.get("quantiles_less_rtt") or found["quantiles"]
+    shown = summary.get("quantiles_less_rtt") or summary["quantiles"]
     held = {name: entry for name, entry in shown.items() if entry["value"] is not None}
     if held:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -87,22 +89,22 @@ def load_summary(found: Mapping[str, Any]) -> None:
         for name, entry in held.items():
             low, high = entry["ci95"]
             table.add_row(name, _number(entry["value"]), f"{_number(low)} to {_number(high)}")
-        if "quantiles_less_rtt" not in found:
-            table.add_row("max", _number(found["latency_ms"]["max"]), "")
+        if "quantiles_less_rtt" not in summary:
+            table.add_row("max", _number(summary["latency_ms"]["max"]), "")
         console.print(table)
-    for line in (*_unsupported(found), *_generator(found), *_trips(found), *_errors(found)):
+    for line in (*_unsupported(summary), *_generator(summary), *_trips(summary), *_errors(summary)):
         console.print(line)
 
 
-def _ending(found: Mapping[str, Any]) -> Iterator[str]:
+def _ending(summary: Mapping[str, Any]) -> Iterator[str]:
     """Why it ended before its time, and what kind of loop it was."""
-    if found["stopped"] is not None:
-        yield f"Stopped: {found['stopped']['message']}"
-    elif found["interrupted"]:
+    if summary["stopped"] is not None:
+        yield f"Stopped: {summary['stopped']['message']}"
+    elif summary["interrupted"]:
         yield "Interrupted."
-    if found["unsent"] and found["open_loop"]:
-        yield f"{found['unsent']:,} scheduled requests were never sent; they have no rows."
-    if not found["open_loop"]:
+    if summary["unsent"] and summary["open_loop"]:
+        yield f"{summary['unsent']:,} scheduled requests were never sent; they have no rows."
+    if not summary["open_loop"]:
         yield (
             "Closed loop: a client sends again only when it has its answer, so a slow server is"
             " sent less,"
@@ -110,26 +112,26 @@ def _ending(found: Mapping[str, Any]) -> Iterator[str]:
         yield "and its delays count once. Do not compare with latencies of an open loop."
 
 
-def _rates(found: Mapping[str, Any]) -> Iterator[str]:
+def _rates(summary: Mapping[str, Any]) -> Iterator[str]:
     rates = [
-        ("offered", found["offered_rate"] if found["open_loop"] else None),
-        ("sent", found["sent_rate"]),
-        ("answered well", found["achieved_rate"]),
+        ("offered", summary["offered_rate"] if summary["open_loop"] else None),
+        ("sent", summary["sent_rate"]),
+        ("answered well", summary["achieved_rate"]),
     ]
-    told = [f"{word} {rate:,.1f}/s" for word, rate in rates if rate is not None]
-    if told:
-        yield f"Rate: {', '.join(told)}"
+    parts = [f"{word} {rate:,.1f}/s" for word, rate in rates if rate is not None]
+    if parts:
+        yield f"Rate: {', '.join(parts)}"
 
 
-def _unsupported(found: Mapping[str, Any]) -> Iterator[str]:
+def _unsupported(summary: Mapping[str, Any]) -> Iterator[str]:
     """Quantiles that the sample is too small for, in one line with what each would need."""
-    rows = found["latency_rows"]
+    rows = summary["latency_rows"]
     if not rows:
         yield "No request succeeded, so there is no latency."
         return
     few = [
         f"{name} (needs {entry['rows_needed']:,})"
-        for name, entry in found["quantiles"].items()
+        for name, entry in summary["quantiles"].items()
         if entry["value"] is None
     ]
     if few:
@@ -137,33 +139,33 @@ def _unsupported(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"Not printed, because {successes} too few: {', '.join(few)}"
 
 
-def _generator(found: Mapping[str, Any]) -> Iterator[str]:
-    told = [
+def _generator(summary: Mapping[str, Any]) -> Iterator[str]:
+    parts = [
         f"{name} {_number(entry['value'] / 1e3)} ms"
-        for name, entry in found["lag_quantiles"].items()
+        for name, entry in summary["lag_quantiles"].items()
         if entry["value"] is not None
     ]
-    if found["lag_us"]["max"] is not None:
-        told.append(f"max {_number(found['lag_us']['max'] / 1e3)} ms")
-        yield f"Generator lag: {', '.join(told)}"
-    for warning in found["warnings"]:
+    if summary["lag_us"]["max"] is not None:
+        parts.append(f"max {_number(summary['lag_us']['max'] / 1e3)} ms")
+        yield f"Generator lag: {', '.join(parts)}"
+    for warning in summary["warnings"]:
         yield f"Warning: {warning}"
 
 
-def _trips(found: Mapping[str, Any]) -> Iterator[str]:
+def _trips(summary: Mapping[str, Any]) -> Iterator[str]:
     """Round trips, and whether they were taken off."""
-    for endpoint, both in found["rtt"].items():
-        told = []
+    for endpoint, both in summary["rtt"].items():
+        parts = []
         for when in ("before", "after"):
             entry = both.get(when)
             if entry is not None and entry["median_ms"] is not None:
-                told.append(f"{_number(entry['median_ms'])} ms {when}")
+                parts.append(f"{_number(entry['median_ms'])} ms {when}")
             elif entry is not None and entry.get("error"):
-                told.append(f"not measured {when} ({entry['error']})")
-        if told:
-            yield f"Round trip to {endpoint}: {', '.join(told)} (median of TCP connects)"
-    if "subtracted_rtt_ms" in found:
-        less = found["subtracted_rtt_ms"]
+                parts.append(f"not measured {when} ({entry['error']})")
+        if parts:
+            yield f"Round trip to {endpoint}: {', '.join(parts)} (median of TCP connects)"
+    if "subtracted_rtt_ms" in summary:
+        less = summary["subtracted_rtt_ms"]
         if less is None:
             yield "No round trip was measured, so none was subtracted."
         else:
@@ -173,8 +175,8 @@ def _trips(found: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _errors(found: Mapping[str, Any]) -> Iterator[str]:
-    for word, entry in found["errors"].items():
+def _errors(summary: Mapping[str, Any]) -> Iterator[str]:
+    for word, entry in summary["errors"].items():
         example = f", for example: {entry['example']}" if entry["example"] else ""
         yield f"{entry['count']:,} {word}{example}"
 

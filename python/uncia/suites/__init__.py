@@ -1,1 +1,5 @@
-"""Studies that run experiments of their own and conclude from them, one module each."""
+"""Studies: experiments of the papers, each an experiment file that follows from a few settings."""
+
+from uncia.suites.study import measure
+
+__all__ = ["measure"]

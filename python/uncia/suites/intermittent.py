@@ -1,32 +1,28 @@
 """Measures a long task and the same task in bursts on the embedded platform.
 
 One run: the instance is started, what a frame and an empty request cost in CPU time is measured at
-the size in question, and from that follow the frames of the task and of a burst. Then the two ways
-take turns, so that a machine that changes its pace changes it for both.
+the size in question, and from that follow the frames of the task and of a burst. Then a chain sends
+the task as one request and in bursts, in turns, so that a machine that changes its pace changes it
+for both.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from uncia.bandwidth.intermittent import BURSTS, LONG, stage
+from uncia.bandwidth.intermittent import LONG, TASKS, stage
 from uncia.bandwidth.overallocation import quota_ns
 from uncia.errors import RunFailedError, UnciaError
-from uncia.experiment.plan import ExperimentPlan
 from uncia.experiment.progress import Reporter
-from uncia.experiment.runner import Outcome
 from uncia.providers import LAMBDA, LAMBDA_MB
 from uncia.record.selection import of_experiments
 from uncia.stats.quantiles import quantiles_of
-from uncia.suites import lab
-from uncia.suites.send import Answer, Sender
+from uncia.suites.study import SEED, TIMEOUT_NS
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS, format_duration, format_size
 
 EMPTY: Final = "empty"
@@ -37,7 +33,6 @@ MARGIN: Final = 0.1
 
 _SAMPLES: Final = 25
 _SAMPLE_FRAMES: Final = 8
-_SEED: Final = 20250515
 _LEAST_QUOTA_NS: Final = NS_PER_MS  # of the kernel (docs/reference/sandbox)
 
 
@@ -132,7 +127,12 @@ def cut(settings: Settings, frame_ns: float, request_ns: float) -> Cut:
 
 
 def document(settings: Settings) -> dict[str, Any]:
-    """The experiment file of the part that needs no answers: what a frame and a request cost."""
+    """The experiment file of the samples: what a frame and an empty request cost.
+
+    Raises:
+        UnciaError: the settings fit no quota.
+    """
+    _ = settings.quota_ns  # refused before anything starts
     period_us = settings.period_ns // 1000
     arrivals = {
         "kind": "uniform",
@@ -144,11 +144,10 @@ def document(settings: Settings) -> dict[str, Any]:
     return {
         "name": "intermittent",
         "description": (
-            "A task once as one invocation and once in bursts that each fit the CPU quota. The"
-            f" experiments {LONG} and {BURSTS} are sent by `uncia cpu intermittent`, because each"
-            " burst goes on from the answer before."
+            "A task once as one invocation and once in bursts that each fit the CPU quota, cut by"
+            " what the first experiments measure."
         ),
-        "seed": _SEED,
+        "seed": SEED,
         # Frozen instances need time to thaw, which is not what is measured here.
         "platform": {"kind": "embedded", "period": f"{period_us}us", "pause_after": "60s"},
         "functions": {"intermittent": function},
@@ -170,6 +169,63 @@ def document(settings: Settings) -> dict[str, Any]:
     }
 
 
+def whole_document(settings: Settings, task: Cut, measured: str) -> dict[str, Any]:
+    """The experiment file with the tasks: a chain of the whole task and then its bursts.
+
+    Args:
+        settings: the size and how often.
+        task: how the task is cut.
+        measured: what that was made of, in a sentence.
+    """
+    samples = document(settings)
+    count = len(task.bursts)
+    # The quota is there again then, at any phase of the period.
+    think = {
+        "min": format_duration(settings.period_ns),
+        "max": format_duration(2 * settings.period_ns),
+    }
+    experiment = {
+        "description": (
+            f"{settings.repeat:,} tasks of {task.frames:,} frames, each as one request and then in"
+            f" {count:,} of at most {max(task.bursts):,} frames that go on from the answer before."
+            f" {measured}"
+        ),
+        "chain": TASKS,
+        "kind": "client",
+        "closed": {"clients": 1, "requests": settings.repeat, "think": think},
+        "pause": think["min"],
+        "timeout": format_duration(TIMEOUT_NS),
+    }
+    return {
+        **samples,
+        "chains": {TASKS: {"stages": _stages(task, think)}},
+        "experiments": {**samples["experiments"], TASKS: experiment},
+    }
+
+
+def _stages(task: Cut, think: Mapping[str, str]) -> dict[str, Any]:
+    """One request for the whole task; bursts, of which the last checks that both came to the same.
+
+    Each waits for the one above it.
+    """
+    stages: dict[str, Any] = {
+        LONG: {"function": "intermittent", "parameters": {"frames": task.frames}}
+    }
+    count = len(task.bursts)
+    for number, frames in enumerate(task.bursts):
+        parameters: dict[str, Any] = {"frames": frames}
+        if number > 0:
+            parameters |= {"first": "{{answer.next}}", "digest": "{{answer.digest}}"}
+        if number == count - 1:
+            parameters["expected"] = f"{{{{answers.{LONG}.digest}}}}"
+        stages[stage(number, count)] = {
+            "function": "intermittent",
+            "think": dict(think),
+            "parameters": parameters,
+        }
+    return stages
+
+
 def calibrated(rows: pa.Table) -> tuple[float, float]:
     """CPU time of a frame and of an empty request, in ns, from the rows of both samples.
 
@@ -183,12 +239,12 @@ def calibrated(rows: pa.Table) -> tuple[float, float]:
 
     used: dict[str, Any] = {}
     for name in (EMPTY, SAMPLE):
-        own = of_experiments(rows, [name])
+        sample = of_experiments(rows, [name])
         times = [
             user + system
             for user, system in zip(
-                own.column("cpu_user").to_pylist(),
-                own.column("cpu_system").to_pylist(),
+                sample.column("cpu_user").to_pylist(),
+                sample.column("cpu_system").to_pylist(),
                 strict=True,
             )
             if user is not None and system is not None
@@ -205,133 +261,22 @@ def calibrated(rows: pa.Table) -> tuple[float, float]:
     return float(frame), quantiles_of(used[EMPTY], [0.95])[0]
 
 
-def measure(
-    settings: Settings, *, out: Path | None, overwrite: bool, reporter: Reporter
-) -> Outcome:
-    """Carry the experiment out.
+def go_on(settings: Settings, rows: pa.Table, reporter: Reporter) -> dict[str, Any]:
+    """The experiment file with the tasks, cut by what the samples took.
 
     Args:
         settings: what is measured.
-        out: the folder of the run; by default results/NAME-TIME.
-        overwrite: an earlier run there may be replaced.
-        reporter: is told how it goes.
+        rows: those of the samples, with the platform's columns.
+        reporter: receives a note of how the task is cut.
 
     Raises:
-        UnciaError: the settings fit nothing, or the folder cannot be written.
+        UnciaError: the samples were not measured, or no burst fits the quota.
     """
-    _ = settings.quota_ns  # refused before anything starts
-    made, sources = lab.planned(document(settings), "intermittent")
-    like = made.experiments[-1].streams[0]
-    gap = lab.Chain(requests=settings.repeat, gap_ns=0, longest_gap_ns=0)
-    chains = [
-        lab.chain_plan(name, like, gap, {}, f"Sent in turns with {other}.")
-        for name, other in ((LONG, BURSTS), (BURSTS, LONG))
-    ]
-    made = replace(made, experiments=[*made.experiments, *chains])
-    turns = _Turns(settings)
-    return lab.execute(
-        made,
-        sources,
-        out=out,
-        overwrite=overwrite,
-        reporter=reporter,
-        drivers={LONG: turns.nothing, BURSTS: turns.both},
-        prepare={LONG: turns.prepare},
+    frame, request = calibrated(rows)
+    task = cut(settings, frame, request)
+    measured = (
+        f"A frame took {frame / 1e3:.1f} us of CPU time, a request without frames at most"
+        f" {request / 1e3:.0f} us (95th percentile)."
     )
-
-
-class _Turns:
-    """Sends both ways in turns."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings: Final = settings
-        self._cut = Cut(0, ())
-
-    def prepare(self, run: lab.Lab) -> None:
-        """Cut the task by what was measured, and let the plan say so."""
-        frame, request = calibrated(run.measured())
-        self._cut = cut(self._settings, frame, request)
-        frames, count = self._cut.frames, len(self._cut.bursts)
-        repeat, period = self._settings.repeat, self._settings.period_ns
-        told = {one.name: one for one in run.plan.experiments}
-        measured = (
-            f"A frame took {frame / 1e3:.1f} us of CPU time, a request without frames at most"
-            f" {request / 1e3:.0f} us (95th percentile)."
-        )
-        run.reporter.note(f"{measured} A task: {frames:,} frames, in {count:,} bursts.")
-        changed = {}
-        for name, each, requests in (
-            (LONG, frames, repeat),
-            (BURSTS, max(self._cut.bursts), repeat * count),
-        ):
-            stream = replace(
-                told[name].streams[0],
-                arrivals=lab.Chain(requests=requests, gap_ns=period, longest_gap_ns=2 * period),
-                event={"first": 0, "frames": each, "digest": 0},
-            )
-            changed[name] = replace(
-                told[name],
-                streams=[stream],
-                description=(
-                    f"{repeat} tasks of {frames:,} frames, each as one request."
-                    if name == LONG
-                    else f"{repeat} tasks of {frames:,} frames, each in {count:,} requests of at"
-                    f" most {each} frames that go on from the answer before."
-                )
-                + f" The two ways take turns. {measured}",
-            )
-        run.redefine(changed)
-
-    def nothing(self, bench: lab.Bench, experiment: ExperimentPlan) -> None:
-        """The long tasks are sent in turns with the bursts."""
-
-    def both(self, bench: lab.Bench, experiment: ExperimentPlan) -> None:
-        """Send every task in both ways, each request a period or more after the answer before."""
-        rng = random.Random(bench.seed)
-        period = self._settings.period_ns
-        long, bursts = bench.sender(LONG), bench.sender(BURSTS)
-
-        def due(answer: Answer | None) -> int:
-            """A time at which the quota is there again, at any phase of the period."""
-            last = bench.clock.now() if answer is None else answer.received_ns
-            return last + period + rng.randrange(period)
-
-        last: Answer | None = None
-        for number in range(self._settings.repeat):
-            event = {"first": 0, "frames": self._cut.frames, "digest": 0}
-            last = whole = long.send(event, at_ns=due(last), stage=LONG)
-            last = self._chain(bursts, due, last)
-            if whole.outcome == last.outcome == "ok" and _differ(whole, last):
-                _spoil(bench, last)
-            if (number + 1) % 10 == 0:
-                bench.note(f"    {number + 1} of {self._settings.repeat} tasks, each both ways")
-
-    def _chain(self, sender: Sender, due: Any, last: Answer) -> Answer:
-        """One task in bursts; ends when one fails, for then there is no state to go on from."""
-        state: Mapping[str, Any] = {"next": 0, "digest": 0}
-        parent: str | None = None
-        count = len(self._cut.bursts)
-        for number, frames in enumerate(self._cut.bursts):
-            last = sender.send(
-                {"first": state.get("next"), "frames": frames, "digest": state.get("digest")},
-                at_ns=due(last),
-                parent=parent,
-                stage=stage(number, count),
-            )
-            if last.outcome != "ok":
-                return last
-            state, parent = last.body, last.invocation
-        return last
-
-
-def _differ(whole: Answer, parts: Answer) -> bool:
-    return any(whole.body.get(key) != parts.body.get(key) for key in ("next", "digest"))
-
-
-def _spoil(bench: lab.Bench, answer: Answer) -> None:
-    """A task whose result differs from that of the other way has failed."""
-    for row in reversed(bench.rows.invocations):
-        if row["invocation"] == answer.invocation:
-            row["outcome"] = "function_error"
-            row["error"] = "the thumbnails differ from those of the same task as one request"
-            return
+    reporter.note(f"{measured} A task: {task.frames:,} frames, in {len(task.bursts):,} bursts.")
+    return whole_document(settings, task, measured)

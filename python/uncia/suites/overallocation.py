@@ -10,28 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from uncia import yamlio
 from uncia.bandwidth.overallocation import EVENT_DRIVEN
 from uncia.bandwidth.sizes import memory_spread
 from uncia.errors import UnciaError
-from uncia.experiment import model, runner
-from uncia.experiment.plan import plan
-from uncia.experiment.progress import Reporter
-from uncia.experiment.runner import Outcome
-from uncia.experiment.sources import Sources
 from uncia.providers import LAMBDA_MB, LAMBDA_MIN_MB
-from uncia.units import NS_PER_MIN, format_duration
+from uncia.suites.study import SEED, TIMEOUT_NS
+from uncia.units import format_duration
 
 SIZES: Final = "sizes"
 """The experiment, and its chain."""
 
-_SEED: Final = 20250515
 _WHOLE_VISITS: Final = 4
-_TIMEOUT_NS: Final = 15 * NS_PER_MIN
-"""The client's patience with one request: Lambda's longest."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ def document(settings: Settings) -> dict[str, Any]:
         # Every model rests on the rows at a whole vCPU.
         for _ in range(_WHOLE_VISITS if size >= LAMBDA_MB else 1)
     ]
-    random.Random(_SEED).shuffle(visits)
+    random.Random(SEED).shuffle(visits)
     think = {"min": "0ns", "max": format_duration(settings.period_ns - 1)}
     stages: dict[str, Any] = {}
     for size, enforcement in visits:
@@ -109,7 +100,7 @@ def document(settings: Settings) -> dict[str, Any]:
             " the sizes in turn. Each request waits a random part of a period after the answer"
             " before, of whichever size."
         ),
-        "seed": _SEED,
+        "seed": SEED,
         # Frozen instances need time to thaw, which is not what is measured here.
         "platform": {
             "kind": "embedded",
@@ -127,29 +118,7 @@ def document(settings: Settings) -> dict[str, Any]:
                 "closed": {"clients": 1, "requests": settings.samples, "think": think},
                 # Starts the instances.
                 "warmup": {"kind": "burst", "sizes": [1]},
-                "timeout": format_duration(_TIMEOUT_NS),
+                "timeout": format_duration(TIMEOUT_NS),
             }
         },
     }
-
-
-def measure(
-    settings: Settings, *, out: Path | None, overwrite: bool, reporter: Reporter
-) -> Outcome:
-    """Carry the experiment out.
-
-    A request that fails is a row that says why, and the round of the sizes goes on.
-
-    Args:
-        settings: what is measured.
-        out: the folder of the run; by default results/NAME-TIME.
-        overwrite: an earlier run there may be replaced.
-        reporter: receives progress updates.
-
-    Raises:
-        UnciaError: the settings are not right, or the folder cannot be written.
-    """
-    read = yamlio.load(yamlio.dump(document(settings)), "overallocation")
-    sources = Sources(read, Path.cwd())
-    made = plan(model.check(read), sources)
-    return runner.execute(made, sources, out=out, overwrite=overwrite, reporter=reporter)

@@ -24,17 +24,16 @@ import ibis
 from ibis.expr import types as ir
 
 from uncia.tariffs import charges
-from uncia.tariffs.billable_time import measured
 from uncia.tariffs.cells import Cells
 from uncia.tariffs.charges import Total, micro_vcpu
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import cases, integer, product
 from uncia.tariffs.facts import Facts
-from uncia.tariffs.fit import Fit, fit
+from uncia.tariffs.fit import Fit, fit, fitted
 from uncia.tariffs.model import Charge, Tariff
+from uncia.tariffs.refused import refused
 from uncia.tariffs.rows import COMMON_UNPRICED, NOT_BILLABLE, PRICED
 from uncia.tariffs.rules import Level
-from uncia.tariffs.sizes import Fixed, Observed
 from uncia.tariffs.state import Flag
 
 _FIRST_OWN: Final = 7  # codes from here on are the tariff's own
@@ -169,13 +168,6 @@ def fit_cells(columns: Columns, tariff: Tariff) -> Fit[Col]:
     return fit(tariff.sizes, columns, *observed)
 
 
-def fitted(charge: Charge, size: Fit[Col]) -> Col | None:
-    """The amount of the size that a charge is for; None of one that is not for an allocation."""
-    if charge.basis != "allocated":
-        return None
-    return size.cpu if charge.resource == "cpu" else size.memory
-
-
 def _quantity(columns: Columns, charge: Charge, size: Fit[Col], total: Total, level: Level) -> Col:
     """A charge's micro-vCPU x ns or bytes x ns in each cell; 0 where it does not apply."""
     value, amount = total.column(columns), fitted(charge, size)
@@ -208,7 +200,7 @@ def status(columns: Columns, tariff: Tariff, size: Fit[Col]) -> tuple[Col, dict[
         The code of each cell, and the reason that each code stands for; those of `NOT_BILLABLE`
         are not among them.
     """
-    checks = _checks(columns, tariff, size)
+    checks = refused(tariff, columns, columns.base, size)
     codes = {_FIRST_OWN + index: reason for index, (reason, _) in enumerate(checks)}
     code = columns.add(
         _first_reason, columns.base("common"), *(flag for _, flag in checks), first=_FIRST_OWN
@@ -224,42 +216,8 @@ def _first_reason(common: Any, *holds: Any, first: int) -> Any:
     ).cast("int16")
 
 
-def _checks(columns: Columns, tariff: Tariff, size: Fit[Col]) -> list[tuple[str, Col]]:
-    """Why this tariff may be unable to price a cell, in order: reason, and whether it holds."""
-    checks: dict[str, Col] = {}
-    amounts: dict[Col, None] = {}
-    if tariff.time.kind == "turnaround":
-        checks["initialization of a cold start is null"] = columns.base("unknown_start")
-    for charge in tariff.charges:
-        if charge.unit_price == 0:
-            continue  # what costs nothing cannot make a row unpriceable
-        amount = fitted(charge, size)
-        if amount is None:
-            name = measured(charge)
-            said = "cpu_user and cpu_system are null" if name == "cpu_time" else f"{name} is null"
-            checks.setdefault(said, columns.base(Flag("gap", name).name))
-        else:
-            for name in size.cpu_needs if charge.resource == "cpu" else size.memory_needs:
-                checks.setdefault(f"{name} is null", columns.add(_null, columns.base(f"v_{name}")))
-            if not isinstance(tariff.sizes, Fixed | Observed):
-                amounts[amount] = None
-        if charge.when != "always":
-            checks.setdefault("preemptible is null", columns.base("no_preemptible"))
-    if amounts:
-        checks["larger than every size of the tariff"] = columns.add(_any_null, *amounts)
-    return list(checks.items())
-
-
-def _null(value: Any) -> Any:
-    return value.isnull()
-
-
 def _any(*values: Any) -> Any:
     return ibis.or_(*values)
-
-
-def _any_null(*values: Any) -> Any:
-    return ibis.or_(*(value.isnull() for value in values))
 
 
 def _metrics(

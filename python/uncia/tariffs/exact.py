@@ -182,6 +182,8 @@ def quotient(value: Any, divisor: int) -> Any:
     [n, n + 0.5] and becomes n whether the backend's cast rounds (DuckDB) or truncates (Spark).
     The bound itself is never met, as `QUOTIENT_LIMIT` is above what the callers can reach.
     """
+    if isinstance(value, int):
+        return value // divisor
     if isinstance(value, Number):
         return Number(None if value.value is None else value.value // divisor)
     if divisor == 1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from uncia.tariffs.columns import Numbers, Steps, T
 from uncia.tariffs.exact import (
@@ -36,6 +36,9 @@ from uncia.tariffs.sizes import (
     Proportional,
 )
 from uncia.units import MICRO_PER_VCPU, format_cpu, format_size
+
+if TYPE_CHECKING:
+    from uncia.tariffs.model import Charge
 
 _MEMORY: Final = ("allocated_memory",)
 _BOTH: Final = ("allocated_memory", "allocated_cpu")
@@ -101,6 +104,13 @@ def fit(sizes: AnySizes, steps: Steps[T], cpu: T, memory: T) -> Fit[T]:
             return _independent(sizes, steps, cpu, memory)
         case MeanRatio():
             return _mean_ratio(sizes.vcpu_per_byte, steps, cpu, memory)
+
+
+def fitted(charge: Charge, size: Fit[T]) -> T | None:
+    """The amount of the size that a charge is for; None of one that is not for an allocation."""
+    if charge.basis != "allocated":
+        return None
+    return size.cpu if charge.resource == "cpu" else size.memory
 
 
 def fit_size(sizes: AnySizes, allocation: Size) -> Size:

@@ -9,10 +9,10 @@ floating point. A GB is 2^30 bytes (1024 MB), as the platforms count it; 1 MB is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from fractions import Fraction
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -20,11 +20,12 @@ from pydantic import (
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
+    create_model,
     field_validator,
 )
 
 from uncia.forms import Form
-from uncia.tariffs.rules import KEYS, Minimum, Rules
+from uncia.tariffs.rules import AMOUNT_KEYS, KINDS, TIME_KEYS, Minimum, Rules
 from uncia.tariffs.sizes import AnySizes, Fixed, Sizes, Text
 from uncia.units import (
     GIB,
@@ -129,19 +130,51 @@ class Source(Form):
     accessed: Date | None = None
 
 
-class BillableTime(Form):
+FormT = TypeVar("FormT", bound=Form)
+
+
+def _with_rules(form: type[FormT], keys: Sequence[str], quantity: Any) -> type[FormT]:
+    """A form with a key for each rule after its own; every key is optional."""
+    fields: dict[str, Any] = {
+        kind.key: (quantity | None, Field(None, description=kind.summary()))
+        for kind in KINDS
+        if kind.key in keys
+    }
+    made: type[FormT] = create_model(form.__name__, __base__=form, __module__=__name__, **fields)
+    return made
+
+
+class _TimeHead(Form):
+    kind: Literal["execution", "turnaround", "instance", "cpu"]
+
+
+class _ChargeHead(Form):
+    resource: Resource
+    basis: Basis
+    price: Money | None
+    per: Unit
+
+
+if TYPE_CHECKING:  # bases that are made are no types
+
+    class _RuledTime(_TimeHead): ...
+
+    class _RuledCharge(_ChargeHead): ...
+
+else:
+    _RuledTime = _with_rules(_TimeHead, TIME_KEYS, Duration)
+    _RuledCharge = _with_rules(_ChargeHead, AMOUNT_KEYS, Text)
+
+
+class BillableTime(_RuledTime):
     """Which time is billed (T of Equation 1), and by which rules.
 
     ``execution``: the handler runs. ``turnaround``: the same plus the initialization that this
     request waited for. ``instance``: the instance exists, whatever it does. ``cpu``: CPU time used.
     ``minimum`` is of each time billed, or, over instance time, of ``all`` instances together. What
-    is ``free`` is taken off each time after that. See `uncia.tariffs.rules`.
+    is ``free`` is taken off each time after that. See `uncia.tariffs.rules`, whose keys it has.
     """
 
-    kind: Literal["execution", "turnaround", "instance", "cpu"]
-    granularity: Duration | None = None
-    minimum: Duration | None = None
-    free: Duration | None = None
     minimum_for: Literal["all"] | None = None
     source: Text
     note: Text | None = None
@@ -149,51 +182,43 @@ class BillableTime(Form):
     @property
     def rules(self) -> Rules:
         """What each time billed goes through."""
-        rules = Rules.of({key: getattr(self, key, None) for key in KEYS})
+        rules = Rules.of({key: getattr(self, key) for key in TIME_KEYS})
         return rules if self.minimum_for is None else rules.without(Minimum)
 
     @property
     def minimum_all(self) -> int | None:
         """The least time billed of all instances together."""
-        return self.minimum if self.minimum_for == "all" else None
+        return None if self.minimum_for is None else getattr(self, Minimum.key)
 
     @field_validator("minimum_for")
     @classmethod
     def _minimum_exists(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
             return None
-        if info.data.get("minimum") is None:
+        if info.data.get(Minimum.key) is None:
             raise ValueError("there is no minimum that could be for all")
         if info.data.get("kind") != "instance":
             raise ValueError("only over instance time can a minimum be for all together")
         return value
 
-    @field_validator("granularity")
+    @field_validator(*TIME_KEYS)
     @classmethod
-    def _above_zero(cls, value: int | None) -> int | None:
-        if value == 0:
-            raise ValueError("a granularity must be above zero; leave the key out for none")
+    def _bound_fits(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None:
+            _check_bound(info.field_name, value)
         return value
 
 
-class Charge(Form):
+class Charge(_RuledCharge):
     """A price for a resource, and the amount of it that is billed.
 
     ``basis``: ``allocated`` and ``reserved`` amounts are multiplied by the billable time, as is the
     average memory ``used`` or ``lent``; CPU ``used``, ``borrowed`` or ``lent`` is CPU time as it
     is. What is ``lent`` is a credit. ``granularity``, ``minimum``, ``free`` and ``maximum`` are of
     the amount: a size for memory, vCPU for CPU allocated or reserved, a duration of CPU time
-    otherwise. See `uncia.tariffs.rules`.
+    otherwise. See `uncia.tariffs.rules`, whose keys it has.
     """
 
-    resource: Resource
-    basis: Basis
-    price: Money | None
-    per: Unit
-    granularity: Text | None = None
-    minimum: Text | None = None
-    free: Text | None = None
-    maximum: Text | None = None
     amount: Text | None = None
     when: Literal["always", "preemptible", "not_preemptible"] = "always"
     source: Text
@@ -217,7 +242,7 @@ class Charge(Form):
             raise ValueError(f"{info.data['resource']} is priced per {' or '.join(allowed)}")
         return value
 
-    @field_validator(*KEYS, "amount")
+    @field_validator(*AMOUNT_KEYS, "amount")
     @classmethod
     def _quantity_fits(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None or "resource" not in info.data or "basis" not in info.data:
@@ -228,8 +253,7 @@ class Charge(Form):
         if resource == "instance":
             raise ValueError("an instance is billed whole")
         amount = _parse_amount(value, resource, basis)
-        if info.field_name == "granularity" and amount == 0:
-            raise ValueError("a granularity must be above zero; leave the key out for none")
+        _check_bound(info.field_name, amount)
         return value
 
     @property
@@ -250,12 +274,18 @@ class Charge(Form):
     @property
     def rules(self) -> Rules:
         """What each amount billed goes through: bytes, micro-vCPU, or ns of CPU time."""
-        return Rules.of({key: self.limit(key) for key in KEYS})
+        return Rules.of({key: self.limit(key) for key in AMOUNT_KEYS})
 
     def limit(self, name: str) -> int | None:
         """A figure of the amount in its base unit: bytes, micro-vCPU, or ns of CPU time."""
         text: str | None = getattr(self, name)
         return None if text is None else _parse_amount(text, self.resource, self.basis)
+
+
+def _check_bound(key: str | None, bound: int) -> None:
+    for kind in KINDS:
+        if kind.key == key:
+            kind.check(bound)
 
 
 def _parse_amount(text: str, resource: str, basis: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.billable_time import actual_time, lacks_initialization, measured
@@ -15,6 +15,15 @@ from uncia.tariffs.columns import Numbers
 from uncia.tariffs.exact import Number
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Charge, Tariff
+from uncia.tariffs.refused import refused
+from uncia.tariffs.rows import (
+    COMMON_UNPRICED,
+    MAX_TIME,
+    MAX_VALUES,
+    NOT_BILLABLE,
+    PRICED,
+    common_code,
+)
 from uncia.units import MICRO_PER_VCPU
 
 
@@ -51,37 +60,79 @@ def quantities(tariff: Tariff, request: Mapping[str, int | None]) -> list[Fracti
     return [quantity(charge) for charge in tariff.charges]
 
 
-def cost(tariff: Tariff, request: Mapping[str, Any]) -> Fraction | None:
-    """Dollars for a request that ran, exactly; None where an amount or a price is not known.
+def why_not(tariff: Tariff, request: Mapping[str, Any]) -> str | None:
+    """Why a bill refuses a request, in the words of `uncia.tariffs.bill`; None: it has a price.
 
     Args:
         tariff: bills by request.
-        request: as of `quantities`, ``preemptible`` where a charge depends on it, and ``start``:
-            if an instance started, its turnaround is known with its ``initialization`` only.
+        request: as of `cost`.
 
     Raises:
         UnciaError: the tariff bills instance time.
     """
-    if tariff.fee.price is None or (tariff.time.kind == "turnaround" and _unknown_start(request)):
+    values = {name: request.get(name) for name in MAX_VALUES}
+    cpu_time = request.get("cpu_time")
+    absurd = any(not _is_plausible(value, MAX_VALUES[name]) for name, value in values.items())
+    code = common_code(
+        request.get("outcome"),
+        values["execution"] is None,
+        absurd or not _is_plausible(cpu_time, 2 * MAX_TIME),
+    )
+    if code != PRICED:
+        return (NOT_BILLABLE | COMMON_UNPRICED)[code]
+
+    def base(name: str) -> Number:
+        if name == "unknown_start":
+            return _unknown_start(request)
+        kind, _, column = name.partition("_")
+        value = request.get(column)
+        return Number(value) if kind == "v" else Number(value is None)
+
+    steps = Numbers()
+    size = fit(tariff.sizes, steps, base("v_allocated_cpu"), base("v_allocated_memory"))
+    checks = refused(tariff, steps, base, size)
+    return next((reason for reason, holds in checks if holds.value), None)
+
+
+def cost(tariff: Tariff, request: Mapping[str, Any]) -> Fraction | None:
+    """Dollars for a request, exactly; None where a bill refuses it or a price is not known.
+
+    Args:
+        tariff: bills by request.
+        request: as of `quantities`, ``preemptible`` where a charge depends on it, ``outcome`` if it
+            may be another than ok, and ``start``: if an instance started, its turnaround is known
+            with its ``initialization`` only.
+
+    Raises:
+        UnciaError: the tariff bills instance time.
+    """
+    if tariff.unpriced_figures or why_not(tariff, request) is not None:
         return None
-    total = Fraction(tariff.fee.price)
+    total = Fraction(tariff.fee.price or 0)
     for charge, quantity in zip(tariff.charges, quantities(tariff, request), strict=True):
-        if charge.unit_price == 0:
+        applies = charge.when == "always" or _is_preemptible(request) == (
+            charge.when == "preemptible"
+        )
+        if not applies or not charge.unit_price:
             continue  # what costs nothing cannot make a request unpriceable
-        preemptible = request.get("preemptible")
-        if charge.when != "always" and preemptible is None:
+        if quantity is None:
             return None
-        if charge.unit_price is None or quantity is None:
-            return None
-        if charge.when != "always" and bool(preemptible) != (charge.when == "preemptible"):
-            continue
         total += (-1 if charge.is_credit else 1) * charge.unit_price * quantity
     return total
 
 
-def _unknown_start(request: Mapping[str, Any]) -> bool:
+def _is_plausible(value: int | None, most: int) -> bool:
+    return value is None or 0 <= value <= most
+
+
+def _is_preemptible(request: Mapping[str, Any]) -> bool:
+    return bool(request.get("preemptible"))
+
+
+def _unknown_start(request: Mapping[str, Any]) -> Number:
     starts = Number(request.get("start") in INSTANCE_STARTS)
-    return bool(lacks_initialization(starts, Number(request.get("initialization"))).value)
+    unknown = lacks_initialization(starts, Number(request.get("initialization")))
+    return cast(Number, unknown)
 
 
 def _fraction(number: Number, scale: int = 1) -> Fraction | None:

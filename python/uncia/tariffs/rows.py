@@ -15,7 +15,7 @@ from ibis.expr import types as ir
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.billable_time import lacks_initialization
-from uncia.tariffs.exact import integer
+from uncia.tariffs.exact import cases, integer
 from uncia.tariffs.facts import UNKNOWN, Facts
 from uncia.units import MICRO_PER_VCPU
 
@@ -116,17 +116,28 @@ def billing_columns(
     outcome: Any = ibis.literal("ok")
     if "outcome" in schema and not known.get("outcome", UNKNOWN).always("ok"):
         outcome = table["outcome"].cast("string")
-    columns["common"] = ibis.cases(
-        (outcome == "throttled", 1),
-        (outcome == "preempted", 2),
-        (~ran & (outcome == "timeout"), 3),
-        (~ran & (outcome == "transport_error"), 4),
-        (~ran, NO_EXECUTION),
-        (absurd_row, ABSURD),
-        else_=PRICED,
-    ).cast("int16")
+    columns["common"] = common_code(outcome, ~ran, absurd_row).cast("int16")
     columns["v_cpu_time"] = _cpu_time(columns["v_cpu_user"], columns["v_cpu_system"], known)
     return columns
+
+
+def common_code(outcome: Any, never_ran: Any, absurd: Any) -> Any:
+    """Why no tariff prices a row, the first reason that holds; `PRICED`: one may.
+
+    Args:
+        outcome: as text; columns, or single values.
+        never_ran: whether its execution is not known.
+        absurd: whether a value is negative or above every platform's bounds.
+    """
+    return cases(
+        (outcome == "throttled", 1),
+        (outcome == "preempted", 2),
+        (never_ran & (outcome == "timeout"), 3),
+        (never_ran & (outcome == "transport_error"), 4),
+        (never_ran, NO_EXECUTION),
+        (absurd, ABSURD),
+        otherwise=PRICED,
+    )
 
 
 def _cpu_time(user: Any, system: Any, facts: Facts) -> Any:

@@ -30,6 +30,9 @@ _BRACES: Final = re.compile(
 _REFERENCE: Final = re.compile(r"(?:(?P<form>json|text)\s+)?(?P<name>answers?(?:\..*)?)", re.DOTALL)
 _ESCAPED: Final = "{{{{"
 
+_MAX_NAMED: Final = 12
+"""Stages that a sentence names; of longer chains it has the first three and the last."""
+
 GIVEN: Final = ("invocation", "number")
 """What every template can have between braces."""
 
@@ -105,12 +108,12 @@ def _reference(match: re.Match[str]) -> Reference | None:
     """The reference that braces are, if they are one."""
     if not match["close"]:
         return None
-    found = _REFERENCE.fullmatch(match["content"].strip())
-    if found is None:
+    reference = _REFERENCE.fullmatch(match["content"].strip())
+    if reference is None:
         return None
-    first, _, rest = found["name"].partition(".")
+    first, _, rest = reference["name"].partition(".")
     stage = rest.partition(".")[0] if first == "answers" else None
-    return Reference(stage, _placeholder(match), found["name"], found["form"])
+    return Reference(stage, _placeholder(match), reference["name"], reference["form"])
 
 
 def _placeholder(match: re.Match[str]) -> str:
@@ -139,9 +142,9 @@ def _template(value: object) -> str:
 
 
 def _text_template(text: str) -> str:
-    found = list(references(text))
-    if len(found) == 1 and found[0].text == text.strip() and found[0].form != "text":
-        return "{{json " + found[0].name + "}}"
+    values = list(references(text))
+    if len(values) == 1 and values[0].text == text.strip() and values[0].form != "text":
+        return "{{json " + values[0].name + "}}"
     parts = []
     end = 0
     for match in _BRACES.finditer(text):
@@ -217,8 +220,12 @@ def check(
         for other in after or []:
             if other not in seen:
                 message = f"there is no stage {other!r} before {name!r}"
-                if other in stages:
-                    message = f"{other!r} comes after {name!r} in the file: put it before"
+                if other == name:
+                    message = "a stage cannot wait for itself"
+                elif other in stages:
+                    message = f"{other!r} comes after {name!r} in the file"
+                    is_circle = name in _before(predecessors(stages), other)
+                    message += ", and waits for it: a circle" if is_circle else ": put it before"
                 raise document.error((*here, "after"), message, tuple(seen))
         if after is not None and len(set(after)) < len(after):
             raise document.error((*here, "after"), "it waits for a stage twice")
@@ -232,6 +239,7 @@ def check_template(
     name: str,
     template: str,
     known: Sequence[str] | None = None,
+    waits: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """That a stage's template refers to stages before it.
 
@@ -242,16 +250,16 @@ def check_template(
         name: the stage.
         template: its template.
         known: what else may stand between braces; None: whatever it is, it is checked elsewhere.
+        waits: the `predecessors` of the stages, where they are known.
 
     Raises:
         UnciaError: with file, line and key.
     """
-    waits = predecessors(stages)
-    before = _before(waits, name)
     if known is not None:
         _check_braces(document, at, template, known)
     for reference in references(template):
-        if not before:
+        waits = predecessors(stages) if waits is None else waits
+        if not waits[name]:
             raise document.error(at, f"{reference.text}: no stage comes before {name!r}")
         if reference.stage is None and len(waits[name]) > 1:
             raise document.error(
@@ -259,10 +267,14 @@ def check_template(
                 f"{reference.text}: {name!r} waits for several stages; say answers.STAGE",
                 tuple(waits[name]),
             )
-        if reference.stage is not None and reference.stage not in before:
-            raise document.error(
-                at, f"{reference.text}: {name!r} does not come after such a stage", tuple(before)
-            )
+        if reference.stage is not None:
+            before = _before(waits, name)
+            if reference.stage not in before:
+                raise document.error(
+                    at,
+                    f"{reference.text}: {name!r} does not come after such a stage",
+                    tuple(before),
+                )
         if "" in reference.name.split("."):
             raise document.error(at, f"{reference.text}: a key is empty")
 
@@ -298,18 +310,18 @@ def _check_braces(document: Document, at: KeyPath, template: str, known: Sequenc
 
 def _before(waits: Mapping[str, Sequence[str]], name: str) -> list[str]:
     """All stages before one, in the order of the file."""
-    found: set[str] = set()
+    seen: set[str] = set()
     left = list(waits[name])
     while left:
         stage = left.pop()
-        if stage not in found:
-            found.add(stage)
-            left += waits[stage]
-    return [stage for stage in waits if stage in found]
+        if stage not in seen:
+            seen.add(stage)
+            left += waits.get(stage, ())
+    return [stage for stage in waits if stage in seen]
 
 
 def sentence(stages: Mapping[str, ChainStage]) -> str:
-    """The stages in a few words: ``fetch, then small and large (after fetch), ...``."""
+    """The stages in a few words: ``fetch > small > large (after fetch)``; of many only the ends."""
     waits = predecessors(stages)
     parts = []
     before: str | None = None
@@ -317,4 +329,6 @@ def sentence(stages: Mapping[str, ChainStage]) -> str:
         usual = waits[name] in ([], [before])
         parts.append(name if usual else f"{name} (after {' and '.join(waits[name])})")
         before = name
+    if len(parts) > _MAX_NAMED:
+        parts[3:-1] = [f"... {len(parts) - 4:,} more ..."]
     return " > ".join(parts)

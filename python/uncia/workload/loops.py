@@ -100,8 +100,8 @@ class Closed(Form):
         """How long clients send; 0 when only the answers decide."""
         return self.duration or 0
 
-    def sentence(self) -> str:
-        """The loop in a few words."""
+    def sentence(self, what: str = "requests") -> str:
+        """The loop in a few words; ``what`` it is of."""
         clients = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
         parts = [f"closed loop of {clients}"]
         if self.together:
@@ -111,5 +111,5 @@ class Closed(Form):
         if self.duration is not None:
             parts.append(f"for {format_duration(self.duration)}")
         if self.requests is not None:
-            parts.append(f"at most {self.requests:,} requests")
+            parts.append(f"at most {self.requests:,} {what}")
         return ", ".join(parts)

@@ -3,6 +3,8 @@
 //! A stage waits for earlier streams only, so that stages cannot wait for one another in a circle.
 //! All that it waits for belong to one chain, which has one head: the stream whose requests begin it.
 
+use std::collections::HashSet;
+
 use crate::config::{After, Stream};
 use crate::error::LoadError;
 use crate::request::{Ancestor, Reference};
@@ -26,8 +28,6 @@ pub(crate) struct Stage {
     pub references: Vec<Reference>,
     /// Whether later requests are made of its answers.
     pub keeps_answer: bool,
-    /// Streams before it, whose answers it may use: index, and whether it waits for it itself.
-    before: Vec<(usize, bool)>,
 }
 
 impl Stage {
@@ -41,7 +41,6 @@ impl Stage {
             followers: Vec::new(),
             references: Vec::new(),
             keeps_answer: false,
-            before: Vec::new(),
         }
     }
 }
@@ -49,6 +48,7 @@ impl Stage {
 /// Of each stream its part in a chain; none of those that are in none.
 pub(super) fn stages(streams: &[Stream]) -> Result<Vec<Option<Stage>>, LoadError> {
     let mut stages: Vec<Option<Stage>> = streams.iter().map(|_| None).collect();
+    let mut names = HashSet::new();
     for (index, stream) in streams.iter().enumerate() {
         let Some(after) = &stream.after else { continue };
         let wrong = |reason: String| LoadError::Chain { stream: stream.function.clone(), reason };
@@ -61,39 +61,39 @@ pub(super) fn stages(streams: &[Stream]) -> Result<Vec<Option<Stage>>, LoadError
         if after.streams.iter().any(|earlier| of(earlier).head != head) {
             return Err(wrong("it waits for streams of different chains".to_owned()));
         }
-        let mut before: Vec<(usize, bool)> = after.streams.iter().map(|s| (*s, true)).collect();
-        for earlier in &after.streams {
-            for &(stream, _) in &of(earlier).before {
-                if !before.iter().any(|(known, _)| *known == stream) {
-                    before.push((stream, false));
-                }
-            }
-        }
-        before.sort_unstable();
         let first = stages[head].as_mut().expect("it was made just now");
         let position = first.stages;
+        if position == 1 {
+            check_name(&streams[head], head, &mut names).map_err(wrong)?;
+        }
         first.stages += 1;
         stages[index] = Some(Stage {
             index: position,
             predecessors: after.streams.len(),
             after_failures: after.after_failures,
-            before,
             ..Stage::new(head)
         });
-        check_names(streams, &stages, head).map_err(wrong)?;
+        check_name(stream, head, &mut names).map_err(wrong)?;
     }
     Ok(stages)
 }
 
-/// The stages before a stream.
-pub(super) fn ancestors<'a>(streams: &'a [Stream], stage: Option<&Stage>) -> Vec<Ancestor<'a>> {
-    let before = stage.map_or(&[][..], |stage| &stage.before);
-    let ancestor = |&(stream, is_direct): &(usize, bool)| Ancestor {
+/// The stages before a stream, whose answers it may use.
+pub(super) fn ancestors<'a>(streams: &'a [Stream], stream: &Stream) -> Vec<Ancestor<'a>> {
+    let direct = stream.after.as_ref().map_or(&[][..], |after| &after.streams);
+    let mut is_before = vec![false; streams.len()];
+    let mut left = direct.to_vec();
+    while let Some(earlier) = left.pop() {
+        if !std::mem::replace(&mut is_before[earlier], true) {
+            left.extend(streams[earlier].after.iter().flat_map(|after| &after.streams));
+        }
+    }
+    let ancestor = |stream: usize| Ancestor {
         stage: streams[stream].stage.as_deref().unwrap_or_default(),
         stream,
-        is_direct,
+        is_direct: direct.contains(&stream),
     };
-    before.iter().map(ancestor).collect()
+    (0..streams.len()).filter(|&stream| is_before[stream]).map(ancestor).collect()
 }
 
 fn check(stream: &Stream, after: &After, index: usize) -> Result<(), String> {
@@ -120,23 +120,21 @@ fn check(stream: &Stream, after: &After, index: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// That the stages of a chain have names, and each its own.
-fn check_names(streams: &[Stream], stages: &[Option<Stage>], head: usize) -> Result<(), String> {
-    let of_chain = |stage: &Option<Stage>| stage.as_ref().is_some_and(|stage| stage.head == head);
-    let mut names = Vec::new();
-    for (stream, _) in streams.iter().zip(stages).filter(|(_, stage)| of_chain(stage)) {
-        match &stream.stage {
-            None => return Err(format!("{:?} has no name as a stage", stream.function)),
-            Some(name) if name.is_empty() || !name.chars().all(is_in_name) => {
-                return Err(format!(
-                    "{name:?} is no name of a stage: use letters, digits, _ and -"
-                ));
-            }
-            Some(name) if names.contains(&name) => {
-                return Err(format!("there are two stages {name:?} in its chain"));
-            }
-            Some(name) => names.push(name),
-        }
+/// That a stage has a name, which no other of its chain has: `names` are those of the stages so far,
+/// with their chains' heads.
+fn check_name<'a>(
+    stream: &'a Stream,
+    head: usize,
+    names: &mut HashSet<(usize, &'a str)>,
+) -> Result<(), String> {
+    let Some(name) = stream.stage.as_deref() else {
+        return Err(format!("{:?} has no name as a stage", stream.function));
+    };
+    if name.is_empty() || !name.chars().all(is_in_name) {
+        return Err(format!("{name:?} is no name of a stage: use letters, digits, _ and -"));
+    }
+    if !names.insert((head, name)) {
+        return Err(format!("there are two stages {name:?} in its chain"));
     }
     Ok(())
 }
@@ -170,11 +168,25 @@ mod tests {
         let of = |index: usize| stages[index].as_ref().unwrap();
         assert_eq!((of(0).followers.as_slice(), of(0).stages), (&[1, 2][..], 4));
         assert_eq!((of(3).head, of(3).index, of(3).predecessors), (0, 3, 2));
-        let before: Vec<_> = ancestors(&streams, stages[3].as_ref())
+        let before: Vec<_> = ancestors(&streams, &streams[3])
             .into_iter()
             .map(|one| (one.stage, one.is_direct))
             .collect();
         assert_eq!(before, [("s0", false), ("s1", true), ("s2", true)]);
+    }
+
+    #[test]
+    fn a_sequence_of_a_thousand_stages() {
+        const STAGES: usize = 1_000;
+        let before = |index: usize| index.checked_sub(1).into_iter().collect();
+        let after: Vec<Vec<usize>> = (0..STAGES).map(before).collect();
+        let after: Vec<&[usize]> = after.iter().map(Vec::as_slice).collect();
+        let streams = streams(&after);
+        let stages = stages(&streams).unwrap();
+        assert_eq!(stages[0].as_ref().unwrap().stages, STAGES);
+        for (index, stream) in streams.iter().enumerate() {
+            assert_eq!(ancestors(&streams, stream).len(), index);
+        }
     }
 
     #[test]

@@ -246,7 +246,7 @@ fn plan_stream(
     let addresses = stream.targets.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let places: Vec<_> = addresses.iter().map(endpoint::Address::place).collect();
     let closes = config.connections == ConnectionPolicy::Fresh;
-    let ancestors = chain::ancestors(&config.streams, stage.as_ref());
+    let ancestors = chain::ancestors(&config.streams, stream);
     let (requests, references) = request::plan(stream, config.seed, closes, &places, &ancestors)?;
     if let Some(stage) = &mut stage {
         stage.references = references;

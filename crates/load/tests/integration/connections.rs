@@ -100,11 +100,11 @@ fn a_head_that_does_not_come_in_time_is_a_timeout_of_its_own() {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         read_request(&mut reader);
         (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n").unwrap();
-        std::thread::sleep(Duration::from_millis(400));
+        std::thread::sleep(Duration::from_millis(2_500));
         (&stream).write_all(b"hello").unwrap();
         std::thread::sleep(Duration::from_secs(1));
     });
-    let rows = Run::new(&server.url(), burst(3)).with("first_byte_timeout_ns", 300 * MS).run();
+    let rows = Run::new(&server.url(), burst(3)).with("first_byte_timeout_ns", 2 * SECOND).run();
     rows.all("ok");
 }
 
@@ -127,7 +127,7 @@ fn round_trips_are_measured_before_and_after() {
     for rtt in events {
         assert_eq!(rtt.endpoint, server.address.to_string());
         assert_eq!(rtt.samples_ns.len(), 4);
-        assert!(rtt.samples_ns.iter().all(|ns| (1..SECOND).contains(ns)), "{rtt:?}");
+        assert!(rtt.samples_ns.iter().all(|ns| (1..60 * SECOND).contains(ns)), "{rtt:?}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -95,6 +96,28 @@ impl Server {
     pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
+}
+
+/// A server that notes how many requests it has at once, at the most. It keeps each for `hold`, and
+/// the first ones until it has seen `wanted`, however late they come on a busy machine.
+pub(crate) fn at_once(
+    wanted: usize,
+    hold: Duration,
+    answer: impl Fn() -> Vec<u8> + Send + Sync + 'static,
+) -> (Server, Arc<AtomicUsize>) {
+    let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let seen = most.clone();
+    let server = Server::answering(move |_| {
+        seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let began = Instant::now();
+        std::thread::sleep(hold);
+        while seen.load(Ordering::SeqCst) < wanted && began.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        now.fetch_sub(1, Ordering::SeqCst);
+        answer()
+    });
+    (server, most)
 }
 
 pub(crate) fn hello() -> Vec<u8> {

@@ -1,8 +1,8 @@
 //! Interactive requests before batch: they have preemptible batch instances make room.
 //!
 //! Beyond Lambda's limits a request is let in if an instance of its function can take it, or if a
-//! worker has room for another one beside all that is active. A request that is not gets a place in
-//! the queue of its class. If it is interactive, preemptible instances of the worker that needs to
+//! worker has room for another one beside all that is active; room that an interactive request waits
+//! for is not for batch. A request that is not let in waits in the queue of its class. If it is interactive, preemptible instances of the worker that needs to
 //! give up least are preempted for it, unless room for it is being made already.
 
 use super::concurrency_limits::ConcurrencyLimits;
@@ -31,7 +31,14 @@ impl Admission for TwoClass {
             ruling => return ruling,
         }
         let allocation = function.settings().allocation;
-        if function.free_slots() > 0 || view.with_room_after_eviction(allocation).next().is_some() {
+        if function.free_slots() > 0 {
+            return Ruling::Admit;
+        }
+        if function.settings().qos == Qos::Batch && view.is_interactive_waiting() {
+            // The room may be too little for the one that waits, but it is the beginning of enough.
+            return Ruling::Wait(WaitFor::Class);
+        }
+        if view.with_room_after_eviction(allocation).next().is_some() {
             return Ruling::Admit;
         }
         if function.instances() >= function.settings().max_instances {

@@ -1,10 +1,10 @@
 //! The instance that has idled longest goes; if none is idle and active ones may, the one that has
-//! least work to lose: that began to serve last.
+//! least work to lose: that whose requests changed last.
 
 use super::{Eviction, Victims};
 use crate::{InstanceId, Random, View, WorkerId};
 
-/// Evicts the longest idle, preempts the last to begin.
+/// Evicts the longest idle, preempts the last to change.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LeastRecentlyUsed;
 

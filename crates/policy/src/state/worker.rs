@@ -25,7 +25,7 @@ pub(crate) struct Worker {
     pub(crate) preemptible: Resources,
     /// Evictable instances, the longest idle first.
     pub(crate) idle: List<OfWorker>,
-    /// Active preemptible instances; the one whose requests changed last comes last.
+    /// Active preemptible instances; the one whose requests or settings changed last comes last.
     pub(crate) active: List<OfWorker>,
     /// Memory that instances which are being stopped or preempted will free.
     pub(crate) freeing: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use http::StatusCode;
@@ -25,6 +26,9 @@ const DEFAULT_TIMEOUT_S: u64 = 3;
 const DEFAULT_MEMORY_MB: u64 = 128;
 const DEFAULT_EPHEMERAL_MB: u64 = 512;
 const MAX_ITEMS: usize = 50;
+
+/// How long CreateFunction waits for what instances start from, on however busy a machine.
+const EXPECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The name in a name, a partial ARN, or an ARN; the only version there is may be named.
 pub(super) fn name_of(reference: &str) -> Result<&str, ApiError> {
@@ -144,6 +148,8 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     }
     let function = api.registry.new_function(&name, configuration, tags, overrides, code);
     let function = changes.put(function, |function| api.dispatcher.configure(function))?;
+    drop(changes);
+    expect(api, &function);
     Ok(json_answer(StatusCode::CREATED, &describe(api, &function)))
 }
 
@@ -364,6 +370,15 @@ fn describe(api: &Api, function: &Function) -> Value {
         body["Environment"] = json!({"Variables": configuration.environment});
     }
     body
+}
+
+/// Waits until what a function's instances start from is there, so that its first start is as all others.
+/// Only for threads that may wait; nothing is locked meanwhile.
+fn expect(api: &Arc<Api>, function: &Function) {
+    let spec = function.instance_spec("", &api.config);
+    // On a machine so busy that it is not there yet, the function is created all the same.
+    let expected = tokio::time::timeout(EXPECT_TIMEOUT, api.host.expect(&spec));
+    let _ = Handle::current().block_on(async { expected.await });
 }
 
 /// Waits until a package is compiled, so that all cold starts of a function are alike. Only for threads

@@ -19,6 +19,10 @@ pub(crate) trait InstanceHost: Clone + Send + Sync + 'static {
     /// Starts an instance and waits until it can serve, or has failed and left nothing behind.
     fn start(&self, spec: InstanceSpec) -> impl Future<Output = Started<Self::Instance>> + Send;
 
+    /// Learns that instances of a function may be started, and makes ahead what their starts take. Does
+    /// not wait for it.
+    fn expect(&self, spec: InstanceSpec);
+
     /// Keeps nothing any more for a function alone: it is deleted, or its instances are others now.
     fn forget(&self, function: &str);
 }

@@ -219,7 +219,7 @@ impl Dispatcher {
                 accepted: (event.attempt == 0).then(|| now.plus(-waited)),
                 attempt: event.attempt,
                 failures: event.failures,
-                payload_bytes: usize::try_from(event.payload_bytes).unwrap_or_default(),
+                payload_bytes: usize::try_from(event.payload.0).unwrap_or_default(),
                 payload: None,
                 client_context: event.client_context.map(Arc::from),
                 deferrals: 0,

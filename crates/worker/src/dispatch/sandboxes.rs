@@ -26,6 +26,11 @@ impl InstanceHost for Arc<instance::Host> {
         }
     }
 
+    fn expect(&self, spec: InstanceSpec) {
+        let host = self.clone();
+        tokio::spawn(async move { instance::Host::expect(&host, &spec).await });
+    }
+
     fn forget(&self, function: &str) {
         instance::Host::forget(self, function);
     }

@@ -8,9 +8,9 @@ use uncia_record::{Instance, Invocation, Span};
 
 use super::LogError;
 
-/// An asynchronous invocation that is accepted.
+/// An asynchronous invocation that is accepted, with its payload or what is known of that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AcceptedEvent {
+pub(crate) struct Event<P> {
     /// Given by the log.
     pub id: i64,
     pub function: String,
@@ -25,33 +25,21 @@ pub(crate) struct AcceptedEvent {
     pub attempt: i64,
     /// Attempts that ran and failed.
     pub failures: i64,
-    pub payload: Bytes,
+    pub payload: P,
     pub client_context: Option<String>,
     /// Unix ns.
     pub accepted: i64,
 }
 
-/// An accepted event that an earlier worker left, without its payload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WaitingEvent {
-    pub id: i64,
-    pub function: String,
-    /// The identity of the function, which another of the same name does not have. Empty in events
-    /// of earlier versions, which any function of that name may run.
-    pub function_key: String,
-    pub request_id: String,
-    pub invocation: String,
-    /// The invocation that it was sent from.
-    pub parent: Option<String>,
-    /// The number of the last attempt that wrote a row; 0 before the first.
-    pub attempt: i64,
-    /// Attempts that ran and failed.
-    pub failures: i64,
-    pub payload_bytes: i64,
-    pub client_context: Option<String>,
-    /// Unix ns.
-    pub accepted: i64,
-}
+/// An event as it comes in.
+pub(crate) type AcceptedEvent = Event<Bytes>;
+
+/// An event that an earlier worker left; its payload stays in the log.
+pub(crate) type WaitingEvent = Event<PayloadSize>;
+
+/// The length of a payload in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PayloadSize(pub i64);
 
 /// What an attempt means for the event that it was an attempt of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

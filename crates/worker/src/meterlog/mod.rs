@@ -18,6 +18,8 @@ mod tables;
 mod tests;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use entry::PayloadSize;
 pub(crate) use entry::{AcceptedEvent, EventUpdate, IdleInterval, Recorded, WaitingEvent};
 pub(crate) use journal::FORMAT as JOURNAL_FORMAT;
 pub(crate) use log::MeterLog;

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span};
 
-use super::entry::{AcceptedEvent, EventUpdate, Record, WaitingEvent};
+use super::entry::{AcceptedEvent, EventUpdate, PayloadSize, Record, WaitingEvent};
 use super::journal::{Left, LogId, Noted};
 use super::schema::insert_idle_interval;
 
@@ -368,7 +368,7 @@ pub(super) fn read_events(connection: &Connection) -> rusqlite::Result<Vec<Waiti
             parent: row.get("parent")?,
             attempt: row.get("attempt")?,
             failures: row.get("failures")?,
-            payload_bytes: row.get("payload_bytes")?,
+            payload: PayloadSize(row.get("payload_bytes")?),
             client_context: row.get("client_context")?,
             accepted: row.get("accepted")?,
         })

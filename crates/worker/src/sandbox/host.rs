@@ -19,6 +19,7 @@ use super::kinds::{Pool, RuntimePool, Zygotes};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
+use super::ready_groups::ReadyGroups;
 use super::rootfs::{self, Root, RootError};
 use super::shares::Shares;
 use super::spawn::Spawner;
@@ -64,6 +65,7 @@ pub struct Host {
     pub(super) layout: Option<Layout>,
     _groups: Vec<Flock<File>>,
     pub(super) shares: Shares,
+    pub(super) ready_groups: Arc<ReadyGroups>,
     pub(super) roots: HashMap<Runtime, Root>,
     pub(super) spawner: Spawner,
     pub(super) prepared: Arc<Pool>,
@@ -177,6 +179,7 @@ impl Host {
             layout,
             _groups: groups,
             shares: Shares::default(),
+            ready_groups: Arc::default(),
             roots,
         })
     }
@@ -243,11 +246,13 @@ impl Host {
         }
         let (spawner, prepared) = (self.spawner.clone(), self.prepared.clone());
         let (zygotes, started) = (self.zygotes.clone(), self.started.clone());
+        let groups = self.ready_groups.clone();
         let end = move || {
             spawner.end();
             prepared.clear();
             zygotes.clear();
             started.clear();
+            groups.clear();
         };
         // What does not end here ends with the worker.
         let _ = tokio::task::spawn_blocking(end).await;

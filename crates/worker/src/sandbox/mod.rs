@@ -21,6 +21,7 @@
 //! | [`pace`] | how much of the worker's time an instance may take |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
 //! | [`shares`] | the CPU is divided between functions |
+//! | [`ready_groups`] | control groups made before their instance |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
 //! | [`users`], [`peer`] | whom instances run as, and who is at the other end of a connection |
@@ -45,6 +46,7 @@ mod meter;
 mod pace;
 mod peer;
 mod priority;
+mod ready_groups;
 mod rootfs;
 mod runtime_api;
 mod runtimes;

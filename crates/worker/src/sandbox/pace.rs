@@ -131,7 +131,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn an_account_may_be_overdrawn_once() {
         let pace = Pace::new();
         assert_eq!(pace.charge(BURST / 2), None);
@@ -142,7 +142,7 @@ mod tests {
         assert!(pace.charge(2 * BURST).is_some());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn reads_are_charged() {
         use tokio::io::AsyncReadExt;
 

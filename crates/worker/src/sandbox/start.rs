@@ -106,6 +106,16 @@ impl Host {
         Started { result, phases, restored, initialization_ns: ended.since(began), log_tail }
     }
 
+    /// Makes ahead what the first instances of a function are started from, so that these starts are as all
+    /// later ones; returns when it is there. What cannot be made is missing then, and its starts say so.
+    pub async fn expect(self: &Arc<Self>, spec: &InstanceSpec) {
+        if !self.closed.load(Ordering::SeqCst) {
+            let kind = kinds::of(spec.start_from);
+            kind.note(self, spec);
+            kind.expect(self, spec).await;
+        }
+    }
+
     async fn try_start(
         self: &Arc<Self>,
         spec: &InstanceSpec,
@@ -165,7 +175,7 @@ impl Host {
         let taken = kind.take(self, spec);
         let group = match taken.as_ref().and_then(|origin| origin.waiting.as_ref()) {
             Some(waiting) => Ok(waiting.group.clone()),
-            None => self.group(spec, limits).await,
+            None => self.group(spec).await,
         };
         let group = group.map_err(|error| (error.into(), false))?;
         let grouped = began.at(monotonic_ns());
@@ -218,7 +228,6 @@ impl Host {
     async fn group(
         self: &Arc<Self>,
         spec: &InstanceSpec,
-        limits: Limits,
     ) -> Result<Option<Arc<Group>>, StartError> {
         if self.layout.is_none() {
             if spec.enforcement == Enforcement::EventDriven {
@@ -226,14 +235,12 @@ impl Host {
             }
             return Ok(None);
         }
+        if let Some(group) = self.ready_groups.take(spec) {
+            return Ok(Some(group));
+        }
         let (host, spec) = (self.clone(), spec.clone());
-        let made = tokio::task::spawn_blocking(move || {
-            let Some(layout) = &host.layout else { return Ok(None) };
-            let group = host.shares.group(layout, &spec.function, &spec.id, &limits)?;
-            limit_start(&spec, &group, &limits)?;
-            Ok::<_, CgroupError>(Some(Arc::new(group)))
-        });
-        made.await.map_err(sandbox)?.map_err(sandbox)
+        let made = tokio::task::spawn_blocking(move || host.make_group(&spec, &spec.id));
+        Ok(made.await.map_err(sandbox)?.map_err(sandbox)?.map(Arc::new))
     }
 
     /// Starts the first process and what serves the instance.
@@ -404,6 +411,7 @@ impl Host {
             max_processes: self.max_processes(spec),
             mounts,
             join: group.map(Group::join_files).unwrap_or_default(),
+            begin_in: group.and_then(Group::folder_to_begin_in),
             thaw: group.and_then(Group::thaw_file),
             program,
             arguments,
@@ -438,7 +446,11 @@ pub(super) fn own_api() -> String {
 }
 
 /// Has the CPU quota hold from the beginning, if it is to; checks that it can be held at all.
-fn limit_start(spec: &InstanceSpec, group: &Group, limits: &Limits) -> Result<(), CgroupError> {
+pub(super) fn limit_start(
+    spec: &InstanceSpec,
+    group: &Group,
+    limits: &Limits,
+) -> Result<(), CgroupError> {
     if spec.enforcement == Enforcement::EventDriven {
         return if group.can_be_held() { Ok(()) } else { Err(CgroupError::NotEnforceable) };
     }

@@ -54,6 +54,8 @@ pub(super) struct InitConfig {
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// Control files through which the runtime's process joins its cgroups.
     pub join: Vec<PathBuf>,
+    /// The folder of the one group in which it can begin, so that it need not join.
+    pub begin_in: Option<PathBuf>,
     /// What thaws the instance: written when the worker vanishes, so that a frozen instance can die.
     pub thaw: Option<(PathBuf, String)>,
     pub program: PathBuf,
@@ -100,8 +102,8 @@ pub(super) enum Report {
     Listening,
     /// The runtime, or the copy of a zygote that becomes it, was made ahead and waits for an instance.
     Waiting,
-    /// There is no copy of the zygote that was asked: the runtime will be executed.
-    Alone,
+    /// Why there is no copy of the zygote that was asked: the runtime will be executed.
+    Alone(String),
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
     Running {
         phases: Vec<(String, i64, i64)>,

@@ -312,6 +312,29 @@ pub(crate) fn processes(id: &str) -> Vec<i32> {
     found
 }
 
+/// Those of them that descend from this process: what waits has no name of its own, and others on the
+/// machine may run the same tests.
+pub(crate) fn own_processes(id: &str) -> Vec<i32> {
+    let own = i32::try_from(std::process::id()).expect("a number of a process");
+    let descends =
+        |pid: &i32| std::iter::successors(Some(*pid), |it| parent(*it)).any(|it| it == own);
+    processes(id).into_iter().filter(descends).collect()
+}
+
+pub(crate) fn parent(pid: i32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The option by which mounts that tests make themselves are known.
+pub(crate) const OF_A_TEST: &str = "size=64k";
+
+/// The mounts of this process, but for those that another test has made meanwhile.
+pub(crate) fn mounts() -> Vec<String> {
+    let text = fs::read_to_string("/proc/mounts").expect("mounts");
+    text.lines().filter(|line| !line.contains(OF_A_TEST)).map(str::to_owned).collect()
+}
+
 fn below(pid: i32, found: &mut Vec<i32>) {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     for child in children.unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()) {

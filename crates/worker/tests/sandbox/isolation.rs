@@ -11,7 +11,7 @@ use uncia_worker::config::Config;
 use uncia_worker::instance::{Network, Outcome};
 use uncia_worker::serve::Worker;
 
-use crate::fixture::{Function, MIB, Needs, answer, request, state, test};
+use crate::fixture::{Function, MIB, Needs, answer, mounts as host_mounts, request, state, test};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -461,7 +461,7 @@ async fn descriptors() {
 }
 
 async fn mounts() {
-    let before = std::fs::read_to_string("/proc/mounts").unwrap();
+    let before = host_mounts();
     let function = Function::python(
         "
         def handler(event, context):
@@ -472,7 +472,7 @@ async fn mounts() {
     let instance = function.start().await;
     let seen = answer(&instance.invoke(request("{}")).await);
     assert_eq!(seen, json!(["/", "/dev", "/etc/passwd", "/proc", "/var/task", "/tmp"]));
-    assert_eq!(std::fs::read_to_string("/proc/mounts").unwrap(), before);
+    assert_eq!(host_mounts(), before);
     instance.stop(Duration::ZERO).await;
 }
 

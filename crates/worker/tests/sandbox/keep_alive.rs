@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use uncia_worker::instance::{Instance, Reply};
 
-use crate::fixture::{Function, Needs, answer, control_groups, processes, request, test};
+use crate::fixture::{Function, Needs, PATIENCE, answer, control_groups, processes, request, test};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -35,11 +35,15 @@ const BACKGROUND: &str = "
 
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Long enough for some hundred ms of CPU time on a busy machine.
+/// Long enough for some hundred ms of CPU time.
 const REST: Duration = Duration::from_secs(2);
 
 fn cpu_ns(reply: &Reply) -> i64 {
     reply.usage.cpu_user_ns.unwrap() + reply.usage.cpu_system_ns.unwrap()
+}
+
+fn ns(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap()
 }
 
 async fn count(instance: &Instance) -> i64 {
@@ -60,12 +64,18 @@ async fn scaled_down() {
     // 20 ms; the kernel gives whole ticks, and is owed the last one.
     assert!(used > 0, "it runs on");
     assert!(used < 100 * NS_PER_MS, "{used} ns of CPU time in {REST:?}");
-    // At the full speed it gets more than the same time at the hundredth gave in two seconds.
-    tokio::time::sleep(REST / 4).await;
-    count(&instance).await;
-    let restored = instance.idle_cpu().unwrap() - before - used;
-    assert!(restored > used, "{restored} ns after {used} ns");
-    assert!(count(&instance).await > first);
+    // At the full speed it gets more than twice the hundredth, sooner or later if others have the CPUs.
+    let restored = Instant::now();
+    loop {
+        tokio::time::sleep(REST / 4).await;
+        let counted = count(&instance).await;
+        let used_since = instance.idle_cpu().unwrap() - before - used;
+        let passed = restored.elapsed();
+        if counted > first && used_since > ns(passed) / 50 + 10 * NS_PER_MS {
+            break;
+        }
+        assert!(passed < PATIENCE, "{used_since} ns in {passed:?} after {used} ns in {REST:?}");
+    }
     instance.stop(Duration::ZERO).await;
     assert!(instance.scale_down().is_err(), "there is nothing left to scale");
 }
@@ -88,12 +98,18 @@ async fn stop_scaled_down() {
 async fn background() {
     let instance = Function::python(BACKGROUND).start().await;
     instance.invoke(request(r#""thread""#)).await;
-    tokio::time::sleep(REST).await;
-    let asked = Instant::now();
-    let reply = instance.invoke(request("1")).await;
-    let wall = i64::try_from(asked.elapsed().as_nanos()).unwrap();
-    let idle = instance.idle_cpu().unwrap();
-    assert!(idle > 200 * NS_PER_MS, "{idle} ns of CPU time in {REST:?}");
+    let began = Instant::now();
+    let (reply, wall, idle) = loop {
+        tokio::time::sleep(REST / 4).await;
+        let asked = Instant::now();
+        let reply = instance.invoke(request("1")).await;
+        let (wall, idle) = (ns(asked.elapsed()), instance.idle_cpu().unwrap());
+        if idle > 200 * NS_PER_MS {
+            break (reply, wall, idle);
+        }
+        // Others may have the CPUs.
+        assert!(began.elapsed() < PATIENCE, "{idle} ns of CPU time in {:?}", began.elapsed());
+    };
     // At most two CPUs at a time: nothing of the time before is in it.
     assert!(cpu_ns(&reply) <= 2 * wall, "{} ns in {wall} ns", cpu_ns(&reply));
     instance.stop(Duration::ZERO).await;
@@ -108,7 +124,7 @@ async fn children() {
     for _ in 0..100 {
         let asked = Instant::now();
         let reply = instance.invoke(request("1")).await;
-        let wall = i64::try_from(asked.elapsed().as_nanos()).unwrap();
+        let wall = ns(asked.elapsed());
         // The runtime and its child; a tick would be 4 ms more.
         let most = 2 * wall + NS_PER_MS / 2;
         assert!(cpu_ns(&reply) <= most, "{} ns, at most {most}", cpu_ns(&reply));

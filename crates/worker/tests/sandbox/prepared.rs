@@ -8,7 +8,9 @@ use nix::unistd::Pid;
 use serde_json::json;
 use uncia_worker::instance::{Instance, Network, StartFrom};
 
-use crate::fixture::{Function, Needs, answer, control_groups, host, processes, request, test};
+use crate::fixture::{
+    Function, Needs, answer, control_groups, host, own_processes, processes, request, test,
+};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -81,7 +83,7 @@ async fn killed() {
     let function = function(Network::None, "");
     start(&function).await.0.stop(Duration::ZERO).await;
     let prepared = loop {
-        let prepared = processes("prepared");
+        let prepared = own_processes("prepared");
         if prepared.len() >= 2 {
             break prepared;
         }
@@ -104,7 +106,7 @@ async fn killed_when_taken() {
     let function = function(Network::None, "");
     start(&function).await.0.stop(Duration::ZERO).await;
     let prepared = loop {
-        let prepared = processes("prepared");
+        let prepared = own_processes("prepared");
         if prepared.len() >= 8 {
             break prepared;
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use uncia_worker::instance::{Host, Network, StartError, StartFrom, Started};
 
 use crate::fixture::{
-    Function, MIB, Needs, answer, config, control_groups, processes, request, state, test,
+    Function, MIB, Needs, answer, config, control_groups, host, processes, request, state, test,
 };
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -92,6 +92,7 @@ fn is_copy(started: &Started) -> bool {
 
 /// Starts an instance, which must be a copy, for one invocation.
 async fn once(function: &Function, event: &str) -> Value {
+    host().expect(&function.spec).await;
     let started = function.try_start().await;
     assert!(is_copy(&started), "{:?}", started.phases);
     let instance = started.result.unwrap();
@@ -216,6 +217,7 @@ async fn out_of_reach() {
         ",
     );
     // There is one from here on.
+    host().expect(&function.spec).await;
     let instance = function.start().await;
     let event = json!({ "zygote": zygotes(state())[0] }).to_string();
     let answer = answer(&instance.invoke(request(&event)).await);
@@ -239,7 +241,9 @@ async fn failures() {
         "other = 1",
     ] {
         let fresh = Function::python(code).try_start().await;
-        let copy = zygote(code).try_start().await;
+        let copied = zygote(code);
+        host().expect(&copied.spec).await;
+        let copy = copied.try_start().await;
         assert!(copy.phases.iter().any(|phase| phase.name == "fork"), "{code}: {:?}", copy.phases);
         let (fresh_error, copy_error) = (fresh.result.err().unwrap(), copy.result.err().unwrap());
         assert_eq!(fresh_error.to_string(), copy_error.to_string(), "{code}");
@@ -316,6 +320,9 @@ async fn killed() {
             started.restored
         }
     };
+    // Nobody waits until there is one.
+    assert!(!start(0).await);
+    host.expect(&function().spec).await;
     assert!(start(0).await);
     let before = zygotes(state.path());
     assert_eq!(before.len(), 1);
@@ -324,6 +331,7 @@ async fn killed() {
     for start in starts {
         start.await.unwrap();
     }
+    host.expect(&function().spec).await;
     assert!(start(20).await);
     let silent = zygotes(state.path());
     assert_ne!(silent, before);
@@ -334,6 +342,7 @@ async fn killed() {
     while zygotes(state.path()) == silent {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    host.expect(&function().spec).await;
     assert!(start(22).await);
     host.close().await;
     assert_eq!(zygotes(state.path()), [0; 0]);

@@ -23,6 +23,7 @@ Name: TypeAlias = Literal["cfs", "eevdf"]
 
 _EARLY: Final = 0.02 * MS  # an end is not before its refill, but for rounding
 _LATE: Final = 0.15 * MS  # to wake, to switch, and for a virtual machine to be resumed
+_SPREADS: Final = 6
 _MOST_RUNS: Final = 0.9
 _FEWEST: Final = 5  # throttles
 _OFFSET: Final = 0.93  # that an offset is EEVDF's, not of 6.4 or 6.5 or of a backport
@@ -46,8 +47,9 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
         return Scheduler(
             None, None, ["Times do not count from the kernel's zero: no scheduler is told."]
         )
-    phases = _phases(trace, period)
-    late = min(_LATE, period.ns / 12)
+    phases, spread = _phases(trace, period)
+    # As late as ends are in a run, all may be: a small offset is no random one.
+    late = min(max(_LATE, _SPREADS * spread), period.ns / 12)
     at_zero = (phases > -_EARLY) & (phases < late)
     if at_zero.mean() >= _MOST_RUNS:
         # A random offset would be here by chance, once for all runs of one group.
@@ -86,15 +88,18 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     )
 
 
-def _phases(trace: Trace, period: Period) -> Floats:
-    """Where each run's grid stands from the next whole multiple of the period, ns."""
+def _phases(trace: Trace, period: Period) -> tuple[Floats, float]:
+    """Where each run's grid stands from the next whole multiple of the period, and how far ends
+    are from it (their median), ns."""
     found = []
+    apart = []
     for run in trace.runs:
         length = period.nominal
         lattice = grid(run, length, period.tolerance)
         # Within a run the guest's clock may wander: what counts is where its ends stand in the
         # middle.
         if lattice.on.any():
-            phase = lattice.phase + float(np.median(lattice.residual[lattice.on]))
-            found.append((phase + length / 2) % length - length / 2)
-    return np.array(found) if found else np.array([np.inf])
+            middle = float(np.median(lattice.residual[lattice.on]))
+            found.append((lattice.phase + middle + length / 2) % length - length / 2)
+            apart.append(float(np.median(np.abs(lattice.residual[lattice.on] - middle))))
+    return (np.array(found), max(apart)) if found else (np.array([np.inf]), 0.0)

@@ -21,8 +21,6 @@ _CLEARLY: Final = 0.4
 _APART: Final = 0.5 * MS
 _SLOP: Final = 0.05
 _FINEST: Final = 1000
-_USUAL: Final = 250  # of Debian, Ubuntu, Amazon Linux; 1000 of Fedora, Red Hat
-_BY_CUSTOM: Final = 0.7
 _LOCKED: Final = 0.1  # of a tick: what a part may be farther off
 _MODELLED: Final = 0.2  # of a tick: what a match may be off for its quota to count
 _EXPIRED: Final = 0.01
@@ -136,11 +134,6 @@ def _rate(
     ordered = sorted(same, key=lambda match: match.distance)
     if tick.hz is not None or len(ordered) < 2:
         return tick, chosen
-    usual = [match for match in ordered if match.hz == _USUAL]
-    if usual and _FINEST not in tick.possible:
-        notes.append("Rates of 100 and 300 Hz would look the same, and are seldom built.")
-        told = replace(tick, hz=_USUAL, possible=[_USUAL], confidence=_BY_CUSTOM, notes=[])
-        return told, usual[0]
     first, second = ordered[0], ordered[1]
     clear = first.distance < second.distance * _CLEARLY
     if not clear or second.distance - first.distance < _APART:

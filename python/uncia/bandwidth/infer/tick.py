@@ -89,14 +89,10 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
     every = [comb_of(begins.times[by], hz) for hz in TICKS]
     fitting = [comb for comb in every if comb.hz == finest.hz or _fits(comb, finest)]
     notes: list[str] = []
-    # Ticks are whole multiples of 1/HZ of the kernel's own clock: if one of the grids is, it is
-    # that.
-    absolute = [comb for comb in fitting if is_absolute(comb)]
-    if by == "begin" and trace.monotonic and absolute:
-        fitting = absolute
     bounds = _overruns(begins, period, share)
     kept = [comb for comb in fitting if not _excluded(bounds, TICKS[comb.hz])]
     if not kept:
+        # Begins on a grid that is no part of a coarser one are ticks of it, whoever used the quota.
         kept = fitting
         notes.append(
             "Overruns are longer than a tick: other tasks may have used the quota as well."
@@ -104,6 +100,8 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
     elif len(kept) < len(fitting):
         out = ", ".join(str(comb.hz) for comb in fitting if comb not in kept)
         notes.append(f"Overruns are too long for ticks of {out} Hz.")
+    if by == "begin" and trace.monotonic:
+        kept = _of_the_clock(kept)
     possible = [comb.hz for comb in kept]
     if len(possible) > 1:
         names = " or ".join(str(hz) for hz in possible)
@@ -111,6 +109,21 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
         return Tick(None, possible, None, kept[0], by, notes)
     confidence = _confidence(kept[0], finest, begins.count)
     return Tick(possible[0], possible, confidence, kept[0], by, notes)
+
+
+def _of_the_clock(combs: list[Comb]) -> list[Comb]:
+    """Without grids that do not stand at the zero of the kernel's own clock, if another one does.
+
+    Ticks are whole multiples of 1/HZ of that clock, but for what shifts them (``skew_tick``, and
+    all kernels before 6.4). A grid that has ticks in common with the other may be it, shifted by a
+    few of the finer ticks, and stays.
+    """
+    absolute = [comb.hz for comb in combs if is_absolute(comb)]
+    return [
+        comb
+        for comb in combs
+        if all(comb.hz % hz == 0 or hz % comb.hz == 0 for hz in absolute) or comb.hz in absolute
+    ]
 
 
 def is_absolute(comb: Comb) -> bool:
@@ -252,12 +265,13 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
         used = np.concatenate(([0.0], np.cumsum(run.cpu)))[on]
         last = slot[on]
         cpu = np.diff(used)
+        alone = np.diff(np.flatnonzero(on)) == 1  # no other gap, which may have used the quota
         missed = np.floor(run.gap[on] / period.ns - _EDGE)  # refills in the throttle but the last
         first = last - missed  # the first refill in the throttle
         meanwhile = np.maximum(first[1:] - last[:-1] - 1, 0)  # refills while it ran
-        change.append(cpu - quota * (first[1:] - first[:-1]))
+        change.append((cpu - quota * (first[1:] - first[:-1]))[alone])
         debt.append(missed * quota)
-        excess.append(cpu - quota * (1 + meanwhile))
+        excess.append((cpu - quota * (1 + meanwhile))[alone])
     return _Overruns(*(np.concatenate(one or [np.empty(0)]) for one in (change, debt, excess)))
 
 

@@ -13,19 +13,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia.bandwidth.labelled import charges
 from uncia.errors import UnciaError
-from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TASKS: Final = "tasks"
+"""The experiment, and its chain: the whole task, and then its bursts."""
+
 LONG: Final = "long"
+"""The stage of a task as one request, and that way."""
+
 BURSTS: Final = "bursts"
+"""The other way."""
+
 TARIFFS: Final = ("aws-lambda-x86", "sim", "slim", "spfu")
 """Lambda's, which the published experiment was billed by, and those of no platform."""
-
-_GB_S: Final = GIB * NS_PER_S
-_VCPU_S: Final = MICRO_PER_VCPU * NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -75,44 +79,39 @@ class Cost:
 
 
 def stage(number: int, of: int) -> str:
-    """The stage of a burst in the invocation table: ``3/40``, from 1."""
-    return f"{number + 1}/{of}"
+    """The stage of a burst in the invocation table: ``3-of-40``, from 1."""
+    return f"{number + 1}-of-{of}"
 
 
 def tasks(rows: pa.Table) -> list[Task]:
     """The tasks of a run, from its rows.
 
-    A row of ``long`` is a task. A row of ``bursts`` without a parent begins one, and goes on with
-    the row that names it as its parent; how many there should be is in ``stage``.
+    A row of the stage ``long`` is a task, and begins the chain of the same task in bursts: each
+    goes on from the row that it names as its parent. How many there should be is in ``stage``.
 
     Raises:
         UnciaError: the rows are not of this experiment.
     """
-    names = rows.column("experiment").to_pylist()
-    ways: dict[str, list[Mapping[str, Any]]] = {LONG: [], BURSTS: []}
-    for name, row in zip(names, rows.to_pylist(), strict=True):
-        if name in ways:
-            ways[name].append(row)
-    if not ways[LONG] or not ways[BURSTS]:
+    from uncia.record.selection import of_experiments
+
+    requests = of_experiments(rows, [TASKS]).to_pylist()
+    heads = [row for row in requests if row["stage"] == LONG]
+    if not heads:
         raise UnciaError(
-            f"the run has no rows of the experiments {LONG} and {BURSTS}",
+            f"the run has no rows of the stage {LONG} of the experiment {TASKS}",
             hint="Such a run is made by: uncia cpu intermittent --out DIR",
         )
-    found = [Task(LONG, number, [row], _problem([row], 1)) for number, row in enumerate(ways[LONG])]
-    next_of = {row["parent"]: row for row in ways[BURSTS] if row["parent"] is not None}
-    heads = [row for row in ways[BURSTS] if row["parent"] is None]
+    next_of = {row["parent"]: row for row in requests if row["parent"] is not None}
+    whole = [Task(LONG, number, [row], _problem([row], 1)) for number, row in enumerate(heads)]
+    parts = []
     for number, head in enumerate(heads):
-        if head["stage"] is None:
-            raise UnciaError(
-                f"the rows of {BURSTS} do not say which burst of a task they are",
-                hint="Such a run is made by: uncia cpu intermittent --out DIR",
-            )
         chain = [head]
         while (following := next_of.get(chain[-1]["invocation"])) is not None:
             chain.append(following)
-        of = int(str(head["stage"]).rpartition("/")[2])
-        found.append(Task(BURSTS, number, chain, _problem(chain, of)))
-    return found
+        if bursts := chain[1:]:
+            of = int(str(bursts[0]["stage"]).rpartition("-")[2])
+            parts.append(Task(BURSTS, number, bursts, _problem(bursts, of)))
+    return whole + parts
 
 
 def _problem(rows: Sequence[Mapping[str, Any]], of: int) -> str | None:
@@ -126,59 +125,44 @@ def _problem(rows: Sequence[Mapping[str, Any]], of: int) -> str | None:
     return None
 
 
-def pairs(found: Sequence[Task]) -> list[tuple[Task, Task]]:
+def pairs(tasks: Sequence[Task]) -> list[tuple[Task, Task]]:
     """The numbers of which both ways came to their end: (as a whole, in bursts)."""
-    whole = {task.number: task for task in found if task.way == LONG and task.problem is None}
+    whole = {task.number: task for task in tasks if task.way == LONG and task.problem is None}
     return [
         (whole[task.number], task)
-        for task in found
+        for task in tasks
         if task.way == BURSTS and task.problem is None and task.number in whole
     ]
 
 
 def costs(
-    rows: pa.Table, found: Sequence[Task], tariffs: Sequence[str] | None = None
+    rows: pa.Table, tasks: Sequence[Task], tariffs: Sequence[str] | None = None
 ) -> dict[str, dict[str, Cost]]:
     """What each tariff charges for each task: tariff id -> task name -> cost.
 
     Args:
         rows: the run's invocation table.
-        found: tasks of it.
+        tasks: of it.
         tariffs: ids or files; by default `TARIFFS`.
 
     Raises:
         UnciaError: a tariff cannot be read, or cannot price all rows of a task.
     """
-    import pyarrow as pa
-
-    from uncia.tariffs import bill, catalogue
+    from uncia.tariffs import catalogue
 
     chosen = catalogue.resolve(list(tariffs or TARIFFS))
-    fees = {tariff.id: Fraction(tariff.fee.price or 0) for tariff in chosen}
-    of = {row["invocation"]: task.name for task in found for row in task.rows}
-    label = [of.get(invocation) for invocation in rows.column("invocation").to_pylist()]
-    marked = rows.append_column("task", pa.array(label, pa.utf8()))
-    marked = marked.filter(marked.column("task").is_valid())
-    sizes = {task.name: len(task.rows) for task in found}
+    task_of = {row["invocation"]: task.name for task in tasks for row in task.rows}
     charged: dict[str, dict[str, Cost]] = {tariff.id: {} for tariff in chosen}
-    for line in bill(marked, chosen, ["task"]):
-        name = str(line.group["task"])
-        if line.rows != sizes[name] or line.exact_cost is None:
-            reasons = ", ".join([*line.not_billable, *line.unpriced]) or "not priced"
-            raise UnciaError(f"{line.tariff} cannot price every request of the task: {reasons}")
-        fee = fees[line.tariff]
-        charged[line.tariff][name] = Cost(
+    for charge in charges(rows, task_of, chosen):
+        line = charge.line
+        charged[line.tariff][charge.label] = Cost(
             line.rows,
-            line.exact_cost - fee * line.rows,
-            fee,
-            _per(line.billable_byte_ns, _GB_S),
-            _per(line.billable_micro_vcpu_ns, _VCPU_S),
+            charge.resources_usd,
+            charge.fee_usd,
+            line.billable_gb_s or None,
+            line.billable_vcpu_s or None,
         )
     return charged
-
-
-def _per(value: int | None, unit: int) -> Fraction | None:
-    return None if not value else Fraction(value, unit)
 
 
 @dataclass(frozen=True)
@@ -303,19 +287,19 @@ def compare(
     )
 
 
-def _average(found: Sequence[Cost]) -> Way:
-    count = len(found)
+def _average(costs: Sequence[Cost]) -> Way:
+    count = len(costs)
 
     def mean(values: Sequence[Fraction | None]) -> Fraction | None:
         known = [value for value in values if value is not None]
         return None if len(known) < count else sum(known, Fraction(0)) / count
 
     return Way(
-        Fraction(sum(cost.invocations for cost in found), count),
-        sum((cost.resources_usd for cost in found), Fraction(0)) / count,
-        sum((cost.invocations * cost.fee_usd for cost in found), Fraction(0)) / count,
-        mean([cost.gb_s for cost in found]),
-        mean([cost.vcpu_s for cost in found]),
+        Fraction(sum(cost.invocations for cost in costs), count),
+        sum((cost.resources_usd for cost in costs), Fraction(0)) / count,
+        sum((cost.invocations * cost.fee_usd for cost in costs), Fraction(0)) / count,
+        mean([cost.gb_s for cost in costs]),
+        mean([cost.vcpu_s for cost in costs]),
     )
 
 

@@ -28,23 +28,25 @@ class Result:
 
     Attributes:
         folder: the run.
-        found: all tasks.
+        tasks: all of them.
         pairs: those that came to their end in both ways.
         comparisons: one for each tariff.
         failed: requests of the run that did not end ok, one sentence each.
     """
 
     folder: Path
-    found: Sequence[Task]
+    tasks: Sequence[Task]
     pairs: Sequence[tuple[Task, Task]]
     comparisons: Sequence[Comparison]
     failed: Sequence[str]
 
     def problems(self) -> list[str]:
         """Why tasks are not in the figures, and requests that failed."""
-        told = {str(row["invocation"]) for task in self.found for row in task.rows}
-        own = [f"{task.name}: {task.problem}" for task in self.found if task.problem is not None]
-        return own + [line for line in self.failed if line.partition(": ")[0] not in told]
+        billed = {str(row["invocation"]) for task in self.tasks for row in task.rows}
+        left_out = [
+            f"{task.name}: {task.problem}" for task in self.tasks if task.problem is not None
+        ]
+        return left_out + [line for line in self.failed if line.partition(": ")[0] not in billed]
 
     def measured(self) -> dict[str, dict[str, float | None]]:
         """What the kernel and the clocks say of both ways: means over the tasks of the pairs.
@@ -52,8 +54,8 @@ class Result:
         ``execution_s``, ``cpu_s``, ``throttled_s`` (None where not measured), ``elapsed_s`` from
         the first request to the last answer, ``throttled_share``: requests that were held back.
         """
-        ways = {LONG: [one for one, _ in self.pairs], BURSTS: [one for _, one in self.pairs]}
-        return {way: _measured(own) for way, own in ways.items()}
+        ways = {LONG: [task for task, _ in self.pairs], BURSTS: [task for _, task in self.pairs]}
+        return {way: _measured(tasks) for way, tasks in ways.items()}
 
 
 def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
@@ -70,23 +72,23 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
     from uncia import record
 
     rows = record.read(folder)
-    found = tasks(rows)
-    both = pairs(found)
+    all_tasks = tasks(rows)
+    both = pairs(all_tasks)
     if not both:
-        reasons = [task.problem for task in found if task.problem is not None]
+        reasons = [task.problem for task in all_tasks if task.problem is not None]
         raise UnciaError(
             f"{folder}: no task came to its end both as a whole and in bursts"
             + (f": {reasons[0]}" if reasons else ""),
             exit_code=1,
         )
     charged = costs(rows, [task for pair in both for task in pair], tariffs)
-    comparisons = [compare(own, both, tariff) for tariff, own in charged.items()]
+    comparisons = [compare(amounts, both, tariff) for tariff, amounts in charged.items()]
     failed = [
         f"{row['invocation']}: {row['outcome']} ({row['error']})"
         for row in rows.select(["invocation", "outcome", "error"]).to_pylist()
         if row["outcome"] != "ok"
     ]
-    return Result(folder, found, both, comparisons, failed)
+    return Result(folder, all_tasks, both, comparisons, failed)
 
 
 def as_data(result: Result) -> dict[str, Any]:
@@ -99,26 +101,26 @@ def as_data(result: Result) -> dict[str, Any]:
         "memory_mb": _memory(result),
         "measured": result.measured(),
         "problems": result.problems(),
-        "tariffs": [_entry(one) for one in result.comparisons],
+        "tariffs": [_entry(comparison) for comparison in result.comparisons],
     }
 
 
-def _entry(one: Comparison) -> dict[str, Any]:
+def _entry(comparison: Comparison) -> dict[str, Any]:
     return {
-        "tariff": one.tariff,
-        "tasks": one.tasks,
-        "fee_usd": float(one.fee_usd),
-        "long": _way(one.long),
-        "bursts": _way(one.bursts),
-        "gb_s_saved": _number(one.gb_s_saved),
-        "vcpu_s_saved": _number(one.vcpu_s_saved),
-        "resources_saved": _number(one.resources_saved),
-        "bill_added": _number(one.bill_added),
-        "bill_added_interval": one.bill_interval,
-        "pays_below_fee_usd": float(one.pays_below_usd),
-        "pays_below_fee_exact": str(one.pays_below_usd),
-        "pays_below_fee_interval_usd": one.pays_below_interval,
-        "pays": one.fee_usd < one.pays_below_usd,
+        "tariff": comparison.tariff,
+        "tasks": comparison.tasks,
+        "fee_usd": float(comparison.fee_usd),
+        "long": _way(comparison.long),
+        "bursts": _way(comparison.bursts),
+        "gb_s_saved": _number(comparison.gb_s_saved),
+        "vcpu_s_saved": _number(comparison.vcpu_s_saved),
+        "resources_saved": _number(comparison.resources_saved),
+        "bill_added": _number(comparison.bill_added),
+        "bill_added_interval": comparison.bill_interval,
+        "pays_below_fee_usd": float(comparison.pays_below_usd),
+        "pays_below_fee_exact": str(comparison.pays_below_usd),
+        "pays_below_fee_interval_usd": comparison.pays_below_interval,
+        "pays": comparison.fee_usd < comparison.pays_below_usd,
     }
 
 
@@ -142,23 +144,23 @@ def _memory(result: Result) -> float | None:
     return None if size is None else size / 2**20
 
 
-def _measured(own: Sequence[Task]) -> dict[str, float | None]:
-    rows = [row for task in own for row in task.rows]
+def _measured(tasks: Sequence[Task]) -> dict[str, float | None]:
+    rows = [row for task in tasks for row in task.rows]
     held = [row["throttled_count"] for row in rows]
-    elapsed = [(task.rows[-1]["received"] - task.rows[0]["sent"]) / 1e9 for task in own]
+    elapsed = [(task.rows[-1]["received"] - task.rows[0]["sent"]) / 1e9 for task in tasks]
     return {
-        "execution_s": _mean(own, ("execution",)),
-        "cpu_s": _mean(own, ("cpu_user", "cpu_system")),
-        "throttled_s": _mean(own, ("throttled_time",)),
+        "execution_s": _mean(tasks, ("execution",)),
+        "cpu_s": _mean(tasks, ("cpu_user", "cpu_system")),
+        "throttled_s": _mean(tasks, ("throttled_time",)),
         "elapsed_s": sum(elapsed) / len(elapsed),
-        "throttled_share": None if None in held else sum(one > 0 for one in held) / len(held),
+        "throttled_share": None if None in held else sum(count > 0 for count in held) / len(held),
     }
 
 
-def _mean(own: Sequence[Task], columns: Sequence[str]) -> float | None:
+def _mean(tasks: Sequence[Task], columns: Sequence[str]) -> float | None:
     """Seconds a task, summed over its requests and the columns; None where one was not measured."""
-    values: list[Any] = [row[column] for task in own for row in task.rows for column in columns]
-    return None if None in values else sum(values) / len(own) / 1e9
+    values: list[Any] = [row[column] for task in tasks for row in task.rows for column in columns]
+    return None if None in values else sum(values) / len(tasks) / 1e9
 
 
 def timeline(task: Task) -> list[Mapping[str, float]]:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 ROWS: Final = 300_000
 """More invocations than this are thinned before they are billed: evenly by rank, at each size."""
 
-HOUR_NS: Final = 3_600_000_000_000
-"""A whole number of every tariff's steps of time: what is billed for it is the size sold."""
+_ALLOCATED: Final = ("memory", "allocated")
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,16 @@ def billed(preset: Preset, predicted: Sequence[Predicted], tariff: Tariff) -> li
         [_thinned(one.durations, most) for one in predicted],
         tariff,
     )
-    hours = _lines(
-        preset, [one.size for one in predicted], [np.array([HOUR_NS]) for _ in predicted], tariff
-    )
     found = []
-    for line, hour in zip(lines, hours, strict=True):
+    for one, line in zip(predicted, lines, strict=True):
         per_million = line.cost_usd_per_million
         fee = None
         if line.fee_usd is not None and line.rows:
             fee = float(line.fee_usd) * 1e6 / line.rows
         time = None
-        if line.billable_byte_ns is not None and hour.billable_byte_ns and line.rows:
-            time = line.billable_byte_ns / line.rows / (hour.billable_byte_ns / HOUR_NS) / 1e6
+        sold = _memory_sold(preset, one.size, tariff)
+        if line.billable_byte_ns is not None and sold and line.rows:
+            time = line.billable_byte_ns / line.rows / sold / 1e6
         found.append(
             Billed(
                 None if per_million is None else float(per_million),
@@ -108,6 +105,16 @@ def _lines(
     )
     lines = {line.group["function"]: line for line in bill(rows, [tariff], ["function"])}
     return [lines[name] for name in names]
+
+
+def _memory_sold(preset: Preset, size: int, tariff: Tariff) -> int:
+    """Bytes that are charged for at a size, whatever the time; 0 where none are."""
+    from uncia.tariffs.fit import Size, fit_size
+
+    cpu, memory = preset.allocation(size)
+    sold = fit_size(tariff.sizes, Size(None if preset.by_memory else cpu, memory))
+    charges = [one for one in tariff.charges if (one.resource, one.basis) == _ALLOCATED]
+    return sum(int(one.rules(sold.memory)) for one in charges if sold.memory is not None)
 
 
 def _thinned(durations: Ints, most: int) -> Ints:

@@ -1,4 +1,4 @@
-"""``uncia cost``: a module a command, found by its place; each defines ``register(app)``."""
+"""``uncia cost``: analyses of bills, a module for each command."""
 
 import typer
 
@@ -7,4 +7,6 @@ from uncia.cli import groups
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this package to ``app`` as ``uncia cost``."""
-    groups.add(app, __name__, __path__, "What a workload costs elsewhere, why, and what to change.")
+    groups.add(
+        app, __name__, __path__, "What a workload costs on each platform, why, and what to change."
+    )

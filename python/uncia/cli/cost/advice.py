@@ -1,36 +1,21 @@
-"""``uncia cost advice``: the platform and size to choose for each function, and what to change."""
+"""``uncia cost advice``: which platform and size to choose for each function, what to change."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import (
-    AsJson,
-    EngineName,
-    Fit,
-    Master,
-    MemoryLimit,
-    ReportFile,
-    Tables,
-    TariffIds,
-    emit,
-    fit_rule,
-    one_or_many,
-    plain,
-    write_report,
-)
+from uncia.cli.cost import options
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-_ALL: Final[list[str]] = []
-_MOST_FUNCTIONS: Final = 20  # in the printed tables; JSON has all
+_MAX_FUNCTIONS: Final = 20  # in the printed tables; JSON has all
 _HEADINGS: Final = {
     "rank": "#",
     "tariff": "tariff",
@@ -47,7 +32,7 @@ _HEADINGS: Final = {
 
 
 class Of(StrEnum):
-    """Which time a bound is of."""
+    """The time that the bound applies to."""
 
     execution = "execution"
     turnaround = "turnaround"
@@ -59,40 +44,46 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def advice(
         context: typer.Context,
-        table: Tables,
+        table: options.Tables,
         p95: str = typer.Option(
-            None, "--p95", metavar="DURATION", help="Bound of the 95th percentile, such as 200ms."
+            None,
+            "--p95",
+            metavar="DURATION",
+            help="Upper bound of the 95th percentile, such as 200ms.",
         ),
         of: Of = typer.Option(
-            Of.execution, "--of", help="The time that the bound is of, without or with starts."
+            Of.execution,
+            "--of",
+            help="The time that --p95 bounds: execution alone, or turnaround, which includes"
+            " starts.",
         ),
         function: list[str] = typer.Option(
-            _ALL, "--function", metavar="NAME", help="A function; again for more. Default: all."
+            [], "--function", metavar="NAME", help="A function; may be repeated. Default: all."
         ),
-        tariff: TariffIds = _ALL,
+        tariff: options.TariffIds = options.ALL,
         present: str = typer.Option(
             None,
             "--present",
             metavar="ID",
-            help="The tariff in use. Default: that of the platform that the rows ran on.",
+            help="The tariff in use now. Default: that of the platform that the rows ran on.",
         ),
         confidence: float = typer.Option(
-            0.95, "--confidence", help="With which a claim must hold."
+            0.95, "--confidence", help="Confidence that a claim needs, from 0 to 1."
         ),
         top: int = typer.Option(
             5,
             "--top",
             min=1,
-            help="How many choices, measured and estimated apart, and hints of each function are"
-            " printed. JSON has all unless this is given.",
+            help="For each function, print at most so many measured choices, estimated choices and"
+            " hints. JSON has all unless this is given.",
             show_default="5",
         ),
-        fit: Fit = "allocated",
-        engine: EngineName = "duckdb",
-        master: Master = None,
-        memory_limit: MemoryLimit = None,
-        as_json: AsJson = False,
-        report: ReportFile = None,
+        fit: options.Fit = "allocated",
+        engine: options.EngineName = "duckdb",
+        master: options.Master = None,
+        memory_limit: options.MemoryLimit = None,
+        as_json: options.AsJson = False,
+        report: options.ReportFile = None,
     ) -> None:
         """Find the cheapest platform and size of each function, and what else would save."""
         from uncia.backends import connect
@@ -102,34 +93,34 @@ def register(app: typer.Typer) -> None:
         with (
             connect(engine, memory_limit=memory_limit, master=master) as backend,
             study(
-                one_or_many(table),
+                table,
                 p95=p95,
                 functions=function or None,
                 tariffs=tariff or None,
-                fit=fit_rule(fit),
+                fit=options.fit_rule(fit),
                 confidence=confidence,
                 of=of.value,
                 present=present,
                 backend=backend,
-            ) as found,
+            ) as advised,
         ):
-            choices, hints = choice_frame(found), hint_frame(found)
+            choices, hints = choice_frame(advised), hint_frame(advised)
         if report is not None:
             from uncia.report.cost.advice import section
 
-            write_report(
+            options.write_report(
                 report,
                 "What to choose",
                 "The cheapest platform and size of each function, and what else would save.",
-                [section(choices, hints, None if found.bound is None else found.bound / 1e6)],
+                [section(choices, hints, None if advised.bound is None else advised.bound / 1e6)],
                 table,
             )
-        given = context.get_parameter_source("top")
         if as_json:
-            named = given is not None and given.name == "COMMANDLINE"
-            shown = best(choices, top) if named else choices
-            said = hints.groupby("function", sort=False).head(top) if named else hints
-            typer.echo(json.dumps(objects(shown, said), indent=2, allow_nan=False))
+            source = context.get_parameter_source("top")
+            if source is not None and source.name == "COMMANDLINE":
+                choices = best(choices, top)
+                hints = hints.groupby("function", sort=False).head(top)
+            typer.echo(json.dumps(objects(choices, hints), indent=2, allow_nan=False))
             for note in choices.attrs["notes"]:
                 typer.echo(f"note: {note}", err=True)
             return
@@ -137,16 +128,15 @@ def register(app: typer.Typer) -> None:
 
 
 def best(choices: pd.DataFrame, top: int) -> pd.DataFrame:
-    """The first choices of each function, measured and estimated apart; and the present one."""
+    """Select the first choices of each function, measured and estimated, and the present one."""
     usable = choices[choices["rank"].notna()]
     heads = usable.groupby(["function", "basis"], sort=False).head(top)
     present = usable[usable["present"].astype(bool)]
-    kept = sorted({*heads.index, *present.index})
-    return choices.loc[kept]
+    return choices.loc[sorted({*heads.index, *present.index})]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as they are; pandas would make a row of texts and None one of texts and NaN."""
+    """Return the rows as dicts; with pandas' own methods, None among texts would become NaN."""
     return [
         dict(zip(map(str, frame.columns), row, strict=True))
         for row in frame.itertuples(index=False, name=None)
@@ -154,9 +144,9 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def objects(choices: pd.DataFrame, hints: pd.DataFrame) -> list[dict[str, Any]]:
-    """Choices and hints as a flat list, each with its ``kind``; amounts as exact text."""
+    """List choices and hints as JSON objects, each with its ``kind``; amounts are exact text."""
     return [
-        {"kind": kind} | {name: plain(value) for name, value in row.items()}
+        {"kind": kind} | {name: options.plain(value) for name, value in row.items()}
         for kind, frame in (("choice", choices), ("hint", hints))
         for row in records(frame)
     ]
@@ -167,21 +157,21 @@ def _print(
 ) -> None:
     functions = _costliest(choices)
     shown = best(choices, top)
-    for function in functions[:_MOST_FUNCTIONS]:
-        own = shown[shown["function"] == function]
+    for function in functions[:_MAX_FUNCTIONS]:
+        function_choices = shown[shown["function"] == function]
         typer.echo(f"{function}")
-        emit(_readable(own), as_json=False, columns=_columns(bound), notes=())
-        _print_notes(own)
-        said = hints[hints["function"] == function]
-        for hint in records(said.head(top)):
+        options.emit(_readable(function_choices), as_json=False, columns=_columns(bound))
+        _print_notes(function_choices)
+        function_hints = hints[hints["function"] == function]
+        for hint in records(function_hints.head(top)):
             typer.echo(f"  {_sentence(hint)}")
-        if len(said) > top:
-            typer.echo(f"  {len(said) - top} more hints: --top {len(said)}")
+        if len(function_hints) > top:
+            typer.echo(f"  {len(function_hints) - top} more hints: --top {len(function_hints)}")
         typer.echo("")
     notes = list(choices.attrs["notes"])
-    if len(functions) > _MOST_FUNCTIONS:
+    if len(functions) > _MAX_FUNCTIONS:
         notes.append(
-            f"{len(functions) - _MOST_FUNCTIONS:,} more functions, which cost less, are not shown:"
+            f"{len(functions) - _MAX_FUNCTIONS:,} more functions, which cost less, are not shown:"
             " --function NAME, or --json for all."
         )
     notes.append(
@@ -193,11 +183,11 @@ def _print(
 
 
 def _costliest(choices: pd.DataFrame) -> list[str]:
-    """The functions, the costliest at present first."""
+    """List the functions, the costliest at present first."""
     costs: dict[str, float] = {}
     for row in records(choices):
         cost = row["rows"] * float(row["cost_usd_per_million"] or 0)
-        if row["present"] or row["function"] not in costs:  # the first is the best measured
+        if row["present"] or row["function"] not in costs:  # the first row is the best measured
             costs[row["function"]] = cost
     return sorted(costs, key=lambda function: (-costs[function], function))
 
@@ -207,40 +197,42 @@ def _columns(bound: str | None) -> dict[str, str]:
     return {name: heading for name, heading in _HEADINGS.items() if name not in hidden}
 
 
-def _readable(own: pd.DataFrame) -> pd.DataFrame:
-    frame = own.copy()
+def _readable(choices: pd.DataFrame) -> pd.DataFrame:
+    frame = choices.copy()
     frame["rank"] = [
         f"{rank}{'*' if present else ''}"
-        for rank, present in zip(own["rank"], own["present"], strict=True)
+        for rank, present in zip(choices["rank"], choices["present"], strict=True)
     ]
-    frame["memory_mb"] = [_number(value) for value in own["memory_mb"]]
-    frame["vcpu"] = [_number(value) for value in own["vcpu"]]
+    frame["memory_mb"] = [_number(value) for value in choices["memory_mb"]]
+    frame["vcpu"] = [_number(value) for value in choices["vcpu"]]
     frame["p95"] = [
         _with_interval(*values)
-        for values in zip(own["p95_ms"], own["p95_low_ms"], own["p95_high_ms"], strict=True)
+        for values in zip(
+            choices["p95_ms"], choices["p95_low_ms"], choices["p95_high_ms"], strict=True
+        )
     ]
     frame["meets"] = [
-        {True: "yes", False: "no"}.get(value, "not known") for value in own["meets_bound"]
+        {True: "yes", False: "no"}.get(value, "not known") for value in choices["meets_bound"]
     ]
     frame["confidence"] = [
-        "-" if value is None else f"{min(value, 0.9999):.2%}" for value in own["confidence"]
+        "-" if value is None else f"{min(value, 0.9999):.2%}" for value in choices["confidence"]
     ]
     frame["saving"] = [
         _with_interval(*values)
         for values in zip(
-            own["saving_vs_present"], own["saving_low"], own["saving_high"], strict=True
+            choices["saving_vs_present"], choices["saving_low"], choices["saving_high"], strict=True
         )
     ]
     return frame
 
 
-def _print_notes(own: pd.DataFrame) -> None:
-    said: dict[str, list[str]] = {}
-    for rank, note in zip(own["rank"], own["note"], strict=True):
+def _print_notes(choices: pd.DataFrame) -> None:
+    ranks: dict[str, list[str]] = {}
+    for rank, note in zip(choices["rank"], choices["note"], strict=True):
         if note:
-            said.setdefault(note, []).append(f"#{rank}")
-    for note, ranks in said.items():
-        typer.echo(f"  {', '.join(ranks)}: {note}")
+            ranks.setdefault(note, []).append(f"#{rank}")
+    for note, numbers in ranks.items():
+        typer.echo(f"  {', '.join(numbers)}: {note}")
 
 
 def _with_interval(value: Any, low: Any, high: Any) -> str:
@@ -260,12 +252,9 @@ def _sentence(hint: Mapping[str, Any]) -> str:
     if hint["saving_usd_per_million"] is None:
         return f"{hint['hint']}: {hint['note']}"
     share = f", {hint['saving_share']:.1%}" if hint["saving_share"] is not None else ""
-    about = {"at most": "at most ", "estimated": "about "}.get(hint["basis"], "")
+    qualifier = {"at most": "at most ", "estimated": "about "}.get(hint["basis"], "")
     return (
-        f"{hint['hint']}: {hint['advice']}; saves {about}"
+        f"{hint['hint']}: {hint['advice']}; saves {qualifier}"
         f"{_number(hint['saving_usd_per_million'])} USD a million{share} ({hint['tariff']}), if"
         f" {hint['assumption']} ({hint['note']})"
     )
-
-
-__all__: Sequence[str] = ("best", "objects", "register")

@@ -1,30 +1,15 @@
-"""``uncia cost coldstarts``: cold starts against what they served, and what billing them adds."""
+"""``uncia cost coldstarts``: what cold starts hold, what they serve, and what billing them adds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from uncia.cli.cost.options import (
-    AsJson,
-    EngineName,
-    Fit,
-    Master,
-    MemoryLimit,
-    ReportFile,
-    Tables,
-    TariffIds,
-    emit,
-    fit_rule,
-    one_or_many,
-    write_report,
-)
+from uncia.cli.cost import options
 
 if TYPE_CHECKING:
     from uncia.costs.starts import Match
-
-_ALL: Final[list[str]] = []
 
 
 def register(app: typer.Typer) -> None:
@@ -32,56 +17,56 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def coldstarts(
-        table: Tables,
-        tariff: TariffIds = _ALL,
+        table: options.Tables,
+        tariff: options.TariffIds = options.ALL,
         instances: list[str] = typer.Option(
             [],
             "--instances",
             metavar="TABLE",
-            help="The instances table; again for more. Default: the one beside the invocations, or"
-            " the requests that waited for a start.",
+            help="An instances table; may be repeated. Default: the one in the same folder, or the"
+            " requests that waited for a start.",
         ),
         match: str = typer.Option(
             "ordered",
             "--match",
             metavar="ordered|paper",
-            help="Which requests are of a start: those of its instance from then until its next"
-            " start, or all of that name, as published.",
+            help="Which requests belong to a start: those of its instance until the instance's next"
+            " start, or all with its name, as in the cost paper.",
         ),
-        fit: Fit = "allocated",
-        engine: EngineName = "duckdb",
-        master: Master = None,
-        memory_limit: MemoryLimit = None,
-        as_json: AsJson = False,
-        report: ReportFile = None,
+        fit: options.Fit = "allocated",
+        engine: options.EngineName = "duckdb",
+        master: options.Master = None,
+        memory_limit: options.MemoryLimit = None,
+        as_json: options.AsJson = False,
+        report: options.ReportFile = None,
     ) -> None:
-        """Compare what initializations hold with what their instances then execute."""
+        """Compare the resources that initializations hold with those that their requests use."""
         from uncia.backends import connect
         from uncia.costs.coldstarts import analysed
 
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
-            found = analysed(
-                one_or_many(table),
+            analysis = analysed(
+                table,
                 tariff or None,
-                instances=one_or_many(instances) if instances else None,
+                instances=instances or None,
                 match=cast("Match", match),
-                fit=fit_rule(fit),
+                fit=options.fit_rule(fit),
                 points=201 if report is not None else 0,
                 backend=backend,
             )
         if report is not None:
             from uncia.report.cost.coldstarts import section
 
-            write_report(
+            options.write_report(
                 report,
                 "Cold starts",
                 "What initializations hold against what their instances then execute.",
-                [section(found.frame, found.cdf)],
+                [section(analysis.frame, analysis.cdf)],
                 table,
             )
-        facts = {} if found.frame.empty else dict(found.frame.iloc[0])
-        emit(
-            found.frame,
+        facts = {} if analysis.frame.empty else dict(analysis.frame.iloc[0])
+        options.emit(
+            analysis.frame,
             as_json=as_json,
             columns={
                 "tariff": "tariff",
@@ -91,25 +76,25 @@ def register(app: typer.Typer) -> None:
                 "initialization_usd": "turnaround adds",
                 "initialization_share": "share",
             },
-            notes=[*found.notes, *lines(facts)],
+            notes=[*analysis.notes, *lines(facts)],
         )
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
-    """What the matching says, in words."""
+    """Write what the matching of starts and requests shows, in sentences."""
     if not facts:
         return []
-    said = [
+    sentences = [
         f"{facts['cold_starts']:,} cold starts, {facts['matched']:,} matched to"
         f" {facts['requests']:,} requests ({facts['match']})."
     ]
     for reason, count in facts["unmatched"].items():
-        said.append(f"Not matched: {count:,} ({reason}).")
+        sentences.append(f"Not matched: {count:,} ({reason}).")
     for name, unit in (("cpu", "vCPU"), ("memory", "GB")):
         share = facts[f"{name}_not_repaid_share"]
         if share is not None:
-            said.append(
+            sentences.append(
                 f"{share:.1%} of the starts held as much {unit} time as all their requests, or"
                 " more."
             )
-    return said
+    return sentences

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import typer
 
-from uncia.cli.cost.options import (
-    AsJson,
-    By,
-    EngineName,
-    Fit,
-    Master,
-    MemoryLimit,
-    ReportFile,
-    Tables,
-    TariffIds,
-    emit,
-    fit_rule,
-    one_or_many,
-    write_report,
-)
+from uncia.cli.cost import options
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ALL: Final[list[str]] = []
 _HEADINGS: Final = {
     "use": "use",
     "over_allocation": "over-alloc.",
@@ -44,33 +30,29 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def decompose(
-        table: Tables,
-        tariff: TariffIds = _ALL,
-        by: list[By] = typer.Option([], "--by", help="Decompose the bill of each apart."),
-        fit: Fit = "allocated",
-        engine: EngineName = "duckdb",
-        master: Master = None,
-        memory_limit: MemoryLimit = None,
-        as_json: AsJson = False,
-        report: ReportFile = None,
+        table: options.Tables,
+        tariff: options.TariffIds = options.ALL,
+        by: list[options.By] = typer.Option(
+            [], "--by", help="Decompose the bill of each one separately; may be repeated."
+        ),
+        fit: options.Fit = "allocated",
+        engine: options.EngineName = "duckdb",
+        master: options.Master = None,
+        memory_limit: options.MemoryLimit = None,
+        as_json: options.AsJson = False,
+        report: options.ReportFile = None,
     ) -> None:
         """Split each bill: use, over-allocation, idle time, initialization, rounding, fee."""
         from uncia.backends import connect
         from uncia.costs.decompose import decompose as compute
 
-        groups = list(dict.fromkeys(str(one) for one in by))
+        groups, rule = options.unique(by), options.fit_rule(fit)
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
-            frame = compute(
-                one_or_many(table),
-                tariff or None,
-                group_by=groups,
-                fit=fit_rule(fit),
-                backend=backend,
-            )
+            frame = compute(table, tariff or None, group_by=groups, fit=rule, backend=backend)
         if report is not None:
             from uncia.report.cost.decompose import section
 
-            write_report(
+            options.write_report(
                 report,
                 "What the bill pays for",
                 "Each tariff's bill of these rows, in parts that sum to it.",
@@ -78,9 +60,9 @@ def register(app: typer.Typer) -> None:
                 table,
             )
         if as_json:
-            emit(frame, as_json=True, notes=notes(frame))
+            options.emit(frame, as_json=True, notes=notes(frame))
             return
-        emit(
+        options.emit(
             per_million(frame, groups),
             as_json=False,
             columns={"tariff": "tariff", **{name: name for name in groups}}
@@ -91,7 +73,7 @@ def register(app: typer.Typer) -> None:
 
 
 def per_million(frame: pd.DataFrame, group_by: list[str]) -> pd.DataFrame:
-    """Dollars a million rows by part, cheapest tariff first."""
+    """Return the parts in USD a million rows, cheapest tariff first."""
     import pandas as pd
 
     def over(value: object, rows: int) -> float | None:
@@ -107,27 +89,14 @@ def per_million(frame: pd.DataFrame, group_by: list[str]) -> pd.DataFrame:
         }
         for _, row in frame.iterrows()
     ]
-    records.sort(key=lambda one: (one["cost"] is None, one["cost"] or 0.0, one["tariff"]))
+    records.sort(key=lambda row: (row["cost"] is None, row["cost"] or 0.0, row["tariff"]))
     names = ["tariff", *group_by, "rows", "cost", *_HEADINGS]
     return pd.DataFrame(records, columns=names, dtype=object)
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
-    """Which bills leave rows out, and why."""
-    found: dict[str, dict[str, int]] = {}
+    """Say which bills leave rows out, and why."""
+    left_out: dict[str, Counter[str]] = {}
     for _, row in frame.iterrows():
-        reasons = found.setdefault(row["tariff"], {})
-        for reason, count in row["left_out"].items():
-            reasons[reason] = reasons.get(reason, 0) + count
-    alike: dict[tuple[tuple[str, int], ...], list[str]] = {}
-    for tariff, reasons in found.items():
-        if reasons:
-            alike.setdefault(tuple(reasons.items()), []).append(tariff)
-    return [
-        f"Not in the bill of {', '.join(tariffs)}: "
-        + ", ".join(
-            f"{count:,} row{'' if count == 1 else 's'} ({reason})" for reason, count in reasons
-        )
-        + "."
-        for reasons, tariffs in alike.items()
-    ]
+        left_out.setdefault(row["tariff"], Counter()).update(row["left_out"])
+    return options.unpriced_notes(left_out.items())

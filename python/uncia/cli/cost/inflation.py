@@ -1,4 +1,4 @@
-"""``uncia cost inflation``: what tariffs bill for, over what was used."""
+"""``uncia cost inflation``: how much more tariffs bill for than was used."""
 
 from __future__ import annotations
 
@@ -7,21 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from uncia.cli.cost.options import (
-    AsJson,
-    By,
-    EngineName,
-    Fit,
-    Master,
-    MemoryLimit,
-    ReportFile,
-    Tables,
-    TariffIds,
-    emit,
-    fit_rule,
-    one_or_many,
-    write_report,
-)
+from uncia.cli.cost import options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,37 +22,38 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def inflation(
-        table: Tables,
-        tariff: TariffIds = [],  # noqa: B006
-        by: list[By] = typer.Option([], "--by", help="Tell these apart."),
-        fit: Fit = "allocated",
+        table: options.Tables,
+        tariff: options.TariffIds = options.ALL,
+        by: list[options.By] = typer.Option(
+            [], "--by", help="Analyse each one separately; may be repeated."
+        ),
+        fit: options.Fit = "allocated",
         cdf: bool = typer.Option(
             False, "--cdf", help="With --json: also the distributions over requests."
         ),
-        engine: EngineName = "duckdb",
-        master: Master = None,
-        memory_limit: MemoryLimit = None,
-        as_json: AsJson = False,
-        report: ReportFile = None,
+        engine: options.EngineName = "duckdb",
+        master: options.Master = None,
+        memory_limit: options.MemoryLimit = None,
+        as_json: options.AsJson = False,
+        report: options.ReportFile = None,
     ) -> None:
-        """How many times the use is billed for: vCPU and memory, under each tariff."""
+        """Compare the vCPU and memory that each tariff bills for with what was used."""
         from uncia.backends import connect
         from uncia.costs.distributions import inflation_cdf
         from uncia.costs.inflation import inflation as compute
 
-        groups = list(dict.fromkeys(str(one) for one in by))
-        source, rule, chosen = one_or_many(table), fit_rule(fit), tariff or None
+        groups, rule, tariffs = options.unique(by), options.fit_rule(fit), tariff or None
         curves: pd.DataFrame | None = None
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
             frame = compute(
-                source, chosen, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
+                table, tariffs, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
             )
             if report is not None and not groups:
-                curves = inflation_cdf(source, chosen, fit=rule, backend=backend)
+                curves = inflation_cdf(table, tariffs, fit=rule, backend=backend)
         if report is not None:
             from uncia.report.cost.inflation import section
 
-            write_report(
+            options.write_report(
                 report,
                 "Inflation of billable resources",
                 "What each tariff bills for these rows, over what they used.",
@@ -74,10 +61,10 @@ def register(app: typer.Typer) -> None:
                 table,
             )
         if as_json:
-            emit(frame, as_json=True, notes=notes(frame))
+            options.emit(frame, as_json=True, notes=notes(frame))
             return
-        emit(
-            shown(frame, groups),
+        options.emit(
+            readable(frame, groups),
             as_json=False,
             columns={"tariff": "tariff", **{name: name for name in groups}}
             | {
@@ -94,8 +81,8 @@ def register(app: typer.Typer) -> None:
         )
 
 
-def shown(frame: pd.DataFrame, group_by: Sequence[str]) -> pd.DataFrame:
-    """The figures that people read, the cheapest tariff first."""
+def readable(frame: pd.DataFrame, group_by: Sequence[str]) -> pd.DataFrame:
+    """Return the figures that people read, the cheapest tariff first."""
     import pandas as pd
 
     records: list[dict[str, Any]] = []
@@ -120,11 +107,11 @@ def shown(frame: pd.DataFrame, group_by: Sequence[str]) -> pd.DataFrame:
             }
         )
     records.sort(
-        key=lambda one: (
-            *(str(one[name]) for name in group_by),
-            one["cost"] is None,
-            one["cost"] or 0.0,
-            one["tariff"],
+        key=lambda row: (
+            *(str(row[name]) for name in group_by),
+            row["cost"] is None,
+            row["cost"] or 0.0,
+            row["tariff"],
         )
     )
     names = ["tariff", *group_by, "rows", "vcpu_s", "vcpu", "gb_s", "memory"]
@@ -132,21 +119,21 @@ def shown(frame: pd.DataFrame, group_by: Sequence[str]) -> pd.DataFrame:
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
-    """What the figures leave out."""
+    """Say which rows the figures leave out, and which are beyond a platform's limits."""
     from uncia.costs.rows import NOTHING_MEASURED, said
 
     if not frame["rows"].sum():
         return [NOTHING_MEASURED]
-    found: dict[str, list[str]] = {}
+    left_out: dict[str, list[str]] = {}
     for _, row in frame.iterrows():
         if row["left_out"]:
-            found.setdefault(said(row["left_out"]), []).append(row["tariff"])
-    every = set(frame["tariff"])
+            left_out.setdefault(said(row["left_out"]), []).append(row["tariff"])
+    all_tariffs = set(frame["tariff"])
     sentences = []
-    for words, tariffs in found.items():
-        names = list(dict.fromkeys(tariffs))
-        of = "" if set(names) == every else f"{', '.join(names)}: "
-        sentences.append(f"Left out, {of}{words}." if of else f"Left out: {words}.")
+    for text, tariffs in left_out.items():
+        names = options.unique(tariffs)
+        some = "" if set(names) == all_tariffs else f", {', '.join(names)}"
+        sentences.append(f"Left out{some}: {text}.")
     beyond = frame[frame["beyond_limits"] > 0]
     for _, row in beyond.iterrows():
         sentences.append(

@@ -1,10 +1,10 @@
-"""Options that the analyses share, and how their tables are printed."""
+"""Options that the cost analyses share, and how their tables are printed."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from uncia.report.page import Section
     from uncia.tariffs import FitRule
 
-_MOST_DIGITS: Final = 1000  # from here on a number has no decimals
-_WIDE: Final = 160  # columns, where no terminal says how wide it is
+_DECIMALS_BELOW: Final = 1000  # from here on, numbers are printed without decimals
+_WIDTH: Final = 160  # columns, unless a terminal has another width
+
+ALL: Final[list[str]] = []
+"""Default of an option that may be repeated: nothing is left out."""
 
 Tables: TypeAlias = Annotated[
     list[str],
@@ -39,8 +42,8 @@ TariffIds: TypeAlias = Annotated[
         "--tariff",
         "-t",
         metavar="ID",
-        help="A tariff's id (uncia tariffs list) or file; again for more. Default: all that bill by"
-        " request.",
+        help="A tariff's id (uncia tariffs list) or file; may be repeated. Default: all that bill"
+        " by request.",
     ),
 ]
 Fit: TypeAlias = Annotated[
@@ -48,12 +51,13 @@ Fit: TypeAlias = Annotated[
     typer.Option(
         "--fit",
         metavar="allocated|used-peak|paper",
-        help="How an observed request is fitted to a tariff's sizes: by what was allocated, by the"
-        " most that its function used, or as the published analysis did.",
+        help="The size that each request is billed at: one that covers what was allocated, one that"
+        " covers the most that its function used, or the choice of the cost paper's artifact.",
     ),
 ]
 EngineName: TypeAlias = Annotated[
-    str, typer.Option("--engine", metavar="duckdb|spark", help="What computes.")
+    str,
+    typer.Option("--engine", metavar="duckdb|spark", help="The engine that computes the result."),
 ]
 Master: TypeAlias = Annotated[
     str | None,
@@ -62,20 +66,24 @@ Master: TypeAlias = Annotated[
 MemoryLimit: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--memory-limit", metavar="SIZE", help="What the engine may hold in memory, such as 4GB."
+        "--memory-limit",
+        metavar="SIZE",
+        help="Memory that the engine may use, such as 4GB; beyond it, it uses the disk.",
     ),
 ]
 AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print JSON, amounts as exact text.")
+    bool, typer.Option("--json", help="Print JSON, with exact amounts as text.")
 ]
 ReportFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--report", metavar="FILE.html", help="Also write a page with table and chart."),
+    typer.Option(
+        "--report", metavar="FILE.html", help="Also write an HTML page with table and chart."
+    ),
 ]
 
 
 class By(StrEnum):
-    """What rows are told apart by."""
+    """Columns by which rows can be analysed separately."""
 
     experiment = "experiment"
     platform = "platform"
@@ -83,10 +91,10 @@ class By(StrEnum):
 
 
 def fit_rule(name: str) -> FitRule:
-    """The fit of that name.
+    """Check the name of a fit.
 
     Raises:
-        UnciaError: there is none.
+        UnciaError: there is no such fit.
     """
     from uncia.tariffs.compare import check
 
@@ -94,13 +102,39 @@ def fit_rule(name: str) -> FitRule:
     return cast("FitRule", name)
 
 
-def one_or_many(paths: Sequence[str]) -> str | list[str]:
-    """The tables as a source."""
-    return paths[0] if len(paths) == 1 else list(paths)
+def unique(names: Iterable[str]) -> list[str]:
+    """Drop repeated names of a repeatable option, in order."""
+    return list(dict.fromkeys(str(name) for name in names))
+
+
+def row_count(count: int) -> str:
+    """Write a number of rows: ``1 row``, ``1,000 rows``."""
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """Write how many rows are left out for each reason: ``3 rows (throttled), 1 row (...)``."""
+    return ", ".join(f"{row_count(count)} ({reason})" for reason, count in counts.items())
+
+
+def unpriced_notes(unpriced: Iterable[tuple[str, Mapping[str, int]]]) -> list[str]:
+    """Write a sentence for all tariffs that leave out the same rows.
+
+    Args:
+        unpriced: tariffs, and how many rows each leaves out for which reason.
+    """
+    tariffs: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for tariff, counts in unpriced:
+        if counts:
+            tariffs.setdefault(tuple(counts.items()), []).append(tariff)
+    return [
+        f"Not in the bill of {', '.join(names)}: {reasons(dict(counts))}."
+        for counts, names in tariffs.items()
+    ]
 
 
 def plain(value: Any) -> Any:
-    """A cell of a DataFrame as JSON: exact amounts as text, null where there is nothing."""
+    """Convert a cell of a DataFrame to JSON: exact amounts as text, null where there is none."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, Decimal):
@@ -110,14 +144,14 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return plain(value.item())
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
 def exact(value: Decimal) -> str:
-    """An amount as plain digits, without zeros at its end."""
+    """Write an amount as plain digits, without trailing zeros."""
     text = format(value, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -129,11 +163,11 @@ def emit(
     columns: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print an analysis: JSON (a list of objects, every column), or a table.
+    """Print an analysis as JSON (a list of objects with every column), or as a table.
 
     Args:
-        frame: one row a line; columns as the analysis says.
-        as_json: which of the two.
+        frame: the rows.
+        as_json: whether to print JSON.
         columns: the columns of the table and their headings; by default all, by name.
         notes: sentences below the table; with JSON they go to standard error.
     """
@@ -149,24 +183,24 @@ def emit(
         return
     from rich.table import Table
 
-    console = plain_console(_WIDE)
-    shown = dict(columns) if columns is not None else {str(name): str(name) for name in frame}
+    console = plain_console(_WIDTH)
+    headings = dict(columns) if columns is not None else {str(name): str(name) for name in frame}
     table = Table(box=None, pad_edge=False)
-    for name, heading in shown.items():
+    for name, heading in headings.items():
         numeric = all(_is_number(value) for value in frame[name])
         table.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
     for _, row in frame.iterrows():
-        table.add_row(*(_text(row[name]) for name in shown))
+        table.add_row(*(_text(row[name]) for name in headings))
     console.print(table)
     for note in notes:
         console.print(note, style="yellow")
 
 
 def plain_console(width: int) -> Console:
-    """A console that shows every text as it is: names may hold brackets and colons.
+    """Make a console that prints text as it is, without markup: names may contain brackets.
 
     Args:
-        width: columns, where no terminal says how wide it is.
+        width: columns, unless a terminal has another width.
     """
     from rich.console import Console
 
@@ -177,15 +211,13 @@ def plain_console(width: int) -> Console:
 
 
 def write_report(
-    path: Path | None, title: str, summary: str, sections: Sequence[Section], tables: Sequence[str]
+    path: Path, title: str, summary: str, sections: Sequence[Section], tables: Sequence[str]
 ) -> None:
-    """Write the page of an analysis, if one was asked for.
+    """Write the page of an analysis.
 
     Raises:
         UnciaError: it cannot be written.
     """
-    if path is None:
-        return
     pages.write(
         path,
         kicker="Uncia cost analysis",
@@ -213,10 +245,10 @@ def _text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list):
-        return ", ".join(_text(one) for one in value)
+        return ", ".join(_text(item) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_text(one)}" for name, one in value.items())
+        return ", ".join(f"{name}: {_text(item)}" for name, item in value.items())
     if isinstance(value, (float, Decimal, Fraction)):
         number = float(value)
-        return f"{number:,.4g}" if abs(number) < _MOST_DIGITS else f"{number:,.0f}"
+        return f"{number:,.4g}" if abs(number) < _DECIMALS_BELOW else f"{number:,.0f}"
     return str(value)

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from uncia.cli.cost.options import (
-    EngineName,
-    Fit,
-    Master,
-    MemoryLimit,
-    Tables,
-    TariffIds,
-    fit_rule,
-    one_or_many,
-    write_report,
-)
+from uncia.cli.cost import options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +16,7 @@ if TYPE_CHECKING:
     from uncia.report.page import Section
     from uncia.tariffs.compare import FitRule
 
-_ALL: Final[list[str]] = []
-_POINTS: Final = 201  # of a curve of cold starts
+_POINTS: Final = 201  # per curve of cold starts
 
 
 def register(app: typer.Typer) -> None:
@@ -35,24 +24,24 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def report(
-        table: Tables,
+        table: options.Tables,
         out: Path = typer.Option(..., "--out", metavar="FILE.html", help="The page to write."),
-        tariff: TariffIds = _ALL,
-        fit: Fit = "allocated",
-        engine: EngineName = "duckdb",
-        master: Master = None,
-        memory_limit: MemoryLimit = None,
+        tariff: options.TariffIds = options.ALL,
+        fit: options.Fit = "allocated",
+        engine: options.EngineName = "duckdb",
+        master: options.Master = None,
+        memory_limit: options.MemoryLimit = None,
     ) -> None:
         """Write one page with every analysis: inflation, utilization, decomposition, cold starts,
-        rounding, prices, and the rate from which on an instance is cheaper.
+        rounding, prices, and the rate above which an instance is cheaper.
 
-        Advice is on functions one by one, and has a page of its own: uncia cost advice --report.
+        Advice, which treats each function by itself, has its own page: uncia cost advice --report.
         """
         from uncia.backends import connect
 
         with connect(engine, memory_limit=memory_limit, master=master) as backend:
-            sections = _sections(one_or_many(table), tariff or None, fit_rule(fit), backend)
-        write_report(
+            sections = _sections(table, tariff or None, options.fit_rule(fit), backend)
+        options.write_report(
             out, "What it costs, and why", "Every analysis of these rows.", sections, table
         )
 

@@ -1,24 +1,12 @@
-"""``uncia cost rounding``: fees as billable time, and what granularities and minimums add."""
+"""``uncia cost rounding``: fees as billable time, and what rounding up adds to bills."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from uncia.cli.cost.options import (
-    AsJson,
-    EngineName,
-    Fit,
-    Master,
-    MemoryLimit,
-    ReportFile,
-    TariffIds,
-    emit,
-    fit_rule,
-    one_or_many,
-    write_report,
-)
+from uncia.cli.cost import options
 from uncia.cli.quantities import quantity
 
 if TYPE_CHECKING:
@@ -34,49 +22,47 @@ def register(app: typer.Typer) -> None:
     def rounding(
         table: list[str] = typer.Argument(
             None,
-            metavar="[TABLE...]",
-            help="Run or import folders, Parquet or *.arrows files. Without one: the fees alone.",
+            metavar="TABLE...",
+            help="Run or import folders, Parquet or *.arrows files. Without any, only fees are"
+            " shown.",
         ),
-        tariff: TariffIds = [],  # noqa: B006
+        tariff: options.TariffIds = options.ALL,
         size: list[str] = typer.Option(
             [],
             "--size",
             metavar="MEMORY/VCPU",
-            help="A size that the fee is compared with, such as 512MB/0.5vCPU; again for more."
-            " Default: sizes of each tariff's own.",
+            help="A size to express the fee in, such as 512MB/0.5vCPU; may be repeated. Default:"
+            " sizes of each tariff.",
         ),
         at_least: str = typer.Option(
-            "1ms", "--at-least", metavar="TIME", help="Leave shorter executions out; 0ms: none."
+            "1ms", "--at-least", metavar="TIME", help="Ignore shorter executions; 0ms: ignore none."
         ),
-        fit: Fit = "allocated",
-        engine: EngineName = "duckdb",
-        master: Master = None,
-        memory_limit: MemoryLimit = None,
-        as_json: AsJson = False,
-        report: ReportFile = None,
+        fit: options.Fit = "allocated",
+        engine: options.EngineName = "duckdb",
+        master: options.Master = None,
+        memory_limit: options.MemoryLimit = None,
+        as_json: options.AsJson = False,
+        report: options.ReportFile = None,
     ) -> None:
-        """The invocation fee in billable milliseconds, and what rounding up adds."""
+        """Express invocation fees in billable milliseconds, and measure what rounding up adds."""
+        import pandas as pd
+
         from uncia.backends import connect
         from uncia.costs.rounding import fee_equivalents, measure
         from uncia.costs.sizes import parse_allocation
 
-        chosen, least = tariff or None, _duration(at_least)
+        tariffs, shortest = tariff or None, _duration(at_least)
         sizes = [parse_allocation(text) for text in size]
         added: Rounding | None = None
-        fees = fee_equivalents(chosen, sizes)
+        fees = fee_equivalents(tariffs, sizes)
         if table:
+            rule = options.fit_rule(fit)
             with connect(engine, memory_limit=memory_limit, master=master) as backend:
-                added = measure(
-                    one_or_many(table),
-                    chosen,
-                    at_least=least,
-                    fit=fit_rule(fit),
-                    backend=backend,
-                )
+                added = measure(table, tariffs, at_least=shortest, fit=rule, backend=backend)
         if report is not None:
             from uncia.report.cost.rounding import section
 
-            write_report(
+            options.write_report(
                 report,
                 "Fees and rounding",
                 "The invocation fee as time, and what granularities and minimums add.",
@@ -84,9 +70,12 @@ def register(app: typer.Typer) -> None:
                 table or [],
             )
         if as_json:
-            emit(_together(fees, added), as_json=True)
+            frame = fees.assign(resource="fee")
+            if added is not None:
+                frame = pd.concat([frame, added.frame], ignore_index=True)
+            options.emit(frame, as_json=True)
             return
-        emit(
+        options.emit(
             fees,
             as_json=False,
             columns={
@@ -98,15 +87,7 @@ def register(app: typer.Typer) -> None:
             },
         )
         if added is not None:
-            emit(_shown(added.frame), as_json=False, notes=_notes(added.frame))
-
-
-def _together(fees: pd.DataFrame, added: Rounding | None) -> pd.DataFrame:
-    """The rows of both, told apart by ``resource``: fee, time, memory."""
-    import pandas as pd
-
-    fees = fees.assign(resource="fee")
-    return fees if added is None else pd.concat([fees, added.frame], ignore_index=True)
+            options.emit(_readable(added.frame), as_json=False, notes=_notes(added.frame))
 
 
 def _duration(text: str) -> int:
@@ -115,11 +96,8 @@ def _duration(text: str) -> int:
     return 0 if text == "0" else quantity("--at-least", text, parse_duration)
 
 
-def _shown(frame: pd.DataFrame) -> pd.DataFrame:
+def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
-
-    def unit(row: Any) -> str:
-        return "ms" if row["resource"] == "time" else "GB-s"
 
     return pd.DataFrame(
         [
@@ -127,7 +105,7 @@ def _shown(frame: pd.DataFrame) -> pd.DataFrame:
                 "rounded": row["rule"],
                 "of": row["resource"],
                 "rows": row["rows"],
-                "unit": unit(row),
+                "unit": "ms" if row["resource"] == "time" else "GB-s",
                 "before": row["plain_mean"],
                 "adds": row["mean"],
                 **{name: row[name] for name in ("p5", "p50", "p95", "p99", "most")},
@@ -142,5 +120,5 @@ def _shown(frame: pd.DataFrame) -> pd.DataFrame:
 def _notes(frame: pd.DataFrame) -> list[str]:
     from uncia.costs.rows import said
 
-    found = list(dict.fromkeys(said(left) for left in frame["left_out"] if left))
-    return [f"Left out: {words}." for words in found]
+    sentences = options.unique(said(counts) for counts in frame["left_out"] if counts)
+    return [f"Left out: {sentence}." for sentence in sentences]

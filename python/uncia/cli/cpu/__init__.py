@@ -1,4 +1,4 @@
-"""``uncia cpu``: a module a command, found by its place; each defines ``register(app)``."""
+"""``uncia cpu``: the kernel's CPU bandwidth control, a module for each command."""
 
 import typer
 

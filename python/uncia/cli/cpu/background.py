@@ -1,4 +1,4 @@
-"""``uncia cpu background``: what a function gets done in its keep-alive, which nobody bills."""
+"""``uncia cpu background``: the unbilled CPU time that a function gets during keep-alive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import AsJson, TariffIds
+from uncia.cli.cost.options import ALL, AsJson, TariffIds
 from uncia.cli.cpu.laboratory import (
     EarlierRun,
     Experiment,
@@ -42,32 +42,36 @@ def register(app: typer.Typer) -> None:
         behaviour: KeepAliveCpu = typer.Option(
             KeepAliveCpu.all, help="What the platform does with an instance that idles."
         ),
-        memory: str = typer.Option("512MB", help="Of the function; CPU is in proportion."),
+        memory: str = typer.Option("512MB", help="Memory of the function; CPU scales with it."),
         idle: str = typer.Option(
-            "5s", help="From the answer that began the work to the request that collects it."
+            "5s", help="Time between the request that starts the work and the one that collects it."
         ),
         repeat: int = typer.Option(5, min=1, help="Rounds of each behaviour."),
         pause_after: str | None = typer.Option(
-            None, help="When an instance counts as idle. Default: 50ms.", show_default=False
+            None,
+            help="Time after which an instance counts as idle. Default: 50ms.",
+            show_default=False,
         ),
-        tariff: TariffIds = [],  # noqa: B006
+        tariff: TariffIds = ALL,
         run: EarlierRun = None,
         out: Out = None,
         overwrite: Overwrite = False,
         quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
-        """What a function gets done in its keep-alive, unbilled, under each behaviour.
+        """Measure the unbilled CPU time that a function gets during keep-alive.
 
-        A request begins work in a thread that goes on after the answer; another collects it. Tells
-        the CPU time that was had in between, and what the same work would have cost within a
-        request. Exits 1 when a request failed.
+        A request starts work in a thread that continues after the answer; a second request
+        collects the work. The result is the CPU time in between, under each behaviour of the
+        platform, and what the same work would have cost within a request. Exits 1 when a request
+        failed.
         """
         from uncia.bandwidth import background as lab
         from uncia.report.cpu import background as report
-        from uncia.suites.background import Settings, measure
+        from uncia.suites import background as study
+        from uncia.suites import measure
 
-        settings = Settings(
+        settings = study.Settings(
             behaviours=lab.BEHAVIOURS if behaviour is KeepAliveCpu.all else [behaviour.value],
             memory=positive("--memory", memory, "size"),
             idle_ns=positive("--idle", idle, "duration"),
@@ -78,7 +82,10 @@ def register(app: typer.Typer) -> None:
         )
         experiment = Experiment(
             measure=lambda reporter: measure(
-                settings, out=out, overwrite=overwrite, reporter=reporter
+                study.document(settings),
+                out=out,
+                overwrite=overwrite,
+                reporter=reporter,
             ),
             read=lambda folder: lab.read(folder, tariff or None),
             write=report.write,
@@ -103,20 +110,20 @@ def show(result: Result, *, as_json: bool) -> None:
 
     rows: list[dict[str, Any]] = [
         {
-            "behaviour": one["keep_alive_cpu"],
-            "rounds": one["rounds"],
-            "idle": one["idle_s"],
-            "cpu": one["unbilled_cpu_s"],
-            "vcpu": one["unbilled_vcpu"],
-            "interval": numbers.span(one["unbilled_vcpu_interval"]),
-            "allocation": f"{one['share_of_allocation']:.1%}",
+            "behaviour": behaviour["keep_alive_cpu"],
+            "rounds": behaviour["rounds"],
+            "idle": behaviour["idle_s"],
+            "cpu": behaviour["unbilled_cpu_s"],
+            "vcpu": behaviour["unbilled_vcpu"],
+            "interval": numbers.span(behaviour["unbilled_vcpu_interval"]),
+            "allocation": f"{behaviour['share_of_allocation']:.1%}",
             "tariff": price["tariff"],
             "requests": price["requests_usd"] * 1e6,
             "work": price["work_billed_usd"] * 1e6,
             "saved": "-" if price["saved"] is None else f"{price['saved']:.1%}",
         }
-        for one in data["behaviours"]
-        for price in one["tariffs"]
+        for behaviour in data["behaviours"]
+        for price in behaviour["tariffs"]
     ]
     emit(
         pd.DataFrame(rows, dtype=object),

@@ -49,21 +49,27 @@ def register(app: typer.Typer) -> None:
         memory: str = typer.Option(
             None, metavar="RANGE", help="Memory sizes in MB: 128..1769/64; needs --like."
         ),
-        like: str = typer.Option(None, metavar="aws|gcp|ibm", help="Period and sizes as there."),
+        like: str = typer.Option(
+            None, metavar="aws|gcp|ibm", help="Platform whose period and sizes to use."
+        ),
         phase: str = typer.Option(
             "start",
             metavar="start|random|TIME",
-            help="Where in a period the task begins: with it, anywhere, or so long after.",
+            help="When the task begins: at the start of a period, at a random time in it, or so"
+            " long after its start.",
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print JSON, exact numbers as text."),
+        as_json: bool = typer.Option(
+            False, "--json", help="Print JSON, with exact numbers as text."
+        ),
         report: Path = typer.Option(
             None, metavar="FILE.html", help="Also write a page with tables and chart (Figure 11)."
         ),
     ) -> None:
-        """How long a task takes under a quota, if it were enforced to the nanosecond.
+        """Compute how long a task takes under a quota that is enforced to the nanosecond.
 
-        Equation (2) of the cost paper, exactly; with a distribution of CPU time, or begun at any
-        time, the mean and quantiles of the duration. Also the sizes at which it jumps.
+        This is Equation (2) of the cost paper, exactly. For a distribution of CPU times, or a
+        random phase, it gives the mean and quantiles of the duration. It also lists the sizes at
+        which the duration jumps.
         """
         from fractions import Fraction
 
@@ -74,23 +80,23 @@ def register(app: typer.Typer) -> None:
         platform = _platform(like)
         if platform is not None and vcpu is None and quota is None and memory is None:
             vcpu, memory = _sold(platform)
-        where = _phase(phase)
+        begin = _phase(phase)
         periods = _periods(period, platform)
         controls = _controls(periods, platform, vcpu=vcpu, quota=quota, memory=memory)
-        spread = where == "random" or len(cpu.points) > 1
-        shares = [Fraction(1, 2), Fraction(95, 100)] if spread else []
-        rows = closed_form.sweep(controls, cpu, where, shares)
+        varies = begin == "random" or len(cpu.points) > 1
+        shares = [Fraction(1, 2), Fraction(95, 100)] if varies else []
+        rows = closed_form.sweep(controls, cpu, begin, shares)
         jumps = _jumps(controls, cpu)
-        whole = platform.whole_mb if platform and memory else None
+        whole_mb = platform.whole_mb if platform and memory else None
         if report is not None:
-            _write(report, rows, jumps, cpu, where, whole)
+            _write(report, rows, jumps, cpu, begin, whole_mb)
         notes = _notes(controls, cpu)
         if as_json:
-            typer.echo(json.dumps(_json(rows, jumps, cpu, where, whole), indent=2))
+            typer.echo(json.dumps(_json(rows, jumps, cpu, begin, whole_mb), indent=2))
             for note in notes:
                 typer.echo(f"note: {note}", err=True)
         else:
-            _print(rows, jumps, whole, notes)
+            _print(rows, jumps, whole_mb, notes)
 
 
 def _platform(like: str | None) -> Platform | None:
@@ -102,7 +108,7 @@ def _platform(like: str | None) -> Platform | None:
 
 
 def _sold(platform: Platform) -> tuple[str | None, str | None]:
-    """Sizes of a platform, as text: shares, or memory up to a whole vCPU."""
+    """The sizes that a platform sells, as text: shares, or memory up to a whole vCPU."""
     from uncia.bandwidth.sizes import vcpu_text
 
     if platform.whole_mb is None:
@@ -139,46 +145,46 @@ def _controls(
     """Every size in every period, ordered by period."""
     from uncia.bandwidth import closed_form, sizes
 
-    given = [
+    options = [
         name
         for name, text in (("--vcpu", vcpu), ("--quota", quota), ("--memory", memory))
         if text is not None
     ]
-    if len(given) > 1:
-        raise UnciaError(f"{' and '.join(given)} both say the size", "Give one of them.")
+    if len(options) > 1:
+        raise UnciaError(f"{' and '.join(options)} both set the size", "Give one of them.")
     if quota is not None:
         quotas = sizes.durations(quota, "--quota")
-        return [closed_form.control_of_quota(own, one) for own in periods for one in quotas]
+        return [closed_form.control_of_quota(period, ns) for period in periods for ns in quotas]
     if memory is not None:
         if platform is None or platform.whole_mb is None:
             raise UnciaError(
-                "--memory: how much CPU comes with memory is not known"
+                "--memory: how much CPU comes with memory depends on the platform"
                 if platform is None
-                else "--memory: there CPU does not come with memory",
+                else "--memory: CPU does not scale with memory on this platform",
                 "Name a platform where it does (--like aws), or give --vcpu.",
             )
-        chosen = sizes.memory(memory)
+        memory_mb = sizes.memory(memory)
         return [
-            closed_form.control_of_memory(own, one, platform.whole_mb)
-            for own in periods
-            for one in chosen
+            closed_form.control_of_memory(period, mb, platform.whole_mb)
+            for period in periods
+            for mb in memory_mb
         ]
     shares = sizes.vcpu(vcpu or _DEFAULT_SHARES)
-    return [closed_form.control_of_share(own, one) for own in periods for one in shares]
+    return [closed_form.control_of_share(period, share) for period in periods for share in shares]
 
 
 def _jumps(controls: Sequence[Control], cpu: CpuTime) -> list[Jump]:
-    """Of the median CPU time, within the quotas of each period."""
+    """The jumps of the median CPU time, within the quotas of each period."""
     from fractions import Fraction
 
     from uncia.bandwidth.closed_form import jumps
 
-    found = []
+    result = []
     median = cpu.quantile(Fraction(1, 2))
     for period in dict.fromkeys(control.period_ns for control in controls):
         quotas = [control.quota_ns for control in controls if control.period_ns == period]
-        found += jumps(period, [median], min(quotas), max(quotas))[0]
-    return found
+        result += jumps(period, [median], min(quotas), max(quotas))[0]
+    return result
 
 
 def _notes(controls: Sequence[Control], cpu: CpuTime) -> list[str]:
@@ -294,11 +300,11 @@ def _print(
     if not jumps:
         typer.echo("No jump lies between these quotas.")
     else:
-        typer.echo("Jumps: the smallest quotas with which so many periods suffice")
+        typer.echo("Jumps: the smallest quota with which a task ends within so many periods")
         shown = [
             jump
             for period in dict.fromkeys(jump.period_ns for jump in jumps)
-            for jump in [one for one in jumps if one.period_ns == period][:_SHOWN_JUMPS]
+            for jump in [item for item in jumps if item.period_ns == period][:_SHOWN_JUMPS]
         ]
         size = "MB" if whole_mb else "vCPU"
         emit(

@@ -1,4 +1,4 @@
-"""``uncia cpu explain``: the chapter on CPU bandwidth control, with charts that can be set."""
+"""``uncia cpu explain``: writes the chapter on CPU bandwidth control, with interactive charts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def explain(
         out: Path = typer.Option(
-            None, "--out", metavar="FILE.html", help="Write the chapter as a page of its own."
+            None, "--out", metavar="FILE.html", help="Write the chapter as an HTML page."
         ),
         markdown: Path = typer.Option(
-            None, metavar="FILE.md", help="Write it as Markdown, with a picture a chart."
+            None, metavar="FILE.md", help="Write it as Markdown, with charts as images."
         ),
         images: Path = typer.Option(
-            None, metavar="FOLDER", help="Where the pictures go. Default: images, beside the file."
+            None,
+            metavar="FOLDER",
+            help="Folder of the images. Default: images, next to the Markdown file.",
         ),
     ) -> None:
-        """From one tick to the bill: what a quota of CPU time does, with charts that can be set.
+        """Write a chapter that explains what a CPU quota does, from one tick to the bill.
 
-        Every chart is computed by Uncia's own models when the chapter is written.
+        Its charts are interactive, and computed by Uncia's models when the chapter is written.
         """
         if out is None and markdown is None:
-            raise UnciaError("nothing is to be written", "Give --out FILE.html.")
+            raise UnciaError("no file to write was named", "Give --out FILE.html.")
         if out is not None and out.suffix != ".html":
             raise UnciaError(
                 f"{out} is not named *.html, but the chapter is an HTML page",

@@ -1,4 +1,4 @@
-"""``uncia cpu infer``: period, quota, tick rate and scheduler from a profile alone."""
+"""``uncia cpu infer``: period, quota, tick rate and scheduler, inferred from a profile."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ def register(app: typer.Typer) -> None:
             " uncia cpu profile.",
         ),
         unit: str = typer.Option(
-            None, metavar="ns|us|ms|s", help="Of a file's times; by default the file tells."
+            None, metavar="ns|us|ms|s", help="Unit of a file's times. Default: read from the file."
         ),
         as_json: bool = typer.Option(
             False, "--json", help="Print JSON: an object, or a list if there are several profiles."
         ),
         report: ReportFile = None,
     ) -> None:
-        """Which period, quota, tick rate and scheduler made these throttles.
+        """Infer the period, quota, tick rate and scheduler behind the throttles of a profile.
 
-        Null, or "cannot tell", where a profile does not tell. Each has a confidence from 0 to 1.
+        Each has a confidence from 0 to 1; it is null, or "cannot tell", where the profile does not
+        determine it.
         """
         from uncia.bandwidth.infer import infer as compute
 
-        read = [_throttled(_read(path, unit)) for path in profile]
-        found = [compute(one) for one in read]
+        profiles = [_throttled(_read(path, unit)) for path in profile]
+        results = [compute(item) for item in profiles]
         if report is not None:
-            _write(report, profile, read, found)
+            _write(report, profile, profiles, results)
         rows = [
-            {"profile": path, **one.as_json(), "notes": [*of.notes, *one.notes]}
-            for path, of, one in zip(profile, read, found, strict=True)
+            {"profile": path, **result.as_json(), "notes": [*item.notes, *result.notes]}
+            for path, item, result in zip(profile, profiles, results, strict=True)
         ]
         if as_json:
             typer.echo(json.dumps(rows if len(rows) > 1 else rows[0], indent=2, allow_nan=False))
@@ -62,14 +63,14 @@ def _read(path: str, unit: str | None) -> Profile:
     from uncia.bandwidth.profiles import NS
     from uncia.errors import UnciaError
 
-    known = {name: name for name in NS}
-    if unit is not None and unit not in known:
-        raise UnciaError(f"--unit is {unit}", f"It is one of {', '.join(known)}.")
-    return profiles.read(path, unit=known[unit] if unit is not None else None)
+    units = {name: name for name in NS}
+    if unit is not None and unit not in units:
+        raise UnciaError(f"--unit: {unit} is no unit", f"Write one of {', '.join(units)}.")
+    return profiles.read(path, unit=units[unit] if unit is not None else None)
 
 
 def _throttled(profile: Profile) -> Profile:
-    """The profile without gaps of which the kernel itself says that they are no throttles."""
+    """Drop all gaps of a profile whose kernel counted no throttle: they have another cause."""
     if profile.kernel_throttled != 0 or not profile.events:
         return profile
     runs = [replace(run, events=[]) for run in profile.runs]
@@ -77,12 +78,12 @@ def _throttled(profile: Profile) -> Profile:
 
 
 def _show(row: dict[str, Any]) -> None:
-    sure = row["confidence"]
+    confidence = row["confidence"]
 
     def line(name: str, value: str | None, key: str) -> str:
         if value is None:
             return f"  {name:<10} {_UNKNOWN}"
-        return f"  {name:<10} {value:<12} confidence {sure[key]:.2f}"
+        return f"  {name:<10} {value:<12} confidence {confidence[key]:.2f}"
 
     period, quota, hz = row["period_us"], row["quota_us"], row["hz"]
     typer.echo(f"{row['profile']}: {row['runs']:,} runs, {row['gaps']:,} gaps")
@@ -96,7 +97,7 @@ def _show(row: dict[str, Any]) -> None:
         typer.echo(f"  note: {note}")
 
 
-def _write(path: Path, names: list[str], read: list[Profile], found: list[Inferred]) -> None:
+def _write(path: Path, names: list[str], profiles: list[Profile], results: list[Inferred]) -> None:
     from uncia.cli import pages
     from uncia.report.cpu.infer import sections
 
@@ -106,6 +107,6 @@ def _write(path: Path, names: list[str], read: list[Profile], found: list[Inferr
         title="Settings of CPU bandwidth control, inferred",
         summary="Period, quota, tick rate and scheduler that made the throttles of these profiles,"
         " and the simulated setting that matches them best.",
-        sections=sections(names, read, found),
+        sections=sections(names, profiles, results),
         facts=[("Profiles", ", ".join(names))],
     )

@@ -1,13 +1,14 @@
-"""``uncia cpu intermittent``: a task as one invocation, and in bursts that fit the CPU quota."""
+"""``uncia cpu intermittent``: compares a task as one invocation with the same task in bursts."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import AsJson, TariffIds
+from uncia.cli.cost.options import ALL, AsJson, TariffIds
 from uncia.cli.cpu.laboratory import (
     EarlierRun,
     Experiment,
@@ -29,35 +30,36 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def intermittent(
-        memory: str = typer.Option("128MB", help="Of the function; CPU is in proportion."),
-        cpu_time: str = typer.Option("200ms", help="CPU time of the task, about."),
+        memory: str = typer.Option("128MB", help="Memory of the function; CPU scales with it."),
+        cpu_time: str = typer.Option("200ms", help="Approximate CPU time of the task."),
         bursts: str = typer.Option(
-            "auto", metavar="auto|N", help="How many; auto: as few as fit the quota."
+            "auto", metavar="auto|N", help="Bursts per task; auto: the fewest that fit the quota."
         ),
-        repeat: int = typer.Option(100, min=1, help="Tasks, each both ways."),
-        period: str = typer.Option("20ms", help="Of the CPU quota."),
+        repeat: int = typer.Option(100, min=1, help="Tasks to run; each runs both ways."),
+        period: str = typer.Option("20ms", help="Period of the CPU quota."),
         margin: float = typer.Option(
-            0.1, min=0, max=0.9, help="Share of the quota that bursts leave free."
+            0.1, min=0, max=0.9, help="Share of the quota that bursts leave unused."
         ),
-        tariff: TariffIds = [],  # noqa: B006
+        tariff: TariffIds = ALL,
         run: EarlierRun = None,
         out: Out = None,
         overwrite: Overwrite = False,
         quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
-        """What cutting a task into bursts within the CPU quota saves and adds, and the fee below
-        which it pays.
+        """Measure what cutting a task into bursts that fit the CPU quota saves and adds.
 
-        Runs a task on the embedded platform as one invocation and in bursts, each of which goes on
-        from the answer before. By default billed by Lambda's tariff and those of no platform.
+        Runs a task on the embedded platform as one invocation, and as bursts that each continue
+        from the answer of the one before. Bills both, by default under Lambda's tariff and the
+        tariffs that belong to no platform, and computes the fee below which bursts are cheaper.
         Exits 1 when a request failed.
         """
         from uncia.bandwidth import intermittent as lab
         from uncia.report.cpu import intermittent as report
-        from uncia.suites.intermittent import Settings, measure
+        from uncia.suites import intermittent as study
+        from uncia.suites import measure
 
-        settings = Settings(
+        settings = study.Settings(
             memory=positive("--memory", memory, "size"),
             cpu_ns=positive("--cpu-time", cpu_time, "duration"),
             bursts=_bursts(bursts),
@@ -67,7 +69,11 @@ def register(app: typer.Typer) -> None:
         )
         experiment = Experiment(
             measure=lambda reporter: measure(
-                settings, out=out, overwrite=overwrite, reporter=reporter
+                study.document(settings),
+                out=out,
+                overwrite=overwrite,
+                reporter=reporter,
+                go_on=partial(study.go_on, settings),
             ),
             read=lambda folder: lab.read(folder, tariff or None),
             write=report.write,
@@ -78,10 +84,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _bursts(text: str) -> int | None:
-    """How many bursts; None: as few as fit the quota.
+    """Parse the number of bursts; None stands for as few as fit the quota.
 
     Raises:
-        UnciaError: it is neither auto nor a number of at least 2.
+        UnciaError: the text is neither auto nor a number of at least 2.
     """
     from uncia.errors import UnciaError
 
@@ -110,22 +116,22 @@ def show(result: Result, *, as_json: bool) -> None:
         f" {float(first.bursts.invocations):,.4g} bursts"
     )
     rows: list[dict[str, Any]] = []
-    for one in result.comparisons:
-        low_high = one.pays_below_interval
+    for item in result.comparisons:
+        bounds = item.pays_below_interval
         rows.append(
             {
-                "tariff": one.tariff,
-                "gb_s": _times(one.long.gb_s),
-                "gb_s_bursts": _times(one.bursts.gb_s),
-                "saved": "-" if one.gb_s_saved is None else f"{float(one.gb_s_saved):.1%}",
-                "fees": float(one.long.fees_usd) * 1e6,
-                "fees_bursts": float(one.bursts.fees_usd) * 1e6,
-                "bill": float(one.long.usd) * 1e6,
-                "bill_bursts": float(one.bursts.usd) * 1e6,
-                "change": "-" if one.bill_added is None else f"{float(one.bill_added):+.1%}",
-                "below": f"{float(one.pays_below_usd) * 1e9:.4g}",
-                "interval": numbers.span([bound * 1e9 for bound in low_high]) if low_high else "-",
-                "fee": float(one.fee_usd) * 1e9,
+                "tariff": item.tariff,
+                "gb_s": _float(item.long.gb_s),
+                "gb_s_bursts": _float(item.bursts.gb_s),
+                "saved": "-" if item.gb_s_saved is None else f"{float(item.gb_s_saved):.1%}",
+                "fees": float(item.long.fees_usd) * 1e6,
+                "fees_bursts": float(item.bursts.fees_usd) * 1e6,
+                "bill": float(item.long.usd) * 1e6,
+                "bill_bursts": float(item.bursts.usd) * 1e6,
+                "change": "-" if item.bill_added is None else f"{float(item.bill_added):+.1%}",
+                "below": f"{float(item.pays_below_usd) * 1e9:.4g}",
+                "interval": numbers.span([bound * 1e9 for bound in bounds]) if bounds else "-",
+                "fee": float(item.fee_usd) * 1e9,
             }
         )
     emit(
@@ -150,5 +156,5 @@ def show(result: Result, *, as_json: bool) -> None:
     typer.echo(f"Page: {result.folder / PAGE}")
 
 
-def _times(value: Any) -> float | None:
+def _float(value: Any) -> float | None:
     return None if value is None else float(value)

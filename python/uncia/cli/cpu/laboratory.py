@@ -1,4 +1,4 @@
-"""What the experiments on the embedded platform share: options, and how they are carried out."""
+"""Experiments on the embedded platform: their common options, and how they run and report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Result = TypeVar("Result")
 
 EarlierRun: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--run", help="Measure nothing: an earlier run's folder.", show_default=False),
+    typer.Option(
+        "--run", help="Folder of an earlier run to show instead of measuring.", show_default=False
+    ),
 ]
 Out: TypeAlias = Annotated[
     Path | None,
@@ -28,19 +30,19 @@ Out: TypeAlias = Annotated[
 Overwrite: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")
 ]
-Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 @dataclass(frozen=True)
 class Experiment(Generic[Result]):
-    """An experiment of the laboratory.
+    """An experiment: how to measure, read, write and show it.
 
     Attributes:
-        measure: carries it out, and reports progress to what it is given.
-        read: its result from the folder of a run.
-        write: its page, to this file.
-        show: prints the result.
-        page: name of the file.
+        measure: runs it, and passes progress to the reporter.
+        read: reads the result from the folder of a run.
+        write: writes the page of a result to a file.
+        show: prints a result.
+        page: name of the page's file.
     """
 
     measure: Callable[[Reporter], Outcome]
@@ -53,18 +55,18 @@ class Experiment(Generic[Result]):
 def carry_out(
     experiment: Experiment[Result], *, run: Path | None, out: Path | None, quiet: bool
 ) -> None:
-    """Measure, or take an earlier run; write the page and print the result.
+    """Measure, or read an earlier run; write the page and print the result.
 
     Args:
-        experiment: what it is.
-        run: an earlier run, instead of measuring.
-        out: where the run is to be; not with ``run``.
-        quiet: whether to report no progress.
+        experiment: the experiment.
+        run: the folder of an earlier run, instead of measuring.
+        out: the folder of the new run; not with ``run``.
+        quiet: show no progress.
 
     Raises:
         UnciaError: both folders are given, or something stopped the run.
-        RunFailedError: requests failed; the page is written and the result printed all the same.
-        typer.Exit: it was interrupted.
+        RunFailedError: requests failed; the page and the result are written nevertheless.
+        typer.Exit: the run was interrupted.
     """
     from uncia.errors import UnciaError
     from uncia.experiment import progress, runner
@@ -92,10 +94,10 @@ def carry_out(
 
 
 def positive(option: str, text: str, kind: str) -> int:
-    """A size or a duration above zero; a size without a unit is in MB, as in the other commands.
+    """Parse a size in bytes or a duration in ns that must be positive; plain sizes are in MB.
 
     Raises:
-        UnciaError: it is none; with the option's name.
+        UnciaError: the text is none; the message names the option.
     """
     from uncia.errors import UnciaError
     from uncia.units import parse_duration, parse_size

@@ -1,4 +1,4 @@
-"""``uncia cpu overallocation``: durations by memory size, measured and by models."""
+"""``uncia cpu overallocation``: durations by memory size, measured and modelled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE: Final = "overallocation.html"
 
 
 class Enforcement(StrEnum):
-    """Who holds functions to their quota."""
+    """How functions are held to their quota."""
 
     kernel = "kernel"
     event_driven = "event-driven"
@@ -38,24 +38,24 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def overallocation(
-        function: str = typer.Option("pyaes", help="Of the catalogue."),
+        function: str = typer.Option("pyaes", help="A function of the catalogue."),
         memory: str = typer.Option(
             "128..1769",
-            help="A range of MB (128..1769, 128..1769/50 for steps), or sizes, by comma.",
+            help="Memory sizes in MB: 128..1769, 128..1769/50 (in steps of 50), or 128,512.",
         ),
-        sizes: int = typer.Option(40, min=2, help="Sizes in a range without steps."),
+        sizes: int = typer.Option(40, min=2, help="Number of sizes in a range without steps."),
         samples: int = typer.Option(
             100, min=1, help="Requests at each size; four times as many at a whole vCPU."
         ),
         enforcement: Enforcement = typer.Option(
-            Enforcement.kernel, help="Who holds functions to their quota."
+            Enforcement.kernel, help="How functions are held to their quota."
         ),
-        period: str = typer.Option("20ms", help="Of the CPU quota."),
+        period: str = typer.Option("20ms", help="Period of the CPU quota."),
         hz: int | None = typer.Option(
             None,
             min=24,
             max=10_000,
-            help="Ticks a second of the kernel, for the model. Default: this machine's, or 250.",
+            help="Tick rate of the modelled kernel, in Hz. Default: this machine's, or 250.",
             show_default=False,
         ),
         run: EarlierRun = None,
@@ -64,30 +64,32 @@ def register(app: typer.Typer) -> None:
         quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
-        """How long a function takes at each memory size, against what models say.
+        """Measure how long a function takes at each memory size, and compare with models.
 
         Requests go to the sizes in turn, one at a time. The models (reciprocal scaling, Equation
-        (2), and the simulated kernel or exact timers) know the rows at a whole vCPU only. Also:
-        the CPU time that a function gets for the time that is paid. Exits 1 when a request failed.
+        (2), and the simulated kernel or exact timers) are given the rows at a whole vCPU only. The
+        result includes the CPU time that a function gets beyond what is paid for. Exits 1 when a
+        request failed.
         """
         from uncia.bandwidth import overallocation as lab
         from uncia.report.cpu import overallocation as report
-        from uncia.suites import overallocation as measuring
+        from uncia.suites import measure
+        from uncia.suites import overallocation as study
 
-        settings = measuring.Settings(
+        settings = study.Settings(
             function=function,
-            memory_mb=measuring.sizes(memory, sizes),
+            memory_mb=study.sizes(memory, sizes),
             samples=samples,
             enforcement=[
-                one
-                for one in (lab.KERNEL, lab.EVENT_DRIVEN)
-                if enforcement in (Enforcement.both, one)
+                name
+                for name in (lab.KERNEL, lab.EVENT_DRIVEN)
+                if enforcement in (Enforcement.both, name)
             ],
             period_ns=positive("--period", period, "duration"),
         )
         experiment = Experiment(
-            measure=lambda reporter: measuring.measure(
-                settings, out=out, overwrite=overwrite, reporter=reporter
+            measure=lambda reporter: measure(
+                study.document(settings), out=out, overwrite=overwrite, reporter=reporter
             ),
             read=lambda folder: lab.read(folder, hz),
             write=report.write,
@@ -131,9 +133,9 @@ def show(result: Result, *, as_json: bool) -> None:
             **{name: name for name in models},
             "overallocation": "used / paid for",
         },
-        notes=[f"Left out: {count:,} rows ({why})." for why, count in result.left_out.items()],
+        notes=[f"Left out: {count:,} rows ({cause})." for cause, count in result.left_out.items()],
     )
     for enforcement, errors in data["mape"].items():
-        words = ", ".join(f"{name} {share:.1%}" for name, share in errors.items())
-        typer.echo(f"Mean absolute error over sizes below a vCPU ({enforcement}): {words}")
+        figures = ", ".join(f"{name} {share:.1%}" for name, share in errors.items())
+        typer.echo(f"Mean absolute error over sizes below a vCPU ({enforcement}): {figures}")
     typer.echo(f"Page: {result.folder / PAGE}")

@@ -1,4 +1,4 @@
-"""``uncia cpu predict``: durations and bills at every size, and which size to take."""
+"""``uncia cpu predict``: durations and bills at every size, and which size to choose."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from uncia.errors import UnciaError
 if TYPE_CHECKING:
     from uncia.bandwidth.predict.study import Study
     from uncia.bandwidth.presets import Preset
-    from uncia.tariffs import Tariff
 
-_SHOWN: Final = 24
+_MAX_ROWS: Final = 24  # of the printed table; JSON has all
 
 
 def register(app: typer.Typer) -> None:
@@ -30,9 +29,11 @@ def register(app: typer.Typer) -> None:
             metavar="DIST|FILE",
             help="CPU time: 16ms, normal(16ms, 1ms), lognormal(16ms, 2ms), uniform(14ms, 18ms),"
             " p5=14.9ms,p50=17.3ms,p95=18.1ms; or a measured table (CSV: memory_mb or vcpu,"
-            " mean_ms, p5_ms...) or a run, of which the rows at one vCPU and more tell it.",
+            " mean_ms, p5_ms...) or a run, whose rows at one vCPU or more give the CPU time.",
         ),
-        like: str = typer.Option("aws", "--like", metavar="aws|gcp|ibm", help="The platform."),
+        like: str = typer.Option(
+            "aws", "--like", metavar="aws|gcp|ibm", help="The platform to predict."
+        ),
         memory: str = typer.Option(
             None, metavar="RANGE", help="Memory sizes in MB: 128..1769, 128..1769/64, 128,512."
         ),
@@ -45,32 +46,41 @@ def register(app: typer.Typer) -> None:
         arrivals: str = typer.Option(
             None,
             metavar="random|closed|closed:TIME",
-            help="When requests come: at any time, or one so long after the end of the last."
-            " Default: as a measured table was driven, if that is known; else random.",
+            help="When requests arrive: at random times; or in a closed loop, each when the one"
+            " before has ended, or TIME later. Default: as a measured table was driven, if known,"
+            " else random.",
         ),
         tariff: str = typer.Option(
-            None, "--tariff", "-t", metavar="ID", help="What bills. Default: the platform's."
+            None,
+            "--tariff",
+            "-t",
+            metavar="ID",
+            help="A tariff's id or file. Default: the platform's.",
         ),
         measured: Path = typer.Option(
             None, metavar="FILE.csv", help="A measured table to compare with."
         ),
-        samples: int = typer.Option(2_500, min=1, max=100_000, help="Invocations at each size."),
-        seed: int = typer.Option(0, min=0, help="Of the random numbers."),
-        as_json: bool = typer.Option(False, "--json", help="Print JSON, one object a size."),
+        samples: int = typer.Option(
+            2_500, min=1, max=100_000, help="Simulated invocations at each size."
+        ),
+        seed: int = typer.Option(0, min=0, help="Seed of the random numbers."),
+        as_json: bool = typer.Option(
+            False, "--json", help="Print JSON, with one object for each size."
+        ),
         report: Path = typer.Option(
             None, metavar="FILE.html", help="Also write a page with charts and tables (Figure 10)."
         ),
     ) -> None:
-        """Predict durations and bills at each size, and advise which size to take.
+        """Predict durations and bills at each size, and advise which size to choose.
 
-        The kernel holds a function back in steps: some sizes cost more than others and are no
-        faster. The CPU time that a function needs tells at which sizes it is so.
+        Because the kernel throttles in whole periods, some sizes cost more than smaller ones
+        without being faster. Which ones depends on the CPU time that the function needs.
         """
+        from uncia import tariffs
         from uncia.bandwidth.predict.study import study
         from uncia.bandwidth.presets import preset
 
         platform = preset(like)
-        chosen = _tariff(tariff or platform.tariff)
         now = _sizes(
             platform, at if platform.by_memory else None, None if platform.by_memory else at
         )
@@ -79,31 +89,28 @@ def register(app: typer.Typer) -> None:
         sizes = _sizes(platform, memory, vcpu) or _all(platform)
         if at is not None:
             sizes = sorted({*sizes, *now})
-        found = study(
+        prediction = study(
             platform,
             cpu_time,
             sizes,
-            chosen,
+            tariffs.find(tariff or platform.tariff),
             arrivals=arrivals,
             compare=measured,
             samples=samples,
             seed=seed,
         )
-        said = [*found.notes(), *_of_now(found, now[0] if at is not None else None)]
+        notes = [
+            *prediction.notes(),
+            *_alternatives(prediction, now[0] if at is not None else None),
+        ]
         if report is not None:
-            _write(report, found, said)
+            _write(report, prediction, notes)
         if as_json:
-            typer.echo(json.dumps(found.rows(), indent=2, allow_nan=False))
-            for note in said:
+            typer.echo(json.dumps(prediction.rows(), indent=2, allow_nan=False))
+            for note in notes:
                 typer.echo(f"note: {note}", err=True)
         else:
-            _print(found, said)
-
-
-def _tariff(name: str) -> Tariff:
-    from uncia import tariffs
-
-    return tariffs.find(name)
+            _print(prediction, notes)
 
 
 def _sizes(platform: Preset, memory: str | None, vcpu: str | None) -> list[int]:
@@ -121,44 +128,46 @@ def _sizes(platform: Preset, memory: str | None, vcpu: str | None) -> list[int]:
 
 
 def _all(platform: Preset) -> list[int]:
-    own = platform.platform
-    return list(range(own.least, platform.whole + 1, own.step))
+    steps = platform.platform
+    return list(range(steps.least, platform.whole + 1, steps.step))
 
 
-def _of_now(found: Study, now: int | None) -> list[str]:
-    """What could be saved against the size in use."""
+def _alternatives(prediction: Study, now: int | None) -> list[str]:
+    """Say which size would save money compared with the one in use, if any."""
     from uncia.bandwidth.predict.cpu import size_words
 
     if now is None:
         return []
-    choices = {one.size: one for one in found.choices()}
+    present = size_words(prediction.preset, now)
+    choices = {choice.size: choice for choice in prediction.choices()}
     if now not in choices:
-        return [f"{size_words(found.preset, now)}: no price, so no advice."]
-    own, other = choices[now], found.instead().get(now)
-    if other is None:
+        return [f"{present}: no price, so no advice."]
+    current, better = choices[now], prediction.instead().get(now)
+    if better is None:
         return [
-            f"At {size_words(found.preset, now)} a million invocations cost {own.usd:.4g} USD; no"
-            " size that is as fast costs less."
+            f"At {present} a million invocations cost {current.usd:.4g} USD; no size that is as"
+            " fast costs less."
         ]
-    best = choices[other.size]
-    speed = f"{other.faster:.1%} faster" if other.faster > 0 else f"{-other.faster:.1%} slower"
+    best = choices[better.size]
+    speed = f"{better.faster:.1%} faster" if better.faster > 0 else f"{-better.faster:.1%} slower"
     return [
-        f"Instead of {size_words(found.preset, now)} ({own.usd:.4g} USD a million,"
-        f" {own.mean_ms:.4g} ms) take {size_words(found.preset, other.size)} ({best.usd:.4g} USD,"
-        f" {best.mean_ms:.4g} ms): {other.saves:.1%} less, {speed}."
+        f"Instead of {present} ({current.usd:.4g} USD a million,"
+        f" {current.mean_ms:.4g} ms) take {size_words(prediction.preset, better.size)}"
+        f" ({best.usd:.4g} USD, {best.mean_ms:.4g} ms): {better.saves:.1%} less, {speed}."
     ]
 
 
-def _print(found: Study, said: Sequence[str]) -> None:
+def _print(prediction: Study, notes: Sequence[str]) -> None:
     import pandas as pd
 
     from uncia.bandwidth.predict.cpu import size_words
     from uncia.cli.cost.options import emit
 
-    rows = found.rows()
-    places = list(range(len(rows)))
-    if len(rows) > _SHOWN:
-        places = sorted({round(place * (len(rows) - 1) / (_SHOWN - 1)) for place in range(_SHOWN)})
+    rows = prediction.rows()
+    indexes = list(range(len(rows)))
+    if len(rows) > _MAX_ROWS:
+        step = (len(rows) - 1) / (_MAX_ROWS - 1)
+        indexes = sorted({round(index * step) for index in range(_MAX_ROWS)})
     columns = {
         "mean_ms": "mean, ms",
         "p5_ms": "p5",
@@ -173,33 +182,34 @@ def _print(found: Study, said: Sequence[str]) -> None:
     }
     shown: list[dict[str, Any]] = [
         {
-            "size": size_words(found.preset, found.predicted[place].size),
-            **{title: rows[place][name] for name, title in columns.items()},
+            "size": size_words(prediction.preset, prediction.predicted[index].size),
+            **{title: rows[index][name] for name, title in columns.items()},
         }
-        for place in places
+        for index in indexes
     ]
     emit(pd.DataFrame(shown, dtype=object), as_json=False)
     if len(shown) < len(rows):
         typer.echo(f"{len(rows) - len(shown):,} more sizes: see --json.")
-    ladder = found.ladder()
+    ladder = prediction.ladder()
     if ladder:
-        words = ", ".join(
-            f"{size_words(found.preset, one.size)} ({one.mean_ms:.4g} ms, {one.usd:.4g} USD)"
-            for one in ladder
+        sizes = ", ".join(
+            f"{size_words(prediction.preset, choice.size)} ({choice.mean_ms:.4g} ms,"
+            f" {choice.usd:.4g} USD)"
+            for choice in ladder
         )
-        typer.echo(f"Worth taking, cheapest first: {words}.")
-    for step in found.steps():
-        if step.avoid is not None and step.extra is not None:
+        typer.echo(f"Worth taking, cheapest first: {sizes}.")
+    for advice in prediction.steps():
+        if advice.avoid is not None and advice.extra is not None:
             typer.echo(
-                f"{size_words(found.preset, step.avoid.size)} costs {step.extra:.0%} more than"
-                f" {size_words(found.preset, step.take.size)}: {step.avoid.mean_ms:.4g} instead of"
-                f" {step.take.mean_ms:.4g} ms."
+                f"{size_words(prediction.preset, advice.avoid.size)} costs {advice.extra:.0%} more"
+                f" than {size_words(prediction.preset, advice.take.size)}:"
+                f" {advice.avoid.mean_ms:.4g} instead of {advice.take.mean_ms:.4g} ms."
             )
-    for note in said:
+    for note in notes:
         typer.echo(note)
 
 
-def _write(path: Path, found: Study, said: Sequence[str]) -> None:
+def _write(path: Path, prediction: Study, notes: Sequence[str]) -> None:
     from uncia.cli import pages
     from uncia.report.cpu.predict import sections
 
@@ -207,12 +217,12 @@ def _write(path: Path, found: Study, said: Sequence[str]) -> None:
         path,
         kicker="Uncia CPU bandwidth control",
         title="Durations and bills by size",
-        summary=" ".join(said),
-        sections=sections(found),
+        summary=" ".join(notes),
+        sections=sections(prediction),
         facts=[
-            ("Platform", found.preset.title),
-            ("CPU time", found.work.cpu.words),
-            ("Tariff", found.tariff.id),
-            ("Sizes", f"{len(found.predicted):,}"),
+            ("Platform", prediction.preset.title),
+            ("CPU time", prediction.work.cpu.words),
+            ("Tariff", prediction.tariff.id),
+            ("Sizes", f"{len(prediction.predicted):,}"),
         ],
     )

@@ -1,4 +1,4 @@
-"""``uncia cpu profile``: throttles as a process sees them, on this machine."""
+"""``uncia cpu profile``: measures throttles on this machine from inside a process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,20 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def profile(
-        period: str = typer.Option("20ms", metavar="TIME", help="Period: 1ms to 1s."),
-        quota: str = typer.Option(None, metavar="TIME", help="CPU time in each: 1.45ms."),
-        vcpu: str = typer.Option(None, metavar="SHARE", help="Instead of the quota: 0.0725."),
-        burst: str = typer.Option("0ms", metavar="TIME", help="Quota that may be saved up."),
+        period: str = typer.Option(
+            "20ms", metavar="TIME", help="Period of the quota, from 1ms to 1s."
+        ),
+        quota: str = typer.Option(
+            None, metavar="TIME", help="CPU time in each period, such as 1.45ms."
+        ),
+        vcpu: str = typer.Option(
+            None, metavar="SHARE", help="Share of a CPU, such as 0.0725, instead of a quota."
+        ),
+        burst: str = typer.Option(
+            "0ms", metavar="TIME", help="Unused quota that later periods may use."
+        ),
         duration: str = typer.Option(
-            None, metavar="TIME", help="How long each run watches. Default: 10s."
+            None, metavar="TIME", help="Length of each run. Default: 10s."
         ),
         cpu_time: str = typer.Option(
             None,
@@ -36,17 +44,21 @@ def register(app: typer.Typer) -> None:
             metavar="LIST",
             help="Run tasks of these CPU times instead: 5ms,10ms or 5ms..50ms/5ms.",
         ),
-        repeat: int = typer.Option(1, min=1, help="How many runs; of tasks, of each."),
+        repeat: int = typer.Option(
+            1, min=1, help="Number of runs; with --cpu-time, for each CPU time."
+        ),
         groups: int = typer.Option(
             1, min=1, help="Spread the runs over so many control groups, one after the other."
         ),
         threshold: str = typer.Option(
-            "500us", metavar="TIME", help="Smaller jumps of the clock are no throttles."
+            "500us", metavar="TIME", help="Jumps of the clock below this are not throttles."
         ),
-        cpu: int = typer.Option(None, min=0, help="Stay on this CPU."),
-        seed: int = typer.Option(0, min=0, help="Of the random phases at which runs begin."),
+        cpu: int = typer.Option(None, min=0, help="CPU to run on. Default: any."),
+        seed: int = typer.Option(0, min=0, help="Seed of the random phases at which runs begin."),
         baseline: str = typer.Option(
-            "1s", metavar="TIME", help="Watch so long without a quota first; 0ms: not at all."
+            "1s",
+            metavar="TIME",
+            help="First watch without a quota for this long; 0ms: do not.",
         ),
         out: Path = typer.Option(
             None,
@@ -54,17 +66,19 @@ def register(app: typer.Typer) -> None:
             help="The run's folder. Default: results/cpu-profile-TIME.",
             show_default=False,
         ),
-        overwrite: bool = typer.Option(False, "--overwrite", help="Replace an earlier run there."),
+        overwrite: bool = typer.Option(
+            False, "--overwrite", help="Replace an earlier run in --out."
+        ),
         cgroup2: bool = typer.Option(
-            False, "--cgroup2", help="Version 2 of control groups, even beside version 1."
+            False, "--cgroup2", help="Use control groups version 2, even where version 1 exists."
         ),
         as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
     ) -> None:
-        """Watch throttles from the inside: a busy loop in a control group with a quota.
+        """Measure throttles from inside: run a busy loop in a control group with a quota.
 
-        Each run begins at a random phase of the period. Written are throttles, CPU times and the
-        kernel's own counts, with a report; Ctrl-C keeps the runs made so far.
+        Each run begins at a random phase of the period. The run's folder gets throttles, CPU times
+        and the kernel's counters, with a report; Ctrl-C keeps the runs made so far.
         """
         from uncia.bandwidth.profiles.measure import Settings, measure
         from uncia.interrupt import Interruption
@@ -127,7 +141,7 @@ def _duration(duration: str | None, cpu_time: str | None) -> int | None:
     if cpu_time is None:
         watched = _time(duration or "10s", "--duration")
         if watched == 0:
-            raise UnciaError(f"--duration: in {duration} nothing is seen", hint="Give 10s or so.")
+            raise UnciaError(f"--duration: {duration} is too short", hint="Give 10s or so.")
         return watched
     if duration is not None:
         raise UnciaError("--duration and --cpu-time exclude each other")
@@ -142,7 +156,7 @@ def _cpu_times(text: str | None) -> list[int] | None:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[engine.Event], None] | None]:
-    """A bar on standard error, if somebody looks at it."""
+    """Show a bar on standard error, if that is a terminal."""
     if quiet:
         yield None
         return
@@ -158,16 +172,18 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[engine.Event], None] | None]
             if event.get("event") == "baseline":
                 bar.update(task, description="watching")
             elif event.get("event") in ("progress", "done"):
-                seen = f"{event['throttles']:,} throttles"
                 bar.update(
-                    task, total=event["runs"], completed=event["completed"], description=seen
+                    task,
+                    total=event["runs"],
+                    completed=event["completed"],
+                    description=f"{event['throttles']:,} throttles",
                 )
 
         yield show
 
 
 def _print(summary: dict[str, Any]) -> None:
-    """What a profile shows, in a few lines."""
+    """Print a profile in a few lines."""
     from rich.console import Console
     from rich.table import Table
 
@@ -181,8 +197,8 @@ def _print(summary: dict[str, Any]) -> None:
     for heading in ("ms", "mean", "5 %", "50 %", "95 %", "most"):
         table.add_column(heading, justify="left" if heading == "ms" else "right")
     for name in ("interval", "throttle", "cpu"):
-        if found := summary[f"{name}_ns"]:
-            cells = (f"{found[it] / 1e6:,.3f}" for it in ("mean", "p5", "p50", "p95", "max"))
+        if times := summary[f"{name}_ns"]:
+            cells = (f"{times[key] / 1e6:,.3f}" for key in ("mean", "p5", "p50", "p95", "max"))
             table.add_row(name, *cells)
     if table.row_count:
         console.print(table)

@@ -1,4 +1,4 @@
-"""``uncia cpu simulate``: what the kernel makes of a task, or a probe, under a quota."""
+"""``uncia cpu simulate``: simulates the kernel's bandwidth control of a task or a probe."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from uncia.bandwidth.kernels import Kernel
     from uncia.bandwidth.simulate import Probe, Setting, Task
 
-_GROUPS: Final = 40  # with a period timer of its own each
-_PARTS: Final = 1_000
+_GROUPS: Final = 40  # each with its own period timer
+_QUANTILES: Final = 1_000  # that stand for a distribution of CPU times
 
 
 def register(app: typer.Typer) -> None:
@@ -24,10 +24,14 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def simulate(
-        period: str = typer.Option("100ms", metavar="TIME", help="The period."),
+        period: str = typer.Option("100ms", metavar="TIME", help="Period of the quota."),
         quota: str = typer.Option(None, metavar="TIME", help="CPU time in each period."),
-        vcpu: str = typer.Option(None, metavar="SHARE", help="Instead of a quota, a share: 0.25."),
-        burst: str = typer.Option("0ms", metavar="TIME", help="Unused quota that may be kept."),
+        vcpu: str = typer.Option(
+            None, metavar="SHARE", help="Share of a CPU, such as 0.25, instead of a quota."
+        ),
+        burst: str = typer.Option(
+            "0ms", metavar="TIME", help="Unused quota that later periods may use."
+        ),
         cpu_time: str = typer.Option(
             None,
             "--cpu-time",
@@ -35,17 +39,21 @@ def register(app: typer.Typer) -> None:
             help="Simulate tasks of this CPU time: 17ms; 10ms,20ms*3 (values, weights); or a file.",
         ),
         duration: str = typer.Option(
-            None, metavar="TIME", help="Simulate the probe of uncia cpu profile for so long."
+            None, metavar="TIME", help="Simulate the probe of uncia cpu profile for this long."
         ),
-        runs: int = typer.Option(None, min=1, help="Tasks, or probes. Default: 4000, or 30."),
+        runs: int = typer.Option(
+            None, min=1, help="Number of runs. Default: 4000 tasks, or 30 probes."
+        ),
         idle: str = typer.Option(
             None, metavar="TIME..TIME", help="Sleep before each task. Default: 3 to 4 periods."
         ),
         kernel: str = typer.Option(
-            "here", metavar="VERSION", help="Which kernel: 6.2, 6.8, ...; here: this machine's."
+            "here", metavar="VERSION", help="Kernel version, such as 6.2; here: this machine's."
         ),
         hz: int = typer.Option(
-            None, metavar="RATE", help="Ticks a second. Default: this machine's if known, else 250."
+            None,
+            metavar="RATE",
+            help="Tick rate in Hz. Default: this machine's if known, else 250.",
         ),
         cpus: int = typer.Option(1, min=1, help="CPUs that the group may use."),
         threads: int = typer.Option(1, min=1, help="Threads of the probe."),
@@ -53,15 +61,16 @@ def register(app: typer.Typer) -> None:
             None,
             "--beside",
             metavar="PROFILE",
-            help="A profile of one group under this control: how far the simulated throttles are"
-            " from its own (Wasserstein-1), with its places of ticks and refills.",
+            help="A profile of one control group to compare with: simulates a probe with its ticks"
+            " and refills, and measures the distance of the throttles (Wasserstein-1).",
         ),
-        seed: int = typer.Option(0, min=0, help="Same seed, same result."),
+        seed: int = typer.Option(0, min=0, help="Seed; the same seed gives the same result."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     ) -> None:
-        """What the kernel's bandwidth control makes of tasks, or of a probe, by simulation.
+        """Simulate how the kernel's bandwidth control delays tasks or throttles a probe.
 
-        Tasks: how long they take. A probe: how it is throttled. Give --cpu-time or --duration.
+        Give --cpu-time to simulate tasks and see how long they take, or --duration to simulate a
+        probe and see how it is throttled.
         """
         from uncia.bandwidth import kernels
         from uncia.bandwidth import simulate as model
@@ -93,10 +102,12 @@ def register(app: typer.Typer) -> None:
             )
             for number in range(groups)
         ]
-        found = _summary(setting, model.simulate(settings, seed))
+        summary = _summary(setting, model.simulate(settings, seed))
         if profile is not None:
-            found["beside"] = _beside(profile, setting.model_copy(update={"runs": count}), seed)
-        typer.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else _text(found))
+            summary["beside"] = _distances(
+                profile, setting.model_copy(update={"runs": count}), seed
+            )
+        typer.echo(json.dumps(summary, indent=2, allow_nan=False) if as_json else _text(summary))
         if setting.quota_ns is not None and setting.quota_ns < MIN_QUOTA:
             typer.echo("note: a kernel refuses a quota below 1 ms (EINVAL).", err=True)
 
@@ -115,7 +126,7 @@ def _work(
             raise UnciaError("--idle is for tasks", hint="Leave it out, or give --cpu-time.")
         watched = parse_duration(duration)
         if watched == 0:
-            raise UnciaError(f"--duration: in {duration} nothing is seen", hint="Give 10s or so.")
+            raise UnciaError(f"--duration: {duration} is too short", hint="Give 10s or so.")
         return Probe(duration_ns=watched, threads=threads)
     if threads > 1:
         raise UnciaError("--threads is for the probe", hint="Leave it out, or give --duration.")
@@ -123,19 +134,19 @@ def _work(
     gap = None
     if idle is not None:
         first, dots, last = idle.partition("..")
-        least = parse_duration(first)
-        gap = (least, parse_duration(last) if dots else least)
+        shortest = parse_duration(first)
+        gap = (shortest, parse_duration(last) if dots else shortest)
     return Task(cpu_ns=tasks, gap_ns=gap)
 
 
 def _values(cpu: CpuTime) -> list[int]:
-    """A distribution as equally likely values, in an order that means nothing."""
+    """A distribution as equally likely values, in random order."""
     import random
     from fractions import Fraction
 
     if len(cpu.points) == 1:
         return [cpu.points[0][0]]
-    values = [cpu.quantile(Fraction(2 * part + 1, 2 * _PARTS)) for part in range(_PARTS)]
+    values = [cpu.quantile(Fraction(2 * index + 1, 2 * _QUANTILES)) for index in range(_QUANTILES)]
     random.Random(0).shuffle(values)  # the simulator takes them in turn
     return values
 
@@ -179,13 +190,13 @@ def _setting(
 def _summary(setting: Setting, simulated: Any) -> dict[str, Any]:
     import numpy as np
 
-    from uncia.bandwidth import beside
+    from uncia.bandwidth import simulated_match
 
     rows = simulated.invocations
     execution = np.asarray(rows["execution"].to_numpy(), dtype=float) / 1e6
     cpu = np.asarray(rows["cpu_user"].to_numpy(), dtype=float) / 1e6
     groups = np.asarray(rows["function"].combine_chunks().indices.to_numpy())
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "setting": setting.model_dump(exclude={"name", "runs", "neighbours"}),
         "runs": len(execution),
         "ticks": simulated.ticks,
@@ -194,25 +205,25 @@ def _summary(setting: Setting, simulated: Any) -> dict[str, Any]:
     if setting.work.kind == "task":
         means = [execution[groups == group].mean() for group in np.unique(groups)]
         error = float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else None
-        found["duration"] = _spread(execution) | {"standard_error_ms": error}
-        found["cpu_time_mean_ms"] = float(cpu.mean())
-        return found
-    throttles = beside.throttles(simulated.spans)
-    return found | {kind: _spread(values / 1e6) for kind, values in throttles.items()}
+        summary["duration"] = _spread(execution) | {"standard_error_ms": error}
+        summary["cpu_time_mean_ms"] = float(cpu.mean())
+        return summary
+    throttles = simulated_match.throttles(simulated.spans)
+    return summary | {kind: _spread(values / 1e6) for kind, values in throttles.items()}
 
 
-def _beside(path: Path, setting: Setting, seed: int) -> dict[str, Any]:
-    from uncia.bandwidth import beside, profiles
+def _distances(path: Path, setting: Setting, seed: int) -> dict[str, Any]:
+    from uncia.bandwidth import profiles, simulated_match
 
     if setting.work.kind != "probe":
         raise UnciaError("--beside compares throttles of a probe", hint="Give --duration.")
-    read = profiles.read(path)
-    apart = beside.compare(read, setting, seed)
+    profile = profiles.read(path)
+    distances = simulated_match.compare(profile, setting, seed)
     return {
-        "profile": read.source,
-        "distance_ms": {kind: None if ns is None else ns / 1e6 for kind, ns in apart.items()},
+        "profile": profile.source,
+        "distance_ms": {kind: None if ns is None else ns / 1e6 for kind, ns in distances.items()},
         "distance_periods": {
-            kind: None if ns is None else ns / setting.period_ns for kind, ns in apart.items()
+            kind: None if ns is None else ns / setting.period_ns for kind, ns in distances.items()
         },
     }
 
@@ -223,23 +234,22 @@ def _spread(values: Any) -> dict[str, float | int | None]:
     from uncia.stats.quantiles import quantiles_of
 
     names = ("p5", "p25", "p50", "p75", "p95")
-    found: dict[str, float | int | None] = {"count": len(values), "mean_ms": None}
+    spread: dict[str, float | int | None] = {"count": len(values), "mean_ms": None}
     if len(values) == 0:
-        return found | {f"{name}_ms": None for name in names}
-    found["mean_ms"] = float(np.mean(values))
+        return spread | {f"{name}_ms": None for name in names}
     quantiles = quantiles_of(values, [0.05, 0.25, 0.5, 0.75, 0.95])
-    for name, value in zip(names, quantiles, strict=True):
-        found[f"{name}_ms"] = value
-    return found
+    spread["mean_ms"] = float(np.mean(values))
+    spread.update((f"{name}_ms", value) for name, value in zip(names, quantiles, strict=True))
+    return spread
 
 
-def _text(found: dict[str, Any]) -> str:
-    lines = [f"{found['runs']} runs, {found['ticks']} ticks"]
-    if found["share"] is not None:
-        lines[0] += f"; obtained {found['share']:.4f} vCPU over all of their wall-clock time"
-    for kind, part in found.get("beside", {}).get("distance_periods", {}).items():
-        far = "too few throttles" if part is None else f"{part:.2%} of the period"
-        lines.append(f"{kind}: Wasserstein-1 to the profile {far}")
+def _text(summary: dict[str, Any]) -> str:
+    lines = [f"{summary['runs']} runs, {summary['ticks']} ticks"]
+    if summary["share"] is not None:
+        lines[0] += f"; obtained {summary['share']:.4f} vCPU over all of their wall-clock time"
+    for kind, share in summary.get("beside", {}).get("distance_periods", {}).items():
+        distance = "too few throttles" if share is None else f"{share:.2%} of the period"
+        lines.append(f"{kind}: Wasserstein-1 to the profile {distance}")
     names = {
         "duration": "duration",
         "interval": "interval between throttles",
@@ -247,16 +257,16 @@ def _text(found: dict[str, Any]) -> str:
         "cpu": "CPU time between throttles",
     }
     for key, name in names.items():
-        if key not in found:
+        if key not in summary:
             continue
-        spread = found[key]
+        spread = summary[key]
         if not spread["count"]:
             lines.append(f"{name}: none")
             continue
         error = spread.get("standard_error_ms")
-        sure = "" if error is None else f" +- {error:.3f}"
+        tolerance = "" if error is None else f" +- {error:.3f}"
         quantiles = ", ".join(
             f"{part} {spread[f'{part}_ms']:.3f}" for part in ("p5", "p25", "p50", "p75", "p95")
         )
-        lines.append(f"{name}, ms: mean {spread['mean_ms']:.3f}{sure}; {quantiles}")
+        lines.append(f"{name}, ms: mean {spread['mean_ms']:.3f}{tolerance}; {quantiles}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``uncia trace``: a module a command, found by its place; each defines ``register(app)``."""
+"""``uncia trace``: traces of providers, a module for each command."""
 
 import typer
 
@@ -7,4 +7,4 @@ from uncia.cli import groups
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this package to ``app`` as ``uncia trace``."""
-    groups.add(app, __name__, __path__, "Turn traces of providers into tables.")
+    groups.add(app, __name__, __path__, "Convert traces of providers to Uncia's tables.")

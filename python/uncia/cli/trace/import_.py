@@ -1,4 +1,4 @@
-"""``uncia trace import``: a trace becomes Uncia's tables."""
+"""``uncia trace import``: converts a trace to Uncia's tables."""
 
 from __future__ import annotations
 
@@ -23,32 +23,37 @@ def register(trace: typer.Typer) -> None:
     @trace.command("import")
     def import_(
         kind: str = typer.Argument(
-            ..., metavar="KIND", help="Which trace (uncia trace list); auto tells from the files."
+            ...,
+            metavar="KIND",
+            help="The kind of trace (uncia trace list); auto: recognized from the files.",
         ),
         paths: list[Path] | None = typer.Argument(
             None, metavar="PATH...", help="The trace's files, plain or .gz, or folders of them."
         ),
         out: Path = typer.Option(
-            ..., "--out", metavar="DIR|FILE", help="A folder, or a *.parquet file for one table."
+            ...,
+            "--out",
+            metavar="DIR|FILE",
+            help="The folder to write, or a *.parquet file for a single table.",
         ),
         strict: bool = typer.Option(
-            False, "--strict", help="End at the first bad row, with file, line and column."
+            False, "--strict", help="Stop at the first bad row, with file, line and column."
         ),
         keep_cut: bool = typer.Option(
             False,
             "--keep-cut",
-            help="Of a gzip file that is cut off, take the rows before the cut.",
+            help="Import the rows of a truncated gzip file up to the cut.",
         ),
         max_memory: str | None = typer.Option(
             None,
             "--max-memory",
             metavar="SIZE|none",
-            help="Reject rows with more memory allocated (huawei2025; by default 10240MB).",
+            help="Reject rows with more allocated memory (huawei2025). Default: 10240MB.",
         ),
         sort: bool | None = typer.Option(
             None,
             "--sorted/--unsorted",
-            help="Whether rows are sorted by start (huawei2025; by default if they are few).",
+            help="Sort rows by start (huawei2025). Default: only if they are few.",
         ),
         partition_by: str | None = typer.Option(
             None,
@@ -60,16 +65,17 @@ def register(trace: typer.Typer) -> None:
             None,
             "--delay-unit",
             metavar="s|ms",
-            help="Read function_delay, whose unit the release does not say (huawei2023).",
+            help="Unit of function_delay, which the release does not state (huawei2023); without"
+            " it, the column is not read.",
         ),
         as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
     ) -> None:
-        """Import a trace. Bad rows are counted by reason and kept in DIR/rejected.csv."""
+        """Import a trace. Bad rows are counted by reason and copied to DIR/rejected.csv."""
         from uncia.traces import load
 
         if not paths:
             raise _without_kind(kind)
-        done = load(
+        imported = load(
             paths,
             out,
             trace=kind,
@@ -81,9 +87,9 @@ def register(trace: typer.Typer) -> None:
             delay_unit=delay_unit,
         )
         if as_json:
-            typer.echo(json.dumps(_json(done), indent=2))
+            typer.echo(json.dumps(_json(imported), indent=2))
         else:
-            _tell(done)
+            _print(imported)
 
 
 def _without_kind(kind: str) -> UnciaError:
@@ -98,7 +104,7 @@ def _without_kind(kind: str) -> UnciaError:
 
 
 def _bound(text: str | None) -> int | None:
-    """The most memory in bytes; None if nothing was said."""
+    """The upper bound of memory in bytes; None without the option."""
     from uncia.units import INT64_MAX, parse_size
 
     if text is None:
@@ -108,31 +114,31 @@ def _bound(text: str | None) -> int | None:
     return quantity("--max-memory", text, parse_size)
 
 
-def _json(done: Imported) -> dict[str, object]:
+def _json(imported: Imported) -> dict[str, object]:
+    rejected_file = imported.rejected_file
     return {
-        "read": done.read,
-        "kept": done.read - done.skipped,
-        "rows": done.rows,
-        "rejected": done.rejected,
-        "rejected_file": None if done.rejected_file is None else str(done.rejected_file),
-        "noted": done.noted,
-        "tables": {table: str(path) for table, path in done.tables.items()},
-        "warnings": done.warnings,
+        "read": imported.read,
+        "kept": imported.read - imported.skipped,
+        "rows": imported.rows,
+        "rejected": imported.rejected,
+        "rejected_file": None if rejected_file is None else str(rejected_file),
+        "noted": imported.noted,
+        "tables": {table: str(path) for table, path in imported.tables.items()},
+        "warnings": imported.warnings,
     }
 
 
-def _tell(done: Imported) -> None:
+def _print(imported: Imported) -> None:
     from uncia.traces.base import plural
 
-    for warning in done.warnings:
+    for warning in imported.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    kept = done.read - done.skipped
-    typer.echo(f"{plural(done.read, 'row')} read: {kept:,} taken, {done.skipped:,} rejected")
-    for reason, count in sorted(done.rejected.items(), key=lambda one: (-one[1], one[0])):
-        typer.echo(f"  rejected {count:,}: {reason}")
-    for text, count in sorted(done.noted.items(), key=lambda one: (-one[1], one[0])):
-        typer.echo(f"  noted {count:,}: {text}")
-    if done.rejected_file is not None:
-        typer.echo(f"{done.rejected_file}: the rejected rows")
-    for table, path in done.tables.items():
-        typer.echo(f"{path}: {plural(done.rows[table], 'row')} of {table}")
+    rows, rejected = imported.read, imported.skipped
+    typer.echo(f"{plural(rows, 'row')} read: {rows - rejected:,} taken, {rejected:,} rejected")
+    for verb, counts in (("rejected", imported.rejected), ("noted", imported.noted)):
+        for text, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            typer.echo(f"  {verb} {count:,}: {text}")
+    if imported.rejected_file is not None:
+        typer.echo(f"{imported.rejected_file}: the rejected rows")
+    for table, path in imported.tables.items():
+        typer.echo(f"{path}: {plural(imported.rows[table], 'row')} of {table}")

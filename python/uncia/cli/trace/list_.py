@@ -3,13 +3,13 @@
 import typer
 
 
-def register(trace: typer.Typer) -> None:
-    """Add the command to ``trace``."""
+def register(app: typer.Typer) -> None:
+    """Add the command ``list`` to ``app``."""
 
-    @trace.command("list")
+    @app.command("list")
     def list_() -> None:
         """List the traces that can be imported, with license and source."""
         from uncia.traces import known
 
-        for one in known().values():
-            typer.echo(f"{one.NAME} ({' and '.join(one.TABLES)})\n  {one.DESCRIPTION}\n")
+        for trace in known().values():
+            typer.echo(f"{trace.NAME} ({' and '.join(trace.TABLES)})\n  {trace.DESCRIPTION}\n")

@@ -6,38 +6,43 @@ from pathlib import Path
 import typer
 
 
-def register(trace: typer.Typer) -> None:
-    """Add the command to ``trace``."""
+def register(app: typer.Typer) -> None:
+    """Add the command ``synth`` to ``app``."""
 
-    @trace.command("synth")
+    @app.command("synth")
     def synth(
         kind: str = typer.Argument(
             metavar="KIND",
             help="huawei2025, huawei2023, azure2019, azure2021, ibm2026, aws-logs or gcp-logs.",
         ),
-        rows: int = typer.Option(..., "--rows", metavar="N", help="How many requests."),
+        rows: int = typer.Option(..., "--rows", metavar="N", help="Number of requests."),
         out: Path = typer.Option(..., "--out", metavar="DIR", help="A new or empty folder."),
-        seed: int = typer.Option(1, "--seed", metavar="S", help="What everything is drawn from."),
+        seed: int = typer.Option(
+            1, "--seed", metavar="S", help="Seed; the same seed gives the same trace."
+        ),
         files: int | None = typer.Option(
-            None, "--files", metavar="K", help="Days, weeks or parts; by default as rows suit."
+            None,
+            "--files",
+            metavar="K",
+            help="Number of days, weeks or parts. Default: depends on the rows.",
         ),
         malformed: float = typer.Option(
-            0.0, "--malformed", metavar="SHARE", help="Share of the rows to spoil, from 0 to 1."
+            0.0, "--malformed", metavar="SHARE", help="Share of malformed rows, from 0 to 1."
         ),
         gzip: bool = typer.Option(False, "--gzip", help="Compress the files."),
         parquet: bool = typer.Option(
             False, "--parquet", help="Write the table that an import would give (huawei2025)."
         ),
         jobs: int | None = typer.Option(
-            None, "--jobs", metavar="J", help="Processes; by default one for each processor."
+            None, "--jobs", metavar="J", help="Processes. Default: one for each processor."
         ),
         as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
     ) -> None:
-        """Make a synthetic trace; planted.json beside the files tells what is in them."""
+        """Make a synthetic trace; planted.json next to the files lists what is in them."""
         from uncia.traces.base import plural
         from uncia.traces.synth import make
 
-        made = make(
+        trace = make(
             kind,
             rows,
             out,
@@ -52,16 +57,16 @@ def register(trace: typer.Typer) -> None:
             typer.echo(
                 json.dumps(
                     {
-                        "files": {file.path: file.rows for file in made.files},
-                        "natural": made.natural,
-                        "planted": made.planted,
+                        "files": {file.path: file.rows for file in trace.files},
+                        "natural": trace.natural,
+                        "planted": trace.planted,
                     },
                     indent=2,
                 )
             )
             return
-        for file in made.files:
+        for file in trace.files:
             typer.echo(f"{out / file.path}: {plural(file.rows, 'row')}")
-        for what, counts in (("as in the trace", made.natural), ("planted", made.planted)):
+        for origin, counts in (("as in the trace", trace.natural), ("planted", trace.planted)):
             for name, count in counts.items():
-                typer.echo(f"{what}: {plural(count, 'row')} of {name}")
+                typer.echo(f"{origin}: {plural(count, 'row')} of {name}")

@@ -17,7 +17,6 @@ from uncia.costs.advice.trials import Hint, saved, unjudged
 from uncia.tariffs import bill, catalogue
 from uncia.tariffs.exact import integer
 from uncia.tariffs.model import Tariff
-from uncia.tariffs.rules import Granularity
 from uncia.tariffs.sizes import Fixed
 from uncia.units import NS_PER_S
 
@@ -178,7 +177,7 @@ def _always_on(study: Study, config: Configuration, tariff: Tariff, price: Price
         concurrency = Fraction(own.execution, own.span)
         instances = max(1, -int(-concurrency / BUSY // 1))
         # The span is an estimate, so that it is not rounded to steps.
-        billed = instances * other.time.rules.without(Granularity)(own.span)
+        billed = instances * other.time.rules.without_steps()(own.span)
         billed = max(billed, other.time.minimum_all or 0)
         rate = Fraction(own.rows * NS_PER_S, own.span)
         hints += saved(

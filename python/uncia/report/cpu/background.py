@@ -134,8 +134,8 @@ def _measured(result: Result) -> Table:
             _seconds("instance, idle", "instance_idle_ns"),
         ],
         result.behaviours,
-        "Spans background, and the readings background_cpu_ns of machine.parquet at their ends: the"
-        " working thread's own CPU clock, averages over rounds; in small a 95 % interval, bootstrap"
+        "Spans background, and spans background_cpu, which are as long as the CPU time meanwhile by"
+        " the working thread's own clock: averages over rounds; in small a 95 % interval, bootstrap"
         " over rounds. Last column: idle_cpu of instances.parquet, all CPU time that the platform"
         " counted of the instance while it served nothing, over its whole life.",
         "By the function's clock and the platform's",

@@ -199,7 +199,7 @@ def _table(result: Result) -> Table:
             Column("its fee", lambda row: row.fee_usd * _NANO, figure),
         ],
         result.comparisons,
-        "Rows of the experiments long and bursts in invocations.parquet, billed by task"
+        "Rows of the experiment tasks in invocations.parquet, billed by task and way"
         " (allocation × billable time, as each tariff counts them): means over the tasks that came"
         " to their end both ways. The fee below which bursts pay is (resources as one invocation"
         " - resources in bursts) / (bursts - 1); below zero they never do. In small: 95 %"

@@ -13,18 +13,13 @@ from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
 from uncia.stats import money
+from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 POSITION: Final = 80
 ROWS: Final = Rows("bill")
-
-_MICRO_VCPU_NS: Final = 10**15
-"""Base units of CPU (micro-vCPU x ns) in a vCPU-second."""
-
-_BYTE_NS: Final = 2**30 * 10**9
-"""Base units of memory (bytes x ns) in a GB-second."""
 
 _USED: Final = "used"
 _OVER: Final = "over-allocation"
@@ -208,26 +203,24 @@ def _used_usd(name: str, entry: Mapping[str, Any]) -> float | None:
     reserving or lending, or rows whose use was not measured.
     """
     from uncia.tariffs import get, ids
+    from uncia.tariffs.use import cost_of_use
 
     rows = entry.get("rows")
     if not rows or name not in ids():
         return None
-    used = {
-        "cpu": (entry.get("used_vcpu_s"), entry.get("used_vcpu_rows"), _MICRO_VCPU_NS),
-        "memory": (entry.get("used_gb_s"), entry.get("used_memory_rows"), _BYTE_NS),
-    }
-    total = 0.0
-    for charge in get(name).charges:
-        if charge.basis not in ("allocated", "used") or charge.when != "always":
-            return None
-        price = charge.unit_price
-        if not price:
-            continue
-        amount, measured, unit = used.get(charge.resource, (None, None, 1))
-        if amount is None or measured != rows:
-            return None
-        total += float(price * unit) * float(amount)
-    return total / float(rows) * money.MILLION
+
+    def used(amount: str, measured: str, unit: int) -> Fraction | None:
+        known = entry.get(amount) is not None and entry.get(measured) == rows
+        return Fraction(entry[amount]) * unit if known else None
+
+    total = cost_of_use(
+        get(name),
+        {
+            "cpu": used("used_vcpu_s", "used_vcpu_rows", MICRO_PER_VCPU * NS_PER_S),
+            "memory": used("used_gb_s", "used_memory_rows", GIB * NS_PER_S),
+        },
+    )
+    return None if total is None else float(total / rows * money.MILLION)
 
 
 def _explain(used: list[str]) -> str:

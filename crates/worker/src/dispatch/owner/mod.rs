@@ -213,6 +213,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let id = function.id;
         let settings = function.settings(&self.config);
         let name = function.name.clone();
+        let expected = function.broken.is_none().then(|| function.instance_spec("", &self.config));
         self.function_ids.insert(name.clone(), id);
         let stale = match self.functions.get_mut(&id) {
             Some(state) => {
@@ -229,6 +230,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         if stale {
             self.host.forget(&name);
             self.notify_scheduler(Event::FunctionUpdated { function: id });
+        }
+        if let Some(spec) = expected {
+            self.host.expect(spec);
         }
         self.notify_scheduler(Event::FunctionConfigured { function: id, settings });
         for event in self.events_of_broken.remove(&name).unwrap_or_default() {

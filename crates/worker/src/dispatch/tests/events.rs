@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::platform::{Platform, accepted_event, config, run};
 use crate::config::Config;
-use crate::meterlog::WaitingEvent;
+use crate::meterlog::{PayloadSize, WaitingEvent};
 
 #[test]
 fn deleting_a_function_ends_its_events() {
@@ -106,7 +106,7 @@ fn events_of_an_earlier_function_of_the_name_are_dropped() {
             parent: Some("parent".to_owned()),
             attempt: 0,
             failures: 0,
-            payload_bytes: 2,
+            payload: PayloadSize(2),
             client_context: None,
             accepted: 0,
         };

@@ -110,6 +110,8 @@ impl InstanceHost for FakeHost {
         }
     }
 
+    fn expect(&self, _spec: InstanceSpec) {}
+
     fn forget(&self, function: &str) {
         self.kept.lock().unwrap().remove(function);
     }

@@ -18,7 +18,7 @@ fn an_event_changes_with_the_row_of_its_attempt() {
     let log = open(folder.path());
     barrier(&log);
     let left = log.left_events().unwrap();
-    let of = |event: &WaitingEvent| (event.id, event.attempt, event.failures, event.payload_bytes);
+    let of = |event: &WaitingEvent| (event.id, event.attempt, event.failures, event.payload.0);
     assert_eq!(left.iter().map(of).collect::<Vec<_>>(), [(a, 5, 1, 12), (c, 0, 0, 12)]);
     assert_eq!(left[1].request_id, "request-c");
     assert_eq!(left[1].parent.as_deref(), Some("parent-c"));

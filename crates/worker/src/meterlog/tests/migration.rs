@@ -88,7 +88,7 @@ fn logs_of_earlier_versions_are_read() {
             assert_eq!(page.last, kept + 2);
             assert_eq!(names(folder.path()), ["old"]);
             let left = log.left_events().unwrap();
-            let event = (left[0].id, left[0].attempt, left[0].failures, left[0].payload_bytes);
+            let event = (left[0].id, left[0].attempt, left[0].failures, left[0].payload.0);
             assert_eq!((left.len(), event), (1, (4, 2, 0, 2)));
             assert_eq!(left[0].client_context.as_deref(), Some("context"));
             assert_eq!((left[0].function_key.as_str(), left[0].parent.as_deref()), ("", None));
@@ -146,7 +146,7 @@ fn version_3_is_read_with_its_long_lists_of_intervals_merged() {
     assert_eq!(idle[..2], [(9_993 - 3_000, 9_993), (10_000, 10_003)]);
     assert_eq!(idle.iter().map(|(start, end)| end - start).sum::<i64>(), 3 * 101_000);
     let left = log.left_events().unwrap();
-    let event = (left[0].id, left[0].attempt, left[0].failures, left[0].payload_bytes);
+    let event = (left[0].id, left[0].attempt, left[0].failures, left[0].payload.0);
     assert_eq!((left.len(), event), (1, (8, 2, 1, 2)));
     assert_eq!((left[0].function_key.as_str(), left[0].parent.as_deref()), ("", None));
     assert_eq!(accept(&log, event_after()), 10, "an id is not used again");

@@ -124,7 +124,7 @@ fn run(title: Title) -> Result<(), Failure> {
     };
     match &copy {
         Some(Ok((_, true))) => Some(Report::Waiting),
-        Some(Err(_)) => Some(Report::Alone),
+        Some(Err(failure)) => Some(Report::Alone(failure.to_string())),
         Some(Ok((_, false))) | None => None,
     }
     .map_or(Ok(()), |report| wire::send(CONTROL, &report, &[]))
@@ -136,21 +136,21 @@ fn run(title: Title) -> Result<(), Failure> {
     nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
 
     // Opened while the host's files can still be seen.
-    let join = config.join.iter().map(control_file).collect::<Result<Vec<_>, _>>()?;
+    let groups = Groups::open(&config)?;
     let thaw = match &config.thaw {
         Some((path, word)) => Some((control_file(path)?, word.clone())),
         None => None,
     };
     let signals = watch_children()?;
     if config.waits {
-        let runtime = waiting::start(config, join, &signals, title)?;
+        let runtime = waiting::start(config, groups, &signals, title)?;
         return runtime.map_or(Ok(()), |runtime| watch(runtime, &signals, thaw));
     }
     mounts::build(&config)?;
     let mounted = monotonic_ns();
 
-    let (runtime, how, not_forked) = start(&config, &join, copy)?;
-    drop(join);
+    let (runtime, how, not_forked) = start(&config, &groups, copy)?;
+    drop(groups);
     privileges::keep_only_kill(&config)?;
     let phases = vec![
         ("network".to_owned(), entered, networked),
@@ -167,10 +167,10 @@ fn run(title: Title) -> Result<(), Failure> {
 /// Returns its number, what the start is called, and why it is no copy although it should be.
 fn start(
     config: &InitConfig,
-    join: &[File],
+    groups: &Groups,
     copy: Option<Result<zygote::Copy, Failure>>,
 ) -> Result<(Pid, &'static str, Option<NotForked>), Failure> {
-    let started = copy.map(|copy| copy.and_then(|copy| copy.become_runtime(config, join)));
+    let started = copy.map(|copy| copy.and_then(|copy| copy.become_runtime(config, &groups.join)));
     let not_forked = match started {
         Some(Ok(pid)) => return Ok((pid, "fork", None)),
         Some(Err(failure)) => Some(NotForked {
@@ -180,13 +180,30 @@ fn start(
         }),
         None => None,
     };
-    Ok((runtime::start(config, join, None)?, "exec", not_forked))
+    Ok((runtime::start(config, groups, None)?, "exec", not_forked))
 }
 
 /// What the worker sends, with the descriptors beside it; `None` if it has no use for this process any
 /// more.
 fn receive<T: DeserializeOwned>() -> Result<Option<(T, Vec<OwnedFd>)>, Failure> {
     wire::receive(CONTROL, MsgFlags::empty()).map_err(Failure::Configuration)
+}
+
+/// The control groups that the runtime's process is to be in.
+struct Groups {
+    /// The files through which it joins them.
+    join: Vec<File>,
+    /// The folder in which it can begin instead.
+    begin_in: Option<File>,
+}
+
+impl Groups {
+    fn open(config: &InitConfig) -> Result<Self, Failure> {
+        let join = config.join.iter().map(control_file).collect::<Result<_, _>>()?;
+        // Without it, the process joins.
+        let begin_in = config.begin_in.as_ref().and_then(|folder| File::open(folder).ok());
+        Ok(Self { join, begin_in })
+    }
 }
 
 fn control_file(path: impl AsRef<std::path::Path>) -> Result<File, Failure> {

@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::unistd::{ForkResult, Pid, chdir, execve, fork, pipe2, setsid};
+use nix::sched::{CloneFlags, clone};
+use nix::unistd::{Pid, chdir, execve, pipe2, setsid};
 
-use super::{Doing, Failure, null, privileges, silence};
+use super::{Doing, Failure, Groups, null, privileges, silence};
 use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::InitConfig;
 
@@ -18,10 +19,23 @@ use crate::sandbox::wire::InitConfig;
 /// they are.
 pub(super) const GATE: RawFd = 100;
 
-/// Forks the runtime's process and returns once its program runs. `gate` becomes its [`GATE`].
+/// A flag of `clone3`, as `linux/sched.h` has it: the process begins in a given control group.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Of the runtime's process until its program runs; what it keeps there is small.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Starts the runtime's process and returns once its program runs. `gate` becomes its [`GATE`].
+///
+/// It begins in its control group where the kernel can do that. To join one of version 2 later, it would
+/// wait, for 10 ms and more, until no process of the machine forks or ends.
+///
+/// Else the process shares this one's memory until then, while this one waits: to copy the memory for a
+/// process that executes another program at once takes longer than executing it. Where the process makes
+/// a user namespace of its own, which none that shares memory may, it has a copy.
 pub(super) fn start(
     config: &InitConfig,
-    join: &[File],
+    groups: &Groups,
     gate: Option<BorrowedFd<'_>>,
 ) -> Result<Pid, Failure> {
     // Closed by exec; until then it carries what went wrong.
@@ -29,25 +43,64 @@ pub(super) fn start(
         let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;
         (File::from(read), write)
     };
-    // SAFETY: this process has one thread, so the child may do whatever its parent could.
-    match unsafe { fork() }.doing("start a process")? {
-        ForkResult::Child => {
-            let failure = become_runtime(config, join, gate);
-            let _ = nix::unistd::write(&report, failure.to_string().as_bytes());
-            // SAFETY: ends the child without running what belongs to its parent.
-            unsafe { libc::_exit(127) }
-        }
-        ForkResult::Parent { child } => {
-            drop(report);
-            let mut message = String::new();
-            failed.read_to_string(&mut message).doing("wait for the runtime")?;
-            if message.is_empty() {
-                Ok(child)
-            } else {
-                Err(Failure::Program(config.program.display().to_string(), message))
-            }
-        }
+    let become_runtime = |join: &[File]| {
+        let failure = become_runtime(config, join, gate);
+        let _ = nix::unistd::write(&report, failure.to_string().as_bytes());
+        127
+    };
+    // SAFETY: this process has one thread, so the child may do whatever its parent could, and it ends
+    // without running what belongs to its parent.
+    let begun = groups.begin_in.as_ref().and_then(|folder| unsafe { fork_into(folder) }.ok());
+    let child = match begun {
+        // SAFETY: ends the child alone.
+        Some(None) => unsafe { libc::_exit(become_runtime(&[])) },
+        Some(Some(child)) => child,
+        None => start_joining(config, || become_runtime(&groups.join))?,
+    };
+    drop(report);
+    let mut message = String::new();
+    failed.read_to_string(&mut message).doing("wait for the runtime")?;
+    if message.is_empty() {
+        Ok(child)
+    } else {
+        Err(Failure::Program(config.program.display().to_string(), message))
     }
+}
+
+/// Forks a process that begins in a control group of version 2; None in the child.
+///
+/// # Safety
+/// As `fork`: the child of a process with several threads may make system calls and nothing else.
+unsafe fn fork_into(folder: &File) -> Result<Option<Pid>, Errno> {
+    // SAFETY: numbers, for which 0 means that there is none.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    arguments.cgroup = folder.as_raw_fd() as u64;
+    let size = size_of_val(&arguments);
+    // SAFETY: without CLONE_VM this is fork: the child goes on here, on a copy of the stack.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size) };
+    let pid = i32::try_from(Errno::result(pid)?).map_err(|_| Errno::EOVERFLOW)?;
+    Ok((pid > 0).then(|| Pid::from_raw(pid)))
+}
+
+/// Starts a process that joins its control groups, as the first that it does in `body`.
+fn start_joining(config: &InitConfig, body: impl Fn() -> libc::c_int) -> Result<Pid, Failure> {
+    let mut flags = CloneFlags::empty();
+    if !config.user_namespace {
+        flags |= CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+    }
+    let mut stack = vec![0; STACK_BYTES];
+    let child = Box::new(|| body() as isize);
+    // SAFETY: this process has one thread, so the child may do whatever its parent could. It has a stack of
+    // its own, and this process goes on once it has executed its program or ended; what it has done to the
+    // memory by then is what a function that was called would have done. It ends without running what
+    // belongs to its parent.
+    let child =
+        unsafe { clone(child, &mut stack, flags, Some(libc::SIGCHLD)) }.doing("start a process")?;
+    // The kernel has judged this process's memory by its new user's rights.
+    nix::sys::prctl::set_dumpable(false).doing("stay undumpable")?;
+    Ok(child)
 }
 
 /// Returns only what kept the program from running.
@@ -123,5 +176,45 @@ pub(super) fn close_rest() -> Result<(), Errno> {
             Ok(())
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::sandbox::cgroup::{Group, clear_tree, discover};
+
+    #[test]
+    fn a_process_begins_in_its_group_of_version_2() {
+        let name = format!("test-begin-in-{}", std::process::id());
+        let layout = discover(&name, true).filter(|layout| !layout.parents.is_empty());
+        let group = layout.as_ref().and_then(|layout| Group::unlimited(layout, "a").ok());
+        let (Some(layout), Some(group)) = (layout, group) else {
+            return eprintln!("not run: no control groups that this process may make");
+        };
+        let Some(folder) = group.folder_to_begin_in() else {
+            return eprintln!("not run: there is no version 2 of control groups");
+        };
+        let folder = File::open(folder).unwrap();
+        let (wait, mut end) = std::io::pipe().unwrap();
+        // SAFETY: the child makes system calls and nothing else.
+        let child = match unsafe { fork_into(&folder) } {
+            Ok(Some(child)) => child,
+            Ok(None) => unsafe {
+                let mut byte = 0_u8;
+                libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
+                libc::_exit(0)
+            },
+            Err(error) => return eprintln!("not run: {error}"),
+        };
+        assert_eq!(group.leader(), Some(child.as_raw()));
+        end.write_all(b"x").unwrap();
+        nix::sys::wait::waitpid(child, None).unwrap();
+        group.remove().unwrap();
+        for folder in layout.folders() {
+            clear_tree(&folder).unwrap();
+        }
     }
 }

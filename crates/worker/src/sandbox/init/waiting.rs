@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use uncia_clock::monotonic_ns;
 
 use super::{
-    ARGUMENT, CONTROL, Doing, Failure, Title, mounts, privileges, reap, receive, runtime,
+    ARGUMENT, CONTROL, Doing, Failure, Groups, Title, mounts, privileges, reap, receive, runtime,
     wait_for_news,
 };
 use crate::sandbox::wire::{self, InitConfig, Report};
@@ -25,7 +25,7 @@ const GATE_VARIABLE: &str = "_UNCIA_WAITS_AT";
 /// Starts the runtime and makes it the instance that the worker tells; None if it tells none.
 pub(super) fn start(
     mut config: InitConfig,
-    join: Vec<File>,
+    groups: Groups,
     signals: &SignalFd,
     title: Title,
 ) -> Result<Option<Pid>, Failure> {
@@ -34,8 +34,8 @@ pub(super) fn start(
     // Written to by the call that the filter of this process allows.
     let mut gate = File::from(OwnedFd::from(gate));
     config.environment.push((GATE_VARIABLE.into(), runtime::GATE.to_string()));
-    let runtime = runtime::start(&config, &join, Some(theirs.as_fd()))?;
-    drop((join, theirs));
+    let runtime = runtime::start(&config, &groups, Some(theirs.as_fd()))?;
+    drop((groups, theirs));
     gate.read_exact(&mut [0]).doing("wait until the runtime is ready")?;
     wire::send(CONTROL, &Report::Waiting, &[]).doing("report to the worker")?;
 

@@ -64,6 +64,13 @@ pub(super) trait StartKind: Sync {
     /// Learns that a function's instances begin so, for as long as [`Host::forget`] does not say otherwise.
     fn note(&self, _host: &Host, _spec: &InstanceSpec) {}
 
+    /// Makes ahead what the first instances of a function begin with; returns when that is there, or why it
+    /// is not has been reported. Nothing by default: not every kind is worth it for functions that may
+    /// never be called.
+    fn expect<'a>(&self, _host: &'a Arc<Host>, _spec: &'a InstanceSpec) -> Replenished<'a> {
+        Box::pin(async {})
+    }
+
     /// Replaces what an instance has taken, a moment after its start has ended: not at the expense of that,
     /// nor of its first request.
     fn replenish<'a>(&self, _host: &'a Arc<Host>, _spec: &'a InstanceSpec) -> Replenished<'a> {

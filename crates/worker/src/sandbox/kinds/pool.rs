@@ -283,6 +283,7 @@ impl Host {
     /// Keeps nothing any more for a function alone: it is gone, or other than it was.
     pub fn forget(&self, function: &str) {
         self.started.forget(function);
+        self.ready_groups.forget(function);
     }
 
     /// Starts a runtime for any function whose instances have this one's limits.

@@ -70,8 +70,8 @@ impl Prepared {
                     Some((Report::Failed(message) | Report::NotRunnable(message), _)) => {
                         return Err(StartError::Sandbox(message));
                     }
-                    Some((Report::Alone, _)) => {
-                        return Err(StartError::Sandbox("no copy of the zygote is there".into()));
+                    Some((Report::Alone(message), _)) => {
+                        return Err(StartError::Sandbox(message));
                     }
                     Some((Report::Running { .. } | Report::Exited(_), _)) | None => {
                         return Err(StartError::Sandbox("it has ended".into()));
@@ -149,6 +149,14 @@ impl StartKind for FromPrepared {
         Box::pin(begin(host, spec, None))
     }
 
+    fn note(&self, host: &Host, spec: &InstanceSpec) {
+        host.ready_groups.note(&spec.function);
+    }
+
+    fn expect<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
+        Box::pin(expect(host, spec, None))
+    }
+
     fn replenish<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
         Box::pin(replenish(host, spec, None))
     }
@@ -169,17 +177,36 @@ pub(super) async fn begin(
     Ok(Origin { first, zygote, waiting: None, made_ahead })
 }
 
-/// Makes as many as are kept.
-pub(super) async fn replenish(host: &Host, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+/// Makes as many as are kept, before there is a start that could have taken one.
+pub(super) async fn expect(host: &Arc<Host>, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+    host.make_group_ready(spec).await;
+    let Some(kept) = host.prepared.of(spec, zygote.as_deref()) else { return };
+    // Whoever makes them already has made them then.
+    let _making = kept.making.lock().await;
+    fill(&kept, host, spec, zygote.as_deref()).await;
+}
+
+/// Makes as many as are kept, after a start.
+pub(super) async fn replenish(host: &Arc<Host>, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
+    host.make_group_ready(spec).await;
     let Some(kept) = host.prepared.of(spec, zygote.as_deref()) else { return };
     // Whoever makes more already goes on until there are enough.
     let Ok(_making) = kept.making.try_lock() else { return };
+    fill(&kept, host, spec, zygote.as_deref()).await;
+}
+
+/// Only for who holds `making`.
+async fn fill(kept: &Kept, host: &Host, spec: &InstanceSpec, zygote: Option<&Zygote>) {
     while kept.processes().len() < KEPT && !host.closed.load(Ordering::SeqCst) {
-        let made = host.first_process(spec.network, NO_INSTANCE, zygote.as_deref()).await;
+        let made = host.first_process(spec.network, NO_INSTANCE, zygote).await;
         // Whoever needs one then makes one, and learns why that fails.
         let Ok(mut prepared) = made else { return };
-        if zygote.is_some() && prepared.waits(COPY_TIMEOUT).await.is_err() {
-            return;
+        if let Some(zygote) = zygote {
+            if let Err(error) = prepared.waits(COPY_TIMEOUT).await {
+                zygote.refuse(&error);
+                return;
+            }
+            zygote.confirm();
         }
         kept.processes().push_back(prepared);
     }

@@ -1,8 +1,8 @@
 //! From a zygote: the runtime's process is a copy of one that has started (see `init/zygote.rs`).
 //!
-//! There is one zygote for a runtime, from the first start on that wants it; that one waits for it, and
-//! so is of the same kind as all later ones. If a zygote ends it is started again. A start that cannot
-//! have a copy executes its program instead, and is cold.
+//! There is one zygote for a runtime, from the deployment on of the first function that wants it. If a
+//! zygote ends it is started again. No start waits for one to come up, which takes longer than executing
+//! a program: a start that cannot have a copy at once executes its program, and is cold.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,8 +48,19 @@ impl StartKind for FromZygote {
 
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
         Box::pin(async move {
-            let zygote = host.zygotes.of(host, spec).await;
+            let zygote = host.zygotes.working(host, spec).await;
             prepared::begin(host, spec, zygote).await
+        })
+    }
+
+    fn note(&self, host: &Host, spec: &InstanceSpec) {
+        host.ready_groups.note(&spec.function);
+    }
+
+    fn expect<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Replenished<'a> {
+        Box::pin(async move {
+            let zygote = host.zygotes.of(host, spec).await;
+            prepared::expect(host, spec, zygote).await;
         })
     }
 
@@ -84,9 +95,17 @@ impl Zygote {
         self.works.store(true, Ordering::Relaxed);
     }
 
-    /// It cannot make a copy. If it never has, others need not ask: the kernel refuses what that takes.
-    pub(in crate::sandbox) fn refuse(&self) {
-        self.refuses.store(!self.works.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// It cannot make a copy, and why. If it never has, others need not ask: the kernel refuses what that
+    /// takes.
+    pub(in crate::sandbox) fn refuse(&self, reason: &dyn std::fmt::Display) {
+        // If it has ended, what it printed says more.
+        if !self.works() && !self.has_ended() && !self.refuses.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the zygote makes no copies: {reason}");
+        }
+    }
+
+    fn works(&self) -> bool {
+        self.works.load(Ordering::Relaxed)
     }
 
     /// Ends it: it does not answer.
@@ -129,15 +148,21 @@ enum State {
 }
 
 impl Zygotes {
-    /// The one for an instance; none if it cannot be a copy.
+    /// The one for an instance that starts now, if it has made a copy already.
+    async fn working(&self, host: &Host, spec: &InstanceSpec) -> Option<Arc<Zygote>> {
+        if !can_be_copy(host, spec) {
+            return None;
+        }
+        match self.0.lock().await.get(&spec.runtime)? {
+            State::Started(zygote) if zygote.works() && !zygote.has_ended() => Some(zygote.clone()),
+            State::Started(_) | State::Unusable(_) => None,
+        }
+    }
+
+    /// The one for instances to come, started if need be; none if they cannot be copies.
     async fn of(&self, host: &Host, spec: &InstanceSpec) -> Option<Arc<Zygote>> {
-        let definition = spec.runtime.definition();
         let root = host.roots.get(&spec.runtime)?;
-        // Entering a sandbox takes rights that only root has over all of them.
-        if !definition.has_zygote()
-            || !host.capabilities.root
-            || spec.environment.keys().any(|name| definition.reads_at_start(name))
-        {
+        if !can_be_copy(host, spec) {
             return None;
         }
         let mut zygotes = self.0.lock().await;
@@ -150,7 +175,7 @@ impl Zygotes {
             Some(State::Started(zygote)) => {
                 let complaint = zygote.complaint();
                 tracing::warn!("the zygote of {:?} has ended: {complaint}", spec.runtime);
-                if !zygote.works.load(Ordering::Relaxed) {
+                if !zygote.works() {
                     zygotes.insert(spec.runtime, State::Unusable(Instant::now()));
                     return None;
                 }
@@ -182,6 +207,15 @@ impl Zygotes {
             }
         }
     }
+}
+
+/// Whether an instance may be a copy: entering a sandbox takes rights that only root has over all of
+/// them, and a copy does not obey what an interpreter reads when it starts.
+fn can_be_copy(host: &Host, spec: &InstanceSpec) -> bool {
+    let definition = spec.runtime.definition();
+    definition.has_zygote()
+        && host.capabilities.root
+        && !spec.environment.keys().any(|name| definition.reads_at_start(name))
 }
 
 async fn start(host: &Host, runtime: Runtime, root: &Root) -> Result<Zygote, StartError> {

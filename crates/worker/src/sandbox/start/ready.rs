@@ -75,7 +75,7 @@ impl Host {
                                 zygote.kill();
                             }
                             if not_forked.refused {
-                                zygote.refuse();
+                                zygote.refuse(&not_forked.reason);
                             }
                         }
                         (None, _) => {}
@@ -93,7 +93,7 @@ impl Host {
                 Some((Report::NotRunnable(message), _)) => {
                     return Err(not_runnable(spec.runtime, message).into());
                 }
-                Some((Report::Waiting | Report::Alone | Report::Exited(_), _)) => {}
+                Some((Report::Waiting | Report::Alone(_) | Report::Exited(_), _)) => {}
                 None => {
                     let end = inner.gone().await;
                     return Err(Failure::Vanished(end.description));

@@ -15,6 +15,6 @@ pub(crate) static SETTING: Setting = Setting {
         ("zygote", |to| to.start_from(StartFrom::Zygote)),
         ("pool", |to| to.start_from(StartFrom::Pool)),
     ]),
-    default: Default::Value(Value::Word("fresh")),
+    default: Default::Value(Value::Word("prepared")),
     scope: Scope::Function { platform_key: Some("start_from"), replaces_instances: true },
 };

@@ -45,7 +45,12 @@ def _settings(schema: pa.Schema) -> dict[str, object]:
     return {
         "compression_level": 1,
         "use_dictionary": [name for name in schema.names if name not in plain],
-        "write_statistics": [field.name for field in schema if pa.types.is_integer(field.type)],
+        # Of numbers, and of what bills need not read where all rows have the same.
+        "write_statistics": [
+            field.name
+            for field in schema
+            if pa.types.is_integer(field.type) or field.name in ("outcome", "start")
+        ],
     }
 
 

@@ -1,0 +1,50 @@
+"""Whether the rows of a run are as its experiments declare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from uncia.experiment import expect
+from uncia.experiment.plan import ExperimentPlan
+
+
+def failures(experiments: Sequence[ExperimentPlan], rows: pa.Table, *, is_whole: bool) -> list[str]:
+    """What makes a run a failed one, a sentence each.
+
+    Args:
+        experiments: those of the plan.
+        rows: the run's invocations.
+        is_whole: whether the run came to its end, so that every experiment must have sent requests.
+    """
+    sentences = []
+    unsent = []
+    for experiment in experiments:
+        requests = _rows_of(rows, experiment.name)
+        outcomes, starts = _count(requests, "outcome"), _count(requests, "start")
+        breaches = expect.breaches(experiment.expect, outcomes, starts)
+        # An experiment that was cut short has not had its chance to keep a lower bound.
+        if requests.num_rows and breaches:
+            words = ", ".join(breach.sentence() for breach in breaches)
+            sentences.append(f"{experiment.name}: {words}")
+        if is_whole and requests.column("sent").null_count == requests.num_rows:
+            unsent.append(f"{experiment.name}: no request was sent")
+    return sentences + unsent
+
+
+def _rows_of(rows: pa.Table, experiment: str) -> pa.Table:
+    from pyarrow import compute
+
+    pc: Any = compute
+    names = rows.column("experiment").cast(pa.utf8())
+    return rows.filter(pc.fill_null(pc.equal(names, experiment), False))
+
+
+def _count(rows: pa.Table, column: str) -> dict[str, int]:
+    from pyarrow import compute
+
+    pc: Any = compute
+    counted = pc.value_counts(rows.column(column).cast(pa.utf8()).drop_null())
+    return {str(item["values"]): int(item["counts"]) for item in counted.to_pylist()}

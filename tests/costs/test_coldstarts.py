@@ -21,6 +21,9 @@ from uncia.costs.coldstarts import ColdStarts, analysed, coldstart_cdf, coldstar
 from uncia.errors import UnciaError
 from uncia.tariffs import bill
 
+# A table that outlives its backend fails to be dropped, which Python would print.
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+
 few = settings(max_examples=3, deadline=None)
 
 starts = st.builds(

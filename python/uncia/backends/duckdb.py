@@ -72,10 +72,7 @@ class DuckDB:
         sources = files(source, name)
         tables = [self._parquet(part, name) for part in sources.parts]
         if sources.streams:
-            from uncia.record import merge, read
-
-            rows = merge((read(path, name) for path in sources.streams), name)
-            tables.append(self.table(rows, name))
+            tables.append(self.table(sources.read_streams(name), name))
         return union_tables(tables, name)
 
     def _parquet(self, part: Part, name: str) -> ir.Table:

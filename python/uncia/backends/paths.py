@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from uncia.errors import UnciaError
 
 _STREAM: Final = ".arrows"
@@ -42,6 +44,12 @@ class Files:
 
     parts: tuple[Part, ...]
     streams: tuple[Path, ...]
+
+    def read_streams(self, name: str) -> pa.Table:
+        """Read the rows of the streams, which hold the table `name`."""
+        from uncia.record import merge, read
+
+        return merge((read(path, name) for path in self.streams), name)
 
 
 def files(source: str | Path | Sequence[str | Path], name: str) -> Files:

@@ -186,10 +186,7 @@ class Spark:
             with translate_errors(self._machine):
                 tables += self._address(part, name) if part.remote else self._parquet(part, name)
         if sources.streams:
-            from uncia.record import merge, read
-
-            rows = merge((read(path, name) for path in sources.streams), name)
-            tables.append(self.table(rows, name))
+            tables.append(self.table(sources.read_streams(name), name))
         return union_tables(tables, name)
 
     def _view(self, data: pa.Table, view: str) -> ir.Table:

@@ -160,64 +160,77 @@ def analysed(
     """
     if match not in _MATCHES:
         raise UnciaError(f"there is no match {match!r}", "It is ordered or paper.")
+    with use(backend) as backend:
+        return _analysed(source, tariffs, instances, match, fit, points, backend)
+
+
+def _analysed(
+    source: Source,
+    tariffs: Sequence[str | Path | Tariff] | None,
+    instances: Source | None,
+    match: Match,
+    fit: FitRule,
+    points: int,
+    backend: Backend,
+) -> ColdStarts:
+    # A function of its own, so that the tables held are released before the backend closes.
     import pandas as pd
 
     from uncia.costs import starts
     from uncia.tariffs.allocation import apply_fit
 
-    with use(backend) as backend:
-        table = backend.table(source)
-        if instances is None and backend.has(source, "instances"):
-            instances = source
-        start_table, origin = table, "the requests that waited for a start"
-        if instances is not None:
-            start_table, origin = backend.table(instances, "instances"), "the instances table"
-        # Runs are compared only where both tables name them.
-        by_run = "run" in table.columns and "run" in start_table.columns
-        find = starts.from_requests if instances is None else starts.from_instances
-        cold, ran = find(start_table, by_run), starts.requests(table, by_run)
-        pairs = cold, ran
-        if match == "paper" and instances is not None and backend.has(source, "spans"):
-            spans = backend.table(source, "spans")
-            if _count(spans.filter(spans["name"].cast("string").isin(starts.DEPLOYMENT)), backend):
-                ran_anywhere = starts.requests(table, by_run=False)
-                pairs = starts.from_deployment(spans, start_table), ran_anywhere
-                origin = "the spans: deployment of code and dependencies, as published"
-        served = backend.hold(starts.matched(*pairs, match))
-        notes = [f"Cold starts are those of {origin}."]
-        facts = _facts(served, match, backend)
-        amounts = starts.resources(served)
-        cdf = [
-            record
-            for name in RESOURCES
-            for record in _quantiles(amounts, name, facts[f"{name}_starts"], points, backend)
+    table = backend.table(source)
+    if instances is None and backend.has(source, "instances"):
+        instances = source
+    start_table, origin = table, "the requests that waited for a start"
+    if instances is not None:
+        start_table, origin = backend.table(instances, "instances"), "the instances table"
+    # Runs are compared only where both tables name them.
+    by_run = "run" in table.columns and "run" in start_table.columns
+    find = starts.from_requests if instances is None else starts.from_instances
+    cold, ran = find(start_table, by_run), starts.requests(table, by_run)
+    pairs = cold, ran
+    if match == "paper" and instances is not None and backend.has(source, "spans"):
+        spans = backend.table(source, "spans")
+        if _count(spans.filter(spans["name"].cast("string").isin(starts.DEPLOYMENT)), backend):
+            ran_anywhere = starts.requests(table, by_run=False)
+            pairs = starts.from_deployment(spans, start_table), ran_anywhere
+            origin = "the spans: deployment of code and dependencies, as published"
+    served = backend.hold(starts.matched(*pairs, match))
+    notes = [f"Cold starts are those of {origin}."]
+    facts = _facts(served, match, backend)
+    amounts = starts.resources(served)
+    cdf = [
+        record
+        for name in RESOURCES
+        for record in _quantiles(amounts, name, facts[f"{name}_starts"], points, backend)
+    ]
+    records = []
+    if tariffs is None or tariffs:
+        tariffs_named = catalogue.resolve(tariffs)
+        table, chosen, _ = apply_fit(table, tariffs_named, fit, backend)
+        waited = starts.waited(table)
+        if instances is not None and not _count(waited, backend):
+            notes.append(
+                "The requests do not say how long they waited, so each initialization is billed"
+                " with the first request that the instance served."
+            )
+            if match != "ordered":
+                served = backend.hold(starts.matched(cold, ran, "ordered"))
+            waited = backend.hold(starts.waiting(table, served, by_run))
+        bills = _bills(table, waited, chosen, backend)
+        records = [
+            dict.fromkeys(COLUMNS)
+            | facts
+            | {"tariff": tariff.id, "bills_initialization": tariff.time.kind == "turnaround"}
+            | amounts_usd
+            for tariff, amounts_usd in zip(tariffs_named, bills, strict=True)
         ]
-        records = []
-        if tariffs is None or tariffs:
-            tariffs_named = catalogue.resolve(tariffs)
-            table, chosen, _ = apply_fit(table, tariffs_named, fit, backend)
-            waited = starts.waited(table)
-            if instances is not None and not _count(waited, backend):
-                notes.append(
-                    "The requests do not say how long they waited, so each initialization is billed"
-                    " with the first request that the instance served."
-                )
-                if match != "ordered":
-                    served = backend.hold(starts.matched(cold, ran, "ordered"))
-                waited = backend.hold(starts.waiting(table, served, by_run))
-            bills = _bills(table, waited, chosen, backend)
-            records = [
-                dict.fromkeys(COLUMNS)
-                | facts
-                | {"tariff": tariff.id, "bills_initialization": tariff.time.kind == "turnaround"}
-                | amounts_usd
-                for tariff, amounts_usd in zip(tariffs_named, bills, strict=True)
-            ]
-        return ColdStarts(
-            pd.DataFrame(records, columns=list(COLUMNS), dtype=object),
-            pd.DataFrame(cdf, columns=list(CDF_COLUMNS)),
-            tuple(notes),
-        )
+    return ColdStarts(
+        pd.DataFrame(records, columns=list(COLUMNS), dtype=object),
+        pd.DataFrame(cdf, columns=list(CDF_COLUMNS)),
+        tuple(notes),
+    )
 
 
 def _facts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:

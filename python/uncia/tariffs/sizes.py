@@ -5,14 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from uncia.forms import Form
 from uncia.units import GIB, MIB, MICRO_PER_VCPU, Cpu, Size, format_cpu, format_size
 
 Text = Annotated[str, Field(min_length=1)]
+
+# Forms are strict, and YAML has lists; a tuple keeps a form immutable.
+_FROM_LIST: Final = BeforeValidator(
+    lambda value: tuple(value) if isinstance(value, list) else value
+)
 
 
 class MemoryKnob(Form):
@@ -24,12 +29,7 @@ class MemoryKnob(Form):
     minimum: Size | None = None
     maximum: Size | None = None
     step: Size | None = None
-    values: tuple[Size, ...] = ()
-
-    @field_validator("values", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+    values: Annotated[tuple[Size, ...], _FROM_LIST] = ()
 
     @model_validator(mode="after")
     def _ordered(self) -> MemoryKnob:
@@ -43,12 +43,7 @@ class CpuKnob(Form):
     minimum: Cpu | None = None
     maximum: Cpu | None = None
     step: Cpu | None = None
-    values: tuple[Cpu, ...] = ()
-
-    @field_validator("values", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+    values: Annotated[tuple[Cpu, ...], _FROM_LIST] = ()
 
     @model_validator(mode="after")
     def _ordered(self) -> CpuKnob:
@@ -243,16 +238,11 @@ class Independent(Form):
     kind: Literal["independent"]
     cpu: CpuKnob
     memory: MemoryKnob
-    cpu_minimum: tuple[CpuAbove, ...] = ()
-    cpu_default: tuple[CpuUpTo, ...] = ()
+    cpu_minimum: Annotated[tuple[CpuAbove, ...], _FROM_LIST] = ()
+    cpu_default: Annotated[tuple[CpuUpTo, ...], _FROM_LIST] = ()
     memory_per_vcpu: MemoryRange | None = None
     source: Text
     note: Text | None = None
-
-    @field_validator("cpu_minimum", "cpu_default", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("cpu_minimum")
     @classmethod

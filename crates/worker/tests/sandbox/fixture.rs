@@ -345,17 +345,21 @@ fn below(pid: i32, found: &mut Vec<i32>) {
 
 /// The control groups of that name, anywhere.
 pub(crate) fn control_groups(name: &str) -> Vec<PathBuf> {
-    fn walk(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
+    let is_named = |folder: &PathBuf| folder.file_name().is_some_and(|it| it == name);
+    all_control_groups().into_iter().filter(is_named).collect()
+}
+
+/// All control groups of the machine, in every tree.
+pub(crate) fn all_control_groups() -> Vec<PathBuf> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if entry.file_name() == name {
-                    found.push(entry.path());
-                }
-                walk(&entry.path(), name, found);
+                found.push(entry.path());
+                walk(&entry.path(), found);
             }
         }
     }
     let mut found = Vec::new();
-    walk(Path::new("/sys/fs/cgroup"), name, &mut found);
+    walk(Path::new("/sys/fs/cgroup"), &mut found);
     found
 }

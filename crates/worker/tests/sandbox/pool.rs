@@ -13,7 +13,7 @@ use crate::fixture::{
     Function, MIB, Needs, answer, host, own_processes, parent, processes, request, test,
 };
 use crate::prepared::is_running;
-use crate::waiting::until_some_wait;
+use crate::waiting::{until_some_wait, waiting_with};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -232,14 +232,20 @@ exports.handler = () => due;
 }
 
 /// The first processes of those that wait, and their runtimes. Some may be about to become one.
-async fn waiting(least: usize) -> Vec<(i32, i32)> {
+async fn waiting(least: usize, memory_bytes: u64) -> Vec<(i32, i32)> {
     let is_node = |pid: &i32| {
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline"));
         arguments.is_ok_and(|it| it.starts_with(b"/var/lang/bin/node"))
     };
     loop {
-        let runtimes = own_processes("pool").into_iter().filter(is_node);
-        let waiting: Vec<_> = runtimes.filter_map(|it| Some((parent(it)?, it))).collect();
+        let runtimes = if Needs::Memory.is_met() {
+            // Other tests' are not killed.
+            waiting_with(memory_bytes)
+        } else {
+            own_processes("pool").into_iter().filter(is_node).collect()
+        };
+        let waiting: Vec<_> =
+            runtimes.into_iter().filter_map(|it| Some((parent(it)?, it))).collect();
         if waiting.len() >= least {
             return waiting;
         }
@@ -251,7 +257,7 @@ async fn are_replaced_when_they_are_killed() {
     let function = function(Network::None, "");
     restored(&function).await.stop(Duration::ZERO).await;
     for runtimes in [false, true] {
-        let waiting = waiting(4).await;
+        let waiting = waiting(4, function.spec.memory_bytes).await;
         for (first, runtime) in &waiting {
             kill(Pid::from_raw(if runtimes { *runtime } else { *first }), Signal::SIGKILL).unwrap();
         }

@@ -45,6 +45,12 @@ def test_every_section_is_there_in_order(page: Page) -> None:
     assert [name for name in page.sections if name != "warnings"] == SHOWN
 
 
+def test_rows_of_a_misspelt_column_are_an_error(demo_run: Path) -> None:
+    rows = sections.Rows("invocations", {"outcme": "ok"})
+    with pytest.raises(TypeError, match="rows of invocations have no column outcme"):
+        rows.select(data.load(demo_run))
+
+
 def test_the_file_is_complete_or_not_there(demo_run: Path) -> None:
     path = report.render(demo_run)
     assert path == demo_run / "report.html"

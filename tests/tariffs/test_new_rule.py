@@ -180,3 +180,14 @@ def test_the_worked_number_of_the_reference() -> None:
     usd_of_it = cost(Tariff.model_validate(tariff), {"execution": 130 * MS, "allocated_memory": GB})
     assert usd_of_it == Fraction("0.000002700005")
     assert "0.000002700005 USD" in page
+
+
+@pytest.mark.parametrize("key", ["price", "when"])
+def test_a_rule_with_the_key_of_a_part_of_a_tariff_is_refused(work: Path, key: str) -> None:
+    rule = blocks("python")[1]
+    folder = work / "python/uncia/tariffs/rules"
+    (folder / "half_beyond.py").write_text(rule, encoding="utf-8")
+    (folder / "another.py").write_text(rule.replace('"half_beyond"', f'"{key}"'), encoding="utf-8")
+    read = "try:\n    import uncia.tariffs.model\nexcept TypeError as error:\n    print(error)"
+    message = run(work, "-c", read)
+    assert f"the key {key} of a rule is a part of every Charge already" in message

@@ -37,6 +37,14 @@ impl<'a> View<'a> {
         self.state.limit
     }
 
+    /// Whether one of the workers could hold an instance of this allocation if it were empty; true as
+    /// long as there are none.
+    pub fn could_ever_hold(&self, allocation: Resources) -> bool {
+        let mut workers = self.state.workers().peekable();
+        workers.peek().is_none()
+            || workers.any(|slot| self.state.workers[slot].could_hold(allocation))
+    }
+
     /// Whether an interactive request waits for room.
     pub fn is_interactive_waiting(&self) -> bool {
         self.state.is_interactive_waiting()

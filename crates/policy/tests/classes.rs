@@ -4,8 +4,8 @@ mod driver;
 
 use driver::{Doing, Driver, Instance};
 use uncia_policy::{
-    Decision, End, Event, FunctionSettings, InstanceId, PolicyNames, Qos, RequestId, Resources,
-    WorkerId,
+    Decision, End, Event, FunctionId, FunctionSettings, InstanceId, PolicyNames, Qos, RequestId,
+    Resources, WorkerId,
 };
 
 const INTERACTIVE: u64 = 0;
@@ -316,4 +316,33 @@ fn nothing_is_preempted_for_a_function_that_may_not_start_another() {
     assert_eq!(preempting(&driver).len(), 0);
     driver.finish();
     assert_eq!(driver.preempted, 0);
+}
+
+#[test]
+fn what_fits_no_worker_is_rejected_and_holds_nobody_up() {
+    let mut driver = driver();
+    let allocation = Resources { cpu: 3, memory: 3 };
+    driver.configure(2, FunctionSettings { allocation, ..settings() });
+    let impossible = arrive(&mut driver, 2, 1)[0];
+    let batch = arrive(&mut driver, BATCH, 2);
+    assert!(batch.iter().all(|request| driver.attempts.contains_key(request)));
+    let rejected =
+        |d: &Decision| matches!(d, Decision::Reject { request, .. } if *request == impossible);
+    assert!(driver.log.iter().any(rejected));
+    driver.finish();
+}
+
+#[test]
+fn batch_goes_on_when_the_function_that_it_waited_for_is_deleted() {
+    let mut driver = driver();
+    let allocation = Resources { cpu: 2, memory: 2 };
+    driver.configure(2, FunctionSettings { allocation, ..settings() });
+    arrive(&mut driver, INTERACTIVE, 4);
+    arrive(&mut driver, 2, 1);
+    let batch = arrive(&mut driver, BATCH, 2);
+    assert!(!batch.iter().any(|request| driver.attempts.contains_key(request)));
+    driver.send(Event::FunctionDeleted { function: FunctionId(2) });
+    arrive(&mut driver, BATCH, 0);
+    assert!(batch.iter().all(|request| driver.attempts.contains_key(request)));
+    driver.finish();
 }

@@ -282,6 +282,14 @@ class Charge(_RuledCharge):
         return None if text is None else _parse_amount(text, self.resource, self.basis)
 
 
+for _form, _head, _keys in (
+    (BillableTime, _TimeHead, TIME_KEYS),
+    (Charge, _ChargeHead, AMOUNT_KEYS),
+):
+    for _key in {*_head.model_fields, *_form.__annotations__}.intersection(_keys):
+        raise TypeError(f"the key {_key} of a rule is a part of every {_form.__name__} already")
+
+
 def _check_bound(key: str | None, bound: int) -> None:
     for kind in KINDS:
         if kind.key == key:

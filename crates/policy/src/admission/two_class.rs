@@ -7,7 +7,7 @@
 
 use super::concurrency_limits::ConcurrencyLimits;
 use super::{Admission, Candidate, Ruling, WaitFor};
-use crate::{FunctionView, Qos, Random, View, WorkerView};
+use crate::{FunctionView, Qos, Random, Rejection, View, WorkerView};
 
 /// Lets requests in by class.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,6 +33,9 @@ impl Admission for TwoClass {
         let allocation = function.settings().allocation;
         if function.free_slots() > 0 {
             return Ruling::Admit;
+        }
+        if !view.could_ever_hold(allocation) {
+            return Ruling::Reject(Rejection::WorkerLimit);
         }
         if function.settings().qos == Qos::Batch && view.is_interactive_waiting() {
             // The room may be too little for the one that waits, but it is the beginning of enough.

@@ -93,10 +93,7 @@ impl Scheduler {
 
     /// Whether any worker, if it were empty, could hold an instance; without workers one may join.
     fn could_ever_start(&self, slot: usize) -> bool {
-        let allocation = self.state.functions[slot].settings.allocation;
-        let mut workers = self.state.workers().peekable();
-        workers.peek().is_none()
-            || workers.any(|slot| self.state.workers[slot].could_hold(allocation))
+        View::new(&self.state).could_ever_hold(self.state.functions[slot].settings.allocation)
     }
 
     fn reject_unbound(&mut self, slot: usize, out: &mut Vec<Decision>) {

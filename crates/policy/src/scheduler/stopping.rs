@@ -156,6 +156,8 @@ impl Scheduler {
         let Some(slot) = self.state.function(id) else { return };
         self.state.functions[slot].deleted = true;
         self.reject_backlog(slot, Rejection::NoFunction, out);
+        // Others may have waited behind those.
+        self.is_room_new = true;
         self.retire(slot, StopReason::Delete, out);
         self.serve(slot, out);
     }

@@ -37,5 +37,7 @@ impl Scheduler {
         for (_, function) in functions {
             self.serve(function, out);
         }
+        // What waits for room that there is nowhere now is rejected, and holds up nobody.
+        self.is_room_new = true;
     }
 }

@@ -44,6 +44,8 @@ struct Entry {
 pub(super) struct ReadyGroups {
     /// The function that was started last is the last.
     entries: Mutex<Vec<Entry>>,
+    /// Held while one is made.
+    making: tokio::sync::Mutex<()>,
 }
 
 impl ReadyGroups {
@@ -113,6 +115,11 @@ impl Host {
     /// Makes the group of a function's next instance, unless it is there already or nobody wants it.
     pub(super) async fn make_group_ready(self: &Arc<Self>, spec: &InstanceSpec) {
         if self.layout.is_none() || !self.ready_groups.lacks(spec) {
+            return;
+        }
+        // One at a time: when the platform starts, all functions want one, and only the last keep theirs.
+        let _making = self.ready_groups.making.lock().await;
+        if !self.ready_groups.lacks(spec) {
             return;
         }
         let (host, spec) = (self.clone(), spec.clone());

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
+from uncia import record
 from uncia.stats import columns
 from uncia.stats.columns import pc
 
@@ -39,7 +40,14 @@ class Rows:
     required: bool = False
 
     def select(self, run: RunData) -> pa.Table:
-        """Select the rows of a run."""
+        """Select the rows of a run.
+
+        Raises:
+            TypeError: the table has no such column.
+        """
+        names = {column.name for column in record.columns(self.table)} if self.where else set()
+        if unknown := sorted(set(self.where) - names):
+            raise TypeError(f"rows of {self.table} have no column {unknown[0]}")
         rows: pa.Table = getattr(run, self.table)
         for name, word in self.where.items():
             if word is None:

@@ -58,7 +58,7 @@ def _stages(summary: dict[str, Any]) -> Table:
         ],
         summary["stages"],
         "Response: received − sent of requests with outcome ok. Between: sent − received of the row"
-        " that `parent` names.",
+        " that the column parent names.",
     )
 
 

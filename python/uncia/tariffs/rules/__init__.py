@@ -9,6 +9,7 @@ rule is one new file here: its class is found by its place, and its key belongs 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def _kinds() -> Iterator[type[Rule]]:
         module = importlib.import_module(f"{__name__}.{file.name}")
         for kind in vars(module).values():
             defined = isinstance(kind, type) and kind.__module__ == module.__name__
-            if defined and issubclass(kind, Rule) and kind is not Rule:
+            if defined and issubclass(kind, Rule) and not inspect.isabstract(kind):
                 yield kind
 
 

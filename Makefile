@@ -1,6 +1,7 @@
 # make demo   weighs real functions on the embedded platform and writes results/demo/report.html
 # make test   format, lint, types, unit and end-to-end tests
 # make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
+# make dist   wheels and source distributions, in dist/
 # make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
@@ -17,9 +18,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
 # each other and beside those; the others look at what is on the whole machine.
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats tariffs traces workload)
-WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
+WAITING := $(addprefix tests/,test_dist.py doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test test-rust test-computing test-waiting soak test-v2 lint lint-rust lint-python install install-dev java lock settings clean
+.PHONY: demo test test-rust test-computing test-waiting soak test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -70,6 +71,15 @@ lint-python:
 install: $(BIN)/.uncia
 
 install-dev: $(BIN)/.uncia-dev
+
+DIST ?= dist
+
+# Of the extras a wheel alone: their modules stand outside of their folder (extras/pyproject.toml).
+dist: $(VENV)/.built $(BIN)/.requirements
+	$(BIN)/maturin build --quiet --release --locked --manifest-path crates/engine/Cargo.toml --out "$(DIST)"
+	$(BIN)/maturin sdist --manifest-path crates/engine/Cargo.toml --out "$(DIST)"
+	$(BIN)/hatchling build --directory "$(abspath $(DIST))"
+	cd extras && ../$(BIN)/hatchling build --target wheel --directory "$(abspath $(DIST))"
 
 # For the engine spark, which the tests run for real.
 java: $(BIN)/.uncia-dev
@@ -142,4 +152,4 @@ settings: $(BIN)/.requirements
 	$(BIN)/python -m uncia.cli.markdown > docs/reference/cli.md
 
 clean:
-	rm -rf $(VENV) target results
+	rm -rf $(VENV) target results dist

@@ -12,8 +12,14 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def demo(
-        out: Path = typer.Option(
-            Path("results/demo"), help="The run's folder; an earlier demo in it is replaced."
+        out: Path | None = typer.Option(
+            None,
+            help="The run's folder; an earlier demo in it is replaced. "
+            "Default: results/demo, with --quick results/demo-quick.",
+            show_default=False,
+        ),
+        quick: bool = typer.Option(
+            False, "--quick", help="Measure less, in 30 seconds: enough for a first look."
         ),
         seed: int | None = typer.Option(
             None, min=0, help="Seed to use instead of the file's.", show_default=False
@@ -24,8 +30,13 @@ def register(app: typer.Typer) -> None:
         from uncia.cli.run import finish, perform
         from uncia.paths import data
 
+        name = "demo-quick" if quick else "demo"
         outcome = perform(
-            data("experiments") / "demo.yaml", out=out, seed=seed, overwrite=True, quiet=quiet
+            data("experiments") / f"{name}.yaml",
+            out=Path("results") / name if out is None else out,
+            seed=seed,
+            overwrite=True,
+            quiet=quiet,
         )
         assert outcome is not None, "only a dry run has no outcome"
         finish(outcome, allow_failures=False)

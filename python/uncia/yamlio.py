@@ -328,7 +328,11 @@ def _explain(
         return (*path, last), f"the key {last} is missing", ()
     if kind == "extra_forbidden":
         known = tuple(_keys(candidates))
-        return (*path, last), f"unknown key{_did_you_mean(str(last), known)}", known
+        # Of a `uncia.forms.Form`; other models know no more than their keys.
+        explain = [getattr(kind, "explain_unknown", lambda key: None) for kind in candidates]
+        reason = next(filter(None, (form(str(last)) for form in explain)), None)
+        tail = _did_you_mean(str(last), known) if reason is None else f": {reason}"
+        return (*path, last), f"unknown key{tail}", known
     if missing or kind == "union_tag_invalid":
         key = str(context.get("discriminator", "")).strip("'")
         tags = tuple(_tags(candidates, key))

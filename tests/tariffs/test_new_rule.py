@@ -156,14 +156,16 @@ def test_two_rules_of_one_key_are_refused(work: Path) -> None:
     rules = work / "python/uncia/tariffs/rules"
     shutil.copy(rules / "free.py", rules / "again.py")
     done = subprocess.run(
-        [sys.executable, "-c", "import uncia.tariffs.model"],
+        [sys.executable, "-m", "uncia", "tariffs", "rules"],
         env=os.environ | {"PYTHONPATH": str(work / "python")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode
-    assert "two rules of tariffs have the key free" in done.stderr
+    assert done.returncode == 2
+    assert "error: two rules of tariffs have the key free" in done.stderr
+    assert "again.py and " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_worked_number_of_the_reference() -> None:
@@ -188,6 +190,9 @@ def test_a_rule_with_the_key_of_a_part_of_a_tariff_is_refused(work: Path, key: s
     folder = work / "python/uncia/tariffs/rules"
     (folder / "half_beyond.py").write_text(rule, encoding="utf-8")
     (folder / "another.py").write_text(rule.replace('"half_beyond"', f'"{key}"'), encoding="utf-8")
-    read = "try:\n    import uncia.tariffs.model\nexcept TypeError as error:\n    print(error)"
+    read = (
+        "from uncia.errors import UnciaError\n"
+        "try:\n    import uncia.tariffs.model\nexcept UnciaError as error:\n    print(error)"
+    )
     message = run(work, "-c", read)
     assert f"the key {key} of a rule is a part of every Charge already" in message

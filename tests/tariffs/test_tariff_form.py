@@ -119,6 +119,12 @@ def test_the_good_file_is_good() -> None:
             "the source 'manaul' is not listed under sources (allowed: manual, prices)",
         ),
         ("fee:\n", "fees:\n", "fees", "unknown key, did you mean fee?"),
+        (
+            "time:\n",
+            "time:\n  maximum:\n",
+            "time.maximum",
+            "unknown key: maximum is a rule of amounts; write it under charges (allowed: kind,",
+        ),
         ("requests: 1000", "requests: many", "free_tier.requests", "must be a valid integer"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -86,6 +87,7 @@ class Column:
     def cell(self, row: Any) -> Cell:
         """Make the cell of a row."""
         value = self.value(row) if callable(self.value) else _get(row, self.value)
+        value = None if _is_nan(value) else value
         shown = self._format(row)(value)
         mark = self.mark(row) if callable(self.mark) else self.mark
         note = self.note(row) if self.note else ""
@@ -171,6 +173,11 @@ def _get(row: Any, key: str | int) -> Any:
     if isinstance(key, int) or isinstance(row, Mapping):
         return row[key]
     return getattr(row, key)
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a number is NaN, which stands for no value in frames of pandas."""
+    return isinstance(value, float | np.floating | Decimal) and math.isnan(value)
 
 
 def _exact(value: Any, shown: str) -> str | None:

@@ -24,6 +24,7 @@ from pydantic import (
     field_validator,
 )
 
+from uncia.errors import UnciaError
 from uncia.forms import Form
 from uncia.tariffs.rules import AMOUNT_KEYS, KINDS, TIME_KEYS, Minimum, Rules
 from uncia.tariffs.sizes import AnySizes, Fixed, Sizes, Text
@@ -179,6 +180,11 @@ class BillableTime(_RuledTime):
     source: Text
     note: Text | None = None
 
+    @classmethod
+    def explain_unknown(cls, key: str) -> str | None:
+        """Say of a rule of amounts alone where it belongs."""
+        return f"{key} is a rule of amounts; write it under charges" if key in AMOUNT_KEYS else None
+
     @property
     def rules(self) -> Rules:
         """What each time billed goes through."""
@@ -223,6 +229,11 @@ class Charge(_RuledCharge):
     when: Literal["always", "preemptible", "not_preemptible"] = "always"
     source: Text
     note: Text | None = None
+
+    @classmethod
+    def explain_unknown(cls, key: str) -> str | None:
+        """Say of a rule of times alone where it belongs."""
+        return f"{key} is a rule of times; write it under time" if key in TIME_KEYS else None
 
     @field_validator("basis")
     @classmethod
@@ -287,7 +298,10 @@ for _form, _head, _keys in (
     (Charge, _ChargeHead, AMOUNT_KEYS),
 ):
     for _key in {*_head.model_fields, *_form.__annotations__}.intersection(_keys):
-        raise TypeError(f"the key {_key} of a rule is a part of every {_form.__name__} already")
+        raise UnciaError(
+            f"the key {_key} of a rule is a part of every {_form.__name__} already",
+            "give the rule another key (its file is in uncia/tariffs/rules)",
+        )
 
 
 def _check_bound(key: str | None, bound: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from uncia.errors import UnciaError
 from uncia.tariffs.rules.base import Rule
 from uncia.tariffs.rules.granularity import Granularity
 from uncia.tariffs.rules.maximum import Maximum
@@ -50,11 +51,21 @@ def _kinds() -> Iterator[type[Rule]]:
 
 
 def _in_order(kinds: Iterator[type[Rule]]) -> tuple[type[Rule], ...]:
+    """Sort rules by position.
+
+    Raises:
+        UnciaError: two have the same key.
+    """
     ordered = sorted(kinds, key=lambda kind: (kind.position, kind.key))
-    keys = [kind.key for kind in ordered]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        raise TypeError(f"two rules of tariffs have the key {twice}")
+    by_key: dict[str, type[Rule]] = {}
+    for kind in ordered:
+        first = by_key.setdefault(kind.key, kind)
+        if first is not kind:
+            raise UnciaError(
+                f"two rules of tariffs have the key {kind.key}:"
+                f" {inspect.getfile(first)} and {inspect.getfile(kind)}",
+                "give one of them another key",
+            )
     return tuple(ordered)
 
 

@@ -1,7 +1,7 @@
 """Quantities written as text with a unit, parsed exactly.
 
-Every figure in a file or on the command line has a unit: ``100/s``, ``200ms``, ``1769MB``. A bare
-number is an error, because ``3`` could mean seconds or minutes. Nothing here uses floating point:
+Every figure in a file or on the command line has a unit: ``100/s``, ``200ms``, ``1769MB``; a
+duration may have several, from the largest to the smallest: ``8h1min``. A bare number is an error, because ``3`` could mean seconds or minutes. Nothing here uses floating point:
 ``0.1s`` is exactly 100,000,000 ns, and text without an exact value in the base unit (``0.5ns``) is
 an error.
 
@@ -61,6 +61,7 @@ _RATE: Final[dict[str, int]] = {"/s": 1, "/min": 60, "/h": 3_600}
 
 _NUMBER = r"(?:0|[1-9][0-9_]*)(?:\.[0-9]+)?"
 _QUANTITY: Final = re.compile(rf"({_NUMBER})\s*(/?)\s*([A-Za-zµ]+)")
+_DURATION_PART: Final = re.compile(rf"({_NUMBER})\s*([A-Za-zµ]+)\s*")
 
 
 class UnitError(ValueError):
@@ -68,11 +69,24 @@ class UnitError(ValueError):
 
 
 def parse_duration(text: object) -> int:
-    """Parse ``"200ms"`` to nanoseconds.
+    """Parse ``"200ms"`` or ``"8h1min"`` to nanoseconds.
 
-    :raises UnitError: no unit, unknown unit, negative, finer than a nanosecond, or beyond int64.
+    :raises UnitError: no unit, unknown unit, units that do not go from large to small, negative,
+        finer than a nanosecond, or beyond int64.
     """
-    return _parse(text, "a duration", _DURATION, "5s", "nanosecond")
+    parts = _duration_parts(text)
+    if len(parts) < 2:
+        return _parse(text, "a duration", _DURATION, "5s", "nanosecond")
+    factors = [_read(part, "a duration", _DURATION, "5s")[1] for part in parts]
+    if factors != sorted(set(factors), reverse=True):
+        raise UnitError(
+            f"{text!r} is not a duration: write its units from the largest to the smallest, each"
+            " once, for example '8h1min'"
+        )
+    total = sum(_parse(part, "a duration", _DURATION, "5s", "nanosecond") for part in parts)
+    if total > INT64_MAX:
+        raise UnitError(f"{text!r} is beyond the range of a 64-bit nanosecond count")
+    return total
 
 
 def parse_size(text: object) -> int:
@@ -142,6 +156,15 @@ def rate_per_second_text(rate: Fraction) -> str:
     return _finite_decimal(rate) or f"{rate.numerator}/{rate.denominator}"
 
 
+def _duration_parts(text: object) -> list[str]:
+    """Split ``"8h1min"`` into its quantities; empty if the text is no sequence of them."""
+    if not isinstance(text, str):
+        return []
+    matches = list(_DURATION_PART.finditer(text.strip()))
+    whole = "".join(match[0] for match in matches)
+    return [match[0].strip() for match in matches] if whole == text.strip() else []
+
+
 def _parse(text: object, kind: str, units: dict[str, int], example: str, base: str) -> int:
     number, factor = _read(text, kind, units, example)
     value = number * factor
@@ -205,7 +228,9 @@ Duration = Annotated[
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
     _schema(
-        "A duration with its unit", rf"^{_NUMBER} *(ns|us|µs|ms|s|min|h)$", ["200ms", "5s", "10min"]
+        "A duration with its unit, or several from the largest to the smallest",
+        rf"^({_NUMBER} *(ns|us|µs|ms|s|min|h) *)+$",
+        ["200ms", "5s", "8h1min"],
     ),
 ]
 Size = Annotated[

@@ -55,6 +55,24 @@ def test_decimal_durations_are_exact(whole: int, micro: int, unit: str) -> None:
         assert units.parse_duration(text) == exact
 
 
+@given(st.lists(st.integers(0, 999), min_size=2, max_size=6))
+def test_a_duration_of_several_units_is_their_sum(numbers: list[int]) -> None:
+    parts = list(zip(numbers, ("h", "min", "s", "ms", "us", "ns"), strict=False))
+    total = sum(number * DURATIONS[unit] for number, unit in parts)
+    for space in ("", " "):
+        assert units.parse_duration(space.join(f"{n}{unit}" for n, unit in parts)) == total
+
+
+def test_units_of_a_duration_go_from_large_to_small() -> None:
+    assert units.parse_duration("1h1.5min") == 3690 * 10**9
+    for text in ("1min8h", "1h1h", "1us1µs"):
+        with pytest.raises(units.UnitError, match="from the largest to the smallest"):
+            units.parse_duration(text)
+    for text in ("8h1", "8h-1min", "8h1potato", "1h0.5ns", "2000000h562047h1min"):
+        with pytest.raises(units.UnitError):
+            units.parse_duration(text)
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("1769MB", 1769 * 2**20), ("1 GB", 2**30), ("1.5KiB", 1536), ("6_000B", 6000), ("0B", 0)],

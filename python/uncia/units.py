@@ -1,9 +1,9 @@
 """Quantities written as text with a unit, parsed exactly.
 
 Every figure in a file or on the command line has a unit: ``100/s``, ``200ms``, ``1769MB``; a
-duration may have several, from the largest to the smallest: ``8h1min``. A bare number is an error, because ``3`` could mean seconds or minutes. Nothing here uses floating point:
-``0.1s`` is exactly 100,000,000 ns, and text without an exact value in the base unit (``0.5ns``) is
-an error.
+duration may have several, from the largest to the smallest: ``8h1min``. A bare number is an
+error, because ``3`` could mean seconds or minutes. Nothing here uses floating point: ``0.1s`` is
+exactly 100,000,000 ns, and text without an exact value in the base unit (``0.5ns``) is an error.
 
 | quantity | base unit       | units                                             |
 |----------|-----------------|---------------------------------------------------|

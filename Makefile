@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
 # each other and beside those; the others look at what is on the whole machine.
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats tariffs traces workload)
-WAITING := $(addprefix tests/,test_dist.py doctor experiment functions lambda_api load soak)
+WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
 .PHONY: demo test test-rust test-computing test-waiting soak test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
 

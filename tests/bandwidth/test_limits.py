@@ -61,7 +61,7 @@ def test_the_throttled_share_is_that_of_all_phases(control: tuple[int, int], cpu
     period, quota = control
     throttled = 0
     for phase in range(period):
-        runs = list(limits._runs(period, quota, 0, cpu, phase))
+        runs = closed_form.timeline(closed_form.Control(period, quota), cpu, phase)
         throttled += runs[-1][1] > cpu
     if quota < period:
         share = limits.throttled_share(period, quota, cpu)
@@ -70,14 +70,17 @@ def test_the_throttled_share_is_that_of_all_phases(control: tuple[int, int], cpu
         assert share - edge == Fraction(throttled, period)
 
 
-@given(st.integers(1, 99), st.integers(0, 99), st.integers(1, 500))
-def test_runs_without_a_burst_are_those_of_the_closed_form(
-    quota: int, phase: int, cpu: int
-) -> None:
-    control = closed_form.Control(100, quota)
-    assert list(limits._runs(100, quota, 0, cpu, phase)) == closed_form.timeline(
-        control, cpu, phase
-    )
+@pytest.mark.parametrize("phase", [0, 1, 7_300_000, 99_999_999])
+def test_the_timeline_ends_with_the_closed_form(phase: int) -> None:
+    controls = [
+        closed_form.control_of_quota(period * MS, quota * MS)
+        for period, quota in [(100, 1), (100, 25), (100, 99), (100, 100), (1000, 333)]
+    ]
+    for cpu in (1, 25 * MS, 51_800_000, 1000 * MS):
+        ends = [closed_form.timeline(control, cpu, phase)[-1][1] for control in controls]
+        assert ends == [
+            result.sum_ns for result in closed_form.sweep(controls, constant(cpu), phase)
+        ]
 
 
 def test_threads_share_cpu_time_and_quota() -> None:
@@ -181,6 +184,7 @@ def test_the_command_names_what_is_wrong() -> None:
     assert "no process 999999999" in refused("--watch", "999999999")
     assert "there is no group" in refused("--watch", "/nowhere")
     assert "--watch reads" in refused("--watch", "1", "--cpu", "1")
+    assert "leaves no time" in refused("--watch", "1", "--duration", "0s")
 
 
 def test_the_command_compares_limits() -> None:

@@ -209,7 +209,7 @@ def too_much_cpu(
             excess = used - (inside * 1.01 + 10_000)
             over.setdefault((event["kind"], event["ms"]), []).append(excess)
     assert all(len(excesses) == REPETITIONS for excesses in over.values())
-    return {which: found for which, found in over.items() if statistics.median(found) > 0}
+    return {which: excesses for which, excesses in over.items() if statistics.median(excesses) > 0}
 
 
 @both_runtimes

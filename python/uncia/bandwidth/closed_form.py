@@ -199,24 +199,30 @@ def duration(period_ns: int, quota_ns: int, cpu_ns: int) -> int:
     return sweep([control_of_quota(period_ns, quota_ns)], constant(cpu_ns))[0].sum_ns
 
 
-def timeline(control: Control, cpu_ns: int, phase: int = 0) -> list[tuple[int, int]]:
+def timeline(
+    control: Control, cpu_ns: int, phase: int = 0, burst_ns: int = 0
+) -> list[tuple[int, int]]:
     """Compute when a task runs: (from, to) in ns after it began, a pair for each period.
 
-    The last pair ends with the duration that `sweep` computes.
+    The last pair ends with the duration that `sweep` computes. With a burst, the task finds quota
+    and burst, and each period adds the quota up to their sum (kernel/sched/fair.c,
+    `__refill_cfs_bandwidth_runtime`).
 
     Args:
         control: the quota and the period.
         cpu_ns: what the task needs.
         phase: ns after a period began at which the task begins.
+        burst_ns: unused quota that the group may save (``cpu.max.burst``).
     """
     runs: list[tuple[int, int]] = []
-    start, budget = 0, min(control.quota_ns, control.period_ns - phase)
-    boundary = control.period_ns - phase
+    start, boundary = 0, control.period_ns - phase
+    most = budget = control.quota_ns + burst_ns
     while cpu_ns > 0:
-        run = min(cpu_ns, budget)
+        run = min(cpu_ns, budget, boundary - start)
         runs.append((start, start + run))
         cpu_ns -= run
-        start, budget, boundary = boundary, control.quota_ns, boundary + control.period_ns
+        budget = min(budget - run + control.quota_ns, most)
+        start, boundary = boundary, boundary + control.period_ns
     return runs
 
 
@@ -263,6 +269,19 @@ def jumps(
     ]
 
 
+def check_period(period_ns: int) -> None:
+    """Check a period against the kernel's bounds.
+
+    Raises:
+        UnciaError: the kernel does not take it.
+    """
+    if not MIN_PERIOD <= period_ns <= MAX_PERIOD:
+        raise UnciaError(
+            f"a period of {format_duration(period_ns)} is beyond what the kernel takes",
+            "It takes 1ms to 1s.",
+        )
+
+
 def _checked(control: Control) -> Control:
     """Check a control against the kernel's bounds and what one thread can use.
 
@@ -270,11 +289,8 @@ def _checked(control: Control) -> Control:
     it.
     """
     period, quota = control.period_ns, control.quota_ns
+    check_period(period)
     written = format_duration(period)
-    if not MIN_PERIOD <= period <= MAX_PERIOD:
-        raise UnciaError(
-            f"a period of {written} is beyond what the kernel takes", "It takes 1ms to 1s."
-        )
     if quota <= 0:
         raise UnciaError(f"in a period of {written} the quota is less than 1 ns: nothing would run")
     if quota > period:

@@ -8,13 +8,12 @@ container requests is its weight when CPUs are short (kubelet, ``pkg/kubelet/cm/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from uncia.bandwidth import closed_form
-from uncia.bandwidth.closed_form import MAX_PERIOD, MIN_PERIOD, MIN_QUOTA, Control
+from uncia.bandwidth.closed_form import MIN_QUOTA, Control
 from uncia.bandwidth.cpu_time import CpuTime, weighted
 from uncia.errors import UnciaError
 from uncia.units import NS_PER_MS, format_duration
@@ -49,11 +48,7 @@ class Limit:
     burst_ns: int = 0
 
     def __post_init__(self) -> None:
-        if not MIN_PERIOD <= self.period_ns <= MAX_PERIOD:
-            raise UnciaError(
-                f"a period of {format_duration(self.period_ns)} is beyond what the kernel takes",
-                "It takes 1ms to 1s.",
-            )
+        closed_form.check_period(self.period_ns)
         if self.burst_ns > self.quota_ns:
             raise UnciaError(
                 f"a burst of {format_duration(self.burst_ns)} is more than the quota of"
@@ -212,13 +207,14 @@ def candidates(limit: Limit, cpu: CpuTime, threads: int) -> list[Limit]:
 
 def _with_burst(limit: Limit, cpu: CpuTime, quota: int, burst: int) -> Effect:
     """Compute the effect of a limit with a burst, from evenly spaced phases."""
+    control = Control(limit.period_ns, quota)
     phases = max(50, _CASES // len(cpu.points))
     durations: list[tuple[int, int]] = []
     waiting = 0
     for value, count in cpu.points:
         for index in range(phases):
             phase = (2 * index + 1) * limit.period_ns // (2 * phases)
-            *_, (_, end) = _runs(limit.period_ns, quota, burst, value, phase)
+            *_, (_, end) = closed_form.timeline(control, value, phase, burst)
             durations.append((end, count))
             waiting += count * (end > value)
     every = weighted(durations)
@@ -231,26 +227,6 @@ def _with_burst(limit: Limit, cpu: CpuTime, quota: int, burst: int) -> Effect:
     )
 
 
-def _runs(
-    period: int, quota: int, burst: int, cpu_ns: int, phase: int
-) -> Iterator[tuple[int, int]]:
-    """Yield when a task runs, (from, to) in ns after it began, a pair for each period."""
-    start, boundary, budget = 0, period - phase, quota + burst
-    while True:
-        run = min(cpu_ns, budget, boundary - start)
-        yield start, start + run
-        cpu_ns -= run
-        if cpu_ns <= 0:
-            return
-        budget = min(budget - run + quota, quota + burst)
-        start, boundary = boundary, boundary + period
-
-
 def utilization(limit: Limit, cpu: CpuTime, rate: Fraction) -> Fraction:
     """Compute the share of the limit's CPU time that requests at `rate` a second need."""
     return cpu.mean * rate / 1_000_000_000 / Fraction(limit.quota_ns, limit.period_ns)
-
-
-def effects(limits: Sequence[Limit], cpu: CpuTime, threads: int) -> list[Effect]:
-    """Compute the effect of each limit."""
-    return [effect(limit, cpu, threads) for limit in limits]

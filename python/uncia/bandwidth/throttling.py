@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from uncia.bandwidth.limits import Limit
-from uncia.doctor.host import CgroupMount, Host
+from uncia.doctor.host import CgroupMount, Host, quota_of
 from uncia.errors import UnciaError
 
 _NS_PER_US: Final = 1_000
 _MILLI: Final = 1_000
-_V1: Final = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-_V2: Final = ("cpu.max",)
 # An nth CPU counts if it ran or waited for more than a tenth of the time.
 _PARALLEL: Final = Fraction(1, 10)
 
@@ -260,12 +258,8 @@ def _pairs(text: str) -> dict[str, int]:
 
 def _limit(folder: Path, version: int) -> Limit | None:
     """Read a group's quota, period and burst; None if it has none."""
-    names = _V2 if version == 2 else _V1
-    try:
-        quota, period = [text for name in names for text in (folder / name).read_text().split()]
-    except OSError:
-        return None
-    if quota in ("max", "-1"):
+    quota = quota_of(folder, version)
+    if quota is None:
         return None
     try:
         burst = int(
@@ -273,7 +267,8 @@ def _limit(folder: Path, version: int) -> Limit | None:
         )
     except OSError:
         burst = 0  # Kernels before 5.14 have none.
-    return Limit(int(quota) * _NS_PER_US, int(period) * _NS_PER_US, burst * _NS_PER_US)
+    quota_us, period_us = quota
+    return Limit(quota_us * _NS_PER_US, period_us * _NS_PER_US, burst * _NS_PER_US)
 
 
 def _usage_file(mounts: Sequence[CgroupMount], cpu: Path, inner: Path) -> Path:

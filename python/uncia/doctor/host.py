@@ -32,6 +32,23 @@ class CgroupMount:
     writable: bool
 
 
+def quota_of(group: Path, version: int) -> tuple[int, int] | None:
+    """Read a control group's CPU quota and period in us; None if it has no quota.
+
+    Args:
+        group: its folder.
+        version: of control groups, 1 or 2.
+    """
+    names = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    try:
+        quota, period = [text for name in names for text in (group / name).read_text().split()]
+    except (OSError, ValueError):
+        return None
+    if quota in ("max", "-1") or int(period) <= 0:
+        return None
+    return int(quota), int(period)
+
+
 class Host:
     """A machine as its files describe it; tests replace ``root``, which stands for ``/``."""
 
@@ -169,16 +186,10 @@ class Host:
             if "cpu" not in mount.controllers and mount.version == 1:
                 continue
             group = mount.path / own.get("" if mount.version == 2 else "cpu", "/").lstrip("/")
-            try:
-                if mount.version == 2:
-                    quota, period = (group / "cpu.max").read_text().split()
-                else:
-                    quota = (group / "cpu.cfs_quota_us").read_text().strip()
-                    period = (group / "cpu.cfs_period_us").read_text().strip()
-            except (OSError, ValueError):
-                continue
-            if quota not in ("max", "-1") and int(period) > 0:
-                return int(quota) / int(period)
+            limit = quota_of(group, mount.version)
+            if limit is not None:
+                quota, period = limit
+                return quota / period
         return None
 
     def facts(self) -> dict[str, Any]:

@@ -122,7 +122,10 @@ def _compute(
     if requested is not None and requested > limit.milli_cpu:
         raise UnciaError("--request is above the limit (--cpu), which Kubernetes refuses")
     per_second = None if rate is None else quantity("--rate", rate, parse_rate)
-    rows = limits.effects(limits.candidates(limit, times, threads), times, threads)
+    rows = [
+        limits.effect(candidate, times, threads)
+        for candidate in limits.candidates(limit, times, threads)
+    ]
     least = limits.least_limit(times, threads, limit.period_ns)
     used = None if per_second is None else limits.utilization(limit, times, per_second)
     if as_json:
@@ -226,6 +229,10 @@ def _watch(text: str, *, every: str, duration: str | None, as_json: bool) -> Non
 
     step = quantity("--every", every, parse_duration)
     most = None if duration is None else quantity("--duration", duration, parse_duration)
+    if most == 0:
+        raise UnciaError(
+            "--duration: 0s leaves no time to watch", "Leave it out to watch until Ctrl-C."
+        )
     group = throttling.find(text)
     if step < group.limit.period_ns:
         raise UnciaError(

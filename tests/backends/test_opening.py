@@ -88,7 +88,7 @@ def refused(name: str = "spark", **options: str) -> str:
 
 def test_both_engines_are_known() -> None:
     assert names() == ("duckdb", "spark")
-    assert "The engines are: duckdb, spark." in refused("dask")
+    assert "The backends are: duckdb, spark." in refused("dask")
 
 
 def test_without_pyspark_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

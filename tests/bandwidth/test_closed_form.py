@@ -154,7 +154,7 @@ def test_the_command_takes_sizes_of_a_platform_at_any_phase(tmp_path: Path):
     page = tmp_path / "d.html"
     done = run(
         *("--like", "aws", "--memory", "128..1769/100", "--cpu-time", "17.263ms"),
-        *("--phase", "random", "--json", "--report", str(page)),
+        *("--phase", "random", "--json", "--html", str(page)),
     )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -200,7 +200,7 @@ def test_the_table_says_what_it_leaves_to_json():
         (["--phase", "sometimes"], "--phase"),
         (["--phase", "50ms"], "does not lie within the period"),
         (["--cpu-time", "fast"], "--cpu-time"),
-        (["--report", "page.txt"], "not named *.html"),
+        (["--html", "page.txt"], "not named *.html"),
     ],
 )
 def test_bad_options_are_told_in_words(arguments: list[str], words: str):

@@ -129,7 +129,7 @@ def test_longer_runs_are_due_to_the_tick():
 
 def test_the_page_stands_for_itself(tmp_path: Path):
     out = tmp_path / "cpu.html"
-    done = CliRunner().invoke(build(), ["cpu", "explain", "--out", str(out)])
+    done = CliRunner().invoke(build(), ["cpu", "explain", "--html", str(out)])
     assert done.exit_code == 0, done.output
     page = out.read_text(encoding="utf-8")
     assert page.count("data-chart=") == len(drawn())
@@ -167,9 +167,9 @@ def test_markdown_and_pictures_go_where_they_are_told(tmp_path: Path):
     ("arguments", "words"),
     [
         ([], "no file to write was named"),
-        (["--out", "page.txt"], "not named *.html"),
-        (["--out", "x.html", "--images", "y"], "--images is for --markdown"),
-        (["--out", "/dev/null/x.html"], "cannot write"),
+        (["--html", "page.txt"], "not named *.html"),
+        (["--html", "x.html", "--images", "y"], "--images is for --markdown"),
+        (["--html", "/dev/null/x.html"], "cannot write"),
         (["--markdown", "/dev/null/x.md"], "cannot write"),
     ],
 )

@@ -52,7 +52,7 @@ def test_text_says_what_cannot_be_told(uncia: Uncia) -> None:
 def test_several_profiles_and_a_page(run: Run, tmp_path: Path) -> None:
     empty = without_throttles(tmp_path)
     page = tmp_path / "infer.html"
-    code, out, err = run(LOCAL, empty, "--json", "--report", str(page))
+    code, out, err = run(LOCAL, empty, "--json", "--html", str(page))
     assert code == 0, err
     assert [one["profile"] for one in json.loads(out)] == [LOCAL, empty]
     text = page.read_text()

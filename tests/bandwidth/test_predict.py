@@ -279,7 +279,7 @@ def test_json_has_an_object_for_each_size(tmp_path):
     page = tmp_path / "page.html"
     found = run(
         "--like", "aws", "--cpu-time", str(DATA / "aws-pyaes.csv"), "--memory", "128,770,1500,1769",
-        "--samples", "300", "--json", "--report", str(page),
+        "--samples", "300", "--json", "--html", str(page),
     )  # fmt: skip
     assert found.exit_code == 0, found.output
     rows = json.loads(found.stdout)

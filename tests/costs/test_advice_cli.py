@@ -38,7 +38,7 @@ def test_the_command_prints_choices_hints_and_writes_a_page(measured: Path) -> N
     done = subprocess.run(
         [
             *(sys.executable, "-m", "uncia", "cost", "advice", str(measured), "--p95", "200ms"),
-            *("--tariff", "aws-lambda-x86", "--top", "2", "--report", str(page)),
+            *("--tariff", "aws-lambda-x86", "--top", "2", "--html", str(page)),
         ],
         capture_output=True,
         text=True,

@@ -226,7 +226,7 @@ def test_the_command_finds_the_table_beside_the_invocations(tmp_path: Path) -> N
     pq.write_table(some, folder / "instances.parquet")
     page = tmp_path / "page.html"
     command = ["cost", "coldstarts", str(folder), "-t", "aws-lambda-x86"]
-    done = CliRunner().invoke(build(), [*command, "--json", "--report", str(page)])
+    done = CliRunner().invoke(build(), [*command, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
     (one,) = json.loads(done.stdout)
     assert (one["cold_starts"], one["matched"], one["match"]) == (3, 2, "ordered")

@@ -261,7 +261,7 @@ def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> N
     page = tmp_path / "page.html"
     arguments = ["cost", "decompose", str(file), "-t", "aws-lambda-x86", "-t", "spfu"]
     done = CliRunner().invoke(
-        build(), [*arguments, "--json", "--by", "function", "--report", str(page)]
+        build(), [*arguments, "--json", "--by", "function", "--html", str(page)]
     )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

@@ -293,7 +293,7 @@ def parquet(tmp_path: Path) -> Path:
 def test_the_command_prints_json_as_its_reference_says(parquet: Path, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     arguments = ["cost", "inflation", str(parquet), "-t", "gcp-run-request", "--fit", "paper"]
-    done = CliRunner().invoke(build(), [*arguments, "--json", "--report", str(file)])
+    done = CliRunner().invoke(build(), [*arguments, "--json", "--html", str(file)])
     assert done.exit_code == 0, done.output
     (entry,) = json.loads(done.stdout)
     assert tuple(entry) == COLUMNS

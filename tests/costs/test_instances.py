@@ -285,7 +285,7 @@ def test_the_commands_print_json_pages_and_tables(tmp_path: Path) -> None:
     pq.write_table(instances([instance()]), folder / "instances.parquet")
     page = tmp_path / "page.html"
     command = ["cost", "instances", str(folder)]
-    done = CliRunner().invoke(build(), [*command, "--json", "--report", str(page)])
+    done = CliRunner().invoke(build(), [*command, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
     found = {one["tariff"]: one for one in json.loads(done.stdout)}
     assert found["gcp-run-instance"]["cost_usd"] == "0.00004"  # until the request ended, 2 s
@@ -295,7 +295,7 @@ def test_the_commands_print_json_pages_and_tables(tmp_path: Path) -> None:
     assert "Still alive: 1;" in shown.output
     assert "azure-premium: no public price is known" in shown.output
     command = ["cost", "break-even", str(folder), "-t", "aws-lambda-x86", "-t", "gcp-run-instance"]
-    done = CliRunner().invoke(build(), [*command, "--json", "--report", str(page)])
+    done = CliRunner().invoke(build(), [*command, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
     (one,) = json.loads(done.stdout)
     assert (one["request_tariff"], one["instance_tariff"]) == ("aws-lambda-x86", "gcp-run-instance")

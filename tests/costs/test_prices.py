@@ -86,7 +86,7 @@ def test_a_size_that_nobody_sells_has_no_price() -> None:
 def test_the_command(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     arguments = ["cost", "prices", "-t", "aws-lambda-arm", "-t", "aws-fargate-arm"]
-    done = CliRunner().invoke(build(), [*arguments, "--json", "--report", str(page)])
+    done = CliRunner().invoke(build(), [*arguments, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
     entries = json.loads(done.stdout)
     assert [entry["relative"] for entry in entries] == [1.0, pytest.approx(0.47769, abs=1e-5)]

@@ -162,7 +162,7 @@ def test_the_command(tmp_path: Path) -> None:
     path, page = tmp_path / "requests.parquet", tmp_path / "page.html"
     pq.write_table(table(ROWS), path)
     arguments = ["cost", "rounding", str(path), "-t", "gcp-run-request", "--at-least", "0ms"]
-    done = CliRunner().invoke(build(), [*arguments, "--json", "--report", str(page)])
+    done = CliRunner().invoke(build(), [*arguments, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
     entries = json.loads(done.stdout)
     assert [entry["resource"] for entry in entries] == ["fee"] * 4 + ["time"]

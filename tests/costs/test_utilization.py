@@ -163,7 +163,7 @@ def test_the_command(tmp_path: Path) -> None:
     path, page = tmp_path / "requests.parquet", tmp_path / "page.html"
     pq.write_table(table(ROWS), path)
     arguments = ["cost", "utilization", str(path)]
-    done = CliRunner().invoke(build(), [*arguments, "--json", "--report", str(page)])
+    done = CliRunner().invoke(build(), [*arguments, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
     cpu, memory = json.loads(done.stdout)
     assert (cpu["resource"], memory["resource"]) == ("cpu", "memory")

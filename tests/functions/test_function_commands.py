@@ -58,7 +58,7 @@ def test_show_tells_of_parameters_and_answers(name: str) -> None:
 
 def test_package_writes_a_zip(tmp_path: Path, cache: Path) -> None:
     target = tmp_path / "out.zip"
-    result = _uncia("functions", "package", "hello", "-o", str(target), "--filler", "1MB")
+    result = _uncia("functions", "package", "hello", "--out", str(target), "--filler", "1MB")
     assert result.exit_code == 0, result.output
     with zipfile.ZipFile(target) as archive:
         assert archive.getinfo("uncia-filler.bin").file_size == 1 << 20
@@ -71,7 +71,7 @@ def test_mistakes_are_sentences(tmp_path: Path, cache: Path) -> None:
     assert "no runtime" in _error("functions", "package", "spin", "--runtime", "node").message
     assert "--filler" in _error("functions", "package", "hello", "--filler", "10").message
     nowhere = str(tmp_path / "no" / "such" / "x.zip")
-    assert "cannot be written" in _error("functions", "package", "hello", "-o", nowhere).message
+    assert "cannot be written" in _error("functions", "package", "hello", "--out", nowhere).message
 
 
 @pytest.mark.parametrize("runtime", ["python", "node", "provided"])

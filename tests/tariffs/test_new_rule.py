@@ -127,7 +127,7 @@ def test_a_new_rule_is_one_file_and_shows_in_bills_analyses_and_reports(work: Pa
         f"{BILL} --json",
         "cost decompose used.parquet -t ./my-cloud.yaml --json",
         "cost rounding used.parquet -t ./my-cloud.yaml --json",
-        "cost report used.parquet -t ./my-cloud.yaml --out page.html",
+        "cost report used.parquet -t ./my-cloud.yaml --html page.html",
     )
     assert "half_beyond" in rules
     assert '"half_beyond"' in schema

@@ -114,7 +114,9 @@ def connect(
         UnciaError: there is no such backend, or it cannot be opened here.
     """
     if name not in names():
-        raise UnciaError(f"there is no engine {name!r}", f"The engines are: {', '.join(names())}.")
+        raise UnciaError(
+            f"there is no backend {name!r}", f"The backends are: {', '.join(names())}."
+        )
     module = importlib.import_module(f"{__name__}.{name}")
     options = Options(memory_limit=memory_limit, temporary=temporary, master=master)
     backend = cast(Backend, module.open_backend(options))

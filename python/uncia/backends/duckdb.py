@@ -39,7 +39,7 @@ class DuckDB:
     def __init__(self, options: Options) -> None:
         if options.master is not None:
             raise UnciaError(
-                "DuckDB runs in this process and has no --master", "Add --engine spark."
+                "DuckDB runs in this process and has no --master", "Add --backend spark."
             )
         memory = options.memory_bytes(_MIN_MEMORY, "DuckDB")
         folder = options.folder()

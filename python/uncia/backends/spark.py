@@ -342,12 +342,12 @@ def _check_pyspark() -> None:
             import pyspark
     except ImportError as error:
         raise UnciaError(
-            "the engine spark needs PySpark, which is not installed",
+            "the backend spark needs PySpark, which is not installed",
             "Install it: pip install 'uncia[spark]'",
         ) from error
     if int(pyspark.__version__.split(".")[0]) < 4:
         raise UnciaError(
-            f"the engine spark needs PySpark 4 or newer, and this is {pyspark.__version__}",
+            f"the backend spark needs PySpark 4 or newer, and this is {pyspark.__version__}",
             "Install it: pip install 'uncia[spark]'",
         )
 

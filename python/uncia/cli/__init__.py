@@ -17,8 +17,11 @@ from typing import NoReturn
 
 import typer
 from rich.console import Console
+from typer.exceptions import TyperException
+from typer.main import get_command
 
 from uncia import __version__
+from uncia.cli.spellings import renewed
 from uncia.errors import UnciaError
 
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -75,6 +78,15 @@ def _register(app: typer.Typer, name: str) -> bool:
     return register is not None
 
 
+def _show_usage(error: TyperException) -> None:
+    """Write an error in the arguments, and where the command's options are listed."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message().removesuffix(".")
+    if message:  # empty where the help has been printed instead
+        hint = f"{context.command_path} --help" if context is not None else None
+        _show(UnciaError(message[:1].lower() + message[1:], hint))
+
+
 def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
     """Exit by an exception, so that open files are closed and temporary ones removed."""
     del signum, frame
@@ -97,13 +109,22 @@ def main() -> NoReturn:
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     try:
         try:
-            build(next(iter(sys.argv[1:]), None))()
+            arguments = sys.argv[1:]
+            command = get_command(build(next(iter(arguments), None)))
+            code = command.main(
+                args=renewed(command, arguments), prog_name="uncia", standalone_mode=False
+            )
         finally:
             if sys.stdout is not None:  # None if it was closed
                 sys.stdout.flush()
     except UnciaError as error:
         _show(error)
         sys.exit(error.exit_code)
+    except TyperException as error:
+        _show_usage(error)
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(1)
     except OSError as error:
         # Errors of files name the file; an error without a name is that of the standard output.
         if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
@@ -115,4 +136,4 @@ def main() -> NoReturn:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(_EXIT_INTERRUPTED)
-    sys.exit(0)
+    sys.exit(code)

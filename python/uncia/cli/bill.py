@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
             "--free-tier",
             help="Subtract each tariff's monthly free tier once, as if the table were a month.",
         ),
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
@@ -76,7 +76,7 @@ def register(app: typer.Typer) -> None:
                 )
         groups = options.unique(by)
         rule = options.fit_rule(fit)
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             lines = price(table, tariff or None, groups, backend, fit=rule, free_tier=free_tier)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli.options import AsJson
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -55,7 +57,7 @@ def register(app: typer.Typer) -> None:
             help="Bill under this tariff (id or file); may be repeated. Default: all that bill by"
             " request.",
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
+        as_json: AsJson = False,
         html: Path | None = typer.Option(
             None, "--html", metavar="FILE", help="Also write the comparison as one HTML page."
         ),

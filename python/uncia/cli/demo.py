@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from uncia.cli.options import Quiet
+
 
 def register(app: typer.Typer) -> None:
     """Add the command ``demo`` to ``app``."""
@@ -24,7 +26,7 @@ def register(app: typer.Typer) -> None:
         seed: int | None = typer.Option(
             None, min=0, help="Seed to use instead of the file's.", show_default=False
         ),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
+        quiet: Quiet = False,
     ) -> None:
         """Measure a few real functions on this machine and write a report, in 90 seconds."""
         from uncia.cli.run import finish, perform

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli.options import AsJson
+
 if TYPE_CHECKING:
     from uncia.doctor import Report
 
@@ -18,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def doctor(
-        as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+        as_json: AsJson = False,
         seconds: float = typer.Option(
             1.0, "--seconds", min=0.0, max=3600.0, help="How long to measure the noise; 0 skips it."
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia.cli.options import AsJson
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
@@ -25,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("list")
     def list_command(
-        as_json: bool = typer.Option(False, "--json", help="Print as JSON."),
+        as_json: AsJson = False,
     ) -> None:
         """List the functions of the catalogue."""
         from rich.console import Console
@@ -49,7 +50,7 @@ def register(app: typer.Typer) -> None:
     @group.command()
     def show(
         name: str = typer.Argument(help="A name in the catalogue, or a folder (./mine)."),
-        as_json: bool = typer.Option(False, "--json", help="Print as JSON."),
+        as_json: AsJson = False,
     ) -> None:
         """Show a function: its parameters, its sizes, and what a correct answer looks like."""
         from uncia.functions import load
@@ -74,8 +75,8 @@ def register(app: typer.Typer) -> None:
             None, help="x86_64 or arm64. Default: this machine's."
         ),
         filler: str = typer.Option("0B", help="Incompressible data to add, for example 10MB."),
-        output: Path | None = typer.Option(
-            None, "--output", "-o", help="The file to write. Default: NAME-RUNTIME.zip."
+        out: Path | None = typer.Option(
+            None, "--out", metavar="FILE", help="The file to write. Default: NAME-RUNTIME.zip."
         ),
     ) -> None:
         """Write a function's zip file for Lambda; the same input gives the same bytes."""
@@ -86,7 +87,7 @@ def register(app: typer.Typer) -> None:
         built = build(
             name, runtime, python_version=python_version, architecture=architecture, filler=extra
         )
-        target = output or Path(f"{built.function}-{built.runtime}.zip")
+        target = out or Path(f"{built.function}-{built.runtime}.zip")
         try:
             shutil.copyfile(built.path, target)
         except OSError as error:

@@ -41,6 +41,7 @@ def _commands(group: TyperGroup, prefix: str) -> Iterator[str]:
             continue
         parameters = [p for p in command.params if p.name != "help"]
         arguments = [p for p in parameters if isinstance(p, TyperArgument)]
+        context = typer.Context(command)
         options = [p for p in parameters if isinstance(p, TyperOption) and not p.hidden]
         usage = " ".join([full, *(_metavar(argument) for argument in arguments)])
         yield f"\n## {full}\n\n```\n{usage}{' [OPTIONS]' if options else ''}\n```\n\n"
@@ -50,8 +51,13 @@ def _commands(group: TyperGroup, prefix: str) -> Iterator[str]:
         for argument in arguments:
             yield _row(f"`{_metavar(argument)}`", argument)
         for option in options:
-            names = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-            yield _row(names, option)
+            flags = [*option.opts, *option.secondary_opts]
+            if not option.is_flag:
+                flags[-1] += " " + (
+                    option.metavar
+                    or option.display_type(context).replace("list[", "").replace("]", "")
+                )
+            yield _row(", ".join(f"`{flag}`" for flag in flags).replace("|", "\\|"), option)
 
 
 def _metavar(argument: TyperArgument) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli.options import Overwrite, Quiet, RunFolder
+
 if TYPE_CHECKING:
     from uncia.experiment.plan import ExperimentPlan, Plan
     from uncia.experiment.runner import Outcome
@@ -21,9 +23,7 @@ def register(app: typer.Typer) -> None:
         file: str = typer.Argument(
             help="An experiment file, or the name of one that ships with uncia."
         ),
-        out: Path | None = typer.Option(
-            None, help="The run's folder. Default: results/ID.", show_default=False
-        ),
+        out: RunFolder = None,
         seed: int | None = typer.Option(
             None, min=0, help="Seed to use instead of the file's.", show_default=False
         ),
@@ -39,10 +39,8 @@ def register(app: typer.Typer) -> None:
         allow_failures: bool = typer.Option(
             False, "--allow-failures", help="Exit 0 even if requests ended other than declared."
         ),
-        overwrite: bool = typer.Option(
-            False, "--overwrite", help="Replace an earlier run in --out."
-        ),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
+        overwrite: Overwrite = False,
+        quiet: Quiet = False,
     ) -> None:
         """Run an experiment file: deploy its functions, send requests, measure, bill and report.
 

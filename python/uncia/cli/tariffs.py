@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli.options import AsJson
 from uncia.errors import UnciaError
 from uncia.providers import LAMBDA_BYTES, LAMBDA_MB
 
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
     @tariffs.command("list")
     def list_tariffs(
-        as_json: bool = typer.Option(False, "--json", help="Print the ids and figures as JSON."),
+        as_json: AsJson = False,
     ) -> None:
         """List the tariffs that ship with Uncia."""
         from uncia.tariffs import get, ids
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
     def show(
         tariff: str = typer.Argument(metavar="ID", help="A tariff's id, or a file."),
         as_yaml: bool = typer.Option(False, "--yaml", help="Print its file, to copy and change."),
-        as_json: bool = typer.Option(False, "--json", help="Print it as JSON."),
+        as_json: AsJson = False,
     ) -> None:
         """Show one tariff: what it bills, at what price, according to which source."""
         from uncia.tariffs import find, yaml_text

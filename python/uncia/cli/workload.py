@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
         skip_unsupported: bool = typer.Option(
             False, "--skip-unsupported", help="Leave out what has no counterpart in Uncia."
         ),
-        force: bool = typer.Option(False, "--force", help="Overwrite the file of --out."),
+        overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file of --out."),
     ) -> None:
         """Convert a FaaSProfiler workload or a STeLLAR experiment to Uncia's YAML.
 
@@ -54,8 +54,8 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.workload import importers
 
-        if out is not None and out.exists() and not force:
-            raise UnciaError(f"{out} exists already", hint="Name another, or use --force.")
+        if out is not None and out.exists() and not overwrite:
+            raise UnciaError(f"{out} exists already", hint="Name another, or use --overwrite.")
         options = importers.Options(
             platform=platform, openwhisk=openwhisk, runtime=runtime, skip=skip_unsupported
         )

@@ -79,11 +79,11 @@ def register(app: typer.Typer) -> None:
             show_default="5",
         ),
         fit: options.Fit = "allocated",
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Find the cheapest platform and size of each function, and what else would save."""
         from uncia.backends import connect
@@ -91,7 +91,7 @@ def register(app: typer.Typer) -> None:
         from uncia.costs.advice.gather import study
 
         with (
-            connect(engine, memory_limit=memory_limit, master=master) as backend,
+            connect(backend_name, memory_limit=memory_limit, master=master) as backend,
             study(
                 table,
                 p95=p95,

@@ -34,17 +34,17 @@ def register(app: typer.Typer) -> None:
             " start, or all with its name, as in the cost paper.",
         ),
         fit: options.Fit = "allocated",
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Compare the resources that initializations hold with those that their requests use."""
         from uncia.backends import connect
         from uncia.costs.coldstarts import analysed
 
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             analysis = analysed(
                 table,
                 tariff or None,

@@ -36,18 +36,18 @@ def register(app: typer.Typer) -> None:
             [], "--by", help="Decompose the bill of each one separately; may be repeated."
         ),
         fit: options.Fit = "allocated",
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Split each bill: use, over-allocation, idle time, initialization, rounding, fee."""
         from uncia.backends import connect
         from uncia.costs.decompose import decompose as compute
 
         groups, rule = options.unique(by), options.fit_rule(fit)
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(table, tariff or None, group_by=groups, fit=rule, backend=backend)
         if report is not None:
             from uncia.report.cost.decompose import section

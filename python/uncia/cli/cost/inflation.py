@@ -31,11 +31,11 @@ def register(app: typer.Typer) -> None:
         cdf: bool = typer.Option(
             False, "--cdf", help="With --json: also the distributions over requests."
         ),
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Compare the vCPU and memory that each tariff bills for with what was used."""
         from uncia.backends import connect
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
         groups, rule, tariffs = options.unique(by), options.fit_rule(fit), tariff or None
         curves: pd.DataFrame | None = None
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(
                 table, tariffs, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
             )

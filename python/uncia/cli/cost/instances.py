@@ -26,17 +26,17 @@ def register(app: typer.Typer) -> None:
             metavar="ID",
             help="A tariff that bills instance time, or its file; may be repeated. Default: all.",
         ),
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Price the whole lifetime of every instance of an instances table."""
         from uncia.backends import connect
         from uncia.costs.instances import instances as compute
 
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(table, tariff or None, backend=backend)
         if report is not None:
             from uncia.report.cost.instances import section
@@ -72,11 +72,11 @@ def register(app: typer.Typer) -> None:
             1, "--concurrency", metavar="N", help="Requests that an instance serves at a time."
         ),
         fit: options.Fit = "allocated",
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Find the request rate above which an instance is cheaper than paying by request.
 
@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
         from uncia.tariffs import find
 
         tariffs = [find(name) for name in tariff]
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(
                 table,
                 [item for item in tariffs if not item.by_instance] or None,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 import typer
 
 from uncia.cli import pages
+from uncia.cli.options import AsJson as AsJson
+from uncia.cli.options import Html as Html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,9 +57,11 @@ Fit: TypeAlias = Annotated[
         " covers the most that its function used, or the choice of the cost paper's artifact.",
     ),
 ]
-EngineName: TypeAlias = Annotated[
+BackendName: TypeAlias = Annotated[
     str,
-    typer.Option("--engine", metavar="duckdb|spark", help="The engine that computes the result."),
+    typer.Option(
+        "--backend", metavar="duckdb|spark", help="The database that computes the result."
+    ),
 ]
 Master: TypeAlias = Annotated[
     str | None,
@@ -68,16 +72,7 @@ MemoryLimit: TypeAlias = Annotated[
     typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help="Memory that the engine may use, such as 4GB; beyond it, it uses the disk.",
-    ),
-]
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print JSON, with exact amounts as text.")
-]
-ReportFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--report", metavar="FILE.html", help="Also write an HTML page with table and chart."
+        help="Memory that the backend may use, such as 4GB; beyond it, it uses the disk.",
     ),
 ]
 

@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
             help="The tariff whose price counts as 1 in the last column.",
         ),
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Compare what a vCPU-second, a GB-second and one size cost on functions, containers and
         machines.

@@ -25,24 +25,24 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def report(
         table: options.Tables,
-        out: Path = typer.Option(..., "--out", metavar="FILE.html", help="The page to write."),
+        html: Path = typer.Option(..., "--html", metavar="FILE", help="The page to write."),
         tariff: options.TariffIds = options.ALL,
         fit: options.Fit = "allocated",
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
     ) -> None:
         """Write one page with every analysis: inflation, utilization, decomposition, cold starts,
         rounding, prices, and the rate above which an instance is cheaper.
 
-        Advice, which treats each function by itself, has its own page: uncia cost advice --report.
+        Advice, which treats each function by itself, has its own page: uncia cost advice --html.
         """
         from uncia.backends import connect
 
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             sections = _sections(table, tariff or None, options.fit_rule(fit), backend)
         options.write_report(
-            out, "What it costs, and why", "Every analysis of these rows.", sections, table
+            html, "What it costs, and why", "Every analysis of these rows.", sections, table
         )
 
 

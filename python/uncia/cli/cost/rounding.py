@@ -38,11 +38,11 @@ def register(app: typer.Typer) -> None:
             "1ms", "--at-least", metavar="TIME", help="Ignore shorter executions; 0ms: ignore none."
         ),
         fit: options.Fit = "allocated",
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Express invocation fees in billable milliseconds, and measure what rounding up adds."""
         import pandas as pd
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         fees = fee_equivalents(tariffs, sizes)
         if table:
             rule = options.fit_rule(fit)
-            with connect(engine, memory_limit=memory_limit, master=master) as backend:
+            with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
                 added = measure(table, tariffs, at_least=shortest, fit=rule, backend=backend)
         if report is not None:
             from uncia.report.cost.rounding import section

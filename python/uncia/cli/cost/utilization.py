@@ -14,18 +14,18 @@ def register(app: typer.Typer) -> None:
     def utilization(
         table: options.Tables,
         fit: options.Fit = "allocated",
-        engine: options.EngineName = "duckdb",
+        backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.ReportFile = None,
+        report: options.Html = None,
     ) -> None:
         """Measure how much of the allocated CPU and memory requests use, and their correlation."""
         from uncia.backends import connect
         from uncia.costs.rows import NOTHING_MEASURED, said
         from uncia.costs.utilization import measure
 
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             usage = measure(table, fit=options.fit_rule(fit), backend=backend)
         if report is not None:
             from uncia.report.cost.utilization import section

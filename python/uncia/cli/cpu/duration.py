@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli.options import AsJson, Html
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
@@ -58,12 +59,8 @@ def register(app: typer.Typer) -> None:
             help="When the task begins: at the start of a period, at a random time in it, or so"
             " long after its start.",
         ),
-        as_json: bool = typer.Option(
-            False, "--json", help="Print JSON, with exact numbers as text."
-        ),
-        report: Path = typer.Option(
-            None, metavar="FILE.html", help="Also write a page with tables and chart (Figure 11)."
-        ),
+        as_json: AsJson = False,
+        html: Html = None,
     ) -> None:
         """Compute how long a task takes under a quota that is enforced to the nanosecond.
 
@@ -88,8 +85,8 @@ def register(app: typer.Typer) -> None:
         rows = closed_form.sweep(controls, cpu, begin, shares)
         jumps = _jumps(controls, cpu)
         whole_mb = platform.whole_mb if platform and memory else None
-        if report is not None:
-            _write(report, rows, jumps, cpu, begin, whole_mb)
+        if html is not None:
+            _write(html, rows, jumps, cpu, begin, whole_mb)
         notes = _notes(controls, cpu)
         if as_json:
             typer.echo(json.dumps(_json(rows, jumps, cpu, begin, whole_mb), indent=2))

@@ -14,15 +14,15 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def explain(
-        out: Path = typer.Option(
-            None, "--out", metavar="FILE.html", help="Write the chapter as an HTML page."
+        html: Path = typer.Option(
+            None, "--html", metavar="FILE", help="Write the chapter as an HTML page."
         ),
         markdown: Path = typer.Option(
-            None, metavar="FILE.md", help="Write it as Markdown, with charts as images."
+            None, metavar="FILE", help="Write it as Markdown, with charts as images."
         ),
         images: Path = typer.Option(
             None,
-            metavar="FOLDER",
+            metavar="DIR",
             help="Folder of the images. Default: images, next to the Markdown file.",
         ),
     ) -> None:
@@ -30,19 +30,19 @@ def register(app: typer.Typer) -> None:
 
         Its charts are interactive, and computed by Uncia's models when the chapter is written.
         """
-        if out is None and markdown is None:
-            raise UnciaError("no file to write was named", "Give --out FILE.html.")
-        if out is not None and out.suffix != ".html":
+        if html is None and markdown is None:
+            raise UnciaError("no file to write was named", "Give --html FILE.")
+        if html is not None and html.suffix != ".html":
             raise UnciaError(
-                f"{out} is not named *.html, but the chapter is an HTML page",
-                f"Name it {out}.html.",
+                f"{html} is not named *.html, but the chapter is an HTML page",
+                f"Name it {html}.html.",
             )
         if images is not None and markdown is None:
-            raise UnciaError("--images is for --markdown", "Give --markdown FILE.md too.")
+            raise UnciaError("--images is for --markdown", "Give --markdown FILE too.")
         from uncia.report.cpu import explain as chapter
 
-        if out is not None:
-            typer.echo(chapter.html(out))
+        if html is not None:
+            typer.echo(chapter.html(html))
         if markdown is not None:
             _markdown(markdown, images or markdown.parent / "images")
 

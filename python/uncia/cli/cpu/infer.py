@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import ReportFile
+from uncia.cli.options import Html
 
 if TYPE_CHECKING:
     from uncia.bandwidth.infer import Inferred
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(
             False, "--json", help="Print JSON: an object, or a list if there are several profiles."
         ),
-        report: ReportFile = None,
+        html: Html = None,
     ) -> None:
         """Infer the period, quota, tick rate and scheduler behind the throttles of a profile.
 
@@ -45,8 +45,8 @@ def register(app: typer.Typer) -> None:
 
         profiles = [_throttled(_read(path, unit)) for path in profile]
         results = [compute(item) for item in profiles]
-        if report is not None:
-            _write(report, profile, profiles, results)
+        if html is not None:
+            _write(html, profile, profiles, results)
         rows = [
             {"profile": path, **result.as_json(), "notes": [*item.notes, *result.notes]}
             for path, item, result in zip(profile, profiles, results, strict=True)

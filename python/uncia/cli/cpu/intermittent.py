@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import ALL, AsJson, TariffIds
-from uncia.cli.cpu.laboratory import (
-    EarlierRun,
-    Experiment,
-    Out,
-    Overwrite,
-    Quiet,
-    carry_out,
-    positive,
-)
+from uncia.cli.cost.options import ALL, TariffIds
+from uncia.cli.cpu.laboratory import EarlierRun, Experiment, carry_out, positive
+from uncia.cli.options import AsJson, Overwrite, Quiet, RunFolder
 
 if TYPE_CHECKING:
     from uncia.bandwidth.intermittent import Result
@@ -42,7 +35,7 @@ def register(app: typer.Typer) -> None:
         ),
         tariff: TariffIds = ALL,
         run: EarlierRun = None,
-        out: Out = None,
+        out: RunFolder = None,
         overwrite: Overwrite = False,
         quiet: Quiet = False,
         as_json: AsJson = False,

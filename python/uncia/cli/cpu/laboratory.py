@@ -20,17 +20,12 @@ Result = TypeVar("Result")
 EarlierRun: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--run", help="Folder of an earlier run to show instead of measuring.", show_default=False
+        "--run",
+        metavar="DIR",
+        help="Folder of an earlier run to show instead of measuring.",
+        show_default=False,
     ),
 ]
-Out: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="The run's folder. Default: results/ID.", show_default=False),
-]
-Overwrite: TypeAlias = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")
-]
-Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 @dataclass(frozen=True)

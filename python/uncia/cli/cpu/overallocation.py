@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli.cost.options import AsJson
-from uncia.cli.cpu.laboratory import (
-    EarlierRun,
-    Experiment,
-    Out,
-    Overwrite,
-    Quiet,
-    carry_out,
-    positive,
-)
+from uncia.cli.cpu.laboratory import EarlierRun, Experiment, carry_out, positive
+from uncia.cli.options import AsJson, Overwrite, Quiet, RunFolder
 
 if TYPE_CHECKING:
     from uncia.bandwidth.overallocation import Result
@@ -59,7 +51,7 @@ def register(app: typer.Typer) -> None:
             show_default=False,
         ),
         run: EarlierRun = None,
-        out: Out = None,
+        out: RunFolder = None,
         overwrite: Overwrite = False,
         quiet: Quiet = False,
         as_json: AsJson = False,

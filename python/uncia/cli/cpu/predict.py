@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli.options import AsJson, Html
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -64,12 +65,8 @@ def register(app: typer.Typer) -> None:
             2_500, min=1, max=100_000, help="Simulated invocations at each size."
         ),
         seed: int = typer.Option(0, min=0, help="Seed of the random numbers."),
-        as_json: bool = typer.Option(
-            False, "--json", help="Print JSON, with one object for each size."
-        ),
-        report: Path = typer.Option(
-            None, metavar="FILE.html", help="Also write a page with charts and tables (Figure 10)."
-        ),
+        as_json: AsJson = False,
+        html: Html = None,
     ) -> None:
         """Predict durations and bills at each size, and advise which size to choose.
 
@@ -103,8 +100,8 @@ def register(app: typer.Typer) -> None:
             *prediction.notes(),
             *_alternatives(prediction, now[0] if at is not None else None),
         ]
-        if report is not None:
-            _write(report, prediction, notes)
+        if html is not None:
+            _write(html, prediction, notes)
         if as_json:
             typer.echo(json.dumps(prediction.rows(), indent=2, allow_nan=False))
             for note in notes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia.cli.options import AsJson, Overwrite, Quiet
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
@@ -66,14 +67,12 @@ def register(app: typer.Typer) -> None:
             help="The run's folder. Default: results/cpu-profile-TIME.",
             show_default=False,
         ),
-        overwrite: bool = typer.Option(
-            False, "--overwrite", help="Replace an earlier run in --out."
-        ),
+        overwrite: Overwrite = False,
         cgroup2: bool = typer.Option(
             False, "--cgroup2", help="Use control groups version 2, even where version 1 exists."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
+        as_json: AsJson = False,
+        quiet: Quiet = False,
     ) -> None:
         """Measure throttles from inside: run a busy loop in a control group with a quota.
 

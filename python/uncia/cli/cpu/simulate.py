@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli.options import AsJson
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def register(app: typer.Typer) -> None:
             " and refills, and measures the distance of the throttles (Wasserstein-1).",
         ),
         seed: int = typer.Option(0, min=0, help="Seed; the same seed gives the same result."),
-        as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+        as_json: AsJson = False,
     ) -> None:
         """Simulate how the kernel's bandwidth control delays tasks or throttles a probe.
 

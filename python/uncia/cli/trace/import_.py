@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli.options import AsJson
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
@@ -68,7 +69,7 @@ def register(trace: typer.Typer) -> None:
             help="Unit of function_delay, which the release does not state (huawei2023); without"
             " it, the column is not read.",
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
+        as_json: AsJson = False,
     ) -> None:
         """Import a trace. Bad rows are counted by reason and copied to DIR/rejected.csv."""
         from uncia.traces import load

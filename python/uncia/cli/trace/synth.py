@@ -5,6 +5,8 @@ from pathlib import Path
 
 import typer
 
+from uncia.cli.options import AsJson
+
 
 def register(app: typer.Typer) -> None:
     """Add the command ``synth`` to ``app``."""
@@ -36,7 +38,7 @@ def register(app: typer.Typer) -> None:
         jobs: int | None = typer.Option(
             None, "--jobs", metavar="J", help="Processes. Default: one for each processor."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
+        as_json: AsJson = False,
     ) -> None:
         """Make a synthetic trace; planted.json next to the files lists what is in them."""
         from uncia.traces.base import plural

@@ -231,7 +231,7 @@ def markdown(images: str) -> str:
             "The pictures here show one setting each. The chapter with charts that can be set is a"
             " page of its own, which needs no network:"
         ),
-        "```\nuncia cpu explain --out cpu.html\n```",
+        "```\nuncia cpu explain --html cpu.html\n```",
     ]
     for part in parts():
         lines.append(f"## {part.title}")

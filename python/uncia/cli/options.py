@@ -1,0 +1,31 @@
+"""Options that commands share: one name and one meaning each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print JSON, with exact amounts as text.")
+]
+Html: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Also write an HTML page with tables and charts.",
+        show_default=False,
+    ),
+]
+RunFolder: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="The run's folder. Default: results/ID.", show_default=False
+    ),
+]
+Overwrite: TypeAlias = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")
+]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

@@ -20,11 +20,10 @@ from uncia.bandwidth import closed_form, limits, throttling
 from uncia.bandwidth.cpu_time import constant
 from uncia.bandwidth.throttling import Episode, Reading
 from uncia.cli import build
+from uncia.doctor.host import Host
 from uncia.errors import UnciaError
 
 MS = 1_000_000
-V1 = Path("/sys/fs/cgroup/cpu")
-V1_USAGE = Path("/sys/fs/cgroup/cpuacct")
 
 
 def test_cpus_are_written_as_in_kubernetes() -> None:
@@ -200,18 +199,25 @@ def test_the_command_compares_limits() -> None:
 
 
 @pytest.fixture
-def group() -> Iterator[str]:
-    """A group limited to 250m, by name."""
-    if os.geteuid() != 0 or not (V1 / "cpu.cfs_quota_us").parent.is_dir():
-        pytest.skip("needs root")
-    if not (V1_USAGE / "cpuacct.usage").exists() or not os.access(V1, os.W_OK):
-        pytest.skip("needs the cpu and cpuacct controllers of version 1")
+def group() -> Iterator[list[Path]]:
+    """A group limited to 250m: its folder, and that which counts its CPU time if another does."""
+    mounts = {name: mount for mount in Host().cgroup_mounts() for name in mount.controllers}
+    if os.geteuid() != 0 or "cpu" not in mounts or not os.access(mounts["cpu"].path, os.W_OK):
+        pytest.skip("needs root and the cpu controller")
+    cpu = mounts["cpu"]
     name = f"uncia-limits-{uuid.uuid4().hex[:8]}"
-    folders = [V1 / name, V1_USAGE / name]
+    folders = list(dict.fromkeys([cpu.path / name, mounts.get("cpuacct", cpu).path / name]))
+    switch = cpu.path / "cgroup.subtree_control"
+    switched = cpu.version == 2 and "cpu" not in switch.read_text().split()
+    if switched:
+        switch.write_text("+cpu")
     for folder in folders:
-        folder.mkdir()
-    (V1 / name / "cpu.cfs_quota_us").write_text("25000")
-    yield name
+        folder.mkdir(exist_ok=True)  # Both names may lead to one hierarchy.
+    if cpu.version == 2:
+        (folders[0] / "cpu.max").write_text("25000 100000")
+    else:
+        (folders[0] / "cpu.cfs_quota_us").write_text("25000")
+    yield folders
     for folder in folders:
         if not folder.exists():
             continue
@@ -220,12 +226,14 @@ def group() -> Iterator[str]:
         while (folder / "cgroup.procs").read_text().strip():
             time.sleep(0.01)
         folder.rmdir()
+    if switched:
+        switch.write_text("-cpu")
 
 
 SPIN = """
 import time, sys
-open(sys.argv[1] + "/tasks", "w").write("0")
-open(sys.argv[2] + "/tasks", "w").write("0")
+for folder in sys.argv[1:]:
+    open(folder + "/cgroup.procs", "w").write("0")
 print("ready", flush=True)
 while True:
     end = time.process_time() + 0.04
@@ -235,8 +243,8 @@ while True:
 """
 
 
-def test_a_running_group_is_watched(group: str) -> None:
-    command = [sys.executable, "-c", SPIN, str(V1 / group), str(V1_USAGE / group)]
+def test_a_running_group_is_watched(group: list[Path]) -> None:
+    command = [sys.executable, "-c", SPIN, *map(str, group)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -247,7 +255,7 @@ def test_a_running_group_is_watched(group: str) -> None:
     *lines, last = map(json.loads, result.output.splitlines())
     summary = last["summary"]
     assert len(lines) >= 2
-    assert summary["group"] == f"/{group}"
+    assert summary["group"] == f"/{group[0].name}"
     assert summary["limit_milli_cpu"] == 250
     assert summary["throttled_periods"] > 0
     assert 0 < summary["throttled"] < 1
@@ -256,23 +264,23 @@ def test_a_running_group_is_watched(group: str) -> None:
     assert summary["usage_ns"] > 100 * MS
 
 
-def test_a_group_that_ends_while_watched(group: str) -> None:
-    arguments = ["cpu", "limits", "--watch", str(V1 / group)]
+def test_a_group_that_ends_while_watched(group: list[Path]) -> None:
+    arguments = ["cpu", "limits", "--watch", str(group[0])]
     with subprocess.Popen(
         [sys.executable, "-m", "uncia", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith(f"/{group}: limit 250m".encode())
+        assert process.stdout.readline().startswith(f"/{group[0].name}: limit 250m".encode())
         time.sleep(0.3)
-        (V1 / group).rmdir()
+        group[0].rmdir()
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"the group /{group} is gone".encode() in errors
+    assert f"the group /{group[0].name} is gone".encode() in errors
     assert b"It was not throttled." in output
 
 
-def test_ctrl_c_ends_with_the_sum(group: str) -> None:
-    arguments = ["cpu", "limits", "--watch", group]
+def test_ctrl_c_ends_with_the_sum(group: list[Path]) -> None:
+    arguments = ["cpu", "limits", "--watch", f"/{group[0].name}"]
     with subprocess.Popen(
         [sys.executable, "-m", "uncia", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -215,7 +216,12 @@ def test_the_log_comes_in_pages(serve: Serve) -> None:
     assert instance["ended"] is None
     assert instance["invocations"] == 5
     assert len(instance["idle"]) == 5
-    for wrong in ("limit=0", "limit=-1", "limit=x", "after=-1"):
+    headers, none = fetch(platform, "invocations?after=newest")
+    assert (none.num_rows, headers["x-uncia-more"]) == (0, "false")
+    newest = headers["x-uncia-last-rowid"]
+    platform.invoke("f")
+    assert fetch(platform, f"invocations?after={newest}")[1].num_rows == 1
+    for wrong in ("limit=0", "limit=-1", "limit=x", "after=-1", "after=oldest"):
         with pytest.raises(urllib.error.HTTPError, match="400"):
             fetch(platform, f"invocations?{wrong}")
 
@@ -233,12 +239,14 @@ def test_pages_are_put_together(
     )
     asked: list[int] = []
 
-    def page(self: object, table: str, after: int) -> tuple[Any, int, bool]:
+    def page(address: str, table: str, after: int, log: object) -> tuple[Any, int, bool]:
         asked.append(after)
         return next(pages)
 
-    monkeypatch.setattr(embedded.EmbeddedPlatform, "_fetch_page", page)
+    monkeypatch.setattr(embedded, "fetch_page", page)
     platform = embedded.EmbeddedPlatform.__new__(embedded.EmbeddedPlatform)
+    monkeypatch.setattr(platform, "_running", lambda: SimpleNamespace(address=""))
+    platform._log = lambda message: None  # type: ignore[misc]
     rows, last = platform._fetch("instances", 0)
     assert (asked, last) == ([0, 2, 3], 5)
     assert rows.to_pylist() == [

@@ -5,11 +5,10 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -243,67 +242,3 @@ def test_a_file_that_cannot_be_opened_is_a_sentence(tmp_path: Path, file: str) -
     (tmp_path / file).mkdir()
     with pytest.raises(RunFailedError, match=f"{file} cannot be written: Is a directory"):
         Server(tmp_path, {})
-
-
-Uncia = Callable[..., "subprocess.Popen[str]"]
-
-
-def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
-    process = uncia(
-        *("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "deep" / "s"),
-        *("--keep-alive", "1s", "--policy", "order=shortest-job-first", "--policy", "binding=late"),
-    )
-    assert process.stdout is not None
-    ready = json.loads(process.stdout.readline())
-    assert ready["event"] == "listening"
-    assert policies(ready["address"])["order"] == "shortest-job-first"
-    assert policies(ready["address"])["binding"] == "late"
-    client = embedded.client(ready["address"])
-    package = functions.package("hello", "python")
-    client.create_function(
-        FunctionName="hello",
-        Runtime="python3.11",
-        Role="arn:aws:iam::000000000000:role/any",
-        Handler=package.handler,
-        Code={"ZipFile": package.read_bytes()},
-    )
-    assert json.loads(client.invoke(FunctionName="hello")["Payload"].read())["message"] == "hello"
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=120) == 0
-    process.communicate()
-    # The functions are still there after a restart.
-    server = Server(tmp_path / "deep" / "s", {})
-    try:
-        found = embedded.client(server.address).list_functions()["Functions"]
-        assert [function["FunctionName"] for function in found] == ["hello"]
-    finally:
-        server.stop()
-
-
-def test_serve_on_what_is_no_folder_is_a_sentence(uncia: Uncia, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "file" / "s")
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert err.startswith(f"error: the state folder {tmp_path / 'file' / 's'} cannot be made")
-
-
-def test_serve_on_what_is_damaged_is_a_sentence(uncia: Uncia, tmp_path: Path) -> None:
-    journal = tmp_path / "s" / "journal"
-    journal.mkdir(parents=True)
-    for file, text in [
-        (journal / "00000000000000000001.records", "of another log"),
-        (tmp_path / "s" / "meter.sqlite", "not a database " * 100),
-    ]:
-        file.write_text(text)
-        process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s")
-        out, err = process.communicate(timeout=120)
-        assert (process.returncode, out) == (1, "")
-        assert err.startswith(f"error: the log cannot be opened: {file} is not")
-
-
-def test_serve_refuses_a_wrong_unit(uncia: Uncia) -> None:
-    process = uncia("serve", "--keep-alive", "5")
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert "--keep-alive: '5' is not a duration" in err

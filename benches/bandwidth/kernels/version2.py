@@ -3,8 +3,8 @@
     .venv/bin/python benches/bandwidth/kernels/version2.py [--kernel VMLINUZ --modules DIR]
 
 Without a kernel Debian's is fetched by apt-get into target/kernels. The tests are those of
-crates/cgroup, of the sandbox as far as groups decide about them, and of
-tests/platforms/test_cpu_groups_v2.py. Exits with 1 if one of them fails.
+crates/cgroup, of the sandbox as far as groups decide about them, and of two files in Python.
+Exits with 1 if one of them fails.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ SANDBOX = (
     "started_runtimes",
     "spawner",
 )
+PYTHON = ("tests/platforms/test_cpu_groups_v2.py", "tests/bandwidth/test_limits.py")
 
 
 def fetched() -> tuple[Path, Path]:
@@ -50,8 +51,8 @@ def fetched() -> tuple[Path, Path]:
     Raises:
         GuestError: apt-get does not have it.
     """
-    KERNELS.mkdir(parents=True, exist_ok=True)
     if not list(KERNELS.glob("boot/vmlinuz-*")):
+        KERNELS.parent.mkdir(exist_ok=True)
         try:
             shown = subprocess.run(
                 ["apt-cache", "depends", PACKAGE], capture_output=True, text=True, check=True
@@ -61,10 +62,11 @@ def fetched() -> tuple[Path, Path]:
                 for word in shown.split()
                 if word.startswith("linux-image-") and word != PACKAGE
             )
-            subprocess.run(["apt-get", "download", "-q", name], cwd=KERNELS, check=True)
-            (package,) = KERNELS.glob(f"{name}_*.deb")
-            subprocess.run(["dpkg", "-x", package, KERNELS], check=True)
-            package.unlink()
+            with tempfile.TemporaryDirectory(dir=KERNELS.parent, prefix="kernels-") as folder:
+                subprocess.run(["apt-get", "download", "-q", name], cwd=folder, check=True)
+                (package,) = Path(folder).glob(f"{name}_*.deb")
+                subprocess.run(["dpkg", "-x", package, Path(folder) / "unpacked"], check=True)
+                (Path(folder) / "unpacked").rename(KERNELS)  # Whole, or not at all.
         except (OSError, subprocess.CalledProcessError, StopIteration, ValueError) as error:
             raise GuestError(
                 f"no kernel could be fetched by apt-get ({error}): name one with --kernel"
@@ -96,17 +98,21 @@ def test_programs() -> dict[str, Path]:
 def script(programs: dict[str, Path], parts: list[str] | None) -> str:
     """Return what the guest does: every step, whatever came of those before.
 
-    With `parts` only the tests in Rust with these in their names.
+    With `parts` only the tests in Rust with these in their names; with none of them, those in
+    Python.
     """
     pytest = [ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]
     steps = [
         [programs["uncia_cgroup"]],
         *([programs["sandbox"], "--test-threads=1", part] for part in parts or SANDBOX),
-        [*pytest, "--timeout=1800", ROOT / "tests/platforms/test_cpu_groups_v2.py"],
+        [*pytest, "--timeout=1800", *(ROOT / file for file in PYTHON)],
     ]
-    if parts is not None:
+    if parts == []:
+        steps = steps[-1:]
+    elif parts is not None:
         steps = [*([programs["uncia_cgroup"], part] for part in parts), *steps[1:-1]]
     lines = ["failed=0", "export HOME=/root TMPDIR=/tmp", f"cd {shlex.quote(str(ROOT))}"]
+    lines.append("export PYTHONPATH=$PWD/python")
     for step in steps:
         command = shlex.join(str(word) for word in step)
         lines += [f"echo '+ '{shlex.quote(command)}", f"{command} || failed=1"]
@@ -120,6 +126,9 @@ def main() -> int:
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument(
         "--part", action="append", help="only the tests in Rust with this in their names"
+    )
+    parser.add_argument(
+        "--python", action="store_const", const=[], dest="part", help="only the tests in Python"
     )
     parser.add_argument("--timeout", type=float, default=5400, help="s")
     arguments = parser.parse_args()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
+import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
+from uncia.cli.invocations import Printer, print_functions
 from uncia.errors import UnciaError
 from uncia.settings import PLATFORM_SETTINGS, POLICIES, Setting
 
@@ -42,26 +43,48 @@ def register(app: typer.Typer) -> None:
             metavar="CHOICE=POLICY",
             help=_POLICY_HELP,
         ),
+        tariff: str | None = typer.Option(
+            None,
+            "--tariff",
+            "-t",
+            metavar="ID",
+            help="The tariff of the costs shown: its id or file. Default: AWS Lambda's for this"
+            " machine's architecture.",
+            show_default=False,
+        ),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no invocations."),
+        as_json: bool = typer.Option(
+            False, "--json", help="Print an object a line: when it listens, and each invocation."
+        ),
         **settings: Any,
     ) -> None:
         """Serve the AWS Lambda API on this machine until Ctrl-C, without AWS.
 
-        Any Lambda client works: boto3.client("lambda", endpoint_url="http://127.0.0.1:9001").
+        Any Lambda client works: boto3.client("lambda", endpoint_url="http://127.0.0.1:9001"). Each
+        invocation is a line with its function, start, duration and cost.
         """
-        from uncia import engine
+        from uncia.platforms.embedded import list_functions
+        from uncia.platforms.foreground import Foreground
         from uncia.platforms.journal import state_home
+        from uncia.tariffs.catalogue import resolve
 
         options = _options({**settings, "policies": _policies(policy)})
         folder = state_home() / "serve" if state is None else state
-        # The configuration is passed as an open file without a name, so nothing is left behind.
-        config = os.memfd_create("uncia-serve-config", 0)
-        os.write(config, json.dumps(options.engine()).encode())
-        os.lseek(config, 0, os.SEEK_SET)
-        binary = str(engine.binary())
-        arguments = ["serve", "--listen", listen, "--state", str(folder)]
-        # The engine replaces this process, so that its messages reach the terminal directly.
-        arguments += ["--config", f"/dev/fd/{config}", "--messages", "text"]
-        os.execv(binary, [binary, *arguments])
+        (billed,) = resolve([tariff or _tariff()])
+        printer = Printer(billed, as_json)
+        messages: Literal["json", "text"] = "json" if as_json else "text"
+        with Foreground(listen, folder, options.engine(), messages, _warn) as server:
+            if server.ready is not None:
+                if as_json:
+                    typer.echo(json.dumps(server.ready))
+                else:
+                    _greet(server.ready, folder, billed.id)
+                    print_functions(list_functions(server.ready["address"]))
+                if not quiet:
+                    for rows in server.rows():
+                        printer.print(rows)
+            code = server.wait()
+        raise typer.Exit(code)
 
     # Typer reads options from the signature, which therefore gets one for each platform setting.
     parameters = [_parameter(setting) for setting in PLATFORM_SETTINGS.values()]
@@ -70,6 +93,20 @@ def register(app: typer.Typer) -> None:
     serve.__signature__ = signature.replace(parameters=[*named, *parameters])  # type: ignore[attr-defined]
     serve.__annotations__ |= {parameter.name: parameter.annotation for parameter in parameters}
     app.command()(serve)
+
+
+def _tariff() -> str:
+    """AWS Lambda's tariff for this machine's architecture."""
+    return "aws-lambda-arm" if platform.machine() == "aarch64" else "aws-lambda-x86"
+
+
+def _greet(ready: dict[str, Any], folder: Path, tariff: str) -> None:
+    typer.echo(f"Serving AWS Lambda's API on http://{ready['address']} until Ctrl-C.")
+    typer.echo(f"Functions and logs: {folder}. Costs: {tariff}.")
+
+
+def _warn(message: str) -> None:
+    typer.echo(f"warning: {message}", err=True)
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -338,30 +339,67 @@ class EmbeddedPlatform:
         pages: list[pa.Table] = []
         has_more = True
         while has_more:
-            page, after, has_more = self._fetch_page(table, after)
+            page, after, has_more = fetch_page(self._running().address, table, after, self._log)
             pages.append(page)
         rows = pages[0] if len(pages) == 1 else pa.concat_tables(pages).unify_dictionaries()
         # An instance that ended between two pages is on both.
         return (_last_of_each(rows, "instance") if table == "instances" else rows), after
 
-    def _fetch_page(self, table: str, after: int) -> tuple[Any, int, bool]:
-        """Return a page of a table, the id of its last row, and whether another page follows."""
-        import pyarrow as pa
 
-        url = f"http://{self._running().address}/uncia/v1/{table}?after={after}"
+def fetch_page(
+    address: str, table: str, after: int | Literal["newest"], log: Callable[[str], object]
+) -> tuple[Any, int, bool]:
+    """Return a page of a platform's table, the id of its last row, and whether another follows.
+
+    Args:
+        address: where the platform listens.
+        table: ``invocations``, ``spans`` or ``instances``.
+        after: the id of the row before the page; ``newest``: the newest row's, so that none comes.
+        log: is told of rows that are missing because the disk is full.
+
+    Raises:
+        RunFailedError: the platform does not answer.
+    """
+    import pyarrow as pa
+
+    url = f"http://{address}/uncia/v1/{table}?after={after}"
+    try:
+        with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
+            last = int(answer.headers["x-uncia-last-rowid"])
+            has_more = answer.headers.get("x-uncia-more") == "true"
+            held_up = answer.headers.get("x-uncia-held-up", "0")
+            if held_up != "0":
+                log(f"the disk is full: {held_up} rows are missing from the {table}")
+            with pa.ipc.open_stream(answer.read()) as reader:
+                return reader.read_all(), last, has_more
+    except (urllib.error.URLError, TimeoutError, ConnectionError, pa.ArrowInvalid) as error:
+        raise RunFailedError(
+            f"the embedded platform's {table} cannot be fetched: {error}"
+        ) from error
+
+
+def list_functions(address: str) -> list[dict[str, Any]]:
+    """Return the configurations of the functions of a platform, as Lambda's API lists them.
+
+    Raises:
+        RunFailedError: the platform does not answer.
+    """
+    functions: list[dict[str, Any]] = []
+    marker: str | None = ""
+    while marker is not None:
+        query = f"?Marker={urllib.parse.quote(marker)}" if marker else ""
         try:
-            with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
-                last = int(answer.headers.get("x-uncia-last-rowid", after))
-                has_more = answer.headers.get("x-uncia-more") == "true"
-                held_up = answer.headers.get("x-uncia-held-up", "0")
-                if held_up != "0":
-                    self._log(f"the disk is full: {held_up} rows are missing from the {table}")
-                with pa.ipc.open_stream(answer.read()) as reader:
-                    return reader.read_all(), last, has_more
-        except (urllib.error.URLError, TimeoutError, ConnectionError, pa.ArrowInvalid) as error:
+            with _LOOPBACK.open(
+                f"http://{address}/2015-03-31/functions/{query}", timeout=_FETCH_TIMEOUT_S
+            ) as answer:
+                page = json.load(answer)
+        except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
             raise RunFailedError(
-                f"the embedded platform's {table} cannot be fetched: {error}"
+                f"the embedded platform's functions cannot be listed: {error}"
             ) from error
+        functions += page["Functions"]
+        marker = page.get("NextMarker")
+    return functions
 
 
 def _last_of_each(rows: Any, column: str) -> Any:

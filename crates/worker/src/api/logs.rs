@@ -17,6 +17,8 @@ use crate::reception::OWN_ANSWERS;
 
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 
+/// The value of `after` that asks for rows after the newest: none yet, and its id.
+const NEWEST: &str = "newest";
 /// Room for a page, in rows and in Arrow, until it is sent.
 const PAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Room for a package: one at a time.
@@ -38,7 +40,7 @@ pub(super) async fn answer(
         ["health"] => Ok(health(api).await),
         ["code", sha256] => code(api, sha256, head).await,
         [table @ ("invocations" | "spans" | "instances")] => {
-            let query = query(head.uri.query().unwrap_or(""))?;
+            let (query, newest) = query(head.uri.query().unwrap_or(""))?;
             let unread = |error: LogError| ApiError::service(format!("The log: {error}"));
             let held_up = api.log.barrier().await.map_err(unread)?;
             let room = OWN_ANSWERS.enter(PAGE_BYTES).await;
@@ -47,7 +49,7 @@ pub(super) async fn answer(
                 "instances" => api.dispatcher.living(query.function.as_deref()).await,
                 _ => Vec::new(),
             };
-            let read = move || read(&reader, &table, &query, &living);
+            let read = move || read(&reader, &table, query, newest, &living);
             let read = tokio::task::spawn_blocking(read).await;
             let page = read.map_err(|error| ApiError::service(error.to_string()))?;
             let page = page.map_err(unread)?;
@@ -62,7 +64,8 @@ pub(super) async fn answer(
     }
 }
 
-fn query(text: &str) -> Result<Query, ApiError> {
+/// Which rows a request asks for, and whether only those after the newest.
+fn query(text: &str) -> Result<(Query, bool), ApiError> {
     let number = |key: &str, least: i64| -> Result<Option<i64>, ApiError> {
         match query_values(text, key).first() {
             None => Ok(None),
@@ -75,20 +78,31 @@ fn query(text: &str) -> Result<Query, ApiError> {
         }
     };
     let limit = number("limit", 1)?.and_then(|limit| usize::try_from(limit).ok());
-    Ok(Query {
-        after: number("after", 0)?.unwrap_or(0),
+    let newest = query_values(text, "after").first().is_some_and(|after| after == NEWEST);
+    let query = Query {
+        after: if newest { 0 } else { number("after", 0)?.unwrap_or(0) },
         function: query_values(text, "function").into_iter().next(),
         limit: limit.unwrap_or(MAX_PAGE_ROWS).min(MAX_PAGE_ROWS),
-    })
+    };
+    Ok((query, newest))
 }
 
-fn read(api: &Api, table: &str, query: &Query, living: &[Instance]) -> Result<Encoded, LogError> {
+fn read(
+    api: &Api,
+    table: &str,
+    mut query: Query,
+    newest: bool,
+    living: &[Instance],
+) -> Result<Encoded, LogError> {
     let reader = Reader::open(api.log.path())?;
+    if newest {
+        query.after = reader.newest(table)?;
+    }
     match table {
-        "invocations" => reader.invocations(query).map(|page| encode(&page)),
-        "spans" => reader.spans(query).map(|page| encode(&page)),
+        "invocations" => reader.invocations(&query).map(|page| encode(&page)),
+        "spans" => reader.spans(&query).map(|page| encode(&page)),
         _ => {
-            let mut page = reader.instances(query)?;
+            let mut page = reader.instances(&query)?;
             bring_up_to_date(&mut page.rows, living);
             Ok(encode(&page))
         }

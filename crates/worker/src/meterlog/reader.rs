@@ -91,6 +91,12 @@ impl Reader {
         })
     }
 
+    /// The id of a table's newest row; 0 if it has none.
+    pub(crate) fn newest(&self, table: &str) -> Result<i64, LogError> {
+        let sql = format!("SELECT IFNULL(MAX(id), 0) FROM {table}");
+        self.error(self.connection.query_row(&sql, [], |row| row.get(0)))
+    }
+
     /// The events that are accepted and not done, oldest first.
     pub(crate) fn events(&self) -> Result<Vec<WaitingEvent>, LogError> {
         self.error(tables::read_events(&self.connection))

@@ -1,0 +1,136 @@
+"""The embedded platform in the foreground, as ``uncia serve`` runs it: its process and its rows."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from uncia import engine
+from uncia.platforms.embedded import fetch_page
+
+_POLL_S: Final = 0.25
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Foreground:
+    """An ``uncia-engine serve`` that ends with this process, whatever ends it.
+
+    Ctrl-C and SIGTERM are passed on: the first stops the platform, the second at once.
+
+    Attributes:
+        ready: the platform's event ``listening``; None if it did not start and has said why.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        state: Path,
+        config: dict[str, Any],
+        messages: Literal["text", "json"],
+        log: Callable[[str], object],
+    ) -> None:
+        """Start the platform and wait until it listens.
+
+        Args:
+            listen: address and port.
+            state: the folder of functions and logs.
+            config: of ``uncia-engine serve``.
+            messages: the form of what the engine writes to standard error.
+            log: is told of rows that are missing because the disk is full.
+
+        Raises:
+            RunFailedError: it listens, and does not answer.
+        """
+        # The configuration is passed as an open file without a name, so nothing is left behind.
+        file = os.memfd_create("uncia-serve-config", 0)
+        os.write(file, json.dumps(config).encode())
+        os.lseek(file, 0, os.SEEK_SET)
+        self._handlers = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
+        self._early: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: Final = log
+        libc = ctypes.CDLL(None)
+        process = subprocess.Popen(
+            [
+                *(str(engine.binary()), "serve", "--listen", listen, "--state", str(state)),
+                *("--config", f"/dev/fd/{file}", "--messages", messages),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            pass_fds=(file,),
+            # Of the terminal's Ctrl-C it would hear twice: from there and from here.
+            start_new_session=True,
+            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+        )
+        os.close(file)
+        self._process = process
+        for number in self._early:
+            process.send_signal(number)
+        assert process.stdout is not None, "stdout is a pipe"
+        line = process.stdout.readline()
+        self.ready: Final[dict[str, Any] | None] = json.loads(line) if line else None
+        self._after = 0
+        if self.ready is not None:
+            # Before anybody learns the address, so that no invocation is missed.
+            _, self._after, _ = fetch_page(self.ready["address"], "invocations", "newest", log)
+
+    def rows(self) -> Iterator[list[dict[str, Any]]]:
+        """Yield the invocations that ended since the last time, every quarter of a second.
+
+        Ends with the platform.
+
+        Raises:
+            RunFailedError: the platform runs, and its rows cannot be fetched.
+        """
+        assert self.ready is not None, "it listens"
+        address = self.ready["address"]
+        more = False
+        while more or not self._ended(_POLL_S):
+            try:
+                page, self._after, more = fetch_page(address, "invocations", self._after, self._log)
+            except Exception:
+                if self._ended(_POLL_S):
+                    return
+                raise
+            if page.num_rows:
+                yield page.to_pylist()
+
+    def wait(self) -> int:
+        """Wait for the platform to end, and return its exit code as shells report it."""
+        assert self._process is not None, "it was started"
+        code = self._process.wait()
+        return 128 - code if code < 0 else code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop the platform if it runs, and wait for it."""
+        assert self._process is not None, "it was started"
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _ended(self, timeout_s: float) -> bool:
+        assert self._process is not None, "it was started"
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _pass_on(self, number: int, frame: object) -> None:
+        del frame
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)

@@ -4,6 +4,7 @@ A loop count calibrated elsewhere would be wrong on another CPU, runtime or allo
 thread's own CPU clock stands still while the thread is descheduled or throttled.
 """
 
+import mmap
 import time
 
 from uncia_envelope import Parameter, enveloped
@@ -16,25 +17,66 @@ STEPS_PER_READ = 400
 EXCESS_NS = 10_000_000
 EXCESS_SHARE = 0.1
 
+MB = 1 << 20
 
-def burn(target_ns):
-    """Spins until this thread has used `target_ns` of CPU time; returns what it used, in ns."""
+
+def burn(start_ns, target_ns):
+    """Spins until this thread has used `target_ns` of CPU time since `start_ns` of its clock."""
     clock = time.thread_time_ns
-    start = clock()
-    used = 0
+    used = clock() - start_ns
     x = 1
     while used < target_ns:
         for _ in range(STEPS_PER_READ):
             x += 1
-        used = clock() - start
+        used = clock() - start_ns
     return used
 
 
-@enveloped({"cpu": Parameter(100, 0, 600_000, "ms", whole=False)})
-def handler(cpu):
+def resident():
+    """The bytes of this process that are in memory now; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+def fill(size):
+    """A region that brings the process to `size` bytes of memory; None if it has them already."""
+    pages = max(0, size - resident()) // mmap.PAGESIZE
+    if not pages:
+        return None
+    try:
+        region = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    except OSError as error:
+        raise MemoryError(f"the kernel refused {pages} pages: {error.strerror}") from None
+    # Page by page: the bytes to write would themselves take memory.
+    for offset in range(0, len(region), mmap.PAGESIZE):
+        region[offset] = 1
+    return region
+
+
+@enveloped(
+    {
+        "cpu": Parameter(100, 0, 600_000, "ms", whole=False),
+        "duration": Parameter(0, 0, 900_000, "ms", whole=False),
+        "memory": Parameter(0, 0, 10_240, "MB", whole=False),
+    }
+)
+def handler(cpu, duration, memory):
     target = round(cpu * 1_000_000)
-    wall = time.monotonic_ns()
-    used = burn(target)
-    wall = time.monotonic_ns() - wall
-    valid = target <= used <= target + max(EXCESS_NS, target * EXCESS_SHARE)
+    begin = time.monotonic_ns()
+    start = time.thread_time_ns()
+    region = fill(round(memory * MB)) if memory else None
+    filled = time.thread_time_ns() - start
+    used = burn(start, target)
+    wall = time.monotonic_ns() - begin
+    rest = round(duration * 1_000_000) - wall
+    if rest > 0:
+        time.sleep(rest / 1e9)
+    if region is not None:
+        region.close()
+    # What filling the memory takes is part of the CPU time, and may be more than was asked for.
+    most = max(target, filled)
+    valid = target <= used <= most + max(EXCESS_NS, most * EXCESS_SHARE)
     return {"cpu_ns": used, "wall_ns": wall}, valid

@@ -44,9 +44,9 @@ def resident():
         return 0
 
 
-# What the process holds on purpose, in pieces, so that little is taken anew when it is to hold less. It
-# stays between invocations, as a program's memory does: to take it each time would be work of its own,
-# and no small part of a short request.
+# What the process holds on purpose, in pieces, so that little is taken anew when it is to hold
+# less. It stays between invocations, as a program's memory does: to take it each time would be work
+# of its own, and no small part of a short request.
 PIECE = 8 * MB
 held = []
 

@@ -51,6 +51,9 @@ LAMBDA_BYTES: Final = LAMBDA_MB * MIB
 LAMBDA_MIN_MB: Final = 128
 """AWS Lambda's smallest memory size, in MB of 2^20 bytes."""
 
+LAMBDA_MAX_MB: Final = 10_240
+"""AWS Lambda's largest memory size, in MB of 2^20 bytes."""
+
 LAMBDA: Final = Platform(20 * NS_PER_MS, 250, LAMBDA_MB, LAMBDA_MIN_MB, 1)
 GCP: Final = Platform(100 * NS_PER_MS, 1000, None, 80_000, 10_000)
 IBM: Final = Platform(10 * NS_PER_MS, 250, None, 125_000, 125_000)

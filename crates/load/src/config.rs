@@ -8,7 +8,7 @@ use uncia_arrivals::{NS_PER_S, Process};
 
 mod request;
 
-pub use request::{AwsSigv4, Body, ChoiceValue, Field, Fields, HttpVersion, Secret, Sign};
+pub use request::{AwsSigv4, Body, ChoiceValue, Column, Field, Fields, HttpVersion, Secret, Sign};
 
 /// A connection that does not stand after this has met a host that does not answer: TCP has sent
 /// its SYN four times by then.

@@ -80,6 +80,8 @@ def perform(
     from uncia.experiment.sources import Sources
 
     checked, document = model.load(path, platform=platform)
+    if seed is not None:
+        checked = checked.model_copy(update={"seed": seed})
     sources = Sources(document, path.resolve().parent)
     planned = plan(checked, sources, only or [])
     if dry_run:
@@ -152,4 +154,7 @@ def show_plan(plan: Plan) -> None:
         _requests(plan.experiments),
         f"{sum(experiment.span_ns() for experiment in plan.experiments) / NS_PER_S:.1f} s",
     )
-    Console(markup=False, emoji=False).print(table)
+    console = Console(markup=False, emoji=False)
+    console.print(table)
+    for warning in plan.warnings:
+        console.print(f"Warning: {warning}", highlight=False, soft_wrap=True)

@@ -96,7 +96,12 @@ class Description:
 def _pacing(experiment: ExperimentPlan, stream: StreamPlan) -> dict[str, Any]:
     """When a stream's requests are sent, and its part in a chain."""
     described: dict[str, Any] = {}
-    if stream.arrivals is not None:
+    if stream.recorded is not None:
+        # The file has the replay; its times may be millions, and are those of the rows.
+        assert stream.arrivals is not None, "it is no later stage"
+        described["recorded"] = stream.recorded
+        described["sends"] = stream.arrivals.sentence()
+    elif stream.arrivals is not None:
         key = "closed" if isinstance(stream.arrivals, Closed) else "arrivals"
         described[key] = stream.arrivals.model_dump(mode="json", exclude_none=True)
         described["sends"] = stream.pace()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, Union
 
 from pydantic import Field, model_validator
 
@@ -19,10 +19,13 @@ from uncia.forms import Form, Headers, Name, Url
 from uncia.platforms import PlatformOptions, adapter
 from uncia.settings import FUNCTION_SETTINGS, Setting, Value, form
 from uncia.units import NS_PER_S, Duration, Size
-from uncia.workload import chains
-from uncia.workload.arrivals import Arrivals
+from uncia.workload import chains, mapping
+from uncia.workload.arrivals import PROCESSES, ArrivalProcess, Arrivals
 from uncia.workload.chains import ChainStage
+from uncia.workload.columns import ColumnField
 from uncia.workload.loops import Closed
+from uncia.workload.mapping import ReplayArrivals
+from uncia.workload.model import FieldForm
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
@@ -32,7 +35,9 @@ Parameters = dict[str, Any]
 
 if TYPE_CHECKING:
     _DeclaredSettings = Form
+    _SentAt = ArrivalProcess | ReplayArrivals
 else:
+    _SentAt = Annotated[Union[(*PROCESSES, ReplayArrivals)], Field(discriminator="kind")]
     _DeclaredSettings = form.make(
         "_DeclaredSettings", Form, FUNCTION_SETTINGS.values(), Setting.function_default_text
     )
@@ -123,10 +128,13 @@ class Sender(Form):
     kind: chains.Kind | None = Field(
         None, description="Who goes on with the chain: client (the load generator)"
     )
-    arrivals: Arrivals | None = Field(None, description="When requests are sent")
+    arrivals: _SentAt | None = Field(None, description="When requests are sent")
     closed: Closed | None = Field(None, description="Clients that wait for answers, instead")
     parameters: Parameters = Field(
         default_factory=dict, description="The event, over the function's own"
+    )
+    fields: dict[Name, FieldForm] = Field(
+        default_factory=dict, description="Drawn for each request, for {{name}} in parameters"
     )
     settings: Override = Field(
         default_factory=Override, description="Deployed apart, with these changed"
@@ -142,12 +150,34 @@ class Sender(Form):
             return "kind is of a chain, and there is none"
         if self.chain is not None and (self.parameters or self.settings != Override()):
             return "with a chain, parameters and settings belong into its stages"
+        if self.chain is not None and self.fields:
+            return "fields are of a function's requests, and a chain's stages have none"
+        return self._misfit_of_replay(what)
+
+    def _misfit_of_replay(self, what: str) -> str | None:
+        replay = self.replay
+        if replay is not None and self.chain is not None:
+            return "a replay is of functions, and cannot drive a chain"
+        if replay is not None and replay.map is not None and self.function is not None:
+            return f"{what} that replays has a function for all recorded ones or a map, not both"
+        if replay is None and any(isinstance(one, ColumnField) for one in self.fields.values()):
+            return "a field of kind column is of the rows of a replay (arrivals of kind replay)"
         return None
 
-    def loop(self) -> Arrivals | Closed:
-        """When requests are sent."""
+    @property
+    def replay(self) -> ReplayArrivals | None:
+        """The recorded table that is replayed, if one is."""
+        return self.arrivals if isinstance(self.arrivals, ReplayArrivals) else None
+
+    @property
+    def has_target(self) -> bool:
+        """Whether it says who is sent requests; a replay may find functions by their names."""
+        return self.function is not None or self.chain is not None or self.replay is not None
+
+    def loop(self) -> ArrivalProcess | Closed:
+        """When requests are sent, unless it replays a table."""
         pacing = self.arrivals if self.closed is None else self.closed
-        assert pacing is not None, "it was checked"
+        assert isinstance(pacing, ArrivalProcess | Closed), "it was checked"
         return pacing
 
 
@@ -160,7 +190,7 @@ class Stream(Sender):
     def _whole(self) -> Self:
         if wrong := self.misfit("a stream"):
             raise ValueError(wrong)
-        if self.function is None and self.chain is None:
+        if not self.has_target:
             raise ValueError("a stream has a function or a chain")
         if self.arrivals is None and self.closed is None:
             raise ValueError("a stream has arrivals or a closed loop")
@@ -214,7 +244,10 @@ class Experiment(Sender):
         if self.mix:
             given = [
                 key
-                for key in ("function", "chain", "kind", "arrivals", "closed", "parameters")
+                for key in (
+                    *("function", "chain", "kind", "arrivals", "closed"),
+                    *("parameters", "fields"),
+                )
                 if getattr(self, key)
             ]
             if self.settings != Override():
@@ -228,9 +261,7 @@ class Experiment(Sender):
             return self
         if wrong := self.misfit("an experiment"):
             raise ValueError(wrong)
-        if (self.function is None and self.chain is None) or (
-            self.arrivals is None and self.closed is None
-        ):
+        if not self.has_target or (self.arrivals is None and self.closed is None):
             raise ValueError(
                 "an experiment has a function (or a chain) and arrivals (or a closed loop),"
                 " or a mix"
@@ -318,7 +349,12 @@ def _check_experiment(
             raise document.error(
                 (*here, "chain"), f"there is no chain {stream.chain!r}", tuple(file.chains)
             )
-        if stream.chain is None and stream.function not in file.functions:
+        replay = stream.replay
+        if replay is not None:
+            at_map: yamlio.KeyPath = (*here, "arrivals", "map")
+            mapping.check(document, at_map, replay.map, file.functions)
+        is_named = replay is None or stream.function is not None
+        if stream.chain is None and is_named and stream.function not in file.functions:
             raise document.error(
                 (*here, "function"),
                 f"there is no function {stream.function!r}",

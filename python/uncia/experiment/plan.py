@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import UnciaError
+from uncia.experiment import requests
 from uncia.experiment.expect import Expect
 from uncia.experiment.model import (
     Experiment,
@@ -22,10 +23,12 @@ from uncia.experiment.model import (
     Stage,
     Stream,
 )
+from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
+from uncia.settings import PLATFORM_SETTINGS
 from uncia.units import MIB, format_size
 from uncia.workload import chains
-from uncia.workload.arrivals import Arrivals
+from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.loops import NO_THOUGHT, Closed, ThinkTime
 
 WARMUP_SUFFIX: Final = ".warmup"
@@ -63,12 +66,15 @@ class StreamPlan:
         after_failures: whether it is sent as well when they have failed.
         think: from the last of them to the request.
         chain: of the first stage of a chain, its name and its stages in words.
+        fields: of the template, in the engine's form.
+        recorded: of a replay, the function whose requests these are.
+        replay: of the first stream of a replay, the whole of it in words.
     """
 
     alias: str
     deployment: str
     label: str
-    arrivals: Arrivals | Closed | None
+    arrivals: ArrivalProcess | Closed | None
     event: Mapping[str, Any]
     start_ns: int = 0
     template: str | None = None
@@ -77,6 +83,9 @@ class StreamPlan:
     after_failures: bool = False
     think: ThinkTime = NO_THOUGHT
     chain: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    recorded: str | None = None
+    replay: str | None = None
 
     def pace(self) -> str | None:
         """When requests (or chains) are sent, in a few words; None of later stages."""
@@ -85,7 +94,9 @@ class StreamPlan:
         return None if self.arrivals is None else self.arrivals.sentence()
 
     def sentence(self) -> str | None:
-        """What is sent, and when, in a few words; None of later stages."""
+        """What is sent, and when, in a few words; None of later stages and parts of a replay."""
+        if self.recorded is not None:
+            return self.replay
         words = self.pace()
         if words is None:
             return None
@@ -130,7 +141,7 @@ class ExperimentPlan:
             if stream.arrivals is not None
         )
 
-    def _head(self, stream: StreamPlan) -> Arrivals | Closed:
+    def _head(self, stream: StreamPlan) -> ArrivalProcess | Closed:
         """When the chain of a stage begins."""
         while stream.arrivals is None:
             stream = self.streams[stream.after[0]]
@@ -139,11 +150,19 @@ class ExperimentPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole run: every deployment, and the experiments in their order."""
+    """The whole run: every deployment, and the experiments in their order.
+
+    Attributes:
+        file: the experiment file.
+        deployments: by key.
+        experiments: in their order.
+        warnings: for readers of the results: a sentence each.
+    """
 
     file: ExperimentFile
     deployments: Mapping[str, DeploymentPlan]
     experiments: Sequence[ExperimentPlan]
+    warnings: Sequence[str] = ()
 
     @property
     def platform(self) -> str:
@@ -193,7 +212,7 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
             f"there is no experiment {missing[0]!r}",
             hint=f"The file's experiments are: {', '.join(sorted(names))}.",
         )
-    return Plan(file, builder.deployments, experiments)
+    return Plan(file, builder.deployments, experiments, builder.warnings)
 
 
 def spread(name: str, experiment: Experiment) -> Iterator[tuple[str, Experiment]]:
@@ -237,6 +256,10 @@ class _Builder:
     file: ExperimentFile
     sources: Sources
     deployments: dict[str, DeploymentPlan] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._replays = Replays(self.file.functions, self.sources, self.file.seed)
 
     def experiment(
         self, origin: str, name: str, experiment: Experiment
@@ -253,12 +276,15 @@ class _Builder:
             at: yamlio.KeyPath = ("experiments", origin)
             if experiment.mix:
                 at = (*at, "mix", position)
-            if stream.chain is None:
-                suffix = f"-{position}" if experiment.mix else ""
-                plans.append(self._stream(at, f"{name}{suffix}", stream, plans))
-            else:
+            suffix = f"-{position}" if experiment.mix else ""
+            if stream.chain is not None:
                 plans += self._chain(stream.chain, stream, plans)
+            elif stream.replay is not None:
+                plans += self._replay(at, f"{name}{suffix}", stream, plans, experiment.timeout)
+            else:
+                plans.append(self._stream(at, f"{name}{suffix}", stream, plans))
         if experiment.warmup is not None:
+            self._check_warmup(origin, plans)
             yield ExperimentPlan(
                 name=name + WARMUP_SUFFIX,
                 description=f"Before {name}, to each of its functions: "
@@ -304,17 +330,85 @@ class _Builder:
         """
         alias = stream.function
         assert alias is not None, "it was checked"
-        function = self.file.functions[alias]
+        said = requests.make(self.sources, self.file.functions[alias], stream, at)
         return StreamPlan(
             alias=alias,
             deployment=self._deploy(alias, stream.settings, name, at),
             label=_label(alias, before),
             arrivals=stream.loop(),
-            event=self.sources.event(
-                function, {**function.parameters, **stream.parameters}, (*at, "parameters")
-            ),
+            event=said.event,
             start_ns=stream.start,
+            template=said.template,
+            fields=said.fields,
         )
+
+    def _replay(
+        self,
+        at: yamlio.KeyPath,
+        name: str,
+        stream: Stream,
+        before: Sequence[StreamPlan],
+        timeout_ns: int,
+    ) -> list[StreamPlan]:
+        """The requests of a recorded table, a stream for each of its functions."""
+        replay = self._replays.parts(
+            stream, at, timeout_ns, lambda function: apply(function, stream.settings)
+        )
+        self.warnings += [note for note in replay.notes if note not in self.warnings]
+        plans: list[StreamPlan] = []
+        for part in replay.parts:
+            if part.name is None:
+                key = self._deploy(part.alias, stream.settings, name, at)
+            else:
+                key = self._deployment(part.alias, part.function, f"{part.name}-{name}")
+            plans.append(
+                StreamPlan(
+                    alias=part.alias,
+                    deployment=key,
+                    label=_label(part.recorded, [*before, *plans]),
+                    arrivals=part.arrivals,
+                    event=part.requests.event,
+                    start_ns=stream.start,
+                    template=part.requests.template,
+                    fields=part.fields,
+                    recorded=part.recorded,
+                    replay=None if plans else replay.sentence,
+                )
+            )
+        self._check_room(at, sum(part.name is not None for part in replay.parts))
+        return plans
+
+    def _check_room(self, at: yamlio.KeyPath, made: int) -> None:
+        """Refuse more made functions than the platform can have instances at once.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        if self.file.platform.kind != "embedded":
+            return
+        setting = PLATFORM_SETTINGS["max_instances"]
+        chosen = getattr(self.file.platform, setting.name)
+        room = int(setting.default or 0) if chosen is None else int(chosen)
+        if made > room:
+            raise self.sources.document.error(
+                (*at, "arrivals"),
+                f"the replay makes {made:,} functions, and the platform holds {room:,} instances",
+                hint="Draw fewer with `sample`, or raise max_instances of the platform.",
+            )
+
+    def _check_warmup(self, origin: str, plans: Sequence[StreamPlan]) -> None:
+        """Refuse a warm-up of requests whose values are those of rows.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        for stream in plans:
+            if any(form["kind"] == "column" for form in stream.fields.values()):
+                raise self.sources.document.error(
+                    ("experiments", origin, "warmup"),
+                    "requests that carry values of recorded rows have none for a warm-up; replay"
+                    " an earlier window as an experiment of its own",
+                )
 
     def _chain(
         self, chain_name: str, stream: Stream, before: Sequence[StreamPlan]
@@ -398,13 +492,16 @@ class _Builder:
         return wanted
 
 
-def _label(alias: str, before: Sequence[StreamPlan]) -> str:
-    """Which random stream a function's requests draw from.
+def _label(name: str, before: Sequence[StreamPlan]) -> str:
+    """Which random stream requests draw from: that of a name, numbered if others have it.
 
     Streams of one function draw from different ones, else they would send in lock-step.
     """
-    others = sum(1 for stream in before if stream.alias == alias)
-    return alias if others == 0 else f"{alias}#{others + 1}"
+    taken = {stream.label for stream in before}
+    label, number = name, 2
+    while label in taken:
+        label, number = f"{name}#{number}", number + 1
+    return label
 
 
 def _outcomes_only(expect: Expect) -> Expect:

@@ -200,6 +200,7 @@ class Execution:
     def _measure(self) -> None:
         """Everything between the first and the last request."""
         self.noise.start(self.description)
+        self.description.warnings.extend(self.plan.warnings)
         kind = self.plan.platform
         self.reporter.note(f"Starting the platform ({kind}).")
         self.platform = adapter(kind).connect(
@@ -334,6 +335,7 @@ class Execution:
             method=method,
             headers=headers,
             body=body,
+            fields=stream.fields,
             label=stream.label,
             start_ns=stream.start_ns,
         )

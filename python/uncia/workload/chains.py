@@ -121,27 +121,44 @@ def _placeholder(match: re.Match[str]) -> str:
     return match[0][len(match["brace"]) :]
 
 
-def event_template(event: Mapping[str, Any]) -> str:
+def event_template(event: Mapping[str, Any], fields: Mapping[str, bool] | None = None) -> str:
     """An event as the JSON template of a body.
 
     A text that is a reference and nothing else becomes the value itself, whatever its type; within
     other text a reference becomes text, and four braces become two.
+
+    Args:
+        event: the event.
+        fields: names of fields that may stand between braces, too, and whether their values are
+            JSON without quotes (numbers); a text that is such a field and nothing else becomes the
+            number.
     """
-    return _template(event)
+    return _template(event, fields or {})
 
 
-def _template(value: object) -> str:
+def _template(value: object, fields: Mapping[str, bool]) -> str:
     if isinstance(value, Mapping):
-        members = (f"{_quoted(str(key))}: {_template(item)}" for key, item in value.items())
+        members = (f"{_quoted(str(key))}: {_template(item, fields)}" for key, item in value.items())
         return "{" + ", ".join(members) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_template, value)) + "]"
+        return "[" + ", ".join(_template(item, fields) for item in value) + "]"
     if isinstance(value, str):
-        return _text_template(value)
+        return _text_template(value, fields)
     return json.dumps(value)
 
 
-def _text_template(text: str) -> str:
+def only_name(text: str) -> str | None:
+    """What stands between the braces of a text that is nothing else; None: it is something else."""
+    match = _BRACES.fullmatch(text.strip())
+    if match is None or not match["close"] or match["brace"]:
+        return None
+    return match["content"].strip()
+
+
+def _text_template(text: str, fields: Mapping[str, bool]) -> str:
+    name = only_name(text)
+    if name is not None and fields.get(name):
+        return "{{" + name + "}}"
     values = list(references(text))
     if len(values) == 1 and values[0].text == text.strip() and values[0].form != "text":
         return "{{json " + values[0].name + "}}"
@@ -153,6 +170,8 @@ def _text_template(text: str) -> str:
         reference = _reference(match)
         if reference is not None:
             parts.append(match["brace"] + "{{text " + reference.name + "}}")
+        elif match["close"] and match["content"].strip() in fields:
+            parts.append(match[0])
         else:
             parts.append(_ESCAPED if match[0] == _ESCAPED else _literal(match[0]))
     return '"' + "".join([*parts, _literal(text[end:])]) + '"'
@@ -279,15 +298,23 @@ def check_template(
             raise document.error(at, f"{reference.text}: a key is empty")
 
 
-def check_without_answers(document: Document, at: KeyPath, template: str) -> None:
+def check_without_answers(
+    document: Document, at: KeyPath, template: str, known: Sequence[str] = GIVEN
+) -> None:
     """That a template of requests that follow no others has no references.
+
+    Args:
+        document: the file, for errors that say where.
+        at: the template in it.
+        template: the template.
+        known: what may stand between braces.
 
     Raises:
         UnciaError: with file, line and key.
     """
     for reference in references(template):
         raise document.error(at, f"{reference.text}: only stages of chains follow answers")
-    _check_braces(document, at, template, GIVEN)
+    _check_braces(document, at, template, known)
 
 
 def _check_braces(document: Document, at: KeyPath, template: str, known: Sequence[str]) -> None:

@@ -14,13 +14,15 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from uncia import yamlio
+from uncia.errors import UnciaError
 from uncia.forms import Form, Headers, Name, Url
 from uncia.units import NS_PER_S, Duration, Size
-from uncia.workload import chains
+from uncia.workload import chains, columns, mapping
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.chains import ChainStage, Kind
+from uncia.workload.columns import ColumnField
 from uncia.workload.loops import Closed
-from uncia.workload.replay import Replay
+from uncia.workload.mapping import MappedReplay
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
@@ -160,7 +162,7 @@ class UuidField(Form):
 
 
 FieldForm = Annotated[
-    IntegerField | ChoiceField | TextField | UuidField, Field(discriminator="kind")
+    IntegerField | ChoiceField | TextField | UuidField | ColumnField, Field(discriminator="kind")
 ]
 
 
@@ -243,15 +245,6 @@ class Stream(Form):
         if self.chain is None and self.kind is not None:
             raise ValueError("kind is of a chain, and there is none")
         return self
-
-
-class MappedReplay(Replay):
-    """A replay, and the function of this file that replaces each recorded one."""
-
-    map: Name | dict[str, Name] | None = Field(
-        None,
-        description="A function for all, or one for each; by default the one of the same name",
-    )
 
 
 class Workload(Form):
@@ -342,17 +335,35 @@ def check(document: yamlio.Document) -> Workload:
                 f"there is no function {stream.function!r}",
                 tuple(workload.functions),
             )
-    chosen = workload.replay.map if workload.replay is not None else None
-    pairs = chosen.items() if isinstance(chosen, dict) else [("", chosen)] if chosen else []
-    for recorded, name in pairs:
-        if name not in workload.functions:
-            key_path: yamlio.KeyPath = (
-                ("replay", "map", recorded) if recorded else ("replay", "map")
-            )
-            raise document.error(
-                key_path, f"there is no function {name!r}", tuple(workload.functions)
-            )
+    _check_columns(document, workload)
+    if workload.replay is not None:
+        mapping.check(document, ("replay", "map"), workload.replay.map, workload.functions)
     return workload
+
+
+def _check_columns(document: yamlio.Document, workload: Workload) -> None:
+    """Check that fields of kind ``column`` exist, and are of functions that only a replay sends.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    for name, function in workload.functions.items():
+        for field_name, form in function.fields.items():
+            if not isinstance(form, ColumnField):
+                continue
+            at: yamlio.KeyPath = ("functions", name, "fields", field_name)
+            try:
+                columns.is_number(form)
+            except UnciaError as error:
+                raise document.error((*at, "column"), error.message, hint=error.hint) from error
+            senders = {stream.function for stream in workload.streams}
+            for chain in workload.chains.values():
+                senders |= {stage.function for stage in chain.stages.values()}
+            if workload.replay is None or name in senders:
+                raise document.error(
+                    (*at, "kind"),
+                    f"a column is of the rows of a replay, and other requests of {name} have none",
+                )
 
 
 def json_schema() -> dict[str, Any]:

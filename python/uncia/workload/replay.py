@@ -18,8 +18,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -50,14 +50,15 @@ DEFAULT_PLACEMENT: Final[Placement] = "exponential"
 _MAX: Final = {"minute": 10 * 366 * 24 * 60, "count": 1_000_000_000}
 
 
-def _path(value: object) -> object:
+def read_path(value: object) -> object:
+    """Read a path from a form; other values are the form's to refuse."""
     return Path(value) if isinstance(value, str) else value
 
 
 class Replay(Form):
     """Arrivals of a recorded table: its functions, a window of time, and the speed."""
 
-    table: Annotated[Path, BeforeValidator(_path)] = Field(
+    table: Annotated[Path, BeforeValidator(read_path)] = Field(
         description="*.parquet or *.arrows of an invocation or arrivals table, or a run's folder"
     )
     functions: list[str] | None = Field(
@@ -129,10 +130,17 @@ class RecordedTimes(ArrivalProcess):
 
 @dataclass(frozen=True)
 class Replayed:
-    """One function of the table and its arrivals, from the start of the replay."""
+    """One function of the table and its arrivals, from the start of the replay.
+
+    Attributes:
+        function: its name in the table.
+        arrivals: when its requests are sent.
+        columns: of an invocation table, the columns asked for, with a value for each request.
+    """
 
     function: str
     arrivals: ArrivalProcess
+    columns: Mapping[str, pa.Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -141,11 +149,25 @@ class Expansion:
 
     Attributes:
         replayed: one for each function with an arrival, sorted by name.
+        start_ns: the time of the table at which the replay starts.
         retries: number of rows of an invocation table that are further attempts, and left out.
     """
 
     replayed: Sequence[Replayed]
+    start_ns: int
     retries: int = 0
+
+    def requests(self) -> int:
+        """Return the number of requests of all functions."""
+        return sum(part.arrivals.expected_requests() for part in self.replayed)
+
+    def sentence(self, table: Path) -> str:
+        """Describe the replay in a few words."""
+        functions = len(self.replayed)
+        return (
+            f"replay of {functions:,} function{'s' if functions > 1 else ''} of {table},"
+            f" {self.requests():,} requests"
+        )
 
 
 def expand(replay: Replay, seed: int, folder: Path | None = None) -> list[Replayed]:
@@ -153,7 +175,13 @@ def expand(replay: Replay, seed: int, folder: Path | None = None) -> list[Replay
     return list(expansion(replay, seed, folder).replayed)
 
 
-def expansion(replay: Replay, seed: int, folder: Path | None = None) -> Expansion:
+def expansion(
+    replay: Replay,
+    seed: int,
+    folder: Path | None = None,
+    columns: Collection[str] = (),
+    optional: Collection[str] = (),
+) -> Expansion:
     """Read the table and compute each function's arrivals.
 
     Times count from the window's start; without a window, from the table's first arrival (of the
@@ -170,23 +198,33 @@ def expansion(replay: Replay, seed: int, folder: Path | None = None) -> Expansio
         replay: what to replay.
         seed: of the workload, below 2^64.
         folder: base of a relative path of the table (default: the working directory).
+        columns: of an invocation table, whose values the requests carry.
+        optional: the same, and left out of a table of arrivals.
 
     Raises:
         UnciaError: the table does not exist, is not one of Uncia's, or is damaged; a row of it is
-            invalid; or there is nothing to replay.
+            invalid; there is nothing to replay; or columns are asked of a table of arrivals.
     """
     path = (folder or Path()) / replay.table
-    name, table = recorded.read(path)
+    every = sorted({*columns, *optional})
+    name, table = recorded.read(path, every)
     if table.num_rows == 0:
         raise UnciaError(f"{path}: the table is empty, so there is nothing to replay")
     if table["function"].null_count:
         raise UnciaError(f"{path}: {_row(table['function'].is_null())} has no function")
     if name == "arrivals":
-        return Expansion(list(_counted(replay, seed, path, table)))
-    return _timed(replay, seed, path, table)
+        if columns:
+            raise UnciaError(
+                f"{path} counts arrivals per minute: its requests have no rows that a column"
+                f" ({', '.join(sorted(columns))}) could be taken from"
+            )
+        return _counted(replay, seed, path, table)
+    return _timed(replay, seed, path, table, every)
 
 
-def _timed(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
+def _timed(
+    replay: Replay, seed: int, path: Path, table: pa.Table, columns: Collection[str]
+) -> Expansion:
     """Expand the replay of an invocation table."""
     import numpy as np
     import pyarrow as pa
@@ -231,11 +269,19 @@ def _timed(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
     codes, moments = codes[inside], _scaled(moments[inside] - begin, replay)
     order = np.lexsort((moments, codes))
     codes, moments = codes[order], moments[order]
-    replayed = [
-        Replayed(names[code], RecordedTimes(offsets=pa.array(moments[_part(codes, code)])))
-        for code in sorted(chosen, key=names.__getitem__)
-    ]
-    return Expansion(replayed, retries)
+    rows = np.flatnonzero(is_selected)[inside][order]
+    values = {column: table[column].take(rows).combine_chunks() for column in columns}
+    replayed = []
+    for code in sorted(chosen, key=names.__getitem__):
+        part = _part(codes, code)
+        replayed.append(
+            Replayed(
+                names[code],
+                RecordedTimes(offsets=pa.array(moments[part])),
+                {column: value[part] for column, value in values.items()},
+            )
+        )
+    return Expansion(replayed, begin, retries)
 
 
 def _of_experiment(replay: Replay, path: Path, experiments: pa.ChunkedArray) -> Booleans:
@@ -276,7 +322,7 @@ def _scaled(times: Int64s, replay: Replay) -> Int64s:
     return scaled
 
 
-def _counted(replay: Replay, seed: int, path: Path, table: pa.Table) -> Iterator[Replayed]:
+def _counted(replay: Replay, seed: int, path: Path, table: pa.Table) -> Expansion:
     """Expand the replay of an arrivals table."""
     import numpy as np
 
@@ -300,21 +346,21 @@ def _counted(replay: Replay, seed: int, path: Path, table: pa.Table) -> Iterator
     codes, minutes, counts = codes[inside], minutes[inside] - begin, counts[inside]
     order = np.lexsort((minutes, codes))
     codes, minutes, counts = codes[order], minutes[order], counts[order]
+    replayed = []
     for code in sorted(chosen, key=names.__getitem__):
         part = _part(codes, code)
         buckets: Int64s = np.zeros(int(minutes[part][-1]) + 1, dtype=np.int64)
         np.add.at(buckets, minutes[part], counts[part])
-        yield Replayed(
-            names[code],
-            Counts.model_validate(
-                {
-                    "kind": "counts",
-                    "counts": buckets.tolist(),
-                    "bucket": format_duration(bucket),
-                    "placement": replay.placement or DEFAULT_PLACEMENT,
-                }
-            ),
+        process = Counts.model_validate(
+            {
+                "kind": "counts",
+                "counts": buckets.tolist(),
+                "bucket": format_duration(bucket),
+                "placement": replay.placement or DEFAULT_PLACEMENT,
+            }
         )
+        replayed.append(Replayed(names[code], process))
+    return Expansion(replayed, begin * NS_PER_MIN)
 
 
 def _minutes(replay: Replay, path: Path) -> tuple[int, int] | None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from uncia.errors import UnciaError
-from uncia.workload import chains, model
+from uncia.workload import chains, columns, mapping, model
 from uncia.workload.client import ClosedLoop, Load, StopRules, Stream
+from uncia.workload.columns import ColumnField
+from uncia.workload.mapping import MappedReplay
 from uncia.workload.model import (
     AwsSigV4,
     Body,
     Function,
-    MappedReplay,
     Pool,
     Workload,
 )
-from uncia.workload.replay import Replayed, expansion
+from uncia.workload.replay import expansion
 
 PLATFORM: Final = "http"
 """The platform in the rows: something that answers HTTP, of which nothing else is known."""
@@ -145,16 +146,19 @@ class _Parts:
 
     def replay(self, replay: MappedReplay) -> None:
         """Add a stream for each function of a recorded table."""
-        expanded = expansion(replay, self._workload.seed, self._folder)
-        for name, part in _mapped(self._workload, replay, expanded.replayed):
-            self._send(name, part.function, 0, arrivals=part.arrivals)
-        requests = sum(part.arrivals.expected_requests() for part in expanded.replayed)
-        self.expected += requests
-        functions = len(expanded.replayed)
-        self.sentences.append(
-            f"replay of {functions:,} function{'s' if functions > 1 else ''} of {replay.table},"
-            f" {requests:,} requests"
-        )
+        functions = self._workload.functions
+        fields = {name: _columns(function) for name, function in functions.items()}
+        wanted = {field.column for each in fields.values() for field in each.values()}
+        expanded = expansion(replay, self._workload.seed, self._folder, wanted)
+        for name, part in mapping.assign(replay.map, expanded.replayed, functions, replay.table):
+            drawn = {
+                key: columns.engine(field, part.columns[field.column], part.function, quoted=False)
+                for key, field in fields[name].items()
+            }
+            every = {**self._requests[name]["fields"], **drawn}
+            self._send(name, part.function, 0, arrivals=part.arrivals, fields=every)
+        self.expected += expanded.requests()
+        self.sentences.append(expanded.sentence(replay.table))
         if expanded.retries:
             self.notes.append(
                 f"{expanded.retries:,} rows of {replay.table} are further attempts of a request;"
@@ -172,6 +176,11 @@ class _Parts:
         )
 
 
+def _columns(function: Function) -> dict[str, ColumnField]:
+    """Select the fields whose values come from recorded rows."""
+    return {name: form for name, form in function.fields.items() if isinstance(form, ColumnField)}
+
+
 def _used_fields(
     fields: Mapping[str, Any], function: Function, body: bytes | Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -181,36 +190,6 @@ def _used_fields(
         templates.append(body["template"])
     used = set().union(*map(chains.names, templates))
     return {name: form for name, form in fields.items() if name in used}
-
-
-def _mapped(
-    workload: Workload, replay: MappedReplay, parts: Sequence[Replayed]
-) -> list[tuple[str, Replayed]]:
-    """Pair each recorded function with the function of the workload that replaces it.
-
-    Raises:
-        UnciaError: some have no replacement.
-    """
-    chosen = replay.map
-    result = []
-    missing = []
-    for part in parts:
-        name = chosen if isinstance(chosen, str) else (chosen or {}).get(part.function)
-        if name is None and chosen is None and part.function in workload.functions:
-            name = part.function
-        if name is None:
-            missing.append(part.function)
-        else:
-            result.append((name, part))
-    if missing:
-        some = ", ".join(map(repr, missing[:3]))
-        if len(missing) > 3:
-            some += f" and {len(missing) - 3:,} more"
-        raise UnciaError(
-            f"replay: no function here replaces {some} of {replay.table}",
-            hint="Write `map: NAME` to replay all of them on one function, or map each.",
-        )
-    return result
 
 
 def _load(workload: Workload, folder: Path, streams: list[Stream], *, dry_run: bool) -> Load:
@@ -255,7 +234,11 @@ def _requests(name: str, function: Function, folder: Path, *, dry_run: bool) -> 
         "headers": function.headers,
         "query": function.query,
         "body": None if function.body is None else _body(name, function.body, folder),
-        "fields": {field: form.model_dump(mode="json") for field, form in function.fields.items()},
+        "fields": {
+            field: form.model_dump(mode="json")
+            for field, form in function.fields.items()
+            if not isinstance(form, ColumnField)
+        },
         "http_version": function.http,
         "unix_socket": None if socket is None else str(folder / socket),
         "sign": sign,

@@ -1,9 +1,9 @@
 //! What a stream's requests say.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-use serde::de::Error;
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// Values that are drawn anew for each request, by name.
@@ -46,6 +46,63 @@ pub enum Field {
     },
     /// Of version 4.
     Uuid {},
+    /// Of each request its own, as recorded: the first is that of the request with number 0.
+    Column {
+        /// As many as the stream has requests.
+        values: Column,
+    },
+}
+
+/// Values by number, in one piece: a replay may have millions.
+#[derive(Debug, Clone, Default)]
+pub struct Column {
+    text: String,
+    /// Where each value ends in `text`.
+    ends: Vec<usize>,
+}
+
+impl Column {
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The value with this number; none: there are fewer.
+    pub(crate) fn get(&self, number: usize) -> Option<&str> {
+        let end = *self.ends.get(number)?;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.text[start..end])
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).filter_map(|number| self.get(number))
+    }
+}
+
+impl<'de> Deserialize<'de> for Column {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Values;
+
+        impl<'de> Visitor<'de> for Values {
+            type Value = Column;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of texts, numbers, true or false")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Column, A::Error> {
+                let mut column = Column::default();
+                while let Some(value) = values.next_element::<ChoiceValue>()? {
+                    // Writing to a text does not fail.
+                    let _ = write!(column.text, "{value}");
+                    column.ends.push(column.text.len());
+                }
+                Ok(column)
+            }
+        }
+
+        deserializer.deserialize_seq(Values)
+    }
 }
 
 /// A value to choose: text, or something that is written as JSON writes it.
@@ -174,6 +231,21 @@ mod tests {
         }
         assert!(serde_json::from_str::<Body>(r#"{"file": "x"}"#).is_err());
         assert!(serde_json::from_str::<HttpVersion>("\"3\"").is_err());
+    }
+
+    #[test]
+    fn a_column_has_its_values_by_number() {
+        let json = r#"{"kind": "column", "values": ["a b", "", 5, "ü", -1.5, true]}"#;
+        let Field::Column { values } = serde_json::from_str(json).unwrap() else { panic!() };
+        assert_eq!(values.iter().collect::<Vec<_>>(), ["a b", "", "5", "ü", "-1.5", "true"]);
+        assert_eq!((values.len(), values.get(3), values.get(6)), (6, Some("ü"), None));
+        for json in [
+            r#"{"kind": "column", "values": [null]}"#,
+            r#"{"kind": "column", "values": "a"}"#,
+            r#"{"kind": "column"}"#,
+        ] {
+            assert!(serde_json::from_str::<Field>(json).is_err(), "{json}");
+        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use uncia_arrivals::MAX_SPAN_NS;
+use uncia_arrivals::{MAX_SPAN_NS, RandomStream};
 
-use crate::config::{Config, ConnectionPolicy, Share, StopRules};
+use crate::config::{Config, ConnectionPolicy, Field, Share, StopRules, Stream};
 use crate::error::LoadError;
 
 /// That the pool of all endpoints fits the limit of connections.
@@ -108,6 +108,29 @@ pub(super) fn share_and_rules(config: &Config) -> Result<(), LoadError> {
     if let Some(value @ ..=0) = lag_p99_ns {
         let key = "stop_rules.lag_p99_ns";
         return Err(LoadError::OutOfRange { key, value, rule: "above zero" });
+    }
+    Ok(())
+}
+
+/// That each column of a stream, whose arrivals are valid, has a value for each request.
+pub(super) fn columns(stream: &Stream, label: &str, seed: u64) -> Result<(), LoadError> {
+    let mut requests = None;
+    for (name, field) in &stream.fields {
+        let Field::Column { values } = field else {
+            continue;
+        };
+        let wrong =
+            |reason| LoadError::Field { stream: stream.function.clone(), name: name.clone(), reason };
+        let Some(process) = &stream.arrivals else {
+            let reason = "a column is for arrivals: answers decide how many requests there are here";
+            return Err(wrong(reason.to_owned()));
+        };
+        let count = || process.arrivals(RandomStream::new(seed, label)).count();
+        let requests = *requests.get_or_insert_with(count);
+        if values.len() != requests {
+            let values = values.len();
+            return Err(wrong(format!("it has {values} values for {requests} requests")));
+        }
     }
     Ok(())
 }

@@ -239,6 +239,8 @@ fn plan_stream(
     config: &Config,
 ) -> Result<PlannedStream, LoadError> {
     let pacing = pacing(stream, config.share)?;
+    let label = stream.label.as_ref().unwrap_or(&stream.function).clone();
+    check::columns(stream, &label, config.seed)?;
     if stream.targets.is_empty() {
         return Err(LoadError::NoTargets { stream: stream.function.clone() });
     }
@@ -256,7 +258,6 @@ fn plan_stream(
         let endpoint = endpoints.add(&stream.function, target, address, stream.http_version)?;
         Ok(PlannedTarget { function: target.function.as_str().into(), endpoint, request })
     });
-    let label = stream.label.as_ref().unwrap_or(&stream.function).clone();
     let think = match (&stream.closed, &stream.after) {
         (Some(closed), _) => (closed.think_ns, closed.think_max_ns),
         (None, Some(after)) => (after.think_ns, after.think_max_ns),
@@ -366,7 +367,7 @@ mod tests {
     #[test]
     fn bad_input_is_a_sentence_that_names_the_place() {
         type Change = fn(&mut serde_json::Value);
-        let cases: [(&str, Change); 14] = [
+        let cases: [(&str, Change); 16] = [
             ("no streams", |c| c["streams"] = serde_json::json!([])),
             ("\"hello\" has no targets", |c| c["streams"][0]["targets"] = serde_json::json!([])),
             ("total_timeout_ns is -1", |c| c["total_timeout_ns"] = (-1).into()),
@@ -380,6 +381,23 @@ mod tests {
             ("can't be sent", |c| c["streams"][0]["headers"]["a b"] = "".into()),
             ("can't be sent", |c| c["streams"][0]["headers"]["a"] = "x\r\ny: z".into()),
             ("Content-Length", |c| c["streams"][0]["headers"]["Content-Length"] = "5".into()),
+            ("it has 3 values for 2 requests", |c| {
+                c["streams"][0]["headers"]["a"] = "{{x}}".into();
+                c["streams"][0]["fields"] =
+                    serde_json::json!({"x": {"kind": "column", "values": [1, 2, 3]}});
+            }),
+            ("answers decide how many requests", |c| {
+                let stream = c["streams"][0].as_object_mut().unwrap();
+                stream.remove("arrivals");
+                stream.insert(
+                    "closed".to_owned(),
+                    serde_json::json!({"clients": 1, "requests": 1, "duration_ns": 1000}),
+                );
+                stream.insert(
+                    "fields".to_owned(),
+                    serde_json::json!({"x": {"kind": "column", "values": [1]}}),
+                );
+            }),
             ("not valid base64", |c| {
                 c["streams"][0]["body"] = serde_json::json!({"base64": "!"});
             }),

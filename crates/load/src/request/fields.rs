@@ -10,6 +10,7 @@
 //! * `integer`: min + one of max - min + 1; `choice`: the value at one of their count; `text`: for
 //!   each character one of 62, from `A-Z`, `a-z`, `0-9`; `uuid`: x_0 and x_1 as 16 bytes, each
 //!   little-endian, with the bits of version 4 and variant 1 (RFC 9562, 5.4) put over them
+//! * `column`: the value with the request's number; nothing is drawn
 //!
 //! A field has a key of its own, so that its values do not depend on which others there are.
 
@@ -18,7 +19,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
 use super::encode::{push_hex, push_number};
-use crate::config::Field;
+use crate::config::{Column, Field};
 
 /// Names that are filled in without a field.
 pub(super) const BUILT_IN: [&str; 2] = ["invocation", "number"];
@@ -48,6 +49,7 @@ enum Kind {
     Choice(Vec<String>),
     Text(usize),
     Uuid,
+    Column(Column),
 }
 
 /// A field, checked.
@@ -86,6 +88,7 @@ impl Drawable {
                 return Err(format!("length is {length}: it must be 1 to {MAX_TEXT}"));
             }
             Field::Uuid {} => Kind::Uuid,
+            Field::Column { values } => Kind::Column(values.clone()),
         };
         let random = random(seed, &format!("{label}/fields/{name}"));
         Ok(Self { name: name.to_owned(), random, kind })
@@ -98,14 +101,16 @@ impl Drawable {
             Kind::Choice(values) => values.iter().map(String::len).max().unwrap_or_default(),
             Kind::Text(length) => *length,
             Kind::Uuid => UUID_BYTES,
+            Kind::Column(values) => values.iter().map(str::len).max().unwrap_or_default(),
         }
     }
 
-    /// The values that a person gave.
-    pub(super) fn choices(&self) -> &[String] {
+    /// The first of the values that a person gave for which this holds.
+    pub(super) fn find_given(&self, mut is_wanted: impl FnMut(&str) -> bool) -> Option<&str> {
         match &self.kind {
-            Kind::Choice(values) => values,
-            _ => &[],
+            Kind::Choice(values) => values.iter().map(String::as_str).find(|v| is_wanted(v)),
+            Kind::Column(values) => values.iter().find(|value| is_wanted(value)),
+            Kind::Integer { .. } | Kind::Text(_) | Kind::Uuid => None,
         }
     }
 
@@ -130,6 +135,11 @@ impl Drawable {
                 out.extend((0..*length).map(|_| ALPHABET[one_of(&mut random, count) as usize]));
             }
             Kind::Uuid => push_uuid(&mut random, out),
+            Kind::Column(values) => {
+                // There is one for each request: `plan::check::columns`.
+                let value = usize::try_from(number).ok().and_then(|number| values.get(number));
+                out.extend_from_slice(value.unwrap_or_default().as_bytes());
+            }
         }
     }
 }

@@ -115,7 +115,7 @@ fn check_choices(
     let Source::Field(index) = source else {
         return Ok(());
     };
-    match fields[index].choices().iter().find(|value| HeaderValue::from_str(value).is_err()) {
+    match fields[index].find_given(|value| HeaderValue::from_str(value).is_err()) {
         None => Ok(()),
         Some(value) => Err(LoadError::Field {
             stream: stream.function.clone(),

@@ -18,7 +18,7 @@ from uncia.experiment.expect import Expect
 from uncia.forms import Form, Headers, Name, Url
 from uncia.platforms import PlatformOptions, adapter
 from uncia.settings import FUNCTION_SETTINGS, Setting, Value, form
-from uncia.units import NS_PER_S, Duration, Size
+from uncia.units import NS_PER_S, Duration, Size, Vcpu
 from uncia.workload import chains
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.chains import ChainStage
@@ -46,6 +46,14 @@ class Settings(_DeclaredSettings):
     )
     handler: str | None = Field(None, description="module.function, if not the function's own")
     memory: Size | None = Field(None, gt=0, description="Memory limit; Lambda's MB is 2^20 bytes")
+    vcpu: Vcpu | None = Field(
+        None, gt=0, description="CPU of an instance that exists, where its answers do not say it"
+    )
+    execution: Literal["response"] | None = Field(
+        None,
+        description="response: where no answer says how long a function that exists ran, its"
+        " response time counts, network included",
+    )
     timeout: Duration | None = Field(None, gt=0, description="The platform ends it after this time")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables")
     filler: Size | None = Field(None, description="Random bytes added to the package")

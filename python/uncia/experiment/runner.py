@@ -17,7 +17,7 @@ from uncia import record
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import verdict
 from uncia.experiment.conclude import conclude
-from uncia.experiment.describe import Description
+from uncia.experiment.describe import Description, content
 from uncia.experiment.join import join, rename, shift, unmatched
 from uncia.experiment.noise import NoiseWatch
 from uncia.experiment.plan import ExperimentPlan, Plan
@@ -107,7 +107,7 @@ def execute(
         try:
             description = Description(
                 run=run,
-                plan=plan,
+                content=content(plan),
                 seed=plan.file.seed if seed is None else seed,
                 epoch_unix_ns=time.time_ns(),
                 versions=versions(),
@@ -228,7 +228,8 @@ class Execution:
             return
         done = len(self.plan.experiments)
         assert longer.experiments[:done] == self.plan.experiments, "they are carried out already"
-        self.plan = self.description.plan = longer
+        self.plan = longer
+        self.description.content = content(longer)
         self._deploy(platform, since=done)
         self.folder.write_run(self.description.data())
 
@@ -307,6 +308,8 @@ class Execution:
         """An event of the load generator: shown to the person; warnings go to the report."""
         if event.get("event") == "warning":
             self.description.warnings.append(str(event["message"]))
+        elif event.get("event") == "failure":
+            self.description.explained = [*self.description.explained, event]
         self.reporter.event(event)
 
     def _stream(self, experiment: ExperimentPlan, index: int) -> Stream:
@@ -336,6 +339,10 @@ class Execution:
             body=body,
             label=stream.label,
             start_ns=stream.start_ns,
+            # A platform that deploys says itself what it allocated.
+            allocated_memory=None if function.source else function.memory,
+            allocated_cpu=None if function.source else function.vcpu,
+            execution=function.execution,
         )
 
     def _collect(self, position: int, experiment: ExperimentPlan) -> None:

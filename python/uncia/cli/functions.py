@@ -95,6 +95,28 @@ def register(app: typer.Typer) -> None:
         typer.echo(f"handler: {built.handler}")
         typer.echo(f"sha256: {built.sha256}")
 
+    @group.command()
+    def lock(
+        name: str = typer.Argument(help="A folder (./mine)."),
+        python_version: str | None = typer.Option(
+            None, help="Python that it runs on, as major.minor. Default: this Python's."
+        ),
+        architecture: str | None = typer.Option(
+            None, help="x86_64 or arm64. Default: this machine's."
+        ),
+        upgrade: bool = typer.Option(
+            False, "--upgrade", help="Take the newest versions, not those of an earlier lock."
+        ),
+    ) -> None:
+        """Lock a function's Python requirements: find versions with uv, write them with hashes."""
+        from uncia.functions import lock as write
+
+        written = write(
+            name, python_version=python_version, architecture=architecture, upgrade=upgrade
+        )
+        target = f"Python {written.target.python_version} on {written.target.architecture}"
+        typer.echo(f"{written.path}: {', '.join(written.pins)} for {target}")
+
 
 def _plain(function: Function) -> dict[str, Any]:
     return {

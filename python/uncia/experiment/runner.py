@@ -38,6 +38,8 @@ RESULTS: Final = Path("results")
 Extend = Callable[[pa.Table], Plan | None]
 """Makes, of the rows so far, a longer plan that begins with what was carried out; or None."""
 
+_NOT_REMOVED: Final = "not removed:"
+
 # A platform's log may lag behind its answers for a moment; after this it is missing, not late.
 _COLLECT_PATIENCE_S: Final = 5.0
 _COLLECT_POLL_S: Final = 0.05
@@ -170,6 +172,8 @@ class Execution:
             # A signal that came while things were removed counts from now on.
             interrupted = interrupted or self.interruption.signal is not None
         summary: Mapping[str, Any] = {}
+        if not self.folder.parts("invocations"):
+            return self._leave_nothing(error, interrupted)
         try:
             with self.interruption.held():
                 tables = self._tables()
@@ -193,6 +197,24 @@ class Execution:
             folder=self.folder.path,
             summary=summary,
             failures=self.description.failures,
+            interrupted=self.interruption.exit_code if interrupted else None,
+            error=error,
+        )
+
+    def _leave_nothing(self, error: UnciaError | None, interrupted: bool) -> Outcome:
+        """End a run that sent nothing: no report without rows, and no folder in the next one's way.
+
+        What could not be removed is in the journal.
+        """
+        for warning in self.description.warnings:
+            if warning.startswith(_NOT_REMOVED):
+                self.reporter.note(warning)
+        self.folder.remove()
+        return Outcome(
+            run=self.description.run,
+            folder=self.folder.path,
+            summary={},
+            failures=[] if error is None else [error.message],
             interrupted=self.interruption.exit_code if interrupted else None,
             error=error,
         )
@@ -407,7 +429,7 @@ class Execution:
             platform.close()
         if self.journal.outstanding:
             left = ", ".join(resource.sentence() for resource in self.journal.outstanding)
-            self.description.warnings.append(f"not removed: {left}; `uncia clean` tries again")
+            self.description.warnings.append(f"{_NOT_REMOVED} {left}; `uncia clean` tries again")
 
     def _remove_deployment(self, platform: Platform, key: str) -> None:
         """Remove every replica of a deployment; those that cannot be removed stay listed.

@@ -283,6 +283,19 @@ class Function(Form):
         """The runtimes it exists in, such as ``python``; the first is the default."""
         return self.runtimes.names
 
+    def python_requirements(self) -> list[str]:
+        """The distributions that it requires in Python."""
+        form = getattr(self.runtimes, "python", None)
+        return [] if form is None else list(form.requirements)
+
+    def requirements_hint(self) -> str:
+        """Where requirements are written down."""
+        return f"List them in {self.folder / 'function.yaml'}: runtimes.python.requirements."
+
+    def lock_path(self) -> Path:
+        """The file that pins its Python requirements."""
+        return self.folder / "python" / "requirements.txt"
+
     def preset(self, size: str) -> dict[str, Value]:
         """Return the event of one of its sizes: ``test``, ``small`` or ``large``.
 

@@ -103,6 +103,7 @@ def package(
     runtime = _runtime(function, runtime)
     if filler < 0:
         raise UnciaError(f"a filler of {filler} bytes is impossible")
+    lock = check(function, runtime)
     folder = function.folder / runtime
     form = getattr(function.runtimes, runtime)
     if runtime == "provided" and form.source is not None:
@@ -110,16 +111,14 @@ def package(
             BOOTSTRAP: _Entry(BOOTSTRAP, compile_c(folder / form.source, architecture), True)
         }
     else:
-        check_handler(runtime, form.handler, folder)
         entries = {entry.name: entry for entry in _files(folder, folder)}
     shared = data("functions") / "_shared" / runtime
     if shared.is_dir():
         for entry in _files(shared, shared):
             entries.setdefault(entry.name, entry)
     identity = hashlib.sha256(f"{_LAYOUT} {zlib.ZLIB_RUNTIME_VERSION} {filler}\n".encode())
-    if runtime == "python" and form.requirements:
+    if lock is not None:
         target = dependencies.Target.of(python_version, architecture)
-        lock = dependencies.check_lock(folder, form.requirements)
         installed = dependencies.install(lock, target)
         identity.update(dependencies.key(lock, target).encode())
         for entry in _files(installed, installed):
@@ -143,6 +142,30 @@ def package(
     unzipped = sum(entry.source.stat().st_size for entry in ordered) + filler
     return Package(
         function.name, runtime, form.handler, path, digest, path.stat().st_size, unzipped
+    )
+
+
+def check(function: Function, runtime: str | None = None) -> Path | None:
+    """Check what a package needs, without making one: the handler, and the lock of requirements.
+
+    Returns:
+        The lock file, if the function has requirements.
+
+    Raises:
+        UnciaError: the runtime or its handler is missing, or requirements are not pinned.
+    """
+    runtime = _runtime(function, runtime)
+    folder = function.folder / runtime
+    form = getattr(function.runtimes, runtime)
+    if runtime == "provided" and form.source is not None:
+        if not (folder / form.source).is_file():
+            raise UnciaError(f"there is no file {folder / form.source} to compile")
+        return None
+    check_handler(runtime, form.handler, folder)
+    if runtime != "python" or not form.requirements:
+        return None
+    return dependencies.check_lock(
+        function.lock_path(), function.python_requirements(), function.folder
     )
 
 

@@ -144,7 +144,7 @@ def _show(function: Function) -> None:
     console.print(f"[bold]{escape(function.name)}[/]  {escape(function.description)}\n")
     for runtime in function.runtime_names:
         form = getattr(function.runtimes, runtime)
-        needs = ", ".join(getattr(form, "requirements", []))
+        needs = ", ".join(function.python_requirements() if runtime == "python" else [])
         console.print(
             escape(f"runtime {runtime}: {form.handler}" + (f", requires {needs}" if needs else ""))
         )
@@ -167,6 +167,8 @@ def _show(function: Function) -> None:
         for size in ("test", "small", "large"):
             values = getattr(function.sizes, size)
             console.print(f"{size}: " + escape(", ".join(f"{k}={v}" for k, v in values.items())))
+    elif function.takes_any_event:
+        console.print("It takes any event.")
     else:
         console.print("It takes no parameters.")
     console.print(f"\nA correct answer: {escape(function.answer.text)}")

@@ -19,7 +19,8 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def run(
         file: str = typer.Argument(
-            help="An experiment file, or the name of one that ships with uncia."
+            help="An experiment file, the name of one that ships with uncia, or a function's"
+            " folder (./mine)."
         ),
         out: Path | None = typer.Option(
             None, help="The run's folder. Default: results/ID.", show_default=False

@@ -6,6 +6,7 @@ key. What the file means is worked out in :mod:`uncia.experiment.plan`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -28,6 +29,8 @@ DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 
 Parameters = dict[str, Any]
+
+_FOLDER_TEMPLATE: Final = Path(__file__).parent.parent / "templates" / "folder.yaml.template"
 
 
 if TYPE_CHECKING:
@@ -273,17 +276,31 @@ def load(path: Path, *, platform: str | None = None) -> tuple[ExperimentFile, ya
     """Read and check an experiment file.
 
     Args:
-        path: the YAML file.
+        path: the YAML file; or a function's folder, whose warm and cold starts are measured.
         platform: a kind of platform to use instead of the file's, with that kind's defaults.
 
     Raises:
         UnciaError: the file cannot be read or is not right; with file, line and key.
     """
-    document = yamlio.load(path)
+    document = _of_function(path) if path.is_dir() else yamlio.load(path)
     if platform is not None and isinstance(document.data, dict):
         adapter(platform)
         document.data["platform"] = {"kind": platform}
     return check(document), document
+
+
+def _of_function(folder: Path) -> yamlio.Document:
+    """The experiment of a function's folder that no file describes."""
+    from uncia import functions
+
+    function = functions.load(folder)
+    text = _FOLDER_TEMPLATE.read_text(encoding="utf-8")
+    for key, value in (
+        ("NAME", function.name),
+        ("FOLDER", json.dumps(f"./{folder.resolve().name}")),
+    ):
+        text = text.replace(f"@{key}@", value)
+    return yamlio.load(text, name=str(folder))
 
 
 def check(document: yamlio.Document) -> ExperimentFile:

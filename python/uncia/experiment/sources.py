@@ -121,6 +121,8 @@ class Sources:
             return dict(parameters)
         self.check_names(function, parameters, at)
         definition = self.definition(function.source)
+        if definition.takes_any_event:
+            return dict(parameters)
         try:
             return dict(functions.validate_params(definition, parameters))
         except UnciaError as error:
@@ -134,6 +136,8 @@ class Sources:
         if function.source is None:
             return
         definition = self.definition(function.source)
+        if definition.takes_any_event:
+            return
         for name in names:
             if name not in definition.parameters:
                 raise self.document.error(

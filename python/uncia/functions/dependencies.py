@@ -71,7 +71,7 @@ def check_lock(path: Path, requirements: Sequence[str], function: Path) -> Path:
 
     Args:
         path: the lock file.
-        requirements: names of distributions.
+        requirements: distributions, by name; versions after it are uv's to check.
         function: the function's folder, for messages.
 
     Raises:
@@ -91,7 +91,8 @@ def check_lock(path: Path, requirements: Sequence[str], function: Path) -> Path:
         if "--hash=" not in line:
             raise UnciaError(f"{path}:{number}: {match.group(1)} has no --hash", hint=make)
         pins.add(_canonical(match.group(1)))
-    for name in requirements:
+    for requirement in requirements:
+        name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
         if _canonical(name) not in pins:
             raise UnciaError(f"{path} does not pin {name}, which the function requires", hint=make)
     return path
@@ -114,7 +115,7 @@ def _lines(path: Path, hint: str | None = None) -> list[tuple[int, str]]:
         UnciaError: it cannot be read.
     """
     try:
-        return _logical_lines(path.read_text(encoding="utf-8"))
+        return logical_lines(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UnciaError(
             f"{path} is missing; it pins what the function requires", hint=hint
@@ -206,7 +207,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
+def logical_lines(text: str) -> list[tuple[int, str]]:
     """Return line numbers and requirements, with continuations joined and comments dropped."""
     lines: list[tuple[int, str]] = []
     open_line: tuple[int, str] | None = None

@@ -24,6 +24,7 @@ from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
 from uncia.functions.form import BOOTSTRAP, Function
 from uncia.functions.handlers import check_handler
+from uncia.functions.plain import LOCK, REQUIREMENTS
 from uncia.paths import data
 from uncia.units import MIB
 
@@ -104,7 +105,7 @@ def package(
     if filler < 0:
         raise UnciaError(f"a filler of {filler} bytes is impossible")
     lock = check(function, runtime)
-    folder = function.folder / runtime
+    folder = function.runtime_folder(runtime)
     form = getattr(function.runtimes, runtime)
     if runtime == "provided" and form.source is not None:
         entries = {
@@ -155,14 +156,14 @@ def check(function: Function, runtime: str | None = None) -> Path | None:
         UnciaError: the runtime or its handler is missing, or requirements are not pinned.
     """
     runtime = _runtime(function, runtime)
-    folder = function.folder / runtime
+    folder = function.runtime_folder(runtime)
     form = getattr(function.runtimes, runtime)
     if runtime == "provided" and form.source is not None:
         if not (folder / form.source).is_file():
             raise UnciaError(f"there is no file {folder / form.source} to compile")
         return None
     check_handler(runtime, form.handler, folder)
-    if runtime != "python" or not form.requirements:
+    if runtime != "python" or not function.python_requirements():
         return None
     return dependencies.check_lock(
         function.lock_path(), function.python_requirements(), function.folder
@@ -181,12 +182,14 @@ def _runtime(function: Function, runtime: str | None) -> str:
 
 
 def _files(folder: Path, root: Path) -> Iterator[_Entry]:
-    """Yield the files below a folder, without bytecode, hidden files and the lock."""
+    """Yield the files below a folder, without bytecode, hidden files, the lock and runs."""
     for child in sorted(folder.iterdir()):
         if child.name.startswith(".") or child.name == "__pycache__" or child.suffix == ".pyc":
             continue
-        if folder == root and child.name == dependencies.LOCK_NAME:
+        if folder == root and child.name in (REQUIREMENTS, LOCK):
             continue
+        if (child / "run.yaml").is_file():
+            continue  # results of a run, beside the handler
         resolved = child.resolve()
         if not resolved.is_relative_to(root.resolve()):
             raise UnciaError(f"{child} is a link out of its folder, to {resolved}")

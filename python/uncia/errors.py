@@ -1,5 +1,8 @@
 """Errors for people: a sentence that says what was wrong, and a hint that says what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UnciaError(Exception):
     """A mistake in the input or the environment.
@@ -26,3 +29,37 @@ class RunFailedError(UnciaError):
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint, exit_code=1)
+
+
+class Mistakes:
+    """Collects errors in what a person wrote, so that all of them are reported at once.
+
+    >>> mistakes = Mistakes()
+    >>> for name in names:
+    ...     with mistakes.collect():
+    ...         check(name)
+    >>> mistakes.raise_all()
+    """
+
+    def __init__(self) -> None:
+        self._errors: list[UnciaError] = []
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Keep an error that is raised inside, and go on."""
+        try:
+            yield
+        except UnciaError as error:
+            self._errors.append(error)
+
+    def raise_all(self) -> None:
+        """Raise one error with a line for each that was collected, if there are any.
+
+        :raises UnciaError: with the hints, each once.
+        """
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            messages = dict.fromkeys(error.message for error in self._errors)
+            hints = dict.fromkeys(error.hint for error in self._errors if error.hint)
+            raise UnciaError("\n".join(messages), hint="\n".join(hints) or None)

@@ -105,6 +105,18 @@ def parse_cpu(text: object) -> int:
     return _parse(text, "a CPU allocation", _CPU, "0.5vCPU", "micro-vCPU")
 
 
+def parse_vcpu(written: object) -> int:
+    """Parse a number of vCPU, with or without the unit (``0.5``, ``"0.5vCPU"``), to micro-vCPU.
+
+    :raises UnitError: as `parse_cpu`.
+    """
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        written = str(written)
+    if isinstance(written, str) and re.fullmatch(r"[0-9_.]+", written.strip()):
+        written = f"{written.strip()}vCPU"
+    return parse_cpu(written)
+
+
 def parse_rate(text: object) -> Fraction:
     """Parse ``"6/min"`` to an exact number per second (here 1/10).
 
@@ -248,6 +260,18 @@ Cpu = Annotated[
     BeforeValidator(parse_cpu),
     PlainSerializer(format_cpu, return_type=str),
     _schema("A CPU allocation with its unit", rf"^{_NUMBER} *m?vCPU$", ["0.5vCPU", "250mvCPU"]),
+]
+Vcpu = Annotated[
+    int,
+    BeforeValidator(parse_vcpu),
+    PlainSerializer(format_cpu, return_type=str),
+    WithJsonSchema(
+        {
+            "type": ["number", "string"],
+            "description": "A number of vCPU, with or without its unit",
+            "examples": [0.5, "250mvCPU"],
+        }
+    ),
 ]
 Rate = Annotated[
     Fraction,

@@ -193,17 +193,18 @@ platform: {kind: http}
 functions:
   page:
     url: http://127.0.0.1:8080/
-    memory: 128MB
+    timeout: 5s
 experiments:
   warm:
     function: page
     arrivals: {kind: constant, rate: 1/s, duration: 1s}
 """
     assert "web" in text
-    assert "sample.yaml:7: functions.page.memory: the platform http has no such setting" in refused(
-        text, tmp_path
+    assert (
+        "sample.yaml:7: functions.page.timeout: the platform http has no such setting"
+        in refused(text, tmp_path)
     )
-    assert plan(*read(text.replace("    memory: 128MB\n", ""), tmp_path)).platform == "http"
+    assert plan(*read(text.replace("    timeout: 5s\n", ""), tmp_path)).platform == "http"
 
 
 def test_a_kind_of_start_that_does_not_fit_the_runtime_is_an_error(tmp_path: Path) -> None:

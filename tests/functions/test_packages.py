@@ -15,7 +15,7 @@ import pytest
 from uncia.errors import UnciaError
 from uncia.functions import cache as caching
 from uncia.functions import list_functions, load, package
-from uncia.functions.dependencies import Target, check_lock
+from uncia.functions.dependencies import Target, check_lock, pinned
 
 PILLOW_FREE = [f.name for f in list_functions() if f.name != "resize"]
 
@@ -255,7 +255,7 @@ def test_a_lock_must_pin_everything_with_hashes(
     with pytest.raises(UnciaError, match=told) as caught:
         package(mine)
     assert caught.value.hint is not None
-    assert "uv pip compile" in caught.value.hint
+    assert f"uncia functions lock {mine}" in caught.value.hint
     assert _leftovers(cache) == []
 
 
@@ -264,7 +264,9 @@ def test_names_and_continuations_in_a_lock_are_understood(mine: Path) -> None:
         f"Some_Thing[extra]==1 ; python_version > '3' \\\n    --hash={HASH} \\\n    --hash={HASH}\n"
         "    # via nothing\n"
     )
-    assert check_lock(mine / "python", ["some.thing"]).name == "requirements.txt"
+    lock = mine / "python" / "requirements.txt"
+    assert check_lock(lock, ["some.thing", "some-thing>=1"], mine) == lock
+    assert pinned(lock) == ["Some_Thing==1"]
 
 
 def _packages(folder: Path) -> list[Path]:

@@ -19,7 +19,7 @@ def spec(**given: object) -> FunctionSpec:
 
 def test_the_request_in_lambda_s_words() -> None:
     request = create_request(
-        spec(memory=1769 * MIB, timeout=3 * NS_PER_S, environment={"A": "b"}),
+        spec(memory=1769 * MIB, timeout=3 * NS_PER_S, environment={"AB": "c"}),
         ROLE,
         {"python": "python3.11"},
     )
@@ -32,7 +32,7 @@ def test_the_request_in_lambda_s_words() -> None:
         "Tags": {},
         "MemorySize": 1769,
         "Timeout": 3,
-        "Environment": {"Variables": {"A": "b"}},
+        "Environment": {"Variables": {"AB": "c"}},
     }
 
 
@@ -77,6 +77,10 @@ def test_the_rest_travels_as_tags() -> None:
         ({"settings": {"keep_alive": 1}}, "1ns is not a whole number of milliseconds"),
         ({"settings": {"period": 1500}}, "1500ns is not a whole number of microseconds"),
         ({"package": None}, "no package"),
+        ({"memory": 50 * MIB}, "memory 50MB is not between 128MB and 10,240MB, in steps of 1MB"),
+        ({"timeout": 901 * NS_PER_S}, "timeout 901s is not between 1s and 900s"),
+        ({"environment": {"1A": ""}}, "'1A' is no name of a variable"),
+        ({"environment": {"AB": "x" * 4_095}}, "4,097 bytes of variables are more than"),
     ],
 )
 def test_what_the_api_cannot_say_is_refused(given: dict[str, object], told: str) -> None:

@@ -182,6 +182,15 @@ pub struct Stream {
     /// Its name in the rows, as a stage of a chain.
     #[serde(default)]
     pub stage: Option<String>,
+    /// Memory of an instance in bytes, for the rows; what an answer says counts before it.
+    #[serde(default)]
+    pub allocated_memory: Option<i64>,
+    /// CPU of an instance in micro-vCPU, likewise.
+    #[serde(default)]
+    pub allocated_cpu: Option<i64>,
+    /// What stands for the execution where no answer says how long it was; default: nothing.
+    #[serde(default)]
+    pub execution: Option<Execution>,
     /// When requests are sent: open loop. Either this, `closed` or `after`.
     #[serde(default)]
     pub arrivals: Option<Process>,
@@ -194,6 +203,14 @@ pub struct Stream {
     /// When the stream's arrivals, or its clients, start, after the start of the schedule.
     #[serde(default)]
     pub start_ns: i64,
+}
+
+/// What stands for the execution in the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Execution {
+    /// The response time, network included: no execution is longer.
+    Response,
 }
 
 /// A closed loop: each client sends a request, waits for the answer, thinks, and sends the next.

@@ -20,6 +20,9 @@ pub enum Event {
     Rtt(Rtt),
     /// Everything is ready, and the schedule starts.
     Start(Start),
+    /// Why an invocation failed: of each distinct error the first that says so, and only the first
+    /// errors.
+    Failure(Failure),
     /// Counts and rates so far, about twice a second.
     Progress(Progress),
     /// The run is over.
@@ -61,6 +64,19 @@ pub struct Start {
     pub start_unix_ns: i64,
     /// From the start to the last send time.
     pub span_ns: i64,
+}
+
+/// Why an invocation failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The row that it explains.
+    pub invocation: String,
+    /// The name of the function in the rows.
+    pub function: String,
+    /// Where it failed, as the function's runtime says.
+    pub trace: Vec<String>,
+    /// The end of what the function wrote, if it wrote anything.
+    pub output: Option<String>,
 }
 
 /// How the run goes.

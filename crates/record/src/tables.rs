@@ -191,7 +191,7 @@ table! {
         ended: Int64 [null "when the platform does not say, or it never ran"] "ns", "when the handler's answer was there, by the platform's clock";
         queued: Int64 [null "when the platform does not say"] "ns", "waited for an instance, initialization not included";
         initialization: Int64 [null "when no instance was started for it, or the platform does not say"] "ns", "start of the instance that this request waited for";
-        execution: Int64 [null "when the platform does not say, or it never ran"] "ns", "ended - started";
+        execution: Int64 [null "when neither platform nor function reports it, or it never ran"] "ns", "ended - started; without the platform's times, as the function itself measured it";
         billed: Int64 [null "when the platform does not say"] "ns", "billed duration as the platform itself says";
         allocated_cpu: Int64 [null "when not known"] "micro-vCPU", "CPU allocated to the instance";
         allocated_memory: Int64 [null "when not known"] "bytes", "memory allocated to the instance";

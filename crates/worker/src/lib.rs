@@ -10,6 +10,7 @@ mod api;
 mod clock;
 pub mod config;
 mod dispatch;
+mod failure;
 pub mod features;
 mod function;
 mod ids;

@@ -85,8 +85,11 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
             local.append(path)
         else:
             streams.append(path)
-    from uncia.record import parquet
+    from uncia.record import check_whole, parquet
 
+    for path in streams:
+        if path.is_file():
+            check_whole(path)
     parquet.verify(local)
     return Files((*_grouped(local), *addresses), tuple(streams))
 

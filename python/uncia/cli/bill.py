@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import unpriced
 from uncia.cli.cost import options
 from uncia.errors import UnciaError
 
@@ -58,6 +59,9 @@ def register(app: typer.Typer) -> None:
             "--free-tier",
             help="Subtract each tariff's monthly free tier once, as if the table were a month.",
         ),
+        strict: bool = typer.Option(
+            False, "--strict", help="Exit 1 if a tariff can price none of the rows."
+        ),
         backend_name: options.BackendName = "duckdb",
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
@@ -78,10 +82,15 @@ def register(app: typer.Typer) -> None:
         rule = options.fit_rule(fit)
         with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             lines = price(table, tariff or None, groups, backend, fit=rule, free_tier=free_tier)
+        empty = unpriced.empty_bills(lines)
+        for sentence in (*empty, *unpriced.remedies(lines)):
+            typer.echo(sentence, err=as_json)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))
         else:
             _print(lines, groups, rule)
+        if strict and empty:
+            raise typer.Exit(1)
 
 
 def entry(line: Line) -> dict[str, Any]:

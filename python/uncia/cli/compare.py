@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
     def compare(
         runs: list[Path] = typer.Argument(
             metavar="BASELINE RUN...",
-            help="Run folders; the first is the baseline of all comparisons.",
+            help="Run folders, or files of rows; the first is the baseline of all comparisons.",
         ),
         fail_on: list[str] = typer.Option(
             [],

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def export(
-        run: Path = typer.Argument(metavar="RUN", help="The folder of a run."),
+        run: Path = typer.Argument(metavar="RUN", help="The folder of a run, or a file of rows."),
         csv: bool = typer.Option(False, "--csv", help="Write every table as CSV, with a header."),
         charts: ChartForm | None = typer.Option(
             None, "--charts", help="Write every chart of the report as a file in this format."
@@ -30,7 +30,8 @@ def register(app: typer.Typer) -> None:
             None,
             "--out",
             metavar="DIR",
-            help="The folder to write to. Default: csv/ or charts/ in the run.",
+            help="The folder to write to. Default: csv/ or charts/ in the run, NAME-csv/ or"
+            " NAME-charts/ beside a file.",
         ),
     ) -> None:
         """Write a run's tables as CSV, or its charts as SVG, PNG or PDF."""
@@ -41,8 +42,13 @@ def register(app: typer.Typer) -> None:
         from uncia.report import export as exports
 
         if csv:
-            for path in exports.tables(run, out or run / "csv"):
+            for path in exports.tables(run, out or _beside(run, "csv")):
                 typer.echo(str(path))
         if charts is not None:
-            for path in exports.charts(run, out or run / "charts", charts.value):
+            for path in exports.charts(run, out or _beside(run, "charts"), charts.value):
                 typer.echo(str(path))
+
+
+def _beside(run: Path, name: str) -> Path:
+    """The folder for exports of a run, or of a file of rows."""
+    return run.with_name(f"{run.stem}-{name}") if run.is_file() else run / name

@@ -96,6 +96,28 @@ def register(app: typer.Typer) -> None:
         typer.echo(f"handler: {built.handler}")
         typer.echo(f"sha256: {built.sha256}")
 
+    @group.command()
+    def lock(
+        name: str = typer.Argument(help="A folder (./mine)."),
+        python_version: str | None = typer.Option(
+            None, help="Python that it runs on, as major.minor. Default: this Python's."
+        ),
+        architecture: str | None = typer.Option(
+            None, help="x86_64 or arm64. Default: this machine's."
+        ),
+        upgrade: bool = typer.Option(
+            False, "--upgrade", help="Take the newest versions, not those of an earlier lock."
+        ),
+    ) -> None:
+        """Lock a function's Python requirements: find versions with uv, write them with hashes."""
+        from uncia.functions import lock as write
+
+        written = write(
+            name, python_version=python_version, architecture=architecture, upgrade=upgrade
+        )
+        target = f"Python {written.target.python_version} on {written.target.architecture}"
+        typer.echo(f"{written.path}: {', '.join(written.pins)} for {target}")
+
 
 def _plain(function: Function) -> dict[str, Any]:
     return {
@@ -123,7 +145,7 @@ def _show(function: Function) -> None:
     console.print(f"[bold]{escape(function.name)}[/]  {escape(function.description)}\n")
     for runtime in function.runtime_names:
         form = getattr(function.runtimes, runtime)
-        needs = ", ".join(getattr(form, "requirements", []))
+        needs = ", ".join(function.python_requirements() if runtime == "python" else [])
         console.print(
             escape(f"runtime {runtime}: {form.handler}" + (f", requires {needs}" if needs else ""))
         )
@@ -146,6 +168,8 @@ def _show(function: Function) -> None:
         for size in ("test", "small", "large"):
             values = getattr(function.sizes, size)
             console.print(f"{size}: " + escape(", ".join(f"{k}={v}" for k, v in values.items())))
+    elif function.takes_any_event:
+        console.print("It takes any event.")
     else:
         console.print("It takes no parameters.")
     console.print(f"\nA correct answer: {escape(function.answer.text)}")

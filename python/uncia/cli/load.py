@@ -14,6 +14,9 @@ import typer
 from uncia.errors import RunFailedError, UnciaError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from uncia.experiment.loads import KeptLoad
     from uncia.interrupt import Interruption
     from uncia.stats.tails import Order
     from uncia.workload.fleet import Ended
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 _WHEN: Final = "When requests are sent"
 _WHAT: Final = "What is sent"
 _CONNECTIONS: Final = "Connections"
+_SIZES: Final = "What answers"
 _WHO: Final = "Processes and machines"
 _STOP: Final = "When to stop"
 _RESULT: Final = "Results"
@@ -148,6 +152,26 @@ def register(app: typer.Typer) -> None:
             str | None,
             _option("Time from sending to the head of the answer (default: none).", _CONNECTIONS),
         ] = None,
+        memory: Annotated[
+            str | None,
+            _option(
+                "Memory of an instance, for bills, where answers do not say it, e.g. 512MB.", _SIZES
+            ),
+        ] = None,
+        vcpu: Annotated[
+            str | None,
+            _option(
+                "CPU of an instance, for bills, where answers do not say it, e.g. 0.5.", _SIZES
+            ),
+        ] = None,
+        execution: Annotated[
+            str | None,
+            _option(
+                "response: where no answer says how long the function ran, its response time"
+                " counts, network included, so that bills are upper bounds.",
+                _SIZES,
+            ),
+        ] = None,
         processes: Annotated[
             int, _option("Generator processes on this machine (default: 1).", _WHO, min=1)
         ] = 1,
@@ -200,8 +224,16 @@ def register(app: typer.Typer) -> None:
             _option("Percents, e.g. 50,99,99.99 (default: 50,90,95,99,99.9,99.99).", _RESULT),
         ] = None,
         out: Annotated[
-            Path | None, _option("File to write the rows to: *.parquet or *.arrows.", _RESULT)
+            Path | None,
+            _option(
+                "Folder to keep the load in as a run, with bills and a report; or a file for the"
+                " rows alone: *.parquet or *.arrows.",
+                _RESULT,
+            ),
         ] = None,
+        overwrite: Annotated[
+            bool, _option("Replace an earlier run in --out.", _RESULT, "--overwrite")
+        ] = False,
         dry_run: Annotated[
             bool, _option("Write the schedule to --out; send nothing.", _RESULT, "--dry-run")
         ] = False,
@@ -215,12 +247,14 @@ def register(app: typer.Typer) -> None:
         Slow answers do not delay later requests, and latency counts from the scheduled time (no
         coordinated omission). Failed requests are rows too; if there are any, the exit code is 1.
         """
+        from uncia.experiment import loads
         from uncia.interrupt import Interruption
         from uncia.stats import tails
         from uncia.workload import outcome
         from uncia.workload.load import machines, plan
 
-        if dry_run and out is None:
+        in_folder = out is not None and loads.is_folder(out)
+        if dry_run and (out is None or in_folder):
             raise UnciaError(
                 "a dry run writes the schedule: say where, with --out schedule.parquet"
             )
@@ -252,6 +286,9 @@ def register(app: typer.Typer) -> None:
             "timeout": timeout,
             "connect_timeout": connect_timeout,
             "first_byte_timeout": first_byte_timeout,
+            "memory": memory,
+            "vcpu": vcpu,
+            "execution": execution,
         }
         overrides = {
             "seed": seed,
@@ -271,6 +308,8 @@ def register(app: typer.Typer) -> None:
                 prepared=prepared,
                 how=how,
                 out=out,
+                in_folder=in_folder,
+                overwrite=overwrite,
                 quantiles=tails.orders(quantiles or tails.DEFAULT),
                 subtract_rtt=subtract_rtt,
                 allow_failures=allow_failures,
@@ -288,6 +327,8 @@ class _Command:
     prepared: Prepared
     how: SendSettings
     out: Path | None
+    in_folder: bool
+    overwrite: bool
     quantiles: tuple[Order, ...]
     subtract_rtt: bool
     allow_failures: bool
@@ -297,25 +338,36 @@ class _Command:
 
     def run(self) -> None:
         """Send the load, print the summary, and raise what decides the exit code."""
-        from uncia.experiment import progress
+        from uncia.experiment import loads, progress
         from uncia.workload.send import send
 
-        dry_run = self.prepared.load.dry_run
-        expected = self.prepared.expected // self.how.share.of
+        prepared, kept, on_start = self.prepared, None, None
+        expected = prepared.expected // self.how.share.of
         with ExitStack() as stack:
             if self.out is None:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncia-load-"))
                 file = Path(folder) / "rows.parquet"
+            elif self.in_folder:
+                kept = stack.enter_context(
+                    loads.kept(
+                        prepared,
+                        self.out,
+                        overwrite=self.overwrite,
+                        allow_failures=self.allow_failures,
+                    )
+                )
+                prepared, file, on_start = kept.prepared, kept.rows, kept.on_start
             else:
                 file = self.out
+            dry_run = prepared.load.dry_run
             with progress.one(
-                self.target, self.prepared.sends(), expected, quiet=self.quiet or dry_run
+                self.target, prepared.sends(), expected, quiet=self.quiet or dry_run
             ) as on_event:
-                ended = send(self.prepared, self.how, file, on_event, self.interruption)
+                ended = send(prepared, self.how, file, on_event, self.interruption, on_start)
             if dry_run:
                 self._finish_dry_run(ended)
             else:
-                self._finish(ended, file)
+                self._finish(ended, file, kept)
 
     def _finish_dry_run(self, ended: Ended) -> None:
         if ended.failure is not None:
@@ -324,9 +376,12 @@ class _Command:
         rows = ended.done["rows"]
         typer.echo(f"{rows:,} requests are scheduled in {self.out}; none was sent.")
 
-    def _finish(self, ended: Ended, file: Path) -> None:
+    def _finish(self, ended: Ended, file: Path, kept: KeptLoad | None) -> None:
         """Print the summary of the rows, then raise if the load ended early or requests failed."""
         summary = self._summary(ended, file) if file.exists() else None
+        failures = self._failures(ended, summary)
+        if kept is not None and summary is not None:
+            self._conclude(kept, ended, failures)
         if ended.failure is not None:
             hint = f"The rows so far are in {self.out}." if summary and self.out else None
             raise UnciaError(
@@ -335,17 +390,41 @@ class _Command:
                 exit_code=ended.failure.exit_code,
             )
         self._exit_if_interrupted(ended)
-        if ended.stopped is not None:
-            raise RunFailedError(f"stopped: {ended.stopped['message']}")
         if summary is None:
             raise RunFailedError("the generator ended without a table")
+        if failures:
+            raise RunFailedError("\n".join(failures))
+
+    def _failures(self, ended: Ended, summary: Mapping[str, Any] | None) -> list[str]:
+        """What makes the load a failed one, a sentence each."""
+        if ended.failure is not None:
+            return [ended.failure.message]
+        if ended.stopped is not None:
+            return [f"stopped: {ended.stopped['message']}"]
+        if summary is None:
+            return []
+        failures = list(summary["contradictions"])
         if summary["failed"] and not self.allow_failures:
             outcomes = ", ".join(
                 f"{count:,} {name}" for name, count in summary["outcomes"].items() if name != "ok"
             )
-            raise RunFailedError(
+            failures.append(
                 f"{summary['failed']:,} of {summary['invocations']:,} requests failed: {outcomes}"
             )
+        return failures
+
+    def _conclude(self, kept: KeptLoad, ended: Ended, failures: list[str]) -> None:
+        """Bill, summarise and report the load in its folder."""
+        from uncia.experiment import progress
+        from uncia.experiment.table import report_line
+
+        reporter = progress.reporter(quiet=self.quiet)
+        try:
+            with self.interruption.held():
+                kept.conclude(ended, failures, reporter)
+        finally:
+            reporter.close()
+        typer.echo(report_line(kept.folder.path), err=self.as_json)
 
     def _summary(self, ended: Ended, file: Path) -> dict[str, Any]:
         from uncia.workload import outcome

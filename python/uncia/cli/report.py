@@ -10,7 +10,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def report(
-        run: Path = typer.Argument(metavar="RUN", help="The folder of a run."),
+        run: Path = typer.Argument(metavar="RUN", help="The folder of a run, or a file of rows."),
         show: bool = typer.Option(False, "--open", help="Open it in the browser."),
     ) -> None:
         """Write the report of a run: one HTML file that works offline."""

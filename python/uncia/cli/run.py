@@ -21,7 +21,8 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def run(
         file: str = typer.Argument(
-            help="An experiment file, or the name of one that ships with uncia."
+            help="An experiment file, the name of one that ships with uncia, or a function's"
+            " folder (./mine)."
         ),
         out: RunFolder = None,
         seed: int | None = typer.Option(

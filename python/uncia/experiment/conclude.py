@@ -49,7 +49,7 @@ def summarise(
     description: Description, invocations: pa.Table, tariffs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    from uncia.stats import chains, columns, summary
+    from uncia.stats import chains, columns, errors, summary
 
     data = description.data()
     experiments = summary.experiments(invocations, data)
@@ -63,6 +63,7 @@ def summarise(
         "status": description.status,
         "experiments": experiments,
         "tariffs": dict(tariffs),
+        "errors": errors.distinct(invocations, description.explained),
         "warnings": [*description.warnings, *summary.warnings(experiments)],
         "failures": list(description.failures),
     }

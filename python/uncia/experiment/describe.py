@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -17,12 +17,31 @@ from uncia.units import format_duration
 from uncia.workload.loops import Closed
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a run carries out, as plain data.
+
+    Attributes:
+        title: its name for people.
+        description: of the run.
+        platform: the options of the platform.
+        experiments: by name, what statistics and reports need to know of each.
+        file: what a person wrote, with every default.
+    """
+
+    title: str
+    description: str
+    platform: Mapping[str, Any]
+    experiments: Mapping[str, Any]
+    file: Mapping[str, Any]
+
+
 @dataclass
 class Description:
     """What is known of a run; grows as the run goes on and is written to ``run.yaml``."""
 
     run: str
-    plan: Plan
+    content: Content
     seed: int
     epoch_unix_ns: int
     status: Status = "running"
@@ -33,64 +52,72 @@ class Description:
     packages: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    # The load generator's events that explain why invocations failed; they go into the summary.
+    explained: Sequence[Mapping[str, Any]] = ()
 
     def data(self) -> dict[str, Any]:
         """The description as plain data, for YAML."""
-        file = {**resolved(self.plan.file), "seed": self.seed}
         return {
             "run": self.run,
-            "title": self.plan.file.name,
+            "title": self.content.title,
             "status": self.status,
-            "description": self.plan.file.description,
+            "description": self.content.description,
             "schema_version": record.SCHEMA_VERSION,
             "seed": self.seed,
             "epoch_unix_ns": self.epoch_unix_ns,
             "started": _time(self.epoch_unix_ns),
             "ended": None if self.ended_unix_ns is None else _time(self.ended_unix_ns),
             "versions": dict(self.versions),
-            "platform": file["platform"],
+            "platform": dict(self.content.platform),
             "machine": dict(self.machine),
             "noise": dict(self.noise),
             "warnings": list(self.warnings),
             "failures": list(self.failures),
             "packages": dict(self.packages),
-            "experiments": {
-                experiment.name: self._experiment(experiment)
-                for experiment in self.plan.experiments
-            },
-            "file": file,
+            "experiments": dict(self.content.experiments),
+            "file": {**self.content.file, "seed": self.seed},
         }
 
-    def _experiment(self, experiment: ExperimentPlan) -> dict[str, Any]:
-        """One experiment, with what statistics and reports need to know of it."""
-        declared = {
-            name: bound.text
-            for name in type(experiment.expect).model_fields
-            if (bound := experiment.expect.bound(name)) is not None and bound != NONE
-        }
-        described: dict[str, Any] = {
-            "description": experiment.description,
-            "functions": sorted({stream.alias for stream in experiment.streams}),
-            "wait_ns": experiment.wait_ns,
-            "expect": declared,
-            "timeout_ns": experiment.timeout_ns,
-            "streams": [
-                {
-                    "function": stream.alias,
-                    "deployment": stream.deployment,
-                    **_pacing(experiment, stream),
-                    "start": format_duration(stream.start_ns),
-                    "event": dict(stream.event),
-                    "settings": _settings(self.plan, stream.deployment),
-                }
-                for stream in experiment.streams
-            ],
-        }
-        if experiment.warmup_of is not None:
-            described["warmup_of"] = experiment.warmup_of
-        if experiment.base is not None:
-            described["base"] = experiment.base
-        return described
+
+def content(plan: Plan) -> Content:
+    """What a plan comes to."""
+    file = resolved(plan.file)
+    experiments = {
+        experiment.name: _experiment(plan, experiment) for experiment in plan.experiments
+    }
+    return Content(plan.file.name, plan.file.description, file["platform"], experiments, dict(file))
+
+
+def _experiment(plan: Plan, experiment: ExperimentPlan) -> dict[str, Any]:
+    """One experiment, with what statistics and reports need to know of it."""
+    declared = {
+        name: bound.text
+        for name in type(experiment.expect).model_fields
+        if (bound := experiment.expect.bound(name)) is not None and bound != NONE
+    }
+    described: dict[str, Any] = {
+        "description": experiment.description,
+        "functions": sorted({stream.alias for stream in experiment.streams}),
+        "wait_ns": experiment.wait_ns,
+        "expect": declared,
+        "timeout_ns": experiment.timeout_ns,
+        "streams": [
+            {
+                "function": stream.alias,
+                "deployment": stream.deployment,
+                **_pacing(experiment, stream),
+                "start": format_duration(stream.start_ns),
+                "event": dict(stream.event),
+                "settings": _settings(plan, stream.deployment),
+            }
+            for stream in experiment.streams
+        ],
+    }
+    if experiment.warmup_of is not None:
+        described["warmup_of"] = experiment.warmup_of
+    if experiment.base is not None:
+        described["base"] = experiment.base
+    return described
 
 
 def _pacing(experiment: ExperimentPlan, stream: StreamPlan) -> dict[str, Any]:

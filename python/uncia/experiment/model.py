@@ -6,6 +6,7 @@ key. What the file means is worked out in :mod:`uncia.experiment.plan`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, Union
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, Union
 from pydantic import Field, model_validator
 
 from uncia import yamlio
-from uncia.errors import UnciaError
+from uncia.errors import Mistakes, UnciaError
 from uncia.experiment.expect import Expect
 from uncia.forms import Form, Headers, Name, Url
 from uncia.platforms import PlatformOptions, adapter
 from uncia.settings import FUNCTION_SETTINGS, Setting, Value, form
-from uncia.units import NS_PER_S, Duration, Size
+from uncia.units import NS_PER_S, Duration, Size, Vcpu
 from uncia.workload import chains, mapping
 from uncia.workload.arrivals import PROCESSES, ArrivalProcess, Arrivals
 from uncia.workload.chains import ChainStage
@@ -31,6 +32,8 @@ DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 
 Parameters = dict[str, Any]
+
+_FOLDER_TEMPLATE: Final = Path(__file__).parent.parent / "templates" / "folder.yaml.template"
 
 
 if TYPE_CHECKING:
@@ -51,6 +54,14 @@ class Settings(_DeclaredSettings):
     )
     handler: str | None = Field(None, description="module.function, if not the function's own")
     memory: Size | None = Field(None, gt=0, description="Memory limit; Lambda's MB is 2^20 bytes")
+    vcpu: Vcpu | None = Field(
+        None, gt=0, description="CPU of an instance that exists, where its answers do not say it"
+    )
+    execution: Literal["response"] | None = Field(
+        None,
+        description="response: where no answer says how long a function that exists ran, its"
+        " response time counts, network included",
+    )
     timeout: Duration | None = Field(None, gt=0, description="The platform ends it after this time")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables")
     filler: Size | None = Field(None, description="Random bytes added to the package")
@@ -283,7 +294,7 @@ class ExperimentFile(Form):
 
     name: Name = Field(description="The run's name")
     description: str = ""
-    seed: int = Field(ge=0, lt=1 << 64, description="Of every arrival process")
+    seed: int = Field(1, ge=0, lt=1 << 64, description="The same seed gives the same requests")
     platform: PlatformOptions = Field(description="Where the functions run")
     functions: dict[Name, Function] = Field(min_length=1)
     chains: dict[Name, Chain] = Field(
@@ -296,17 +307,31 @@ def load(path: Path, *, platform: str | None = None) -> tuple[ExperimentFile, ya
     """Read and check an experiment file.
 
     Args:
-        path: the YAML file.
+        path: the YAML file; or a function's folder, whose warm and cold starts are measured.
         platform: a kind of platform to use instead of the file's, with that kind's defaults.
 
     Raises:
         UnciaError: the file cannot be read or is not right; with file, line and key.
     """
-    document = yamlio.load(path)
+    document = _of_function(path) if path.is_dir() else yamlio.load(path)
     if platform is not None and isinstance(document.data, dict):
         adapter(platform)
         document.data["platform"] = {"kind": platform}
     return check(document), document
+
+
+def _of_function(folder: Path) -> yamlio.Document:
+    """The experiment of a function's folder that no file describes."""
+    from uncia import functions
+
+    function = functions.load(folder)
+    text = _FOLDER_TEMPLATE.read_text(encoding="utf-8")
+    for key, value in (
+        ("NAME", function.name),
+        ("FOLDER", json.dumps(f"./{folder.resolve().name}")),
+    ):
+        text = text.replace(f"@{key}@", value)
+    return yamlio.load(text, name=str(folder))
 
 
 def check(document: yamlio.Document) -> ExperimentFile:
@@ -316,32 +341,39 @@ def check(document: yamlio.Document) -> ExperimentFile:
         UnciaError: with file, line and key.
     """
     file = yamlio.validate(ExperimentFile, document)
-    kind = file.platform.kind
-    capabilities = adapter(kind).CAPABILITIES
+    mistakes = Mistakes()
     for alias, function in file.functions.items():
-        at: yamlio.KeyPath = ("functions", alias)
-        if capabilities.deploys and function.source is None:
-            raise document.error(at, f"{kind} deploys functions, so this one needs a source")
-        if not capabilities.deploys and function.source is not None:
-            raise document.error(
-                (*at, "source"), f"{kind} deploys nothing, so give the function's url instead"
-            )
-        _check_settings(document, at, function, capabilities.settings, kind)
+        with mistakes.collect():
+            _check_function(document, file, alias, function)
     for name, chain in file.chains.items():
-        _check_chain(document, file, name, chain, capabilities.settings, kind)
+        with mistakes.collect():
+            _check_chain(document, file, name, chain)
     for name, experiment in file.experiments.items():
-        _check_experiment(document, file, name, experiment, capabilities.settings, kind)
+        with mistakes.collect():
+            _check_experiment(document, file, name, experiment)
+    mistakes.raise_all()
     return file
 
 
-def _check_experiment(
-    document: yamlio.Document,
-    file: ExperimentFile,
-    name: str,
-    experiment: Experiment,
-    settings: frozenset[str],
-    kind: str,
+def _check_function(
+    document: yamlio.Document, file: ExperimentFile, alias: str, function: Function
 ) -> None:
+    kind = file.platform.kind
+    deploys = adapter(kind).CAPABILITIES.deploys
+    at: yamlio.KeyPath = ("functions", alias)
+    if deploys and function.source is None:
+        raise document.error(at, f"{kind} deploys functions, so this one needs a source")
+    if not deploys and function.source is not None:
+        raise document.error(
+            (*at, "source"), f"{kind} deploys nothing, so give the function's url instead"
+        )
+    _check_settings(document, at, function, kind)
+
+
+def _check_experiment(
+    document: yamlio.Document, file: ExperimentFile, name: str, experiment: Experiment
+) -> None:
+    kind = file.platform.kind
     at: yamlio.KeyPath = ("experiments", name)
     for position, stream in enumerate(experiment.streams()):
         here: yamlio.KeyPath = (*at, "mix", position) if experiment.mix else at
@@ -360,12 +392,17 @@ def _check_experiment(
                 f"there is no function {stream.function!r}",
                 tuple(file.functions),
             )
-        _check_settings(document, (*here, "settings"), stream.settings, settings, kind)
+        _check_settings(document, (*here, "settings"), stream.settings, kind)
         if stream.function is not None:
             for path, url in _urls(stream.function, file.functions[stream.function]):
                 chains.check_without_answers(document, path, url)
-    if experiment.sweep is not None and experiment.sweep.memory and "memory" not in settings:
-        raise document.error((*at, "sweep", "memory"), f"the platform {kind} has no setting memory")
+    for memory in experiment.sweep.memory if experiment.sweep else []:
+        # A sweep deploys: where nothing is deployed, a size only says what there is.
+        if not adapter(kind).CAPABILITIES.deploys:
+            raise document.error(
+                (*at, "sweep", "memory"), f"the platform {kind} has no setting memory"
+            )
+        _check_values(document, (*at, "sweep"), {"memory": memory}, kind)
     if experiment.base is not None and experiment.base not in file.experiments:
         raise document.error(
             (*at, "base"), f"there is no experiment {experiment.base!r}", tuple(file.experiments)
@@ -377,9 +414,8 @@ def _check_chain(
     file: ExperimentFile,
     name: str,
     chain: Chain,
-    settings: frozenset[str],
-    kind: str,
 ) -> None:
+    kind = file.platform.kind
     at: yamlio.KeyPath = ("chains", name, "stages")
     chains.check(document, at, chain.stages, tuple(file.functions))
     waits = chains.predecessors(chain.stages)
@@ -389,7 +425,7 @@ def _check_chain(
 
     for stage_name, stage in chain.stages.items():
         here: yamlio.KeyPath = (*at, stage_name)
-        _check_settings(document, (*here, "settings"), stage.settings, settings, kind)
+        _check_settings(document, (*here, "settings"), stage.settings, kind)
         function = file.functions[stage.function]
         for path, url in _urls(stage.function, function):
             check(stage_name, path, url, chains.GIVEN)
@@ -430,13 +466,10 @@ def _parameter_texts(
 
 
 def _check_settings(
-    document: yamlio.Document,
-    at: yamlio.KeyPath,
-    settings: Settings,
-    honoured: frozenset[str],
-    kind: str,
+    document: yamlio.Document, at: yamlio.KeyPath, settings: Settings, kind: str
 ) -> None:
-    """A setting that the platform would silently ignore is an error."""
+    """A setting that the platform would silently ignore, or would not take, is an error."""
+    honoured = adapter(kind).CAPABILITIES.settings
     for key, field in type(settings).model_fields.items():
         if key not in Settings.model_fields or key in honoured:
             continue
@@ -444,6 +477,19 @@ def _check_settings(
             raise document.error(
                 (*at, key), f"the platform {kind} has no such setting", tuple(sorted(honoured))
             )
+    values = {key: getattr(settings, key) for key in Settings.model_fields}
+    _check_values(document, at, values, kind)
+
+
+def _check_values(
+    document: yamlio.Document, at: yamlio.KeyPath, values: Mapping[str, Any], kind: str
+) -> None:
+    """Report all settings whose values the platform does not take, at their places."""
+    mistakes = Mistakes()
+    for key, message in adapter(kind).CAPABILITIES.mistakes(values):
+        with mistakes.collect():
+            raise document.error((*at, key), message)
+    mistakes.raise_all()
 
 
 def resolved(file: ExperimentFile) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from uncia import yamlio
-from uncia.errors import UnciaError
+from uncia.errors import Mistakes, UnciaError
 from uncia.experiment import requests
 from uncia.experiment.expect import Expect
 from uncia.experiment.model import (
@@ -25,6 +25,7 @@ from uncia.experiment.model import (
 )
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
+from uncia.platforms import adapter
 from uncia.settings import PLATFORM_SETTINGS
 from uncia.units import MIB, format_size
 from uncia.workload import chains
@@ -190,10 +191,14 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
         UnciaError: a function or parameter does not exist (with file, line and key), a name in
             ``only`` is not there, or two experiments come to the same name.
     """
+    mistakes = Mistakes()
     for alias, function in file.functions.items():
-        sources.check(alias, function)
-        if file.platform.kind == "embedded":
-            sources.check_start(function, ("functions", alias, "start_from"))
+        with mistakes.collect():
+            sources.check(alias, function)
+            _check_defaults(file, sources, alias, function)
+            if file.platform.kind == "embedded":
+                sources.check_start(function, ("functions", alias, "start_from"))
+    mistakes.raise_all()
     builder = _Builder(file, sources)
     experiments: list[ExperimentPlan] = []
     names: set[str] = set()
@@ -206,13 +211,37 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
             if only and name not in only and member not in only:
                 continue
             chosen |= {name, member} & set(only)
-            experiments.extend(builder.experiment(name, member, variant))
+            with mistakes.collect():
+                experiments.extend(builder.experiment(name, member, variant))
+    mistakes.raise_all()
     if missing := [name for name in only if name not in chosen]:
         raise UnciaError(
             f"there is no experiment {missing[0]!r}",
             hint=f"The file's experiments are: {', '.join(sorted(names))}.",
         )
     return Plan(file, builder.deployments, experiments, builder.warnings)
+
+
+def _check_defaults(file: ExperimentFile, sources: Sources, alias: str, function: Function) -> None:
+    """Check that the platform takes what a function's own file says, where nothing else does.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    if function.source is None:
+        return
+    definition = sources.definition(function.source)
+    own = {
+        key: getattr(definition, key)
+        for key in ("memory", "timeout")
+        if getattr(function, key) is None
+    }
+    for key, message in adapter(file.platform.kind).CAPABILITIES.mistakes(own):
+        raise sources.document.error(
+            ("functions", alias, "source"),
+            f"its {key} of {message}",
+            hint=f"Write another {key} here, or in {definition.folder / 'function.yaml'}.",
+        )
 
 
 def spread(name: str, experiment: Experiment) -> Iterator[tuple[str, Experiment]]:
@@ -475,6 +504,8 @@ class _Builder:
             settings.runtime or "start_from" in settings.declared()
         ) and self.file.platform.kind == "embedded":
             self.sources.check_start(function, (*at, "settings", "start_from"))
+        if settings.runtime:
+            self.sources.check_package(function, (*at, "settings", "runtime"))
         wanted = alias if function == declared else f"{alias}-{name}"
         return self._deployment(alias, function, wanted)
 

@@ -17,7 +17,7 @@ from uncia import record
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import verdict
 from uncia.experiment.conclude import conclude
-from uncia.experiment.describe import Description
+from uncia.experiment.describe import Description, content
 from uncia.experiment.join import join, rename, shift, unmatched
 from uncia.experiment.noise import NoiseWatch
 from uncia.experiment.plan import ExperimentPlan, Plan
@@ -37,6 +37,8 @@ RESULTS: Final = Path("results")
 
 Extend = Callable[[pa.Table], Plan | None]
 """Makes, of the rows so far, a longer plan that begins with what was carried out; or None."""
+
+_NOT_REMOVED: Final = "not removed:"
 
 # A platform's log may lag behind its answers for a moment; after this it is missing, not late.
 _COLLECT_PATIENCE_S: Final = 5.0
@@ -107,7 +109,7 @@ def execute(
         try:
             description = Description(
                 run=run,
-                plan=plan,
+                content=content(plan),
                 seed=plan.file.seed if seed is None else seed,
                 epoch_unix_ns=time.time_ns(),
                 versions=versions(),
@@ -170,6 +172,8 @@ class Execution:
             # A signal that came while things were removed counts from now on.
             interrupted = interrupted or self.interruption.signal is not None
         summary: Mapping[str, Any] = {}
+        if not self.folder.parts("invocations"):
+            return self._leave_nothing(error, interrupted)
         try:
             with self.interruption.held():
                 tables = self._tables()
@@ -193,6 +197,24 @@ class Execution:
             folder=self.folder.path,
             summary=summary,
             failures=self.description.failures,
+            interrupted=self.interruption.exit_code if interrupted else None,
+            error=error,
+        )
+
+    def _leave_nothing(self, error: UnciaError | None, interrupted: bool) -> Outcome:
+        """End a run that sent nothing: no report without rows, and no folder in the next one's way.
+
+        What could not be removed is in the journal.
+        """
+        for warning in self.description.warnings:
+            if warning.startswith(_NOT_REMOVED):
+                self.reporter.note(warning)
+        self.folder.remove()
+        return Outcome(
+            run=self.description.run,
+            folder=self.folder.path,
+            summary={},
+            failures=[] if error is None else [error.message],
             interrupted=self.interruption.exit_code if interrupted else None,
             error=error,
         )
@@ -229,7 +251,8 @@ class Execution:
             return
         done = len(self.plan.experiments)
         assert longer.experiments[:done] == self.plan.experiments, "they are carried out already"
-        self.plan = self.description.plan = longer
+        self.plan = longer
+        self.description.content = content(longer)
         self._deploy(platform, since=done)
         self.folder.write_run(self.description.data())
 
@@ -308,6 +331,8 @@ class Execution:
         """An event of the load generator: shown to the person; warnings go to the report."""
         if event.get("event") == "warning":
             self.description.warnings.append(str(event["message"]))
+        elif event.get("event") == "failure":
+            self.description.explained = [*self.description.explained, event]
         self.reporter.event(event)
 
     def _stream(self, experiment: ExperimentPlan, index: int) -> Stream:
@@ -338,6 +363,10 @@ class Execution:
             fields=stream.fields,
             label=stream.label,
             start_ns=stream.start_ns,
+            # A platform that deploys says itself what it allocated.
+            allocated_memory=None if function.source else function.memory,
+            allocated_cpu=None if function.source else function.vcpu,
+            execution=function.execution,
         )
 
     def _collect(self, position: int, experiment: ExperimentPlan) -> None:
@@ -402,7 +431,7 @@ class Execution:
             platform.close()
         if self.journal.outstanding:
             left = ", ".join(resource.sentence() for resource in self.journal.outstanding)
-            self.description.warnings.append(f"not removed: {left}; `uncia clean` tries again")
+            self.description.warnings.append(f"{_NOT_REMOVED} {left}; `uncia clean` tries again")
 
     def _remove_deployment(self, platform: Platform, key: str) -> None:
         """Remove every replica of a deployment; those that cannot be removed stay listed.

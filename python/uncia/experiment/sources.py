@@ -29,6 +29,7 @@ class Sources:
     document: yamlio.Document
     base: Path
     _found: dict[str, functions.Function] = field(default_factory=dict)
+    _packaged: set[tuple[str, str | None]] = field(default_factory=set)
 
     def definition(self, source: str) -> functions.Function:
         """The function a ``source`` names.
@@ -64,6 +65,26 @@ class Sources:
                 f"{definition.name} does not exist in {function.runtime!r}",
                 definition.runtime_names,
             )
+        self.check_package(function, (*at, "source"))
+
+    def check_package(self, function: Function, at: yamlio.KeyPath) -> None:
+        """That a package of the function can be made: its handler, and its lock of requirements.
+
+        :raises UnciaError: with file, line and key.
+        """
+        if function.source is None:
+            return
+        from uncia import functions
+
+        runtime = None if function.runtime is None else language(function.runtime)
+        key = (function.source, runtime)
+        if key in self._packaged:
+            return
+        try:
+            functions.check(self.definition(function.source), runtime)
+        except UnciaError as error:
+            raise self.document.error(at, error.message, hint=error.hint) from error
+        self._packaged.add(key)
 
     def check_start(self, function: Function, at: yamlio.KeyPath) -> None:
         """That instances of the function's runtime can be started from what it asks for.
@@ -100,6 +121,8 @@ class Sources:
             return dict(parameters)
         self.check_names(function, parameters, at)
         definition = self.definition(function.source)
+        if definition.takes_any_event:
+            return dict(parameters)
         try:
             return dict(functions.validate_params(definition, parameters))
         except UnciaError as error:
@@ -113,6 +136,8 @@ class Sources:
         if function.source is None:
             return
         definition = self.definition(function.source)
+        if definition.takes_any_event:
+            return
         for name in names:
             if name not in definition.parameters:
                 raise self.document.error(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from uncia.experiment.plan import WARMUP_SUFFIX
 from uncia.runs.folder import REPORT
 
 if TYPE_CHECKING:
     from uncia.experiment.runner import Outcome
+
+# On a terminal, an error is for finding its cause; the summary has all of it.
+_MAX_ERRORS: Final = 8
+_MAX_TRACE_LINES: Final = 12
+_MAX_OUTPUT_LINES: Final = 8
 
 
 def show(outcome: Outcome) -> None:
@@ -23,6 +29,8 @@ def show(outcome: Outcome) -> None:
     }
     if shown:
         summary_table(shown)
+    for line in (*chain_lines(shown), *error_lines(outcome.summary.get("errors", []))):
+        console.print(line)
     bills = {
         name: summary["cost_usd_per_million"]
         for name, summary in outcome.summary.get("tariffs", {}).items()
@@ -37,11 +45,14 @@ def show(outcome: Outcome) -> None:
     warnings = outcome.summary.get("warnings", [])
     if warnings:
         console.print(f"{len(warnings)} warnings in the report.")
-    report = outcome.folder / REPORT
-    if report.exists():
-        console.print(f"Report: {report}")
-    else:
-        console.print(f"Rows: {outcome.folder}")
+    if outcome.folder.exists():
+        console.print(report_line(outcome.folder))
+
+
+def report_line(folder: Path) -> str:
+    """Where the results of a run are."""
+    report = folder / REPORT
+    return f"Report: {report}" if report.exists() else f"Rows: {folder}"
 
 
 def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
@@ -92,7 +103,14 @@ def load_summary(summary: Mapping[str, Any]) -> None:
         if "quantiles_less_rtt" not in summary:
             table.add_row("max", _number(summary["latency_ms"]["max"]), "")
         console.print(table)
-    for line in (*_unsupported(summary), *_generator(summary), *_trips(summary), *_errors(summary)):
+    for line in (
+        *_unsupported(summary),
+        *_starts(summary),
+        *_generator(summary),
+        *_slowest(summary),
+        *_trips(summary),
+        *error_lines(summary["distinct_errors"]),
+    ):
         console.print(line)
 
 
@@ -175,10 +193,70 @@ def _trips(summary: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _errors(summary: Mapping[str, Any]) -> Iterator[str]:
-    for word, entry in summary["errors"].items():
-        example = f", for example: {entry['example']}" if entry["example"] else ""
-        yield f"{entry['count']:,} {word}{example}"
+def _starts(summary: Mapping[str, Any]) -> Iterator[str]:
+    """How many requests met which kind of start, and how long those took."""
+    parts = []
+    for kind, count in summary["starts"].items():
+        latency = summary["start_latency_ms"][kind]
+        times = ""
+        if latency["p50"] is not None:
+            times = f" (p50 {_number(latency['p50'])} ms, max {_number(latency['max'])} ms)"
+        parts.append(f"{count:,} {kind}{times}")
+    unknown = summary["invocations"] - sum(summary["starts"].values())
+    if parts and unknown:
+        parts.append(f"{unknown:,} not known")
+    if parts:
+        yield f"Starts: {', '.join(parts)}"
+
+
+def _slowest(summary: Mapping[str, Any]) -> Iterator[str]:
+    """How late the slowest requests were sent: what of their latency is the generator's."""
+    slowest = summary["slowest"]
+    if slowest is None or slowest["lag_us"]["max"] is None:
+        return
+    lag = {name: f"{_number(value / 1e3)} ms" for name, value in slowest["lag_us"].items()}
+    rows = slowest["rows"]
+    which = "The slowest request" if rows == 1 else f"The slowest {rows:,} requests"
+    late = f"{lag['max']} late" if rows == 1 else f"up to {lag['max']} late (p50 {lag['p50']})"
+    verb = "was" if rows == 1 else "were"
+    yield f"{which} ({_number(slowest['latency_ms'])} ms and more) {verb} sent {late}"
+
+
+def chain_lines(experiments: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """How many chains were complete and how long they took; other latencies are of one request."""
+    for name, summary in experiments.items():
+        for chain in summary.get("chains", []):
+            latency = chain["latency_ms"]
+            times = "".join(
+                f", {quantile} {_number(latency[quantile])} ms"
+                for quantile in ("p50", "p99")
+                if latency[quantile] is not None
+            )
+            yield (
+                f"{name}: {chain['complete']:,} of {chain['begun']:,} chains complete{times}"
+                f" ({' > '.join(stage['stage'] for stage in chain['stages'])});"
+                " in the table above are first stages"
+            )
+
+
+def error_lines(errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each distinct error with its trace and the end of the function's output (`stats.errors`)."""
+    if not errors:
+        return
+    yield f"{len(errors):,} error{'s' if len(errors) > 1 else ''}:"
+    for error in errors[:_MAX_ERRORS]:
+        kind = f"{error['type']}: " if error["type"] else ""
+        message = f": {kind}{error['message']}" if kind or error["message"] else ""
+        functions = ", ".join(error["functions"])
+        yield f"  {error['count']:,} x {error['outcome']} of {functions}{message}"
+        yield from (f"      {line}" for line in error["trace"][:_MAX_TRACE_LINES])
+        if error["output"]:
+            lines = error["output"].rstrip().splitlines()[-_MAX_OUTPUT_LINES:]
+            yield "    last output of the function:"
+            yield from (f"      {line}" for line in lines)
+    if len(errors) > _MAX_ERRORS:
+        more = sum(error["count"] for error in errors[_MAX_ERRORS:])
+        yield f"  and {more:,} requests with {len(errors) - _MAX_ERRORS:,} other errors"
 
 
 def _number(value: float | None) -> str:

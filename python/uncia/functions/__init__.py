@@ -17,7 +17,8 @@ from uncia.functions.form import (
     json_schema,
     validate_params,
 )
-from uncia.functions.package import Package, package
+from uncia.functions.lock import lock
+from uncia.functions.package import Package, check, package
 
 __all__ = [
     "FILE_NAME",
@@ -29,10 +30,12 @@ __all__ = [
     "Parameter",
     "PythonRuntime",
     "Value",
+    "check",
     "check_answer",
     "json_schema",
     "list_functions",
     "load",
+    "lock",
     "package",
     "validate_params",
 ]

@@ -9,6 +9,7 @@ from typing import Final
 
 from uncia import yamlio
 from uncia.errors import UnciaError
+from uncia.functions import plain
 from uncia.functions.form import Function, check_presets
 from uncia.paths import data
 
@@ -40,6 +41,10 @@ def load(name: str | os.PathLike[str]) -> Function:
             and key).
     """
     folder = find(name)
+    if not (folder / FILE_NAME).is_file():
+        function = plain.load(folder)
+        function._folder = folder
+        return function
     document = yamlio.load(folder / FILE_NAME)
     function = yamlio.validate(Function, document)
     function._folder = folder
@@ -78,9 +83,10 @@ def find(name: str | os.PathLike[str]) -> Path:
     folder = Path(text)
     if not folder.is_dir():
         raise UnciaError(f"there is no folder {folder}")
-    if not (folder / FILE_NAME).is_file():
+    if not (folder / FILE_NAME).is_file() and not plain.is_plain(folder):
         raise UnciaError(
-            f"the folder {folder} is no function: it has no {FILE_NAME}",
+            f"the folder {folder} is no function: it has no {FILE_NAME}, and no"
+            f" {' or '.join(plain.FILES)}",
             hint="`uncia new function NAME` writes one that works.",
         )
     return folder.resolve()

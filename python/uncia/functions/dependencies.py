@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,8 @@ _ARCHITECTURES: Final = {
 # Platform tags of wheels for Linux with glibc: Lambda's Amazon Linux 2023 has glibc 2.34, and
 # Debian 12, the oldest system Uncia runs on, 2.36.
 _MANYLINUX: Final = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+
+_PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*==\s*([^\s;]+)")
 
 _LAST_LINES: Final = 8
 _NOTES: Final = ("INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json")
@@ -63,43 +66,62 @@ class Target:
         return Target(version, _ARCHITECTURES[machine])
 
 
-def check_lock(folder: Path, requirements: list[str]) -> Path:
-    """Check that the lock file of a runtime folder pins what is required, and return its path.
+def check_lock(path: Path, requirements: Sequence[str], function: Path) -> Path:
+    """Check that a lock file pins what is required, and return its path.
+
+    Args:
+        path: the lock file.
+        requirements: distributions, by name; versions after it are uv's to check.
+        function: the function's folder, for messages.
 
     Raises:
         UnciaError: it is missing, lacks a requirement or a hash, or names an index.
     """
-    path = folder / LOCK_NAME
-    make = (
-        "Make it with: printf '%s\\n' "
-        + " ".join(requirements)
-        + f" | uv pip compile --universal --generate-hashes --no-emit-index-url -o {path} -"
-    )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UnciaError(
-            f"{path} is missing; it pins what the function requires", hint=make
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnciaError(f"{path} cannot be read: {error}") from error
-    pinned = set()
-    for number, line in _logical_lines(text):
+    make = f"`uncia functions lock {function}` writes it."
+    pins = set()
+    for number, line in _lines(path, make):
         if line.startswith("-"):
             raise UnciaError(
                 f"{path}:{number}: options do not belong here, only pinned requirements",
                 hint=make,
             )
-        match = re.match(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*==\s*[^\s;]+", line)
+        match = _PIN.match(line)
         if match is None:
             raise UnciaError(f"{path}:{number}: not pinned with ==: {line.split()[0]}", hint=make)
         if "--hash=" not in line:
             raise UnciaError(f"{path}:{number}: {match.group(1)} has no --hash", hint=make)
-        pinned.add(_canonical(match.group(1)))
-    for name in requirements:
-        if _canonical(name) not in pinned:
-            raise UnciaError(f"{path} does not pin {name}, which function.yaml requires", hint=make)
+        pins.add(_canonical(match.group(1)))
+    for requirement in requirements:
+        name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
+        if _canonical(name) not in pins:
+            raise UnciaError(f"{path} does not pin {name}, which the function requires", hint=make)
     return path
+
+
+def pinned(path: Path) -> list[str]:
+    """Return what a lock file pins, as ``name==version``.
+
+    Raises:
+        UnciaError: it cannot be read.
+    """
+    matches = (_PIN.match(line) for _, line in _lines(path))
+    return [f"{match[1]}=={match[2]}" for match in matches if match is not None]
+
+
+def _lines(path: Path, hint: str | None = None) -> list[tuple[int, str]]:
+    """Return the requirements in a file with the numbers of their lines.
+
+    Raises:
+        UnciaError: it cannot be read.
+    """
+    try:
+        return logical_lines(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UnciaError(
+            f"{path} is missing; it pins what the function requires", hint=hint
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnciaError(f"{path} cannot be read: {error}") from error
 
 
 def key(lock: Path, target: Target) -> str:
@@ -185,7 +207,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
+def logical_lines(text: str) -> list[tuple[int, str]]:
     """Return line numbers and requirements, with continuations joined and comments dropped."""
     lines: list[tuple[int, str]] = []
     open_line: tuple[int, str] | None = None

@@ -272,16 +272,50 @@ class Function(Form):
     )
 
     _folder: Path = PrivateAttr(default=Path())
+    # Of a plain folder: its requirements and its lock.
+    _plain: tuple[list[str], Path] | None = PrivateAttr(default=None)
 
     @property
     def folder(self) -> Path:
-        """Where its ``function.yaml`` lies."""
+        """Where its ``function.yaml`` lies, or its handler."""
         return self._folder
+
+    @property
+    def takes_any_event(self) -> bool:
+        """Whether it says nothing of its parameters, as a plain folder."""
+        return self._plain is not None
+
+    def make_plain(self, requirements: list[str], lock: Path) -> None:
+        """Take the handler from the folder itself, with these requirements and this lock."""
+        self._plain = requirements, lock
+
+    def runtime_folder(self, runtime: str) -> Path:
+        """Where the files of a runtime lie."""
+        return self.folder if self._plain is not None else self.folder / runtime
 
     @property
     def runtime_names(self) -> list[str]:
         """The runtimes it exists in, such as ``python``; the first is the default."""
         return self.runtimes.names
+
+    def python_requirements(self) -> list[str]:
+        """The distributions that it requires in Python."""
+        if self._plain is not None:
+            return self._plain[0]
+        form = getattr(self.runtimes, "python", None)
+        return [] if form is None else list(form.requirements)
+
+    def requirements_hint(self) -> str:
+        """Where requirements are written down."""
+        if self._plain is not None:
+            return f"List them in {self.folder / 'requirements.txt'}."
+        return f"List them in {self.folder / 'function.yaml'}: runtimes.python.requirements."
+
+    def lock_path(self) -> Path:
+        """The file that pins its Python requirements."""
+        if self._plain is not None:
+            return self._plain[1]
+        return self.folder / "python" / "requirements.txt"
 
     def preset(self, size: str) -> dict[str, Value]:
         """Return the event of one of its sizes: ``test``, ``small`` or ``large``.

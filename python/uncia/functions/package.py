@@ -24,6 +24,7 @@ from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
 from uncia.functions.form import BOOTSTRAP, Function
 from uncia.functions.handlers import check_handler
+from uncia.functions.plain import LOCK, REQUIREMENTS
 from uncia.paths import data
 from uncia.units import MIB
 
@@ -103,23 +104,22 @@ def package(
     runtime = _runtime(function, runtime)
     if filler < 0:
         raise UnciaError(f"a filler of {filler} bytes is impossible")
-    folder = function.folder / runtime
+    lock = check(function, runtime)
+    folder = function.runtime_folder(runtime)
     form = getattr(function.runtimes, runtime)
     if runtime == "provided" and form.source is not None:
         entries = {
             BOOTSTRAP: _Entry(BOOTSTRAP, compile_c(folder / form.source, architecture), True)
         }
     else:
-        check_handler(runtime, form.handler, folder)
         entries = {entry.name: entry for entry in _files(folder, folder)}
     shared = data("functions") / "_shared" / runtime
     if shared.is_dir():
         for entry in _files(shared, shared):
             entries.setdefault(entry.name, entry)
     identity = hashlib.sha256(f"{_LAYOUT} {zlib.ZLIB_RUNTIME_VERSION} {filler}\n".encode())
-    if runtime == "python" and form.requirements:
+    if lock is not None:
         target = dependencies.Target.of(python_version, architecture)
-        lock = dependencies.check_lock(folder, form.requirements)
         installed = dependencies.install(lock, target)
         identity.update(dependencies.key(lock, target).encode())
         for entry in _files(installed, installed):
@@ -146,6 +146,30 @@ def package(
     )
 
 
+def check(function: Function, runtime: str | None = None) -> Path | None:
+    """Check what a package needs, without making one: the handler, and the lock of requirements.
+
+    Returns:
+        The lock file, if the function has requirements.
+
+    Raises:
+        UnciaError: the runtime or its handler is missing, or requirements are not pinned.
+    """
+    runtime = _runtime(function, runtime)
+    folder = function.runtime_folder(runtime)
+    form = getattr(function.runtimes, runtime)
+    if runtime == "provided" and form.source is not None:
+        if not (folder / form.source).is_file():
+            raise UnciaError(f"there is no file {folder / form.source} to compile")
+        return None
+    check_handler(runtime, form.handler, folder)
+    if runtime != "python" or not function.python_requirements():
+        return None
+    return dependencies.check_lock(
+        function.lock_path(), function.python_requirements(), function.folder
+    )
+
+
 def _runtime(function: Function, runtime: str | None) -> str:
     names = function.runtime_names
     if runtime is None:
@@ -158,12 +182,14 @@ def _runtime(function: Function, runtime: str | None) -> str:
 
 
 def _files(folder: Path, root: Path) -> Iterator[_Entry]:
-    """Yield the files below a folder, without bytecode, hidden files and the lock."""
+    """Yield the files below a folder, without bytecode, hidden files, the lock and runs."""
     for child in sorted(folder.iterdir()):
         if child.name.startswith(".") or child.name == "__pycache__" or child.suffix == ".pyc":
             continue
-        if folder == root and child.name == dependencies.LOCK_NAME:
+        if folder == root and child.name in (REQUIREMENTS, LOCK):
             continue
+        if (child / "run.yaml").is_file():
+            continue  # results of a run, beside the handler
         resolved = child.resolve()
         if not resolved.is_relative_to(root.resolve()):
             raise UnciaError(f"{child} is a link out of its folder, to {resolved}")

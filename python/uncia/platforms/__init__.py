@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union
 
@@ -40,11 +40,14 @@ class Capabilities:
             already.
         collects: it keeps a log of its own that is joined to the client's rows.
         settings: the function settings of an experiment file that it honours.
+        mistakes: finds settings whose values it does not take: name and what is wrong, a sentence
+            that begins with the value.
     """
 
     deploys: bool
     collects: bool
     settings: frozenset[str]
+    mistakes: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] = lambda _values: ()
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,14 @@ from uncia.platforms import (
     processes,
 )
 from uncia.platforms.journal import Journal, Resource, state_home
-from uncia.platforms.lambda_api import IDENTIFIERS, SETTINGS, LambdaApi
+from uncia.platforms.lambda_api import IDENTIFIERS, SETTINGS, LambdaApi, mistakes
 from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting, form
 
 CAPABILITIES: Final = Capabilities(
-    deploys=True, collects=True, settings=SETTINGS | frozenset(FUNCTION_SETTINGS)
+    deploys=True,
+    collects=True,
+    settings=SETTINGS | frozenset(FUNCTION_SETTINGS),
+    mistakes=mistakes,
 )
 
 # The engine verifies its sandbox and sweeps what an earlier one left before it listens.

@@ -21,7 +21,10 @@ from uncia.platforms import (
 )
 from uncia.platforms.journal import Resource
 
-CAPABILITIES: Final = Capabilities(deploys=False, collects=False, settings=frozenset())
+# Nothing is set with them: they say what there is, for the rows.
+CAPABILITIES: Final = Capabilities(
+    deploys=False, collects=False, settings=frozenset({"memory", "vcpu", "execution"})
+)
 
 _INVOKE_TIMEOUT_S: Final = 60.0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -27,6 +28,17 @@ IDENTIFIERS: Final[Mapping[str, str]] = {
     runtime.name: runtime.identifier for runtime in settings.RUNTIMES.values()
 }
 """What the API calls a runtime where a file gives only its name."""
+
+MEMORY: Final = (128 * MIB, 10_240 * MIB)
+"""The least and the most memory of a function, in bytes; sizes are whole numbers of MB."""
+
+TIMEOUT: Final = (NS_PER_S, 900 * NS_PER_S)
+"""The least and the most time limit, in nanoseconds; limits are whole seconds."""
+
+MAX_ENVIRONMENT_BYTES: Final = 4 * 1024
+"""Of all names and values of environment variables together."""
+
+_VARIABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]+")
 
 # Creating a function is asynchronous in the API; on a cloud it takes seconds, here milliseconds.
 _ACTIVE_POLL_S: Final = 1
@@ -137,17 +149,77 @@ class LambdaApi:
             raise RunFailedError(f"{self._platform}: {problem}: {error}") from error
 
 
+def mistakes(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Find settings that the API does not take.
+
+    Args:
+        values: settings of a function by name, in base units; None is left to the platform.
+
+    Yields:
+        The name of each wrong setting, and what is wrong with it, a sentence that begins with its
+        value.
+    """
+    memory, timeout = values.get("memory"), values.get("timeout")
+    if memory is not None:
+        if memory % MIB:
+            yield "memory", f"{format_size(memory)} is not a whole number of MB"
+        elif not MEMORY[0] <= memory <= MEMORY[1]:
+            yield (
+                "memory",
+                f"{format_size(memory)} is not between {MEMORY[0] // MIB}MB and"
+                f" {MEMORY[1] // MIB:,}MB, in steps of 1MB",
+            )
+    if timeout is not None:
+        if timeout % NS_PER_S:
+            yield "timeout", f"{format_duration(timeout)} is not a whole number of seconds"
+        elif not TIMEOUT[0] <= timeout <= TIMEOUT[1]:
+            yield (
+                "timeout",
+                f"{format_duration(timeout)} is not between 1s and {TIMEOUT[1] // NS_PER_S}s",
+            )
+    environment = values.get("environment") or {}
+    for name in environment:
+        if _VARIABLE.fullmatch(name) is None:
+            yield (
+                "environment",
+                f"{name!r} is no name of a variable: write two or more letters, digits and _,"
+                " beginning with a letter",
+            )
+    size = sum(len(text.encode()) for pair in environment.items() for text in pair)
+    if size > MAX_ENVIRONMENT_BYTES:
+        yield (
+            "environment",
+            f"{size:,} bytes of variables are more than the {MAX_ENVIRONMENT_BYTES:,} allowed",
+        )
+    for name, value in values.items():
+        setting = settings.FUNCTION_SETTINGS.get(name)
+        if setting is None or value is None:
+            continue
+        try:
+            setting.engine_value(value)
+        except ValueError as error:
+            yield name, str(error)
+
+
 def create_request(
     function: FunctionSpec, role: str, runtimes: Mapping[str, str] = IDENTIFIERS
 ) -> dict[str, Any]:
     """Return the arguments of CreateFunction.
 
     Raises:
-        UnciaError: the memory is no whole number of MB, the timeout no whole number of seconds,
-            a time no whole number of milliseconds, or there is no package.
+        UnciaError: a setting is one that the API does not take (see `mistakes`), or there is no
+            package.
     """
     if function.package is None or function.handler is None or function.runtime is None:
         raise UnciaError(f"the function {function.name} has no package to deploy")
+    values = {
+        "memory": function.memory,
+        "timeout": function.timeout,
+        "environment": function.environment,
+        **function.settings,
+    }
+    for key, message in mistakes(values):
+        raise UnciaError(f"{function.name}: {key} {message}")
     request: dict[str, Any] = {
         "FunctionName": function.name,
         "Runtime": runtimes.get(function.runtime, function.runtime),
@@ -157,18 +229,8 @@ def create_request(
         "Tags": settings.tags(function.settings, function.name),
     }
     if function.memory is not None:
-        if function.memory % MIB:
-            raise UnciaError(
-                f"{function.name}: the memory {format_size(function.memory)} is not a whole number"
-                " of MB"
-            )
         request["MemorySize"] = function.memory // MIB
     if function.timeout is not None:
-        if function.timeout % NS_PER_S:
-            raise UnciaError(
-                f"{function.name}: the timeout {format_duration(function.timeout)} is not a whole"
-                " number of seconds"
-            )
         request["Timeout"] = function.timeout // NS_PER_S
     if function.environment:
         request["Environment"] = {"Variables": dict(function.environment)}

@@ -5,7 +5,7 @@ schema``. A value that was not measured is null, never 0. Times are ``int64`` na
 run's epoch, which is in the schema's metadata.
 """
 
-from uncia.record.files import merge, read, recover_folder, write
+from uncia.record.files import SUFFIXES, check_whole, merge, read, recover_folder, write
 from uncia.record.schema import (
     EPOCH_KEY,
     INSTANCE_STARTS,
@@ -23,8 +23,10 @@ __all__ = [
     "EPOCH_KEY",
     "INSTANCE_STARTS",
     "SCHEMA_VERSION",
+    "SUFFIXES",
     "TABLES",
     "Column",
+    "check_whole",
     "columns",
     "conform",
     "empty",

@@ -1,5 +1,6 @@
 """Reading, writing and recovering table files: Arrow IPC streams during a run, Parquet after it."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,11 @@ from uncia.record.schema import (
 
 _STREAM = ".arrows"
 _PARQUET = ".parquet"
+
+# What ends an Arrow IPC stream: the mark of a message, and a length of zero.
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+SUFFIXES = (_PARQUET, _STREAM)
+"""The endings of files that hold a table."""
 
 _GROUP_ROWS = 1 << 18
 
@@ -109,6 +115,36 @@ def _open_stream(file: Path) -> Iterator[pa.RecordBatchReader]:
                 f"{file} has no whole schema: its writer was cut off before the first row"
             ) from error
         yield reader
+
+
+def check_whole(file: Path) -> None:
+    """Check that a stream has its end, which it lacks after a crash and while it is written.
+
+    Files of other forms are whole once they can be read.
+
+    Raises:
+        UnciaError: it was cut off, or is not finished.
+    """
+    if file.suffix != _STREAM:
+        return
+    rows = 0
+    with _open_stream(file) as reader:
+        try:
+            for batch in reader:
+                rows += batch.num_rows
+        except (pa.ArrowInvalid, OSError):
+            is_whole = False
+        else:
+            # Without its end mark, a stream of whole batches ends like one that goes on.
+            with file.open("rb") as stream:
+                stream.seek(-min(len(_END), file.stat().st_size), os.SEEK_END)
+                is_whole = stream.read() == _END
+    if not is_whole:
+        raise UnciaError(
+            f"{file} has no end: it holds {rows:,} whole rows, and is still being written or was"
+            " cut off by a crash",
+            hint=f"Once nothing writes to it, `uncia recover {file}` makes a table of them.",
+        )
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -86,15 +86,20 @@ class RunData:
 
 
 def load(run_dir: Path) -> RunData:
-    """Read a run folder.
+    """Read a run folder, or the rows of one in a file (``*.parquet``, ``*.arrows``).
+
+    What the folder lacks is computed where it can be: without ``summary.json``, the bills.
 
     Raises:
-        UnciaError: it is not a run folder, or a file in it is damaged.
+        UnciaError: it is neither, or a file is damaged or was cut off.
     """
+    if run_dir.is_file() and run_dir.suffix in record.SUFFIXES:
+        return _load_file(run_dir)
     if not run_dir.is_dir():
         raise UnciaError(
             f"{run_dir} is not a folder" if run_dir.exists() else f"{run_dir} does not exist",
-            hint="Give the folder of a run, as written by `uncia run` (it holds run.yaml).",
+            hint="Give the folder of a run, as `uncia run` and `uncia load --out DIR` write it, or"
+            " a file of rows (*.parquet, *.arrows).",
         )
     missing = []
     meta: Mapping[str, Any] = {}
@@ -124,7 +129,32 @@ def load(run_dir: Path) -> RunData:
         missing.append(
             "This run was not closed; these are the rows before a crash (uncia recover)."
         )
+    if not totals.is_file():
+        stored = _priced(tables["invocations"])
     return RunData(run_dir, meta, stored, **tables, missing=tuple(missing))
+
+
+def _load_file(file: Path) -> RunData:
+    """Read a file of rows as a run of which nothing else is known."""
+    rows = record.read(file)
+    record.check_whole(file)
+    tables = {name: record.empty(name) for name in _TABLES}
+    return RunData(
+        file,
+        {"run": file.stem},
+        _priced(rows),
+        **{**tables, "invocations": rows},
+        missing=(f"Of {file.name} only the rows are known: what was run, and where, is not.",),
+    )
+
+
+def _priced(rows: pa.Table) -> Mapping[str, Any]:
+    """What ``summary.json`` says of bills, for rows that nobody billed yet."""
+    if rows.num_rows == 0:
+        return {}
+    from uncia import tariffs
+
+    return {"tariffs": tariffs.summary(tariffs.bill(rows))}
 
 
 _TABLES: Final = ("invocations", "spans", "instances", "machine", "bill")

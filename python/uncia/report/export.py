@@ -27,18 +27,22 @@ def tables(run_dir: Path, out: Path) -> Iterator[Path]:
     Times, durations and sizes keep their units (ns, bytes, micro-vCPU); a list is JSON.
 
     Args:
-        run_dir: the run folder.
+        run_dir: the run folder, or a file of rows, which is one table.
         out: the folder to write to; created if missing.
 
     Yields:
         The path of each file, once it is complete.
 
     Raises:
-        UnciaError: it is not a run folder, or nothing can be written.
+        UnciaError: it is neither, or nothing can be written.
     """
-    if not run_dir.is_dir():
-        raise UnciaError(f"{run_dir} is not the folder of a run")
-    contents = {name: record.read(run_dir, name) for name in record.TABLES}
+    if run_dir.is_file():
+        record.check_whole(run_dir)
+        contents = {"invocations": record.read(run_dir)}
+    elif run_dir.is_dir():
+        contents = {name: record.read(run_dir, name) for name in record.TABLES}
+    else:
+        raise UnciaError(f"{run_dir} is neither the folder of a run nor a file of rows")
     for name, table in contents.items():
         yield _write(out / f"{name}.csv", partial(_csv, table))
 

@@ -60,6 +60,10 @@ class RunFolder:
             raise UnciaError(f"cannot write to {path}: {error.strerror or error}") from error
         return cls(path)
 
+    def remove(self) -> None:
+        """Delete the folder: nothing was measured, and it would be in the way of the next run."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def write_run(self, description: Mapping[str, Any]) -> None:
         """Write ``run.yaml``, replacing an earlier one."""
         self.write_text(RUN, yamlio.dump(description))

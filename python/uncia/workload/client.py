@@ -96,6 +96,9 @@ class Stream:
             same label and seed have the same schedule.
         start_ns: time after the start of the load.
         invocation_header: the header that carries the invocation's id, or None to send none.
+        allocated_memory: of an instance in bytes, for the rows whose answers do not say it.
+        allocated_cpu: the same in micro-vCPU.
+        execution: ``response``: the response time stands for an execution that no answer says.
     """
 
     function: str
@@ -118,6 +121,9 @@ class Stream:
     after_failures: bool = False
     think_ns: int = 0
     think_max_ns: int | None = None
+    allocated_memory: int | None = None
+    allocated_cpu: int | None = None
+    execution: str | None = None
 
     def engine(self) -> dict[str, Any]:
         """Convert to the engine's configuration."""
@@ -156,6 +162,9 @@ class Stream:
             config["http_version"] = self.http_version
         if self.sign is not None:
             config["sign"] = dict(self.sign)
+        for key in ("allocated_memory", "allocated_cpu", "execution"):
+            if getattr(self, key) is not None:
+                config[key] = getattr(self, key)
         return config
 
 

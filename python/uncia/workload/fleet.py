@@ -41,17 +41,23 @@ class Ended:
         stopped: the stop rule that ended the load and its message, or None.
         interrupted: a signal ended the load.
         failure: the error that ended the load, or None.
+        explained: the events that explain why invocations failed.
     """
 
     done: Event = field(default_factory=dict)
     rtt: list[Event] = field(default_factory=list)
+    explained: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stopped: dict[str, Any] | None = None
     interrupted: bool = False
     failure: UnciaError | None = None
 
 
-def run(loads: Sequence[Load], on_event: Callable[[Event], None] | None = None) -> Ended:
+def run(
+    loads: Sequence[Load],
+    on_event: Callable[[Event], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> Ended:
     """Send loads, each by its own process, and wait for all of them.
 
     SIGINT (KeyboardInterrupt) is passed on: requests in flight are awaited and every row is kept; a
@@ -60,6 +66,7 @@ def run(loads: Sequence[Load], on_event: Callable[[Event], None] | None = None) 
     Args:
         loads: parts of one load: same streams, seed and start, different shares and files.
         on_event: gets the combined events of all processes (see `uncia.workload.tally.total`).
+        on_start: gets the number of each process as soon as it runs.
 
     Returns:
         How the load ended. Failures and stop rules are reported there, not raised, because there
@@ -68,7 +75,11 @@ def run(loads: Sequence[Load], on_event: Callable[[Event], None] | None = None) 
     Raises:
         UnciaError: the engine is missing.
     """
-    return _Fleet(loads, on_event or (lambda event: None)).run()
+    return _Fleet(loads, on_event or _ignore, on_start or _ignore).run()
+
+
+def _ignore(_: object) -> None:
+    """Take what nobody asked for."""
 
 
 class _Process:
@@ -120,9 +131,15 @@ class _Process:
 
 
 class _Fleet:
-    def __init__(self, loads: Sequence[Load], on_event: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        loads: Sequence[Load],
+        on_event: Callable[[Event], None],
+        on_start: Callable[[int], None],
+    ) -> None:
         self._loads = loads
         self._on_event = on_event
+        self._on_start = on_start
         self._inbox: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
         self._processes: list[_Process] = []
         self._ended = Ended()
@@ -133,6 +150,7 @@ class _Fleet:
             configurations = [json.dumps(load.engine()) for load in self._loads]
             for number, load in enumerate(self._loads):
                 self._processes.append(_Process(number, load, self._inbox))
+                self._on_start(self._processes[-1].process.pid)
             for process, text in zip(self._processes, configurations, strict=True):
                 process.configure(text)
             while any(process.code is None for process in self._processes):
@@ -162,6 +180,8 @@ class _Fleet:
             case "rtt":
                 self._ended.rtt.append(event)
                 self._on_event(event)
+            case "failure":
+                self._ended.explained.append(event)
             case "start":
                 self._started(process, event)
             case "progress":

@@ -46,6 +46,9 @@ def load(
     timeout: str | None = None,
     connect_timeout: str | None = None,
     first_byte_timeout: str | None = None,
+    memory: str | None = None,
+    vcpu: float | str | None = None,
+    execution: str | None = None,
     error_budget: str | None = None,
     max_lag: str | None = None,
     max_slowdown: float | None = None,
@@ -66,7 +69,7 @@ def load(
 
     Args:
         target: a URL; a workload file (a path, or text that ends in .yaml or .yml); or the content
-            of one as a mapping. The arguments down to ``first_byte_timeout`` are for a URL; in a
+            of one as a mapping. The arguments down to ``execution`` are for a URL; in a
             workload they are keys.
         rate, duration: of most arrivals, with units (``"6/min"``, ``"10s"``).
         arrivals: the kind of arrival process (default ``constant``), or the process as a mapping.
@@ -84,6 +87,10 @@ def load(
         connections: ``"reuse"`` (default), ``"fresh"`` or ``"pool:N"``.
         max_connections: the maximum number of open connections; None: no limit.
         timeout, connect_timeout, first_byte_timeout: with units.
+        memory, vcpu: what an instance is allocated (``"512MB"``, ``0.5``), for bills, where answers
+            do not say it.
+        execution: ``"response"``: where no answer says how long the function ran, its response time
+            counts, network included, so that bills are upper bounds.
         error_budget, max_lag, max_slowdown: stop when more than this share of requests failed
             (``"5%"``), the generator's lag (p99) is above this (``"1ms"``), or latency has grown by
             this factor.
@@ -128,6 +135,9 @@ def load(
         "timeout": timeout,
         "connect_timeout": connect_timeout,
         "first_byte_timeout": first_byte_timeout,
+        "memory": memory,
+        "vcpu": vcpu,
+        "execution": execution,
     }
     overrides = {
         "seed": seed,

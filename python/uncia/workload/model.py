@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.forms import Form, Headers, Name, Url
-from uncia.units import NS_PER_S, Duration, Size
+from uncia.units import NS_PER_S, Duration, Size, Vcpu
 from uncia.workload import chains, columns, mapping
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.chains import ChainStage, Kind
@@ -196,6 +196,17 @@ class Function(Form):
         default_factory=dict, description="Drawn for each request, for {{name}} in templates"
     )
     http: HttpVersion = Field("1.1", description="1.1, 2, or auto: what the server prefers")
+    memory: Size | None = Field(
+        None, gt=0, description="Memory of an instance, where its answers do not say it"
+    )
+    vcpu: Vcpu | None = Field(
+        None, gt=0, description="CPU of an instance, where its answers do not say it"
+    )
+    execution: Literal["response"] | None = Field(
+        None,
+        description="response: where no answer says how long the function ran, its response time"
+        " counts, network included",
+    )
     sign: Sign | None = None
 
     @model_validator(mode="after")

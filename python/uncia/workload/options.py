@@ -25,7 +25,8 @@ NAME: Final = "load"
 """Name of run, experiment and function in the rows of a load on a URL."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
-_OF_FUNCTION: Final = ("method", "headers", "query", "http", "unix_socket")
+_OF_ROWS: Final = ("memory", "vcpu", "execution")
+_OF_FUNCTION: Final = ("method", "headers", "query", "http", "unix_socket", *_OF_ROWS)
 _OF_WORKLOAD: Final = ("max_connections", "timeout", "connect_timeout", "first_byte_timeout")
 _OF_TLS: Final = ("insecure", "ca_file")
 _OF_LOOP: Final = ("think", "requests")

@@ -17,7 +17,9 @@ import pyarrow as pa
 from uncia import record
 from uncia.errors import UnciaError
 from uncia.record import parquet
-from uncia.stats import columns, summary, tails
+from uncia.stats import columns, errors, summary, tails
+from uncia.stats.columns import pc
+from uncia.workload import sizes
 from uncia.workload.collect import PARQUET
 from uncia.workload.fleet import Ended
 from uncia.workload.resolve import Prepared
@@ -25,6 +27,9 @@ from uncia.workload.send import SendSettings
 
 _NS_PER_MS: Final = 1e6
 _NS_PER_US: Final = 1e3
+
+# One request in so many is among the slowest.
+_SLOWEST_OF: Final = 100
 
 _LAG_ORDERS: Final = tails.orders("50,99,99.9")
 
@@ -40,6 +45,10 @@ _COLUMNS: Final = (
     "received",
     "outcome",
     "error",
+    "invocation",
+    "experiment",
+    "allocated_memory",
+    "allocated_cpu",
 )
 
 
@@ -119,7 +128,11 @@ def summarise(
         "lag_quantiles": {estimate.name: estimate.plain(_NS_PER_US) for estimate in lags},
         "sent_rate": _rate(rows),
         "quantiles": {estimate.name: estimate.plain(_NS_PER_MS) for estimate in estimates},
+        "start_latency_ms": by_start(rows),
+        "slowest": slowest(rows),
         "errors": examples(rows),
+        "distinct_errors": errors.distinct(rows, ended.explained),
+        "contradictions": sizes.contradictions(rows, load.streams),
         "rtt": rtt,
     }
     if subtract_rtt:
@@ -132,6 +145,44 @@ def summarise(
                 estimate.name: estimate.plain(_NS_PER_MS) for estimate in shorter
             }
     return result
+
+
+def by_start(rows: pa.Table) -> dict[str, dict[str, float | None]]:
+    """Compute the quantiles of latency of each kind of start, of rows with outcome ok."""
+    ok = rows.filter(columns.is_word(rows, "outcome", "ok"))
+    return {
+        kind: summary.quantiles(
+            columns.ordered(
+                columns.difference(
+                    ok.filter(columns.is_word(ok, "start", kind)), "received", "scheduled"
+                )
+            ),
+            _NS_PER_MS,
+        )
+        for kind in columns.count_words(rows, "start")
+    }
+
+
+def slowest(rows: pa.Table) -> dict[str, Any] | None:
+    """Compute how late the slowest hundredth of the answered requests were sent.
+
+    Returns:
+        ``rows``; ``latency_ms``, the least of theirs; ``lag_us``, the quantiles of their lag. None
+        if no request was answered.
+    """
+    latency = columns.difference(rows, "received", "scheduled")
+    answered = rows.filter(pc.is_valid(latency))
+    if answered.num_rows == 0:
+        return None
+    latencies = columns.measured(latency)
+    lags = columns.measured(columns.difference(answered, "sent", "scheduled"))
+    count = -(-latencies.size // _SLOWEST_OF)
+    chosen = np.argpartition(latencies, latencies.size - count)[latencies.size - count :]
+    return {
+        "rows": int(count),
+        "latency_ms": int(latencies[chosen].min()) / _NS_PER_MS,
+        "lag_us": summary.quantiles(np.sort(lags[chosen]), _NS_PER_US, ("p50",)),
+    }
 
 
 def examples(rows: pa.Table) -> dict[str, dict[str, Any]]:

@@ -34,12 +34,14 @@ class Prepared:
         load: the load.
         sentences: descriptions of what each stream sends.
         expected: approximate number of requests; 0 if it depends on the answers (closed loops).
+        workload: the file that it was made of.
         notes: sentences for the user.
     """
 
     load: Load
     sentences: list[str]
     expected: int
+    workload: Workload
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -75,7 +77,7 @@ def prepare(workload: Workload, folder: Path, *, dry_run: bool = False) -> Prepa
     if workload.replay is not None:
         parts.replay(workload.replay)
     load = _load(workload, folder, parts.streams, dry_run=dry_run)
-    return Prepared(load, parts.sentences, parts.expected, parts.notes)
+    return Prepared(load, parts.sentences, parts.expected, workload, parts.notes)
 
 
 class _Parts:
@@ -242,6 +244,9 @@ def _requests(name: str, function: Function, folder: Path, *, dry_run: bool) -> 
         "http_version": function.http,
         "unix_socket": None if socket is None else str(folder / socket),
         "sign": sign,
+        "allocated_memory": function.memory,
+        "allocated_cpu": function.vcpu,
+        "execution": function.execution,
     }
 
 

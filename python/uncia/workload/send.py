@@ -78,6 +78,7 @@ def send(
     out: Path,
     on_event: Callable[[dict[str, Any]], None] | None = None,
     interruption: Interruption | None = None,
+    on_start: Callable[[int], None] | None = None,
 ) -> Ended:
     """Send a load and write its rows, or the schedule of a dry run, to ``out``.
 
@@ -90,6 +91,7 @@ def send(
         out: ``*.parquet`` or ``*.arrows``.
         on_event: gets the generator's events, combined over processes.
         interruption: deferred while the rows are merged.
+        on_start: gets the number of each generator process as soon as it runs.
 
     Returns:
         How it ended; the rows are written in any case.
@@ -112,13 +114,13 @@ def send(
     if start is None and how.processes > 1:
         start = time.time_ns() + _lead_ns(prepared, how)
     loads = [
-        replace(load, out=file, start_unix_ns=start, epoch_unix_ns=start)
+        replace(load, out=file, start_unix_ns=start, epoch_unix_ns=load.epoch_unix_ns or start)
         for load, file in zip(loads, files, strict=True)
     ]
     for note in prepared.notes:
         if on_event is not None:
             on_event({"event": "warning", "message": note})
-    ended = fleet.run(loads, on_event)
+    ended = fleet.run(loads, on_event, on_start)
     ended.warnings[:0] = prepared.notes
     with nullcontext() if interruption is None else interruption.held():
         _collect(files, out)

@@ -168,6 +168,7 @@ mod tests {
             think: Think::new(0, "f", closed.think_ns, closed.think_max_ns),
             targets: Vec::new(),
             stage_name: None,
+            declared: crate::plan::Declared::default(),
             stage: None,
         }
     }

@@ -11,7 +11,9 @@ use sha2::{Digest, Sha256};
 use uncia_arrivals::Process;
 use uncia_record::Text;
 
-use crate::config::{Closed, Config, ConnectionPolicy, Share, StopRules, Stream, Target};
+use crate::config::{
+    Closed, Config, ConnectionPolicy, Execution, Share, StopRules, Stream, Target,
+};
 use crate::error::LoadError;
 use crate::request::{self, Moment, RequestTemplate};
 use crate::thread;
@@ -73,6 +75,17 @@ pub(crate) struct PlannedStream {
     pub stage_name: Option<Text>,
     /// Its part in a chain of several stages.
     pub stage: Option<Stage>,
+    pub declared: Declared,
+}
+
+/// What rows say where answers do not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Declared {
+    /// In bytes.
+    pub memory: Option<i64>,
+    /// In micro-vCPU.
+    pub cpu: Option<i64>,
+    pub execution: Option<Execution>,
 }
 
 /// What decides when the requests of a stream are sent.
@@ -272,6 +285,11 @@ fn plan_stream(
         targets: targets.collect::<Result<_, LoadError>>()?,
         stage_name: stream.stage.as_deref().map(Text::from),
         stage,
+        declared: Declared {
+            memory: stream.allocated_memory,
+            cpu: stream.allocated_cpu,
+            execution: stream.execution,
+        },
     })
 }
 

@@ -170,6 +170,7 @@ mod tests {
             think: Think::new(0, label, 0, None),
             targets: Vec::new(),
             stage_name: None,
+            declared: crate::plan::Declared::default(),
             stage: None,
         }
     }

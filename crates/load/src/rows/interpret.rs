@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use uncia_record::{Epoch, Invocation, Span, Text};
 
@@ -16,6 +18,9 @@ const STARTS: [&str; 4] = ["cold", "restored", "thawed", "warm"];
 const TOO_MANY_REQUESTS: u16 = 429;
 /// Longer explanations are cut: an error column is for reading.
 const MAX_ERROR_CHARACTERS: usize = 500;
+/// Of a trace, so many lines are kept at most, and of the output so many characters.
+const MAX_TRACE_LINES: usize = 40;
+const MAX_OUTPUT_CHARACTERS: usize = 4_096;
 /// No header that says something here has a longer name.
 const LONGEST_NAME: usize = 32;
 /// Names of spans are repeated in a dictionary, and are for reading.
@@ -98,11 +103,38 @@ pub(super) fn text(of: &'static str) -> Text {
     TEXTS.iter().find(|known| ***known == *of).cloned().unwrap_or_else(|| of.into())
 }
 
+/// Where a function failed: lines of a trace, as Lambda's runtimes name them.
+#[derive(Default, Deserialize)]
+struct Trace {
+    #[serde(rename = "stackTrace", alias = "trace")]
+    lines: Option<Lenient<Vec<String>>>,
+}
+
+impl Trace {
+    fn read(body: &[u8]) -> Vec<String> {
+        let trace: Self = serde_json::from_slice(body).unwrap_or_default();
+        let lines = trace.lines.and_then(|lines| lines.0).unwrap_or_default();
+        let lines = lines.iter().flat_map(|line| line.lines());
+        let lines = lines.map(|line| line.chars().take(MAX_ERROR_CHARACTERS).collect());
+        lines.take(MAX_TRACE_LINES).collect()
+    }
+}
+
+/// Why an invocation failed, beyond the column `error`.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Explained {
+    pub trace: Vec<String>,
+    /// The end of what the function wrote.
+    pub output: Option<String>,
+}
+
 /// What an answer says of its invocation besides the columns.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Reported {
     pub handler: Option<Span>,
     pub further: Vec<Span>,
+    /// Of a failed invocation whose answer has a trace or an output.
+    pub explained: Option<Explained>,
 }
 
 /// Fills the columns that depend on the answer; returns the spans that the function reported.
@@ -117,6 +149,8 @@ pub(super) fn fill(
     if !head.is_empty() {
         http1::header(head, |name, value| headers.see(row, name, value, epoch));
     }
+    // A function's URL says the cause in a header, as the body is the same for all errors.
+    let body = headers.error.as_deref().unwrap_or(body);
     let answer = if body.is_empty() { Answer::default() } else { Answer::read(body) };
     let (outcome, error) = match (&completion.failure, completion.status) {
         (Some(failure), _) => (failure.outcome(), Some(failure.to_string())),
@@ -125,7 +159,10 @@ pub(super) fn fill(
     };
     row.outcome = text(outcome);
     row.error = error.map(|text| text.chars().take(MAX_ERROR_CHARACTERS).collect());
-    let Some(report) = answer.uncia else { return Reported::default() };
+    let explained = (outcome != "ok").then(|| explain(body, &headers)).flatten();
+    let Some(report) = answer.uncia else {
+        return Reported { explained, ..Reported::default() };
+    };
     if row.start.is_none() {
         row.start = report.fresh.map(|fresh| text(if fresh { "cold" } else { "warm" }));
     }
@@ -144,12 +181,30 @@ pub(super) fn fill(
         })
     };
     let handler = report.handler_start_ns.zip(report.handler_end_ns);
+    if row.execution.is_none() {
+        // By the function's own clock, where the platform says nothing.
+        let handler = handler.and_then(|(start, end)| end.checked_sub(start));
+        row.execution = handler.filter(|duration| *duration >= 0);
+    }
     let handler = handler.and_then(|(start, end)| span("handler", start, end));
     let further: Vec<(String, i64, i64)> =
         report.spans.and_then(|spans| serde_json::from_value(spans).ok()).unwrap_or_default();
     let further = further.iter().filter(|(name, ..)| name.len() <= MAX_SPAN_NAME);
     let further = further.filter_map(|(name, start, end)| span(name, *start, *end)).collect();
-    Reported { handler, further }
+    Reported { handler, further, explained }
+}
+
+fn explain(body: &[u8], headers: &Headers) -> Option<Explained> {
+    let output = headers.output.as_ref().map(|text| String::from_utf8_lossy(text).into_owned());
+    let output = output.map(|text| {
+        let excess = text.chars().count().saturating_sub(MAX_OUTPUT_CHARACTERS);
+        text.chars().skip(excess).collect::<String>()
+    });
+    let explained = Explained {
+        trace: Trace::read(body),
+        output: output.filter(|text| !text.trim().is_empty()),
+    };
+    (explained != Explained::default()).then_some(explained)
 }
 
 /// Whether the outcome of a request is `ok`, by the rules of its row.
@@ -164,6 +219,10 @@ pub(crate) fn is_ok(completion: &Completion, head: &[u8], body: &[u8]) -> bool {
 struct Headers {
     function_error: Option<String>,
     outcome: Option<&'static str>,
+    /// The function's error as JSON, as Lambda's Invoke has it in the body.
+    error: Option<Vec<u8>>,
+    /// The end of what the function wrote.
+    output: Option<Vec<u8>>,
 }
 
 impl Headers {
@@ -182,6 +241,7 @@ impl Headers {
             match name {
                 "x-amzn-requestid" => row.request_id = Some(value.to_owned()),
                 "x-amz-function-error" => self.function_error = Some(value.to_owned()),
+                "x-amz-log-result" => self.output = STANDARD.decode(value).ok(),
                 _ => {}
             }
             return;
@@ -196,8 +256,12 @@ impl Headers {
             "initialization-ns" => row.initialization = number(),
             "execution-ns" => row.execution = number(),
             "billed-ns" => row.billed = number(),
+            "error" => self.error = STANDARD.decode(value).ok(),
+            "log-tail" => self.output = STANDARD.decode(value).ok(),
             "cpu-user-ns" => row.cpu_user = number(),
             "cpu-system-ns" => row.cpu_system = number(),
+            "allocated-cpu" => row.allocated_cpu = number().or(row.allocated_cpu),
+            "allocated-memory" => row.allocated_memory = number().or(row.allocated_memory),
             "memory-avg" => row.memory_avg = number(),
             "memory-peak" => row.memory_peak = number(),
             "throttled-count" => row.throttled_count = number(),
@@ -295,6 +359,53 @@ mod tests {
     fn judged(status: u16, head: &str, body: &str) -> (String, Option<String>) {
         let (row, _) = answered(status, head, body);
         (row.outcome.to_string(), row.error)
+    }
+
+    #[test]
+    fn sizes_are_the_answers_or_else_what_the_stream_says() {
+        let sized = |head: &str| {
+            let mut completion =
+                Completion::new(Entry { at: 0, stream: 0, number: 0, burst: None }, Some(0), 0);
+            completion.status = Some(200);
+            let mut row = Invocation {
+                allocated_cpu: Some(1),
+                allocated_memory: Some(2),
+                ..Invocation::default()
+            };
+            fill(&mut row, &completion, head.as_bytes(), b"", Epoch::UNIX);
+            (row.allocated_cpu, row.allocated_memory)
+        };
+        let head = "HTTP/1.1 200 OK\r\nx-uncia-allocated-cpu: 500000\r\n\
+                    x-uncia-allocated-memory: 1024\r\n\r\n";
+        assert_eq!(sized(head), (Some(500_000), Some(1_024)));
+        assert_eq!(sized(&head.replace("500000", "half")), (Some(1), Some(1_024)));
+        assert_eq!(sized(""), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn the_execution_is_the_platforms_or_else_the_functions() {
+        let body = r#"{"uncia": {"handler_start_ns": 1005, "handler_end_ns": 1009}}"#;
+        assert_eq!(answered(200, "", body).0.execution, Some(4));
+        assert_eq!(answered(200, "x-uncia-execution-ns: 6", body).0.execution, Some(6));
+        let back = body.replace("1009", "1001");
+        assert_eq!(answered(200, "", &back).0.execution, None);
+    }
+
+    #[test]
+    fn failures_are_explained_by_headers_or_the_body() {
+        let error = r#"{"errorType": "KeyError", "errorMessage": "'n'", "stackTrace": ["a\nb"]}"#;
+        let (encoded, output) = (STANDARD.encode(error), STANDARD.encode("loading\n"));
+        let head = format!("x-uncia-error: {encoded}\r\nx-uncia-log-tail: {output}");
+        let (row, reported) = answered_in_full(502, &head, "{\"Message\": \"Internal\"}");
+        assert_eq!(row.error.as_deref(), Some("HTTP 502: KeyError: 'n'"));
+        let explained = reported.explained.unwrap();
+        assert_eq!(explained.trace, ["a", "b"]);
+        assert_eq!(explained.output.as_deref(), Some("loading\n"));
+        let (_, reported) = answered_in_full(200, "x-amz-function-error: Unhandled", error);
+        assert_eq!(reported.explained.unwrap().trace, ["a", "b"]);
+        for (status, head, body) in [(502, "", "{}"), (200, head.as_str(), "")] {
+            assert_eq!(answered_in_full(status, head, body).1.explained, None);
+        }
     }
 
     #[test]

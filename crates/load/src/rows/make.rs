@@ -8,6 +8,7 @@ use uncia_record::{Epoch, Invocation, InvocationBuilder, Text};
 
 use super::batch::Completion;
 use super::interpret::{self, Reported};
+use crate::config::Execution;
 use crate::plan::Plan;
 
 /// What is alike in all rows of a stream.
@@ -36,6 +37,8 @@ impl<'a> RowMaker<'a> {
                 attempt: 1,
                 stage: stream.stage_name.clone(),
                 open_loop: Some(plan.is_open(index)),
+                allocated_memory: stream.declared.memory,
+                allocated_cpu: stream.declared.cpu,
                 ..Invocation::default()
             },
             invocation_prefix: format!("{}-{index}-", plan.prefix),
@@ -93,6 +96,9 @@ impl<'a> RowMaker<'a> {
             (&mut to.request_bytes, completion.request_bytes),
             (&mut to.response_bytes, response_bytes(completion)),
             (&mut to.status, completion.status.map(i64::from)),
+            (&mut to.allocated_memory, template.allocated_memory),
+            (&mut to.allocated_cpu, template.allocated_cpu),
+            (&mut to.execution, self.stand_in(completion)),
         ];
         for (column, number) in times {
             if let Some(number) = number {
@@ -137,7 +143,18 @@ impl<'a> RowMaker<'a> {
             status: completion.status.map(i64::from),
             ..self.streams[entry.stream].template.clone()
         };
-        interpret::fill(row, completion, head, body, self.epoch)
+        let reported = interpret::fill(row, completion, head, body, self.epoch);
+        if matches!(&*row.outcome, "ok" | "function_error") {
+            row.execution = row.execution.or_else(|| self.stand_in(completion));
+        }
+        reported
+    }
+
+    /// What stands for the execution of an answered request if its answer does not say it.
+    fn stand_in(&self, completion: &Completion) -> Option<i64> {
+        let Execution::Response = self.plan.streams[completion.entry.stream].declared.execution?;
+        let began = completion.connected.unwrap_or(completion.sent).max(completion.sent);
+        completion.received?.checked_sub(began).filter(|time| *time >= 0)
     }
 }
 
@@ -223,6 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn the_response_time_stands_for_an_execution_that_nobody_says() {
+        let plan = support::plan(3, true);
+        let maker = RowMaker::new(&plan, Epoch::UNIX);
+        let executed = |stream: usize, status: u16, head: &[u8]| {
+            let entry = Entry { at: 0, stream, number: 0, burst: None };
+            let mut completion = Completion::new(entry, Some(100), 101);
+            completion.connected = Some(110);
+            completion.received = Some(150);
+            completion.status = Some(status);
+            let mut row = Invocation::default();
+            maker.fill(&mut row, &completion, head, b"");
+            row.execution
+        };
+        assert_eq!(executed(2, 200, b""), Some(40));
+        assert_eq!(executed(2, 500, b""), Some(40));
+        assert_eq!(executed(2, 429, b""), None);
+        assert_eq!(executed(1, 200, b""), None);
+        let said = b"HTTP/1.1 200 OK\r\nx-uncia-execution-ns: 7\r\n\r\n";
+        assert_eq!(executed(2, 200, said), Some(7));
+    }
+
+    #[test]
     fn the_columns_of_a_plain_row() {
         let plan = support::plan(2, true);
         let maker = RowMaker::new(&plan, Epoch::UNIX);
@@ -255,6 +294,7 @@ mod tests {
             response_bytes: Some(0),
             outcome: "ok".into(),
             status: Some(204),
+            allocated_memory: Some(1 << 20),
             ..Invocation::default()
         };
         let schema = Invocation::schema(Epoch::UNIX);

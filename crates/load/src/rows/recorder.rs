@@ -1,5 +1,6 @@
 //! Turns what the sending thread hands over into rows on disk, and tells how the run goes.
 
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +10,13 @@ use uncia_clock::Moment;
 use uncia_record::{Epoch, Invocation, RecordError, Span, StreamWriter, Table};
 
 use super::batch::{Batch, Completion, Inbox, Received};
+use super::interpret::Explained;
 use super::make::RowMaker;
 use super::rules::{Observed, Rules, Stopped, Watch};
 use super::statistics::Statistics;
 use crate::clock::Clock;
 use crate::error::LoadError;
-use crate::event::{Event, Progress};
+use crate::event::{Event, Failure, Progress};
 use crate::plan::{Plan, Schedule};
 use crate::stop::{Stop, Urgency};
 
@@ -22,6 +24,9 @@ use crate::stop::{Stop, Urgency};
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the tables are asked whether rows wait too long.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Distinct errors that are explained.
+const MAX_FAILURES: usize = 20;
 
 /// What the sending thread has done so far.
 #[derive(Debug, Default)]
@@ -66,6 +71,35 @@ pub(crate) struct Recorder<'a> {
     /// None: no rule applies.
     watch: Option<Watch>,
     stopped: Option<Stopped>,
+    failures: Failures,
+}
+
+/// The first invocations that failed with distinct errors.
+#[derive(Default)]
+struct Failures {
+    seen: HashSet<String>,
+    /// Not reported yet.
+    waiting: Vec<Failure>,
+}
+
+impl Failures {
+    fn add(&mut self, row: &Invocation, explained: Explained) {
+        if self.seen.len() == MAX_FAILURES {
+            return;
+        }
+        // Numbers tell requests apart, not errors.
+        let error = row.error.as_deref().unwrap_or_default();
+        let mut key: String = error.chars().filter(|it| !it.is_ascii_digit()).collect();
+        key.insert_str(0, &row.function);
+        if self.seen.insert(key) {
+            self.waiting.push(Failure {
+                invocation: row.invocation.clone(),
+                function: row.function.to_string(),
+                trace: explained.trace,
+                output: explained.output,
+            });
+        }
+    }
 }
 
 /// What a recorder leaves besides the tables.
@@ -98,6 +132,7 @@ impl<'a> Recorder<'a> {
             statistics: Statistics::new(),
             watch: None,
             stopped: None,
+            failures: Failures::default(),
         })
     }
 
@@ -135,6 +170,9 @@ impl<'a> Recorder<'a> {
             if let Err(error) = result {
                 failed.get_or_insert(error);
                 stop.abort();
+            }
+            for failure in self.failures.waiting.drain(..) {
+                on_event(&Event::Failure(failure));
             }
             let now = Instant::now();
             let since = now - reported;
@@ -187,6 +225,9 @@ impl<'a> Recorder<'a> {
                         .try_for_each(|span| spans.push(span))?;
                 }
                 self.observe(completion, &row.outcome);
+                if let Some(explained) = reported.explained {
+                    self.failures.add(&row, explained);
+                }
             }
         }
         self.tick()
@@ -291,5 +332,27 @@ mod tests {
         let stop = Stop::new().unwrap();
         stop.signal(Signal::Interrupt);
         assert_eq!(fail(&stop), (10, None));
+    }
+
+    #[test]
+    fn each_error_is_explained_once_and_not_every_one() {
+        let mut failures = Failures::default();
+        for number in 0..100 {
+            for error in ["no 7 of {}", "boom"] {
+                let row = Invocation {
+                    invocation: format!("i-{number}"),
+                    error: Some(error.replace("{}", &number.to_string())),
+                    ..Invocation::default()
+                };
+                failures.add(&row, Explained::default());
+            }
+        }
+        let invocations: Vec<_> = failures.waiting.iter().map(|it| &it.invocation).collect();
+        assert_eq!(invocations, ["i-0", "i-0"]);
+        for letter in 'a'..='z' {
+            let row = Invocation { error: Some(letter.into()), ..Invocation::default() };
+            failures.add(&row, Explained::default());
+        }
+        assert_eq!(failures.waiting.len(), MAX_FAILURES);
     }
 }

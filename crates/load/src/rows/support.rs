@@ -10,6 +10,8 @@ pub(super) fn plan(streams: usize, named: bool) -> Plan {
         .map(|stream| {
             serde_json::json!({
                 "function": format!("function-{stream}"), "body": {"text": "b".repeat(stream)},
+                "execution": (stream > 1).then_some("response"),
+                "allocated_memory": (stream > 0).then_some(stream << 20),
                 "targets": [target(0), target(1), target(2)],
                 "arrivals": {"kind": "burst", "sizes": [2], "interval_ns": 0, "bursts": 1}})
         })

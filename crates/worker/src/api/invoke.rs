@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -15,6 +16,7 @@ use super::functions::find;
 use super::route::{decode, query_values};
 use super::{Api, events};
 use crate::dispatch::{self, Disposition, Submission};
+use crate::failure::Failure;
 use crate::function::Function;
 use crate::ids;
 use crate::instance::{Outcome, StartError};
@@ -116,7 +118,8 @@ pub(super) async fn answer(
         "RequestResponse" => {
             let answer = run(api, function, names, payload, context).await?;
             let tail = header("x-amz-log-type") == Some("Tail");
-            Ok(respond(&answer, tail))
+            let is_measured = head.headers.contains_key(INVOCATION_HEADER);
+            Ok(respond(&answer, tail, is_measured))
         }
         "Event" if function.broken.is_some() => Err(ApiError::broken(&function)),
         "Event" => {
@@ -133,7 +136,9 @@ pub(super) async fn answer(
     }
 }
 
-fn respond(answer: &dispatch::Completion, tail: bool) -> Answer {
+/// What the caller of Invoke gets, with the end of the output if it asked for that, or if it
+/// measures and the function failed.
+fn respond(answer: &dispatch::Completion, tail: bool, is_measured: bool) -> Answer {
     let request_id = answer.row().request_id.clone().unwrap_or_default();
     let (payload, failed) = match payload(&answer.disposition, answer.row(), &request_id) {
         Ok(found) => found,
@@ -150,11 +155,25 @@ fn respond(answer: &dispatch::Completion, tail: bool) -> Answer {
         put(headers, "x-amz-function-error", "Unhandled");
     }
     if tail {
-        let text = base64::engine::general_purpose::STANDARD.encode(&answer.log_tail);
-        put(headers, "x-amz-log-result", &text);
+        put(headers, "x-amz-log-result", &STANDARD.encode(&answer.log_tail));
+    }
+    if failed && is_measured {
+        put_output(headers, &answer.log_tail);
     }
     describe(headers, answer.row());
     response
+}
+
+/// Puts what a function failed with into a header, where the body does not say it.
+pub(super) fn put_error(headers: &mut HeaderMap, payload: &[u8]) {
+    put(headers, "x-uncia-error", &STANDARD.encode(Failure::read(payload).to_json()));
+}
+
+/// Puts the end of what a function wrote into a header.
+pub(super) fn put_output(headers: &mut HeaderMap, output: &[u8]) {
+    if !output.is_empty() {
+        put(headers, "x-uncia-log-tail", &STANDARD.encode(output));
+    }
 }
 
 /// What the function answered, and whether that is an error of it.
@@ -224,6 +243,8 @@ pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation) {
         ("x-uncia-initialization-ns", row.initialization),
         ("x-uncia-execution-ns", row.execution),
         ("x-uncia-billed-ns", row.billed),
+        ("x-uncia-allocated-cpu", row.allocated_cpu),
+        ("x-uncia-allocated-memory", row.allocated_memory),
         ("x-uncia-cpu-user-ns", row.cpu_user),
         ("x-uncia-cpu-system-ns", row.cpu_system),
         ("x-uncia-memory-avg", row.memory_avg),

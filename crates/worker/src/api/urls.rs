@@ -110,6 +110,7 @@ pub(super) async fn serve(
 ) -> Result<Answer, ApiError> {
     let function = api.registry.by_url(id).ok_or_else(no_url)?;
     let (names, bytes) = (Names::of(&head.headers)?, body.len());
+    let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
     let (id, head, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
     let make = move || Bytes::from(event(&id, &head, &body, &request_id).to_string());
     let payload = in_proportion(bytes, make).await;
@@ -120,9 +121,14 @@ pub(super) async fn serve(
     let request_id = answer.row().request_id.clone().unwrap_or_default();
     let mut response = match invoke::payload(&answer.disposition, answer.row(), &request_id) {
         Ok((payload, false)) => in_proportion(payload.len(), move || respond(&payload)).await,
-        Ok((_, true)) => {
+        Ok((payload, true)) => {
             let body = json!({"Message": "Internal Server Error"});
-            json_answer(StatusCode::BAD_GATEWAY, &body)
+            let mut failed = json_answer(StatusCode::BAD_GATEWAY, &body);
+            if is_measured {
+                invoke::put_error(failed.headers_mut(), &payload);
+                invoke::put_output(failed.headers_mut(), &answer.log_tail);
+            }
+            failed
         }
         Err(error) => error.answer(),
     };

@@ -8,6 +8,7 @@ use uncia_record::{Invocation, Span};
 use super::instances::InstanceState;
 use super::message::Resume;
 use super::requests::PendingRequest;
+use crate::failure::Failure;
 use crate::function::Function;
 use crate::instance::{Outcome, Reply, StartError, Usage};
 use crate::meterlog::Recorded;
@@ -95,8 +96,7 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
     match &execution.reply.outcome {
         Outcome::Ok(_) => ("ok", None),
         Outcome::FunctionError(payload) => {
-            let start = &payload[..payload.len().min(4 * MAX_ERROR_CHARS)];
-            ("function_error", Some(String::from_utf8_lossy(start).into_owned()))
+            ("function_error", Some(Failure::read(payload).sentence()))
         }
         Outcome::Timeout => {
             let limit = execution.instance.function.timeout().as_secs_f64();

@@ -1,4 +1,4 @@
-"""Chains: how many were complete, and how long their stages took, with the time between them."""
+"""Chains: how many were complete and how long they took; folded below, their stages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report.data import RunData
 from uncia.report.numbers import count, figure
-from uncia.report.page import Block, Note, Section
+from uncia.report.page import Block, Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
 from uncia.stats import chains
@@ -17,15 +17,21 @@ if TYPE_CHECKING:
 POSITION: Final = 45
 ROWS: Final = Rows("invocations")
 
+_RESPONSE: Final = "Response time: from sending a request to the end of its answer."
+_BETWEEN: Final = "Time from the answer of the parent stage until this stage's request was sent."
+_LATENCY: Final = "From the scheduled time of a chain's first request to its last answer."
+
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
     """Show the chains of every experiment; None if there are none."""
-    blocks: list[Block] = []
-    for name, part in run.by_experiment(rows).items():
-        for summary in chains.summarise(part, run.experiment_meta.get(name)):
-            blocks += [Note(_sentence(name, summary)), _stages(summary)]
-    if not blocks:
+    summaries = [
+        {**summary, "experiment": name}
+        for name, part in run.by_experiment(rows).items()
+        for summary in chains.summarise(part, run.experiment_meta.get(name))
+    ]
+    if not summaries:
         return None
+    blocks: list[Block] = [_chains(summaries), *map(_stages, summaries)]
     return Section(
         "chains",
         "Chains",
@@ -35,15 +41,26 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
     )
 
 
-def _sentence(name: str, summary: dict[str, Any]) -> str:
-    begun, complete, latency = summary["begun"], summary["complete"], summary["latency_ms"]
-    text = f"{name}: {count(complete)} of {count(begun)} chains were complete"
-    if complete:
-        text += (
-            f"; from their scheduled time to the last answer: p50 {figure(latency['p50'])} ms,"
-            f" p99 {figure(latency['p99'])} ms, max {figure(latency['max'])} ms"
-        )
-    return text + "."
+def _chains(summaries: list[dict[str, Any]]) -> Table:
+    return Table(
+        [
+            Column("experiment", "experiment"),
+            Column("stages", _names),
+            Column("begun", "begun", count),
+            Column(
+                "complete",
+                "complete",
+                count,
+                explanation="Chains with an ok request of every stage.",
+                mark=lambda chain: "bad" if chain["complete"] < chain["begun"] else "",
+            ),
+            *(_time("latency_ms", name, name, _LATENCY) for name in ("p50", "p99", "max")),
+        ],
+        summaries,
+        "A chain is a row of invocations without a parent and all rows that lead to it by parent."
+        " Times are of complete chains: the last received − the first scheduled.",
+        "Chains",
+    )
 
 
 def _stages(summary: dict[str, Any]) -> Table:
@@ -59,12 +76,14 @@ def _stages(summary: dict[str, Any]) -> Table:
         summary["stages"],
         "Response: received − sent of requests with outcome ok. Between: sent − received of the row"
         " that the column parent names.",
+        f"Stages of {summary['experiment']}: {_names(summary)}",
+        fold=True,
     )
 
 
-_RESPONSE: Final = "Response time: from sending a request to the end of its answer."
-_BETWEEN: Final = "Time from the answer of the parent stage until this stage's request was sent."
+def _names(summary: dict[str, Any]) -> str:
+    return " > ".join(stage["stage"] for stage in summary["stages"])
 
 
 def _time(key: str, name: str, heading: str, explanation: str) -> Column:
-    return Column(heading, lambda stage: stage[key][name], figure, "ms", explanation)
+    return Column(heading, lambda row: row[key][name], figure, "ms", explanation)

@@ -1,0 +1,56 @@
+"""Sizes that a person declares for functions, against those that their answers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from uncia.stats import columns
+from uncia.units import format_cpu, format_size
+from uncia.workload.client import Stream
+
+# People round a share of a CPU (0.29 vCPU); memory they know to the byte.
+_CPU_TOLERANCE = 0.01
+
+
+def contradictions(rows: pa.Table, streams: Iterable[Stream]) -> list[str]:
+    """Return a sentence for each function whose answers say other sizes than were declared.
+
+    Rows keep what the answers say.
+
+    Args:
+        rows: invocations, with their allocations.
+        streams: what was sent, with the declared sizes.
+    """
+    declared: dict[str, dict[str, set[int]]] = {}
+    for stream in streams:
+        sizes = declared.setdefault(stream.function, {})
+        for name in ("allocated_memory", "allocated_cpu"):
+            if (size := getattr(stream, name)) is not None:
+                sizes.setdefault(name, set()).add(size)
+    sentences = []
+    for function, sizes in declared.items():
+        part = rows.filter(columns.is_word(rows, "function", function))
+        for name, allowed in sizes.items():
+            is_memory = name == "allocated_memory"
+            text = format_size if is_memory else format_cpu
+            values, counts = np.unique(
+                columns.measured(columns.integers(part, name)), return_counts=True
+            )
+            tolerance = 0.0 if is_memory else _CPU_TOLERANCE
+            other = [
+                (int(value), int(count))
+                for value, count in zip(values, counts, strict=True)
+                if not any(abs(int(value) - size) <= tolerance * size for size in allowed)
+            ]
+            if other:
+                key = "memory" if is_memory else "vcpu"
+                said = ", ".join(f"{text(value)} ({count:,} rows)" for value, count in other)
+                given = " or ".join(text(size) for size in sorted(allowed))
+                sentences.append(
+                    f"{function}: its answers say {said}, but {key} is given as {given};"
+                    f" the rows keep what the answers say, so leave {key} out"
+                )
+    return sentences

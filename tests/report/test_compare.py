@@ -9,7 +9,7 @@ from page_reader import Page, addresses, marks
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.report import compare, costs, vega
+from uncia.report import compare, costs, run_sets, vega
 from uncia.stats.comparison import WHOLE_RUN
 
 Run = Callable[..., tuple[int, str, str]]
@@ -41,24 +41,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_beside_itself_passes_every_gate(command: Run, runs: Path) -> None:
+def test_a_run_of_the_same_kind_passes_by_its_rows(command: Run, runs: Path) -> None:
     code, out, err = command(
         "compare",
         runs / "base",
-        runs / "base",
-        *("--fail-on", "p50>0%", "--fail-on", "p99>0%", "--fail-on", "tmr>0%"),
-        *("--fail-on", "cost>0%", "--fail-on", "failed>0", "--strict"),
-        *FEW,
+        runs / "same",
+        *("--fail-on", "p99>50%", "--fail-on", "cost>5%", "--fail-on", "failed>0", "--rows-only"),
     )
     assert (code, err) == (0, "")
     assert "USD per million requests" in out
+    assert "All 3 conditions hold." in out
+    assert "one run a side; intervals are over rows, not over how runs differ" in out
 
 
-def test_a_run_of_the_same_kind_passes(command: Run, runs: Path) -> None:
-    code, _, err = command(
-        "compare", runs / "base", runs / "same", "--fail-on", "p99>10%", "--fail-on", "cost>5%"
-    )
-    assert (code, err) == (0, "")
+def test_one_run_a_side_is_not_judged(command: Run, runs: Path) -> None:
+    arguments = ("compare", runs / "base", runs / "slow", "--fail-on", "p50>10%", *FEW)
+    code, out, err = command(*arguments)
+    assert code == 3
+    assert "one run a side cannot show how runs differ, 4 can" in err
+    assert "p50>10%: slow: warm.p50 not judged: " in err
+    assert command(*arguments, "--allow-not-judged")[0] == 0
+    assert command(*arguments, "--allow-not-judged", "--rows-only")[0] == 1
 
 
 def test_a_slower_run_fails_with_the_reason(command: Run, runs: Path) -> None:
@@ -68,9 +71,9 @@ def test_a_slower_run_fails_with_the_reason(command: Run, runs: Path) -> None:
         runs / "slow",
         *("--fail-on", "p99>10%", "--fail-on", "cost:aws-lambda-x86>5%", "--fail-on", "failed>0"),
         *FEW,
+        "--rows-only",
     )
     assert code == 1
-    assert "2 of 3 conditions failed:" in err
     assert "p99>10%: slow: cold.p99 violated:" in err
     assert "cost:aws-lambda-x86>5%: slow: cost:aws-lambda-x86 violated:" in err
     assert "failed>0" not in err
@@ -79,7 +82,14 @@ def test_a_slower_run_fails_with_the_reason(command: Run, runs: Path) -> None:
 
 def test_any_of_several_candidates_may_fail(command: Run, runs: Path) -> None:
     code, _, err = command(
-        "compare", runs / "base", runs / "same", runs / "slow", "--fail-on", "p50>20%", *FEW
+        "compare",
+        runs / "base",
+        runs / "same",
+        runs / "slow",
+        "--fail-on",
+        "p50>20%",
+        *FEW,
+        "--rows-only",
     )
     assert code == 1
     assert "slow: warm.p50" in err
@@ -88,15 +98,19 @@ def test_any_of_several_candidates_may_fail(command: Run, runs: Path) -> None:
 
 def test_new_failures_fail(command: Run, runs: Path) -> None:
     code, _, err = command(
-        "compare", runs / "base", runs / "failing", "--fail-on", "failed>1%", *FEW
+        "compare", runs / "base", runs / "failing", "--fail-on", "failed>1%", *FEW, "--rows-only"
     )
     assert code == 1
     assert "warm.failed violated: 0 → 10 %" in err
 
 
 def test_a_missing_experiment_never_passes(command: Run, runs: Path) -> None:
-    code, out, err = command("compare", runs / "base", runs / "short", "--fail-on", "p50>50%", *FEW)
-    assert code == 1
+    code, out, err = command(
+        "compare",
+        *(runs / "base", runs / "short", "--fail-on", "p50>50%", *FEW),
+        *("--rows-only", "--allow-not-judged"),
+    )
+    assert code == 3
     assert "cold.p50 cannot be computed" in err
     assert "missing: cold" in out
 
@@ -122,7 +136,9 @@ def test_bad_runs_are_bad_input(command: Run, runs: Path, tmp_path: Path) -> Non
 
 def test_json_holds_everything(command: Run, runs: Path) -> None:
     code, out, _ = command(
-        "compare", runs / "base", runs / "slow", "--json", "--fail-on", "p50>10%", "-t", "slim"
+        "compare",
+        *(runs / "base", runs / "slow", "--json", "--fail-on", "p50>10%", "-t", "slim"),
+        "--rows-only",
     )
     found = json.loads(out)
     assert code == 1
@@ -141,7 +157,9 @@ def test_json_holds_everything(command: Run, runs: Path) -> None:
 def test_the_page(command: Run, runs: Path, tmp_path: Path) -> None:
     target = tmp_path / "comparison.html"
     code, _, _ = command(
-        "compare", runs / "base", runs / "slow", "--html", target, "--fail-on", "p50>10%", *FEW
+        "compare",
+        *(runs / "base", runs / "slow", "--html", target, "--fail-on", "p50>10%", *FEW),
+        "--rows-only",
     )
     assert code == 1
     page = Page(target.read_text(encoding="utf-8"))
@@ -153,7 +171,7 @@ def test_the_page(command: Run, runs: Path, tmp_path: Path) -> None:
         "bills",
         "failures",
     ]
-    assert "1 of 1 conditions failed." in page.text
+    assert "1 condition: 2 violated." in page.text
     assert all(link.startswith("#") for link in page.links)
     assert sorted(page.places) == sorted(page.specs)
     for spec in page.specs.values():
@@ -180,7 +198,7 @@ def test_costs_are_those_of_the_bill(runs: Path) -> None:
 def test_the_cost_of_the_comparison_is_the_cost_of_the_bill(runs: Path) -> None:
     from uncia import tariffs
 
-    comparison = compare.build([runs / "base", runs / "slow"], ["slim"])
+    comparison = compare.build(sides(runs / "base", runs / "slow"), ["slim"])
     change = comparison.candidates[0].find(WHOLE_RUN, "cost", "slim")
     assert change is not None
     (line,) = tariffs.bill(runs / "slow", ["slim"])
@@ -188,11 +206,15 @@ def test_the_cost_of_the_comparison_is_the_cost_of_the_bill(runs: Path) -> None:
 
 
 def test_runs_of_one_name_are_told_apart(runs: Path) -> None:
-    comparison = compare.build([runs / "base", runs / "base"], ["slim"])
-    assert comparison.label == str(runs / "base")
+    comparison = compare.build(sides(runs / "base", runs / "base"), ["slim"])
+    assert comparison.baseline.label == str(runs / "base")
     assert comparison.candidates[0].label == f"{runs / 'base'} (2)"
+
+
+def sides(*folders: Path) -> list[run_sets.RunSet]:
+    return [run_sets.find(folder) for folder in folders]
 
 
 def test_one_run_is_no_comparison(runs: Path) -> None:
     with pytest.raises(UnciaError, match="at least two"):
-        compare.build([runs / "base"])
+        compare.build(sides(runs / "base"))

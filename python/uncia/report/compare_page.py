@@ -5,29 +5,23 @@ from functools import partial
 from typing import Any
 
 from uncia.report import costs, numbers, plots
-from uncia.report.compare import BREAKING, Comparison, broken, moved, spread
-from uncia.report.data import RunData
+from uncia.report.compare import Comparison, Side, exit_code, moved, spread, summarize
 from uncia.report.page import WRITTEN, Block, Chart, Note, Page, Row, Section
 from uncia.report.sections.distributions import families
 from uncia.report.table import Column, Table
 from uncia.stats.comparison import RATIOS, SHARES, WHOLE_RUN, Change
-from uncia.stats.gates import Finding, unit_of
+from uncia.stats.gates import unit_of
+from uncia.stats.verdicts import Finding
 from uncia.units import NS_PER_MS
 
 
 def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
     """Make the page of a comparison."""
-    failed = broken(findings)
-    if failed:
-        failed_gates, gates = ({f.gate.text for f in group} for group in (failed, findings))
-        verdict = f"{len(failed_gates)} of {len(gates)} conditions failed."
-    elif findings:
-        verdict = f"All conditions hold: {', '.join(dict.fromkeys(f.gate.text for f in findings))}."
-    else:
+    verdict = summarize(findings)
+    if not findings:
         count = len(comparison.candidates)
-        verdict = (
-            f"{count} run{'s' if count > 1 else ''} against the baseline; no condition was set."
-        )
+        what = "candidate" if count == 1 else "candidates"
+        verdict = f"{count} {what} against the baseline; no condition was set."
     sections = [_gates(findings)] if findings else []
     sections += [
         _metric_section(comparison, "latency", "Latency", ("p50", "p90", "p99", "mean")),
@@ -37,69 +31,55 @@ def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
         _metric_section(comparison, "failures", "Failures, starts, lag", (*SHARES, "lag")),
     ]
     return Page(
-        title=f"{comparison.label} → {', '.join(c.label for c in comparison.candidates)}",
+        title=f"{comparison.baseline.label} → {', '.join(c.label for c in comparison.candidates)}",
         kicker="Uncia comparison",
         verdict=verdict,
-        good=not failed,
+        good=exit_code(findings) == 0,
         facts=[
-            ("Baseline", _about(comparison.label, comparison.baseline)),
-            *(("Candidate", _about(c.label, c.data)) for c in comparison.candidates),
+            ("Baseline", _about(comparison.baseline)),
+            *(("Candidate", _about(candidate)) for candidate in comparison.candidates),
         ],
         warnings=list(comparison.warnings),
         sections=sections,
         footer=(
-            f"{WRITTEN}. Changes are relative to the baseline; intervals are"
-            " 95 % intervals over the rows of each run. They do not include how runs differ from"
-            " one another (another machine, another hour)."
+            f"{WRITTEN}. Changes are relative to the baseline; intervals are 95 % intervals, of"
+            " several runs a side over runs and rows. Of one run a side they are over its rows"
+            " alone, and do not include how runs differ from one another."
         ),
     )
 
 
-def _about(label: str, run: RunData) -> str:
-    begun = str(run.meta.get("started") or "")
-    return ", ".join(
-        part for part in (label, begun, f"{run.invocations.num_rows:,} requests") if part
-    )
+def _about(side: Side) -> str:
+    begun = str(side.runs[0].meta.get("started") or "")
+    requests = sum(run.invocations.num_rows for run in side.runs)
+    return ", ".join(part for part in (side.label, begun, f"{requests:,} requests") if part)
 
 
 def _gates(findings: Sequence[Finding]) -> Section:
-    beyond = [finding for finding in findings if finding.verdict != "within"]
-    beyond.sort(key=lambda finding: finding.verdict not in BREAKING)
-    within = [finding for finding in findings if finding.verdict == "within"]
-    blocks: list[Block] = []
-    if beyond:
-        blocks.append(
-            _findings(
-                beyond,
-                "Violated: beyond the bound, and the interval excludes no change. Not supported:"
-                " beyond the bound, but the interval includes no change. Not judged: beyond the"
-                " bound, on too few rows. Unknown: the condition cannot be computed, or none of its"
-                " findings could be judged; it fails.",
-                fold=False,
-            )
-        )
-    if within:
-        blocks.append(_findings(within, "Within: not beyond the bound.", fold=bool(beyond)))
-    return Section("conditions", "Conditions", blocks)
-
-
-def _findings(findings: Sequence[Finding], trace: str, *, fold: bool) -> Table:
-    def mark(finding: Finding) -> str:
-        return "bad" if finding.verdict in BREAKING else ""
-
-    return Table(
+    order = ("violated", "not judged", "holds")
+    table = Table(
         [
             Column("condition", lambda finding: finding.gate.text),
-            Column("run", "run"),
+            Column("candidate", "run"),
             Column("subject", "subject", explanation="What the condition was checked on."),
-            Column("verdict", "verdict", mark=mark),
+            Column("verdict", "verdict", mark=_mark),
             Column("reason", "reason", mark="wrap"),
+            Column(
+                "repeats",
+                "repeats",
+                explanation="About how many runs a side would decide what is not judged.",
+            ),
         ],
-        findings,
-        trace,
-        "Within the bounds" if fold else "Conditions",
-        fold=fold,
+        sorted(findings, key=lambda finding: order.index(finding.verdict)),
+        "Violated: all of the interval is beyond the bound. Holds: none of it is. Not judged: the"
+        " bound lies within, or the interval cannot be trusted, for the reason given.",
+        "Conditions",
     )
+    return Section("conditions", "Conditions", [table])
+
+
+def _mark(finding: Finding) -> str:
+    return {"violated": "bad", "not judged": "few", "holds": ""}[finding.verdict]
 
 
 def _metric_section(
@@ -148,7 +128,7 @@ def _metric_section(
                     ),
                 ],
                 comparison.experiments,
-                f"{comparison.label} → {candidate.label}; below, the change and its 95 %"
+                f"{comparison.baseline.label} → {candidate.label}; below, the change and its 95 %"
                 " interval. Coloured: the interval excludes no change. † too few rows for"
                 " an interval. Drawn: the changes that have one.",
                 candidate.label,
@@ -221,7 +201,7 @@ def _changes(name: str, unit: str, find: Callable[[Any], Change | None]) -> Colu
 
 def _distributions(comparison: Comparison) -> Section:
     panels = []
-    runs = [(comparison.label, comparison.measured)] + [
+    runs = [(comparison.baseline.label, comparison.baseline.measured)] + [
         (candidate.label, candidate.measured) for candidate in comparison.candidates
     ]
     order = [name for _, members in families(list(comparison.experiments)) for name in members]
@@ -233,8 +213,8 @@ def _distributions(comparison: Comparison) -> Section:
         }
         if not curves:
             continue
-        baseline = {k: v for k, v in curves.items() if k == comparison.label}
-        candidates = {k: v for k, v in curves.items() if k != comparison.label}
+        baseline = {k: v for k, v in curves.items() if k == comparison.baseline.label}
+        candidates = {k: v for k, v in curves.items() if k != comparison.baseline.label}
         panels.append(
             Chart(
                 f"distribution-{number}",
@@ -272,13 +252,13 @@ def _bills(comparison: Comparison) -> Section:
                         ),
                     ],
                     comparison.tariffs,
-                    f"USD per million priced requests, {comparison.label} → {candidate.label}, both"
-                    " priced now with the same tariffs. Intervals: rows resampled within each"
-                    f" experiment, in at most {costs.GROUPS} groups.",
+                    f"USD per million priced requests, {comparison.baseline.label} →"
+                    f" {candidate.label}, both priced now with the same tariffs. Rows are resampled"
+                    f" within each experiment, in at most {costs.GROUPS} groups.",
                     candidate.label,
                     stacked=True,
                 )
             )
     if not blocks:
-        blocks.append(Note("No tariff could price these rows.", "warning"))
+        blocks.append(Note("No tariff was asked for, or none could price these rows."))
     return Section("bills", "Bills", blocks)

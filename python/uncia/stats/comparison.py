@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from uncia.record import INSTANCE_STARTS
 from uncia.stats import bootstrap, columns, shares, summary
-from uncia.stats.quantiles import QUANTILES, Floats, Ints, minimum_rows, quantile
+from uncia.stats.quantiles import LEVEL, QUANTILES, Floats, Ints, minimum_rows, quantile
 
 Kind = Literal["ratio", "points"]
 
@@ -78,6 +78,7 @@ class Figure:
             too few rows knows nothing of the unobserved tail, so there is none.
         count: of shares, how many rows have the property.
         why: the reason for a missing value.
+        runs: the figures of several runs that this one is of (`uncia.stats.repeats.pool`).
     """
 
     value: float | None
@@ -86,6 +87,7 @@ class Figure:
     needed: int = 0
     count: int | None = None
     why: str = ""
+    runs: tuple["Figure", ...] = ()
 
     @property
     def few(self) -> bool:
@@ -109,7 +111,8 @@ class Change:
         baseline, candidate: the metric in each.
         kind: ``ratio`` (candidate / baseline) or ``points`` (difference, percentage points).
         change: the ratio or difference; None if either value is missing.
-        interval: its 95 % interval; None if it has none.
+        interval: its 95 % interval; None if it has none. Of one run a side it is over rows.
+        paired: of several runs a side, whether those of one index belong together.
     """
 
     experiment: str
@@ -120,6 +123,12 @@ class Change:
     kind: Kind
     change: float | None
     interval: tuple[float, float] | None
+    paired: bool = False
+
+    @property
+    def repeats(self) -> int:
+        """Runs on the side that has fewer."""
+        return min(max(1, len(side.runs)) for side in (self.baseline, self.candidate))
 
     @property
     def significant(self) -> bool:
@@ -205,9 +214,7 @@ def compare(baseline: Figures, candidate: Figures) -> list[Change]:
     """Compute the changes of all metrics of either run, in the baseline's order."""
     keys = [*baseline, *(key for key in candidate if key not in baseline)]
     return [
-        change(
-            key, baseline.get(key, _absent("baseline")), candidate.get(key, _absent("candidate"))
-        )
+        change(key, baseline.get(key, absent("baseline")), candidate.get(key, absent("candidate")))
         for key in keys
     ]
 
@@ -225,16 +232,25 @@ def change(key: tuple[str, str, str], baseline: Figure, candidate: Figure) -> Ch
             difference = candidate.value / baseline.value
         else:
             difference = 1.0 if candidate.value == baseline.value else math.inf
-        before, after = baseline.share, candidate.share
-        if before is not None and after is not None:
-            low, high = shares.difference(before, after)
-            bounds = (100.0 * low, 100.0 * high)
-        elif baseline.draws is not None and candidate.draws is not None:
-            bounds = bootstrap.interval(bootstrap.ratio(candidate.draws, baseline.draws))
+        bounds = row_interval(baseline, candidate)
     return Change(experiment, metric, tariff, baseline, candidate, kind, difference, bounds)
 
 
-def _absent(where: str) -> Figure:
+def row_interval(
+    baseline: Figure, candidate: Figure, level: Fraction = LEVEL
+) -> tuple[float, float] | None:
+    """The interval of the change between two runs, over their rows; None if it has none."""
+    before, after = baseline.share, candidate.share
+    if before is not None and after is not None:
+        low, high = shares.difference(before, after, level)
+        return 100.0 * low, 100.0 * high
+    if baseline.draws is None or candidate.draws is None:
+        return None
+    return bootstrap.interval(bootstrap.ratio(candidate.draws, baseline.draws), level)
+
+
+def absent(where: str) -> Figure:
+    """The figure of a side that does not have it."""
     return Figure(None, why=f"the {where} has no such experiment or tariff")
 
 
@@ -370,8 +386,3 @@ def _wait_ns(item: Measured) -> float:
 
 def _ms(value: int | None) -> float | None:
     return None if value is None else value / _NS_PER_MS
-
-
-def interval_of(figure: Figure, level: Fraction = Fraction(95, 100)) -> tuple[float, float] | None:
-    """The interval of a figure itself, in its unit; None if it has no distribution."""
-    return None if figure.draws is None else bootstrap.interval(figure.draws, level)

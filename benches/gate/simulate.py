@@ -1,0 +1,264 @@
+"""Simulates gates with runs drawn from recorded ones, and counts their verdicts.
+
+    python benches/gate/simulate.py [--gates 2000] [--runs benches/gate/runs.parquet]
+
+A simulated run is a recorded one whose rows are drawn anew, with replacement. Both sides draw from
+the same recorded runs, so that the code is identical; a planted change multiplies latencies and
+costs, or turns successes into failures, of one side. Three sources of runs:
+
+* ``recorded``: any recorded run, each as likely.
+* ``in time``: runs as they followed one another, from a random one on, with ABBA order.
+* ``2 %``, ``5 %``, ``10 %``: one recorded run, times a factor of that spread for each run, for
+  machines that are quieter than the one that was recorded on.
+"""
+
+import argparse
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from uncia.experiment.repeat import order
+from uncia.stats import bootstrap, comparison, gates, repeats, verdicts
+from uncia.stats.comparison import SHARES, Figure, Figures, GroupedCost, Measured
+
+HERE = Path(__file__).parent
+VERSIONS = 6
+"""Draws of the rows of each recorded run."""
+
+DRAWS = 400
+"""Of a figure's 4,000 resamples, those that are kept: only their variance matters."""
+
+GROUPS = 30
+"""Of a run's rows, for their costs."""
+
+CONDITIONS = ("warm.p50", "spin.p50", "starts.p50", "warm.p99", "spin.cost:aws-lambda-x86")
+SHARE_CONDITIONS = ("throttled.failed", "starts.cold")
+SPREADS = (0.02, 0.05, 0.10)
+
+Draw = Callable[[int], tuple[list[Figures], list[Figures]]]
+
+
+def load(path: Path, rng: np.random.Generator) -> list[list[Figures]]:
+    """The figures of each recorded run, in several draws of its rows."""
+    table = pq.read_table(path)
+    result = []
+    for run in sorted(set(table["run"].to_pylist())):
+        own = table.filter(pc.equal(table["run"], run))
+        parts = {
+            name: own.filter(pc.equal(own["experiment"], name))
+            for name in own["experiment"].unique().to_pylist()
+        }
+        arrays = {
+            name: {column: part[column].to_numpy() for column in part.column_names}
+            for name, part in parts.items()
+        }
+        versions = []
+        for version in range(VERSIONS):
+            measured = {name: _measured(columns, rng) for name, columns in arrays.items()}
+            figures = comparison.figures(measured, f"{run} {version}")
+            versions.append({key: _thin(figure) for key, figure in figures.items()})
+        result.append(versions)
+    return result
+
+
+def _measured(columns: dict[str, np.ndarray], rng: np.random.Generator) -> Measured:
+    n = columns["ok"].size
+    picks = rng.integers(0, n, n)
+    drawn = {name: values[picks] for name, values in columns.items()}
+    latency = drawn["latency_us"][drawn["ok"].astype(bool)]
+    costs = {}
+    for name, values in drawn.items():
+        if name.startswith("usd_"):
+            priced = values[np.isfinite(values)].astype(np.float64)
+            groups = [part for part in np.array_split(priced, GROUPS) if part.size]
+            costs[name[4:]] = GroupedCost(
+                np.array([part.sum() for part in groups]),
+                np.array([part.size for part in groups], np.int64),
+            )
+    starts = int(drawn["cold"].sum())
+    summary = {
+        "invocations": n,
+        "failed": int(n - drawn["ok"].sum()),
+        "cold": starts,
+        "starts": {"cold": starts, "warm": n - starts},
+        "wait_ms": 0.0,
+        "base": None,
+    }
+    ordered = np.sort(latency.astype(np.int64) * 1000)
+    return Measured(summary, ordered, np.zeros(0, np.int64), costs)
+
+
+def _thin(figure: Figure) -> Figure:
+    if figure.draws is None:
+        return figure
+    return dataclasses.replace(figure, draws=figure.draws[:DRAWS].astype(np.float32))
+
+
+def slower(figures: Figures, factor: float) -> Figures:
+    """A run as if everything took, and cost, ``factor`` times as much."""
+    return {key: _scaled(figure, factor) for key, figure in figures.items()}
+
+
+def _scaled(figure: Figure, factor: float) -> Figure:
+    if figure.count is not None or figure.value is None:
+        return figure
+    draws = None if figure.draws is None else figure.draws * np.float32(factor)
+    return dataclasses.replace(figure, value=figure.value * factor, draws=draws)
+
+
+def failing(figures: Figures, points: float, rng: np.random.Generator) -> Figures:
+    """A run of which so many more percent of the rows failed, or began cold."""
+    result = dict(figures)
+    for key, figure in figures.items():
+        if key[1] in SHARES and figure.count is not None:
+            left = figure.rows - figure.count
+            chance = min(1.0, points / 100 * figure.rows / max(1, left))
+            count = figure.count + int(rng.binomial(left, chance))
+            value = 100.0 * count / figure.rows
+            result[key] = dataclasses.replace(figure, value=value, count=count)
+    return result
+
+
+def sources(runs: list[list[Figures]], rng: np.random.Generator) -> Iterator[tuple[str, Draw]]:
+    """Ways to draw the runs of both sides of a gate."""
+
+    def version(run: int) -> Figures:
+        return runs[run][rng.integers(VERSIONS)]
+
+    def recorded(n: int) -> tuple[list[Figures], list[Figures]]:
+        sides = rng.integers(0, len(runs), (2, n))
+        return [version(i) for i in sides[0]], [version(i) for i in sides[1]]
+
+    def in_time(n: int) -> tuple[list[Figures], list[Figures]]:
+        start = int(rng.integers(len(runs)))
+        sides: dict[str, list[Figures]] = {"base": [], "change": []}
+        for step, (name, _) in enumerate(order(n, int(rng.integers(1 << 30)))):
+            sides[name].append(version((start + step) % len(runs)))
+        return sides["base"], sides["change"]
+
+    yield "recorded", recorded
+    yield "in time", in_time
+    for spread in SPREADS:
+        # One run, the one whose median is in the middle, so that only the factor varies.
+        medians = [run[0]["spin", "p50", ""].value or 0.0 for run in runs]
+        typical = int(np.argsort(medians)[len(medians) // 2])
+
+        def spread_out(
+            n: int, spread: float = spread, typical: int = typical
+        ) -> tuple[list[Figures], list[Figures]]:
+            factors = np.exp(rng.normal(0, spread, (2, n)))
+            sides = [[slower(version(typical), f) for f in side] for side in factors]
+            return sides[0], sides[1]
+
+        yield f"{100 * spread:.0f} %", spread_out
+
+
+def judge(
+    conditions: list[gates.Gate], base: list[Figures], change: list[Figures]
+) -> list[verdicts.Finding]:
+    """Judge the subjects of some conditions, each by itself."""
+    findings = []
+    for condition in conditions:
+        key = (condition.experiment or "", condition.metric, condition.tariff or "")
+        sides = [[run[key] for run in side] for side in (base, change)]
+        found = repeats.change(key, sides[0], sides[1], paired=True)
+        findings += verdicts.judge([condition], "change", [found], [])
+    return findings
+
+
+def naive(base: list[Figures], change: list[Figures], key: tuple[str, str, str]) -> bool:
+    """Whether a percentile bootstrap over runs, then rows, excludes "no change" upwards."""
+    rng = np.random.default_rng(len(base))
+    samples = []
+    for side in (base, change):
+        draws = np.log([run[key].draws for run in side])
+        n = len(side)
+        picks = rng.integers(0, n, (2000, n))
+        rows = rng.integers(0, draws.shape[1], (2000, n))
+        samples.append(draws[picks, rows].mean(axis=1))
+    return bootstrap.interval(samples[1] - samples[0])[0] > 0
+
+
+def share(counts: Counter[str], verdict: str) -> str:
+    return f"{100 * counts[verdict] / max(1, counts.total()):.1f} %"
+
+
+def count(
+    texts: list[str], draw: Draw, n: int, trials: int, planted: Callable[[Figures], Figures]
+) -> dict[str, Counter[str]]:
+    """The verdicts of many gates, by condition."""
+    conditions = [gates.parse(text) for text in texts]
+    counts: dict[str, Counter[str]] = {text: Counter() for text in texts}
+    for _ in range(trials):
+        base, change = draw(n)
+        for finding in judge(conditions, base, [planted(run) for run in change]):
+            counts[finding.gate.text][finding.verdict] += 1
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=HERE / "runs.parquet")
+    parser.add_argument("--gates", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    rng = np.random.default_rng(args.seed)
+    runs = load(args.runs, rng)
+    draws = dict(sources(runs, rng))
+
+    def same(figures: Figures) -> Figures:
+        return figures
+
+    print(f"{len(runs)} recorded runs, {args.gates} gates each; violated / holds / not judged\n")
+    print("Identical code\n")
+    print("| runs from | repeats | condition | violated | holds | not judged |")
+    print("|---|---|---|---|---|---|")
+    for bound in ("0%", "10%"):
+        texts = [f"{subject}>{bound}" for subject in CONDITIONS]
+        texts += [f"{subject}>{'0%' if bound == '0%' else '5%'}" for subject in SHARE_CONDITIONS]
+        for name, draw in draws.items():
+            for n in (4, 5, 10):
+                wanted = texts if name in ("recorded", "in time") else [f"spin.p50>{bound}"]
+                for text, counts in count(wanted, draw, n, args.gates, same).items():
+                    cells = [share(counts, v) for v in ("violated", "holds", "not judged")]
+                    print(f"| {name} | {n} | `{text}` | {' | '.join(cells)} |")
+    print(
+        "\nIdentical code, percentile bootstrap over runs, then rows: excludes no change upwards\n"
+    )
+    print("| runs from | repeats | warm.p50 | spin.p50 |\n|---|---|---|---|")
+    for name, draw in draws.items():
+        for n in (3, 5, 10):
+            hits = Counter[str]()
+            for _ in range(args.gates // 4):
+                base, change = draw(n)
+                for experiment in ("warm", "spin"):
+                    hits[experiment] += naive(base, change, (experiment, "p50", ""))
+            cells = [f"{400 * hits[e] / args.gates:.1f} %" for e in ("warm", "spin")]
+            print(f"| {name} | {n} | {' | '.join(cells)} |")
+    print("\nA planted change\n")
+    print("| runs from | planted | repeats | condition | violated | holds | not judged |")
+    print("|---|---|---|---|---|---|---|")
+    for name, draw in draws.items():
+        for n in (5, 10, 20):
+            texts = ["spin.p50>5%", "spin.cost:aws-lambda-x86>5%"]
+            for text, counts in count(
+                texts, draw, n, args.gates, lambda run: slower(run, 1.1)
+            ).items():
+                cells = [share(counts, v) for v in ("violated", "holds", "not judged")]
+                print(f"| {name} | 10 % slower | {n} | `{text}` | {' | '.join(cells)} |")
+            if name == "recorded":
+                texts = ["warm.failed>1%", "starts.cold>10%"]
+                for text, counts in count(
+                    texts, draw, n, args.gates, lambda run: failing(run, 20, rng)
+                ).items():
+                    cells = [share(counts, v) for v in ("violated", "holds", "not judged")]
+                    print(f"| {name} | 20 points more | {n} | `{text}` | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from uncia.report.sections.distributions import families
 from uncia.report.table import Column, Table
 from uncia.stats.comparison import RATIOS, SHARES, WHOLE_RUN, Change
 from uncia.stats.gates import Finding, unit_of
+from uncia.text import plural
 from uncia.units import NS_PER_MS
 
 
@@ -58,7 +59,7 @@ def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
 def _about(label: str, run: RunData) -> str:
     begun = str(run.meta.get("started") or "")
     return ", ".join(
-        part for part in (label, begun, f"{run.invocations.num_rows:,} requests") if part
+        part for part in (label, begun, plural(run.invocations.num_rows, "request")) if part
     )
 
 

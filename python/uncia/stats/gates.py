@@ -38,6 +38,7 @@ from uncia.stats.comparison import (
     Change,
     interval_of,
 )
+from uncia.text import plural
 
 Verdict = Literal["within", "not supported", "not judged", "violated", "unknown"]
 Measure = Literal["change", "difference", "value"]
@@ -262,8 +263,8 @@ def _describe(
     """Describe a change in words: from, to, by how much, and the interval."""
     unit = unit_of(change.metric)
     text = f"{_number(baseline)} → {_number(candidate)}{unit}"
-    if gate.measure == "value" and gate.metric in SHARES:
-        text += f" ({change.candidate.count} requests)"
+    if gate.measure == "value" and gate.metric in SHARES and change.candidate.count is not None:
+        text += f" ({plural(change.candidate.count, 'request')})"
     elif gate.measure == "change" and change.change is not None:
         difference = change.change if change.kind == "points" else 100 * (change.change - 1)
         text += f" ({difference:+.1f} {'points' if change.kind == 'points' else '%'})"

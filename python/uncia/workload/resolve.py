@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 from uncia.workload import chains, model
 from uncia.workload.client import ClosedLoop, Load, StopRules, Stream
 from uncia.workload.model import (
@@ -152,8 +153,8 @@ class _Parts:
         self.expected += requests
         functions = len(expanded.replayed)
         self.sentences.append(
-            f"replay of {functions:,} function{'s' if functions > 1 else ''} of {replay.table},"
-            f" {requests:,} requests"
+            f"replay of {plural(functions, 'function')} of {replay.table},"
+            f" {plural(requests, 'request')}"
         )
         if expanded.retries:
             self.notes.append(

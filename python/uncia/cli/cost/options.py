@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 import typer
 
 from uncia.cli import pages
+from uncia.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +110,7 @@ def unique(names: Iterable[str]) -> list[str]:
 
 def row_count(count: int) -> str:
     """Write a number of rows: ``1 row``, ``1,000 rows``."""
-    return f"{count:,} row{'' if count == 1 else 's'}"
+    return plural(count, "row")
 
 
 def reasons(counts: Mapping[str, int]) -> str:

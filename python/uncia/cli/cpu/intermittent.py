@@ -18,6 +18,7 @@ from uncia.cli.cpu.laboratory import (
     carry_out,
     positive,
 )
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.bandwidth.intermittent import Result
@@ -112,7 +113,7 @@ def show(result: Result, *, as_json: bool) -> None:
 
     first = result.comparisons[0]
     typer.echo(
-        f"{len(result.pairs):,} tasks, each as one invocation and in"
+        f"{plural(len(result.pairs), 'task')}, each as one invocation and in"
         f" {float(first.bursts.invocations):,.4g} bursts"
     )
     rows: list[dict[str, Any]] = []

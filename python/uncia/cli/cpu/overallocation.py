@@ -18,6 +18,7 @@ from uncia.cli.cpu.laboratory import (
     carry_out,
     positive,
 )
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.bandwidth.overallocation import Result
@@ -133,7 +134,10 @@ def show(result: Result, *, as_json: bool) -> None:
             **{name: name for name in models},
             "overallocation": "used / paid for",
         },
-        notes=[f"Left out: {count:,} rows ({cause})." for cause, count in result.left_out.items()],
+        notes=[
+            f"Left out: {plural(count, 'row')} ({cause})."
+            for cause, count in result.left_out.items()
+        ],
     )
     for enforcement, errors in data["mape"].items():
         figures = ", ".join(f"{name} {share:.1%}" for name, share in errors.items())

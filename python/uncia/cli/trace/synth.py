@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
     ) -> None:
         """Make a synthetic trace; planted.json next to the files lists what is in them."""
-        from uncia.traces.base import plural
+        from uncia.text import plural
         from uncia.traces.synth import make
 
         trace = make(

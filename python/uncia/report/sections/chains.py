@@ -10,6 +10,7 @@ from uncia.report.page import Block, Note, Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
 from uncia.stats import chains
+from uncia.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +38,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
 
 def _sentence(name: str, summary: dict[str, Any]) -> str:
     begun, complete, latency = summary["begun"], summary["complete"], summary["latency_ms"]
-    text = f"{name}: {count(complete)} of {count(begun)} chains were complete"
+    text = f"{name}: {count(complete)} of {plural(begun, 'chain')} complete"
     if complete:
         text += (
             f"; from their scheduled time to the last answer: p50 {figure(latency['p50'])} ms,"

@@ -69,6 +69,7 @@ def register(app: typer.Typer) -> None:
             margin=margin,
         )
         experiment = Experiment(
+            command="intermittent",
             measure=lambda reporter: measure(
                 study.document(settings),
                 out=out,

@@ -89,6 +89,7 @@ def register(app: typer.Typer) -> None:
             period_ns=positive("--period", period, "duration"),
         )
         experiment = Experiment(
+            command="overallocation",
             measure=lambda reporter: measure(
                 study.document(settings), out=out, overwrite=overwrite, reporter=reporter
             ),

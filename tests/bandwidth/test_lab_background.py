@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab_rows import MS, request, table
 
-from uncia import record
+from uncia import record, yamlio
 from uncia.bandwidth import background
 from uncia.bandwidth.background import BILLED, COLLECT, CPU_SPAN, SPAN, START
 from uncia.errors import UnciaError
@@ -130,6 +130,32 @@ def test_rounds_that_broke_off_are_told_and_not_counted(tmp_path: Path) -> None:
     expected = ("timeout (late)", "cold start", "was lost")
     for words, problem in zip(expected, result.problems, strict=True):
         assert words in problem
+
+
+def test_an_interrupted_run_tells_what_it_has_and_names_what_is_missing(tmp_path: Path) -> None:
+    run(tmp_path, [300])
+    rows = record.read(tmp_path).to_pylist()
+    freeze = request(900, experiment="freeze", stage=START)
+    record.write(table([*rows, freeze]), tmp_path / "invocations.parquet")
+    experiments = {name: {} for name in (BILLED, *background.BEHAVIOURS)}
+    (tmp_path / "run.yaml").write_text(yamlio.dump({"file": {"experiments": experiments}}))
+    result = background.read(tmp_path, [AWS])
+    assert [behaviour.name for behaviour in result.behaviours] == ["run"]
+    assert result.behaviours[0].unbilled_ns == 300 * MS
+    assert [problem.split(":")[0] for problem in result.problems] == [
+        freeze["invocation"],
+        "freeze is missing",
+        "scale-down is missing",
+    ]
+
+
+def test_a_run_without_a_whole_round_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, [300])
+    rows = record.read(tmp_path).to_pylist()
+    record.write(table(rows[:2]), tmp_path / "invocations.parquet")
+    with pytest.raises(UnciaError, match=r"no round is whole: .* nothing collected") as error:
+        background.read(tmp_path, [AWS])
+    assert error.value.exit_code == 1
 
 
 def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class Result:
         vcpu: its share of a vCPU.
         behaviours: in order.
         billed_cpu_ns: CPU time of the requests that did the work before they answered.
-        problems: sentences on rounds that do not count.
+        problems: sentences on rounds that do not count, and on behaviours without any that does.
     """
 
     folder: Path
@@ -215,14 +215,18 @@ def _problem(start: Mapping[str, Any], collect: Mapping[str, Any] | None) -> str
 
 
 def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
-    """Read the result of a run.
+    """Read the result of a run, as far as it went.
+
+    A behaviour without a whole round, as an interrupted run may have, is left out and is one of the
+    result's problems.
 
     Args:
         folder: the run.
         tariffs: ids or files; by default Lambda's and those that belong to no platform.
 
     Raises:
-        UnciaError: it is no such run, no round can be used, or a tariff cannot price it.
+        UnciaError: it is no such run, no round of any behaviour can be used, or a tariff cannot
+            price it.
     """
     from uncia import record
     from uncia.record.selection import of_experiments
@@ -231,17 +235,28 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
     rows, spans, instances = (
         record.read(folder, name) for name in ("invocations", "spans", "instances")
     )
-    by_behaviour = {name: rounds(rows, spans, name) for name in BEHAVIOURS}
-    by_behaviour = {name: group for name, group in by_behaviour.items() if group}
+    begun = {name: rounds(rows, spans, name) for name in BEHAVIOURS}
     billed = [row for row in of_experiments(rows, [BILLED]).to_pylist() if row["outcome"] == "ok"]
-    if not by_behaviour or not billed:
+    if not any(begun.values()) or not billed:
         raise UnciaError(
             f"{folder} has no rows of background work",
             hint="Such a run is made by: uncia cpu background --out DIR",
         )
-    for name, group in by_behaviour.items():
-        if all(item.problem is not None for item in group):
-            raise UnciaError(f"{folder}: no round of {name}: {group[0].problem}", exit_code=1)
+    by_behaviour = {
+        name: group for name, group in begun.items() if any(item.problem is None for item in group)
+    }
+    problems = [item.problem for group in begun.values() for item in group if item.problem]
+    if not by_behaviour:
+        raise UnciaError(
+            f"{folder}: no round is whole: {problems[0]}",
+            hint="Measure again: uncia cpu background --out DIR",
+            exit_code=1,
+        )
+    problems += [
+        f"{name} is missing: the run has no whole round of it"
+        for name in _behaviours(folder, begun)
+        if name not in by_behaviour
+    ]
     used = [(row["cpu_user"], row["cpu_system"]) for row in billed]
     if any(None in item for item in used):
         raise UnciaError(f"{folder}: the CPU time of requests was not measured")
@@ -266,12 +281,6 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
             for tariff in resolved
         ]
         behaviours.append(Behaviour(name, group, prices, _idle_cpu(instances, group)))
-    problems = [
-        item.problem
-        for group in by_behaviour.values()
-        for item in group
-        if item.problem is not None
-    ]
     return Result(
         folder,
         billed[0]["allocated_memory"],
@@ -280,6 +289,14 @@ def read(folder: Path, tariffs: Sequence[str] | None = None) -> Result:
         cpu_ns,
         problems,
     )
+
+
+def _behaviours(folder: Path, begun: Mapping[str, Sequence[Round]]) -> list[str]:
+    """List the behaviours that the run was to measure, by its file or its rows."""
+    from uncia.runs.folder import read_run
+
+    experiments = (read_run(folder).get("file") or {}).get("experiments") or {}
+    return [name for name in BEHAVIOURS if name in experiments or begun[name]]
 
 
 def _priced(

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     def compare(
         runs: list[Path] = typer.Argument(
             metavar="BASELINE RUN...",
-            help="Run folders, folders of runs that were repeated, or files of rows; the first is the"
+            help="Run folders, folders of repeated runs, or files of rows; the first is the"
             " baseline of all comparisons.",
         ),
         against: list[Path] = typer.Option(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from uncia.errors import RunFailedError, UnciaError
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -374,7 +375,7 @@ class _Command:
             raise ended.failure
         self._exit_if_interrupted(ended)
         rows = ended.done["rows"]
-        typer.echo(f"{rows:,} requests are scheduled in {self.out}; none was sent.")
+        typer.echo(f"Scheduled {plural(rows, 'request')} in {self.out}; none was sent.")
 
     def _finish(self, ended: Ended, file: Path, kept: KeptLoad | None) -> None:
         """Print the summary of the rows, then raise if the load ended early or requests failed."""

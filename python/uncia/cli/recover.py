@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 
 def register(app: typer.Typer) -> None:
@@ -28,4 +29,4 @@ def register(app: typer.Typer) -> None:
         if not recovered:
             typer.echo(f"{run}: nothing to recover")
         for name, rows in recovered.items():
-            typer.echo(f"{name}: {rows} rows")
+            typer.echo(f"{name}: {plural(rows, 'row')}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from uncia.cli.options import Overwrite, Quiet, RunFolder
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.experiment.plan import ExperimentPlan, Plan
@@ -151,7 +152,7 @@ def show_plan(plan: Plan) -> None:
     )
     table.add_row(
         "all",
-        f"{replicas} functions",
+        plural(replicas, "function"),
         _requests(plan.experiments),
         f"{sum(experiment.span_ns() for experiment in plan.experiments) / NS_PER_S:.1f} s",
     )

@@ -18,6 +18,7 @@ from uncia.tariffs.exact import integer
 from uncia.tariffs.facts import Facts
 from uncia.tariffs.published import MAX_MEMORY
 from uncia.tariffs.rows import billing_columns
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from ibis.expr import types as ir
@@ -148,6 +149,4 @@ def fit_comparable(
 
 def said(reasons: Mapping[str, int]) -> str:
     """Describe reasons and counts in words: ``5 rows (CPU time is zero)``."""
-    return ", ".join(
-        f"{count:,} row{'' if count == 1 else 's'} ({reason})" for reason, count in reasons.items()
-    )
+    return ", ".join(f"{plural(count, 'row')} ({reason})" for reason, count in reasons.items())

@@ -11,6 +11,7 @@ from uncia.errors import UnciaError
 from uncia.platforms import adapter, processes
 from uncia.platforms.journal import Orphan, Resource, Story, living, orphans, read
 from uncia.runs import folder
+from uncia.text import plural
 
 # Resources of no platform: processes of the runner itself, such as the load generator.
 LOCAL: Final = "local"
@@ -99,4 +100,4 @@ def _close_tables(story: Story, log: Callable[[str], None]) -> None:
         log(f"  {error.message}")
         return
     if rows:
-        log(f"  {sum(rows.values())} rows recovered in {story.folder}")
+        log(f"  {plural(sum(rows.values()), 'row')} recovered in {story.folder}")

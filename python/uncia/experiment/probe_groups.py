@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from uncia import engine
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 # Removing a group waits up to 5 s for its processes to end.
 _TIMEOUT_S: Final = 120
@@ -77,4 +78,4 @@ def _ask(*, remove: bool) -> list[dict[str, Any]]:
 
 
 def _counted(number: int) -> str:
-    return f"{number} control group{'' if number == 1 else 's'}"
+    return f"{plural(number, 'control group')}"

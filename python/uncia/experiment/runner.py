@@ -29,6 +29,7 @@ from uncia.platforms import Context, Deployment, Platform, Target, adapter, proc
 from uncia.platforms.journal import Journal, Resource
 from uncia.runs.folder import RunFolder
 from uncia.runs.versions import versions
+from uncia.text import plural
 from uncia.workload.client import ClosedLoop, Load, Stream, drive
 from uncia.workload.loops import Closed
 
@@ -278,7 +279,7 @@ class Execution:
         if not missing:
             return
         replicas = sum(self.plan.deployments[key].function.replicas for key in missing)
-        self.reporter.note(f"Deploying {replicas} functions.")
+        self.reporter.note(f"Deploying {plural(replicas, 'function')}.")
         specs = Specs(self.sources, self.description.packages)
         prefix = "u" + self.description.run[-6:]
         for number, (key, plan) in enumerate(self.plan.deployments.items()):
@@ -506,6 +507,6 @@ def failure(outcome: Outcome) -> RunFailedError:
     count = len(outcome.failures)
     lines = "\n".join(f"  {sentence}" for sentence in outcome.failures)
     return RunFailedError(
-        f"the run failed ({count} {'reason' if count == 1 else 'reasons'}):\n{lines}",
+        f"the run failed ({plural(count, 'reason')}):\n{lines}",
         hint=f"Every row is kept in {outcome.folder}. What may happen is declared with `expect:`.",
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uncia.experiment.plan import WARMUP_SUFFIX
 from uncia.runs.folder import REPORT
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.experiment.runner import Outcome
@@ -40,11 +41,11 @@ def show(outcome: Outcome) -> None:
         low, high = min(bills, key=lambda name: bills[name]), max(bills, key=lambda n: bills[n])
         console.print(
             f"A million requests like these cost {bills[low]:.2f} USD ({low})"
-            f" to {bills[high]:.2f} USD ({high}); {len(bills)} tariffs in the report."
+            f" to {bills[high]:.2f} USD ({high}); {plural(len(bills), 'tariff')} in the report."
         )
     warnings = outcome.summary.get("warnings", [])
     if warnings:
-        console.print(f"{len(warnings)} warnings in the report.")
+        console.print(f"{plural(len(warnings), 'warning')} in the report.")
     if outcome.folder.exists():
         console.print(report_line(outcome.folder))
 
@@ -87,7 +88,7 @@ def load_summary(summary: Mapping[str, Any]) -> None:
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     counts = ", ".join(f"{count:,} {word}" for word, count in summary["outcomes"].items())
-    console.print(f"{summary['invocations']:,} requests: {counts or 'none was sent'}")
+    console.print(f"{plural(summary['invocations'], 'request')}: {counts or 'none was sent'}")
     for line in (*_ending(summary), *_rates(summary)):
         console.print(line)
     shown = summary.get("quantiles_less_rtt") or summary["quantiles"]

@@ -12,6 +12,7 @@ from uncia.report.table import Column, Table
 from uncia.stats.comparison import RATIOS, SHARES, WHOLE_RUN, Change
 from uncia.stats.gates import unit_of
 from uncia.stats.verdicts import Finding
+from uncia.text import plural
 from uncia.units import NS_PER_MS
 
 
@@ -51,8 +52,8 @@ def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
 
 def _about(side: Side) -> str:
     begun = str(side.runs[0].meta.get("started") or "")
-    requests = sum(run.invocations.num_rows for run in side.runs)
-    return ", ".join(part for part in (side.label, begun, f"{requests:,} requests") if part)
+    requests = plural(sum(run.invocations.num_rows for run in side.runs), "request")
+    return ", ".join(part for part in (side.label, begun, requests) if part)
 
 
 def _gates(findings: Sequence[Finding]) -> Section:

@@ -23,6 +23,7 @@ from uncia.providers import LAMBDA, LAMBDA_MB
 from uncia.record.selection import of_experiments
 from uncia.stats.quantiles import quantiles_of
 from uncia.suites.study import SEED, TIMEOUT_NS
+from uncia.text import plural
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS, format_duration, format_size
 
 EMPTY: Final = "empty"
@@ -186,9 +187,9 @@ def whole_document(settings: Settings, task: Cut, measured: str) -> dict[str, An
     }
     experiment = {
         "description": (
-            f"{settings.repeat:,} tasks of {task.frames:,} frames, each as one request and then in"
-            f" {count:,} of at most {max(task.bursts):,} frames that go on from the answer before."
-            f" {measured}"
+            f"{plural(settings.repeat, 'task')} of {plural(task.frames, 'frame')}, each as one"
+            f" request and then in {count:,} of at most {max(task.bursts):,} frames that go on"
+            f" from the answer before. {measured}"
         ),
         "chain": TASKS,
         "kind": "client",
@@ -278,5 +279,6 @@ def go_on(settings: Settings, rows: pa.Table, reporter: Reporter) -> dict[str, A
         f"A frame took {frame / 1e3:.1f} us of CPU time, a request without frames at most"
         f" {request / 1e3:.0f} us (95th percentile)."
     )
-    reporter.note(f"{measured} A task: {task.frames:,} frames, in {len(task.bursts):,} bursts.")
+    frames, bursts = plural(task.frames, "frame"), plural(len(task.bursts), "burst")
+    reporter.note(f"{measured} A task: {frames}, in {bursts}.")
     return whole_document(settings, task, measured)

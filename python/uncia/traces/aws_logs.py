@@ -31,9 +31,10 @@ import pyarrow.compute as pc
 
 from uncia.errors import UnciaError
 from uncia.providers import LAMBDA_BYTES
+from uncia.text import plural
 from uncia.traces import aws_events, log_files, log_values
 from uncia.traces.aws_events import Event
-from uncia.traces.base import Imported, Issues, expand, plural
+from uncia.traces.base import Imported, Issues, expand
 from uncia.traces.output import Names, Output, Stage, output
 from uncia.units import MICRO_PER_VCPU
 

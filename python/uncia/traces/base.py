@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 from uncia.traces.rejected import Problem, Rejected
 
 SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
@@ -191,8 +192,3 @@ def once(files: list[Path]) -> list[Path]:
             raise UnciaError(f"{file} is named twice, so its rows would count twice")
         seen.add(file.resolve())
     return files
-
-
-def plural(count: int, noun: str) -> str:
-    """``count`` and the noun, as ``1 row`` or ``1,200 rows``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

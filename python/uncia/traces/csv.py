@@ -30,7 +30,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from uncia.errors import UnciaError
-from uncia.traces.base import Issues, plural
+from uncia.text import plural
+from uncia.traces.base import Issues
 from uncia.traces.packed import MAGIC, Bytes, CutError, DamagedError, Gzip, Plain
 from uncia.traces.rejected import Problem, shown
 

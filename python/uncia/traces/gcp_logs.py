@@ -33,9 +33,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 from uncia.traces import gcp_entries, log_files
 from uncia.traces.aws_report import Unreadable
-from uncia.traces.base import Imported, Issues, expand, plural
+from uncia.traces.base import Imported, Issues, expand
 from uncia.traces.gcp_entries import Entry, Size
 from uncia.traces.json_lines import Broken, Text, opened, records
 from uncia.traces.output import Names, Output, Stage, output

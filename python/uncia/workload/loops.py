@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from uncia.forms import Form
+from uncia.text import plural
 from uncia.units import Duration, format_duration, parse_duration
 
 MAX_CLIENTS: Final = 1_000_000
@@ -102,7 +103,7 @@ class Closed(Form):
 
     def sentence(self, what: str = "requests") -> str:
         """The loop in a few words; ``what`` it is of."""
-        clients = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
+        clients = plural(self.clients, "client")
         parts = [f"closed loop of {clients}"]
         if self.together:
             parts = [f"bursts of {self.clients:,} back to back"]

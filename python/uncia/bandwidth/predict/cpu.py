@@ -16,6 +16,7 @@ from uncia.bandwidth.cpu_time import CpuTime
 from uncia.bandwidth.predict.measured import Row, Table
 from uncia.bandwidth.presets import Preset
 from uncia.errors import UnciaError
+from uncia.text import plural
 from uncia.units import NS_PER_MS, UnitError, parse_duration
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ def from_full(table: Table, preset: Preset) -> Work | None:
         )
     pairs = zip(need.tolist(), weight.tolist(), strict=True)
     mean = float(np.average(reported, weights=weight))
-    count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-    description = f"{count} of {table.path.name} at {size_words(preset, rows[0].size)} and more"
+    size = size_words(preset, rows[0].size)
+    description = f"{plural(len(rows), 'row')} of {table.path.name} at {size} and more"
     return Work(CpuTime(cpu_time.weighted(pairs).points, description), "one vCPU", mean)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from uncia.cli.cost import options
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.costs.starts import Match
@@ -85,8 +86,8 @@ def lines(facts: dict[str, Any]) -> list[str]:
     if not facts:
         return []
     sentences = [
-        f"{facts['cold_starts']:,} cold starts, {facts['matched']:,} matched to"
-        f" {facts['requests']:,} requests ({facts['match']})."
+        f"{plural(facts['cold_starts'], 'cold start')}, {facts['matched']:,} matched to"
+        f" {plural(facts['requests'], 'request')} ({facts['match']})."
     ]
     for reason, count in facts["unmatched"].items():
         sentences.append(f"Not matched: {count:,} ({reason}).")

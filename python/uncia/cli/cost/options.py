@@ -16,6 +16,7 @@ import typer
 from uncia.cli import pages
 from uncia.cli.options import AsJson as AsJson
 from uncia.cli.options import Html as Html
+from uncia.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +105,7 @@ def unique(names: Iterable[str]) -> list[str]:
 
 def row_count(count: int) -> str:
     """Write a number of rows: ``1 row``, ``1,000 rows``."""
-    return f"{count:,} row{'' if count == 1 else 's'}"
+    return plural(count, "row")
 
 
 def reasons(counts: Mapping[str, int]) -> str:

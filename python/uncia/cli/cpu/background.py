@@ -74,6 +74,7 @@ def register(app: typer.Typer) -> None:
             else positive("--pause-after", pause_after, "duration"),
         )
         experiment = Experiment(
+            command="background",
             measure=lambda reporter: measure(
                 study.document(settings),
                 out=out,

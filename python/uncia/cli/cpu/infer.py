@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from uncia.cli.options import Html
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.bandwidth.infer import Inferred
@@ -86,7 +87,7 @@ def _show(row: dict[str, Any]) -> None:
         return f"  {name:<10} {value:<12} confidence {confidence[key]:.2f}"
 
     period, quota, hz = row["period_us"], row["quota_us"], row["hz"]
-    typer.echo(f"{row['profile']}: {row['runs']:,} runs, {row['gaps']:,} gaps")
+    typer.echo(f"{row['profile']}: {plural(row['runs'], 'run')}, {plural(row['gaps'], 'gap')}")
     typer.echo(line("period", None if period is None else f"{period / 1e3:,.4g} ms", "period_us"))
     typer.echo(line("quota", None if quota is None else f"{quota / 1e3:,.4g} ms", "quota_us"))
     typer.echo(line("tick rate", None if hz is None else f"{hz} Hz", "hz"))

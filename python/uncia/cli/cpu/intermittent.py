@@ -11,6 +11,7 @@ import typer
 from uncia.cli.cost.options import ALL, TariffIds
 from uncia.cli.cpu.laboratory import EarlierRun, Experiment, carry_out, positive
 from uncia.cli.options import AsJson, Overwrite, Quiet, RunFolder
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.bandwidth.intermittent import Result
@@ -61,6 +62,7 @@ def register(app: typer.Typer) -> None:
             margin=margin,
         )
         experiment = Experiment(
+            command="intermittent",
             measure=lambda reporter: measure(
                 study.document(settings),
                 out=out,
@@ -105,7 +107,7 @@ def show(result: Result, *, as_json: bool) -> None:
 
     first = result.comparisons[0]
     typer.echo(
-        f"{len(result.pairs):,} tasks, each as one invocation and in"
+        f"{plural(len(result.pairs), 'task')}, each as one invocation and in"
         f" {float(first.bursts.invocations):,.4g} bursts"
     )
     rows: list[dict[str, Any]] = []

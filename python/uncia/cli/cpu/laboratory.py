@@ -33,6 +33,7 @@ class Experiment(Generic[Result]):
     """An experiment: how to measure, read, write and show it.
 
     Attributes:
+        command: its name on the command line.
         measure: runs it, and passes progress to the reporter.
         read: reads the result from the folder of a run.
         write: writes the page of a result to a file.
@@ -40,6 +41,7 @@ class Experiment(Generic[Result]):
         page: name of the page's file.
     """
 
+    command: str
     measure: Callable[[Reporter], Outcome]
     read: Callable[[Path], Result]
     write: Callable[[Result, Path], object]
@@ -76,7 +78,11 @@ def carry_out(
         finally:
             reporter.close()
         if outcome.interrupted is not None:
-            typer.echo(f"Interrupted; what was measured is in {outcome.folder}.", err=True)
+            typer.echo(
+                f"Interrupted; what was measured is in {outcome.folder}. To see what it says:"
+                f" uncia cpu {experiment.command} --run {outcome.folder}",
+                err=True,
+            )
             raise typer.Exit(outcome.interrupted)
         if outcome.error is not None:
             raise outcome.error

@@ -9,6 +9,7 @@ import typer
 
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.bandwidth.cpu_time import CpuTime
@@ -290,7 +291,7 @@ def _line(span: Span, *, as_json: bool) -> None:
         return
     typer.echo(
         f"{span.usage_ns / span.elapsed_ns:.3f} CPUs used; throttled in {span.throttled} of"
-        f" {span.periods} periods, {float(span.lost):.0%} of its running time"
+        f" {plural(span.periods, 'period')}, {float(span.lost):.0%} of its running time"
     )
 
 
@@ -321,7 +322,7 @@ def _conclude(group: Group, readings: list[Reading], *, as_json: bool) -> None:
         return
     typer.echo(
         f"In {span.elapsed_ns / 1e9:.1f} s: {span.usage_ns / span.elapsed_ns:.3f} CPUs used;"
-        f" throttled in {span.throttled} of {span.periods} periods,"
+        f" throttled in {span.throttled} of {plural(span.periods, 'period')},"
         f" {span.throttled_ns / 1e6:,.0f} ms or {float(span.lost):.0%} of its running time."
     )
     if half is None or most is None:

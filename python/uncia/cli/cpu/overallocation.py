@@ -10,6 +10,7 @@ import typer
 
 from uncia.cli.cpu.laboratory import EarlierRun, Experiment, carry_out, positive
 from uncia.cli.options import AsJson, Overwrite, Quiet, RunFolder
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.bandwidth.overallocation import Result
@@ -80,6 +81,7 @@ def register(app: typer.Typer) -> None:
             period_ns=positive("--period", period, "duration"),
         )
         experiment = Experiment(
+            command="overallocation",
             measure=lambda reporter: measure(
                 study.document(settings), out=out, overwrite=overwrite, reporter=reporter
             ),
@@ -125,7 +127,10 @@ def show(result: Result, *, as_json: bool) -> None:
             **{name: name for name in models},
             "overallocation": "used / paid for",
         },
-        notes=[f"Left out: {count:,} rows ({cause})." for cause, count in result.left_out.items()],
+        notes=[
+            f"Left out: {plural(count, 'row')} ({cause})."
+            for cause, count in result.left_out.items()
+        ],
     )
     for enforcement, errors in data["mape"].items():
         figures = ", ".join(f"{name} {share:.1%}" for name, share in errors.items())

@@ -14,6 +14,7 @@ import typer
 from uncia.cli.options import AsJson, Overwrite, Quiet
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia import engine
@@ -175,7 +176,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[engine.Event], None] | None]
                     task,
                     total=event["runs"],
                     completed=event["completed"],
-                    description=f"{event['throttles']:,} throttles",
+                    description=plural(event["throttles"], "throttle"),
                 )
 
         yield show
@@ -188,7 +189,9 @@ def _print(summary: dict[str, Any]) -> None:
 
     console = Console(highlight=False)
     share, allowed = summary["used_share"], summary["quota_share"]
-    console.print(f"{summary['runs']:,} runs, {summary['events']:,} throttles", end="")
+    console.print(
+        f"{plural(summary['runs'], 'run')}, {plural(summary['events'], 'throttle')}", end=""
+    )
     if share is not None and allowed is not None:
         console.print(f"; {share:.2%} of a vCPU obtained, {allowed:.2%} allowed", end="")
     console.print()

@@ -10,6 +10,7 @@ import typer
 
 from uncia.cli.options import AsJson
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.bandwidth.cpu_time import CpuTime
@@ -245,7 +246,7 @@ def _spread(values: Any) -> dict[str, float | int | None]:
 
 
 def _text(summary: dict[str, Any]) -> str:
-    lines = [f"{summary['runs']} runs, {summary['ticks']} ticks"]
+    lines = [f"{plural(summary['runs'], 'run')}, {plural(summary['ticks'], 'tick')}"]
     if summary["share"] is not None:
         lines[0] += f"; obtained {summary['share']:.4f} vCPU over all of their wall-clock time"
     for kind, share in summary.get("beside", {}).get("distance_periods", {}).items():

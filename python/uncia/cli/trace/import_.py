@@ -130,7 +130,7 @@ def _json(imported: Imported) -> dict[str, object]:
 
 
 def _print(imported: Imported) -> None:
-    from uncia.traces.base import plural
+    from uncia.text import plural
 
     for warning in imported.warnings:
         typer.echo(f"warning: {warning}", err=True)

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Make a synthetic trace; planted.json next to the files lists what is in them."""
-        from uncia.traces.base import plural
+        from uncia.text import plural
         from uncia.traces.synth import make
 
         trace = make(

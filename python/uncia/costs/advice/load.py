@@ -18,6 +18,7 @@ from uncia.tariffs import bill, catalogue
 from uncia.tariffs.exact import integer
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.sizes import Fixed
+from uncia.text import plural
 from uncia.units import NS_PER_S
 
 MERGE_CHAIN: Final = "merge chain"
@@ -187,8 +188,7 @@ def _always_on(study: Study, config: Configuration, tariff: Tariff, price: Price
             price.cost * Fraction(own.rows, price.rows) - per_ns * billed,
             price,
             "estimated",
-            f"keep {instances} {'instance' if instances == 1 else 'instances'} of"
-            f" {size_words(size)} under {other.id}",
+            f"keep {plural(instances, 'instance')} of {size_words(size)} under {other.id}",
             "requests come as often as in this table, an instance handles one at a time and is"
             f" {float(BUSY):.0%} busy at most on average; peaks beyond that wait; times stay as"
             " they are",

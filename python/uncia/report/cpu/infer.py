@@ -16,6 +16,7 @@ from uncia.report.cpu.profile import distributions
 from uncia.report.numbers import figure
 from uncia.report.page import Block, Note, Row, Section
 from uncia.report.table import Column, Table
+from uncia.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,7 +187,8 @@ def _inferred(inferred: Inferred) -> Table:
             ),
         ],
         rows,
-        f"{inferred.gaps:,} gaps of {inferred.runs:,} runs of the probe: their ends and lengths.",
+        f"{plural(inferred.gaps, 'gap')} of {plural(inferred.runs, 'run')} of the probe: their"
+        " ends and lengths.",
         "Inferred settings",
         fold=False,
     )

@@ -12,6 +12,7 @@ from uncia.report.numbers import count, figure, figure4, percent
 from uncia.report.page import Block, Chart, Note, Page, Row, Section, Tile
 from uncia.report.table import Column, Table
 from uncia.stats.quantiles import quantiles_of
+from uncia.text import plural
 from uncia.units import MIB
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def page(result: Result) -> Page:
         for name, share in result.errors(enforcement).items()
     ]
     kernel = result.kernel
-    left_out = [f"Left out: {count:,} rows ({why})." for why, count in result.left_out.items()]
+    left_out = [
+        f"Left out: {plural(count, 'row')} ({why})." for why, count in result.left_out.items()
+    ]
     return Page(
         title="Over-allocation",
         kicker="Uncia CPU bandwidth control",

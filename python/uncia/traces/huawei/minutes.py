@@ -27,9 +27,10 @@ import numpy as np
 import pyarrow as pa
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 from uncia.traces import files
 from uncia.traces.arrivals import MINUTES_PER_DAY, Arrivals
-from uncia.traces.base import Imported, Issues, plural
+from uncia.traces.base import Imported, Issues
 from uncia.traces.cells import Bools, Checks, Ints
 from uncia.traces.csv import blocks, header
 from uncia.traces.output import Output, output

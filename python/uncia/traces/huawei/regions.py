@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from uncia.traces.base import plural
+from uncia.text import plural
 
 _REGION: Final = re.compile(r"^(R[1-9])(?=$|[_.-])")
 

@@ -39,8 +39,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 from uncia.traces import files
-from uncia.traces.base import Collected, Imported, Issues, plural
+from uncia.traces.base import Collected, Imported, Issues
 from uncia.traces.cells import Bools, Checks, Ints
 from uncia.traces.csv import Block, Lines, lines, parsed
 from uncia.traces.huawei import cold_starts

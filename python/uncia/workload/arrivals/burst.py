@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from uncia.text import plural
 from uncia.units import Duration, format_duration
 from uncia.workload.arrivals._gap import Gap
 from uncia.workload.arrivals.base import ArrivalProcess
@@ -83,7 +84,7 @@ class Process(ArrivalProcess):
             if self.gap is None
             else f"at gaps {self.gap.sentence()}"
         )
-        return f"{self.bursts} bursts of {sizes} {between}{spread}"
+        return f"{plural(self.bursts, 'burst')} of {sizes} {between}{spread}"
 
     def _between_ns(self) -> float:
         return (self.interval or 0) if self.gap is None else self.gap.mean_ns()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from uncia.text import plural
 from uncia.units import Duration, format_duration
 from uncia.workload.arrivals.base import ArrivalProcess
 
@@ -55,7 +56,7 @@ class Process(ArrivalProcess):
 
     def sentence(self) -> str:
         return (
-            f"{sum(self.counts)} requests in {len(self.counts)} buckets of"
+            f"{plural(sum(self.counts), 'request')} in {plural(len(self.counts), 'bucket')} of"
             f" {format_duration(self.bucket)}, placed {self._placed()}"
         )
 

@@ -56,7 +56,7 @@ def test_a_run_of_the_same_kind_passes_by_its_rows(command: Run, runs: Path) -> 
 
 def test_one_run_a_side_is_not_judged(command: Run, runs: Path) -> None:
     arguments = ("compare", runs / "base", runs / "slow", "--fail-on", "p50>10%", *FEW)
-    code, out, err = command(*arguments)
+    code, _, err = command(*arguments)
     assert code == 3
     assert "one run a side cannot show how runs differ, 4 can" in err
     assert "p50>10%: slow: warm.p50 not judged: " in err

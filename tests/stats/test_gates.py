@@ -77,6 +77,8 @@ def test_every_condition_in_the_docs_can_be_read() -> None:
     reference = (DOCS / "reference" / "statistics.md").read_text(encoding="utf-8")
     table = reference.split("### Conditions")[1].split("| verdict |")[0]
     examples = re.findall(r"--fail-on '([^']+)'", guide)
+    action = guide.split("conditions: |\n")[1].split("```")[0]
+    examples += [line.strip() for line in action.splitlines() if line.strip()]
     examples += re.findall(r"`([^`\n]*[<>][^`\n]*)`", table)
     assert len(examples) >= 15
     for text in examples:

@@ -18,6 +18,8 @@ def conclude(
     description: Description,
     tables: Mapping[str, pa.Table],
     reporter: Reporter,
+    *,
+    with_report: bool = True,
 ) -> dict[str, Any]:
     """Price the run, summarise it and write its report.
 
@@ -26,6 +28,7 @@ def conclude(
         description: what was run; written to ``run.yaml`` before anything reads it.
         tables: the run's tables by name.
         reporter: receives progress updates.
+        with_report: write ``report.html``; `uncia report` can do so later.
 
     Returns:
         The content of ``summary.json``.
@@ -38,10 +41,11 @@ def conclude(
     tariffs = _bills(folder, description, tables["invocations"])
     content = summarise(description, tables["invocations"], tariffs)
     folder.write_json(SUMMARY, content)
-    reporter.note("Writing the report.")
-    from uncia import report
+    if with_report:
+        reporter.note("Writing the report.")
+        from uncia import report
 
-    report.render(folder.path)
+        report.render(folder.path)
     return content
 
 

@@ -118,7 +118,7 @@ def interleave(
     reporter: Reporter,
     overwrite: bool = False,
 ) -> Repeats:
-    """Run both sides in turn.
+    """Run both sides in turn, without a report for each run.
 
     Args:
         sides: what to run.
@@ -147,6 +147,7 @@ def interleave(
                 out=out / name / f"{pair:0{width}d}",
                 reporter=reporter,
                 seed=seed + pair - 1,
+                with_report=False,
             )
         except KeyboardInterrupt:
             result.interrupted = _INTERRUPTED

@@ -82,6 +82,7 @@ def execute(
     seed: int | None = None,
     overwrite: bool = False,
     extend: Extend | None = None,
+    with_report: bool = True,
 ) -> Outcome:
     """Carry out a plan and write the folder of the run.
 
@@ -93,6 +94,7 @@ def execute(
         seed: instead of the file's.
         overwrite: an earlier run in ``out`` may be replaced.
         extend: gives the rest of the run, once all experiments of the plan are carried out.
+        with_report: write ``report.html``.
 
     Returns:
         How it ended. Everything created is removed by then, or is in the journal.
@@ -124,6 +126,7 @@ def execute(
                 reporter,
                 interruption,
                 extend=extend,
+                with_report=with_report,
             )
             return execution.carry_out()
         except BaseException:
@@ -154,6 +157,7 @@ class Execution:
     instances: pa.Table | None = None
     noise: NoiseWatch = field(default_factory=NoiseWatch)
     extend: Extend | None = None
+    with_report: bool = True
 
     def carry_out(self) -> Outcome:
         """Measure, remove, conclude."""
@@ -179,7 +183,13 @@ class Execution:
             with self.interruption.held():
                 tables = self._tables()
             self._judge(tables["invocations"], error, interrupted)
-            summary = conclude(self.folder, self.description, tables, self.reporter)
+            summary = conclude(
+                self.folder,
+                self.description,
+                tables,
+                self.reporter,
+                with_report=self.with_report,
+            )
         except KeyboardInterrupt:
             interrupted = True
             self.description.status = "interrupted"

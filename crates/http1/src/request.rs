@@ -20,7 +20,8 @@ pub enum HeadError {
     /// `Content-Length` is no number, or two of them differ.
     #[error("the Content-Length is not one number")]
     ContentLength,
-    /// A transfer coding other than chunked, or one beside a `Content-Length` (RFC 9112, 6.1).
+    /// A transfer coding other than chunked, one beside a `Content-Length`, or one of HTTP/1.0
+    /// (RFC 9112, 6.1).
     #[error("the body's end cannot be known from its Transfer-Encoding")]
     TransferEncoding,
 }
@@ -95,7 +96,9 @@ pub fn parse_request(
         }
         see(header.name, value);
     }
+    let has_codings = request.version == Some(1);
     head.length = match (chunked, length) {
+        (true, None) if !has_codings => return Err(HeadError::TransferEncoding),
         (true, Some(_)) => return Err(HeadError::TransferEncoding),
         (true, None) => Length::Chunked,
         (false, Some(size)) => Length::Known(size),
@@ -141,6 +144,32 @@ mod tests {
             ["Transfer-Encoding: gzip\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n"]
         {
             assert_eq!(length(bad), Err(HeadError::TransferEncoding), "{bad}");
+        }
+        let old = b"POST /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse_request(old, |_, _| {}), Err(HeadError::TransferEncoding));
+    }
+
+    /// Each could make this parser and another one see different requests in the same bytes.
+    #[test]
+    fn heads_that_others_may_read_otherwise_are_refused() {
+        for bad in [
+            "X: a\r\n Content-Length: 5\r\n",
+            "X: a\rContent-Length: 5\r\n",
+            "X: a\0b\r\n",
+            "Content-Length : 5\r\n",
+            " Content-Length: 5\r\n",
+            "Transfer-Encoding\t: chunked\r\n",
+            "Content Length: 5\r\n",
+            "Content-Length: 5,5\r\n",
+            "Content-Length: 0x5\r\n",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked, identity\r\n",
+            "Transfer-Encoding: identity, chunked\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+            "Transfer-Encoding: \u{b}chunked\r\n",
+        ] {
+            assert!(head(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -15,8 +15,8 @@ use uncia_clock::Moment;
 
 pub use crate::sandbox::{
     Caller, Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host,
-    HostError, Instance, Metering, Namespaces, Runtime, Started, SystemCallFilter, Tuning,
-    enter_if_asked,
+    HostError, Instance, Metering, Namespaces, Peer, Runtime, Started, SystemCallFilter, Tuning,
+    Visit, enter_if_asked,
 };
 
 /// What an instance can reach besides its Runtime API.

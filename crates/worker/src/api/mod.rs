@@ -22,6 +22,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -31,7 +32,7 @@ pub(crate) use error::{Answer, ApiError};
 
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
-use crate::instance::{Caller, Capabilities, Host};
+use crate::instance::{Caller, Capabilities, Host, Peer, Visit};
 use crate::meterlog::MeterLog;
 use crate::store::Registry;
 
@@ -89,16 +90,34 @@ impl Api {
     }
 
     /// Answers the requests of one connection.
-    async fn converse(self: Arc<Self>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+    async fn converse(self: Arc<Self>, stream: TcpStream, stop: watch::Receiver<bool>) {
         // Answers are small and are waited for.
         let _ = stream.set_nodelay(true);
-        let from_instance = self.host.is_from_instance(&stream);
+        match self.host.peer(&stream) {
+            Peer::Program => self.talk(stream, None, stop).await,
+            Peer::Function(visit) => self.talk(visit.paced(stream), Some(visit), stop).await,
+            Peer::Unwelcome => {}
+        }
+    }
+
+    async fn talk(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        visit: Option<Visit>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let visit = visit.map(Arc::new);
         let hang_up = HangUp::default();
         let asked = hang_up.clone();
         let service = service_fn(move |mut request: http::Request<Incoming>| {
-            let api = self.clone();
+            let (api, visit) = (self.clone(), visit.clone());
             request.extensions_mut().insert(hang_up.clone());
-            async move { Ok::<_, std::convert::Infallible>(api.answer(request, from_instance).await) }
+            async move {
+                if let Some(visit) = &visit {
+                    visit.charge_request().await;
+                }
+                Ok::<_, std::convert::Infallible>(api.answer(request, visit.is_some()).await)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -121,9 +140,9 @@ impl Api {
     async fn answer(
         self: &Arc<Self>,
         request: http::Request<Incoming>,
-        from_instance: bool,
+        from_function: bool,
     ) -> Answer {
-        if from_instance && !request.uri().path().starts_with("/url/") {
+        if from_function && !request.uri().path().starts_with("/url/") {
             return ApiError::denied(
                 "Functions may not manage the platform; those with the tag uncia:network set to \
                  platform may invoke others, at AWS_ENDPOINT_URL_LAMBDA",

@@ -256,9 +256,9 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
         for (name, value) in given {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-            // The connection is the platform's affair.
-            if !matches!(name.as_str(), "connection" | "transfer-encoding" | "content-length") {
-                headers.insert(name, HeaderValue::from_str(&text).ok()?);
+            let value = HeaderValue::from_str(&text).ok()?;
+            if !is_the_platforms(name.as_str()) {
+                headers.insert(name, value);
             }
         }
     }
@@ -273,9 +273,42 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
     Some(response)
 }
 
+/// Whether a header of an answer is the platform's affair: those of the connection, and what it says
+/// of an invocation, of which it leaves out what it has not measured.
+fn is_the_platforms(name: &str) -> bool {
+    name.starts_with("x-uncia-")
+        || matches!(
+            name,
+            "connection"
+                | "content-length"
+                | "keep-alive"
+                | "proxy-connection"
+                | "te"
+                | "trailer"
+                | "transfer-encoding"
+                | "upgrade"
+                | "x-amz-executed-version"
+                | "x-amz-function-error"
+                | "x-amz-log-result"
+                | "x-amzn-requestid"
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_platform_says_of_an_invocation_is_not_the_functions_to_say() {
+        let given = json!({
+            "X-Uncia-Initialization-Ns": "1", "x-uncia-new": "1", "X-Amz-Function-Error": "Unhandled",
+            "Transfer-Encoding": "chunked", "Upgrade": "h2c", "Connection": "upgrade", "x-own": "kept",
+        });
+        let body = json!({"statusCode": 200, "headers": given}).to_string();
+        let answer = respond(&Bytes::from(body));
+        let names: Vec<_> = answer.headers().keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["content-type", "x-own"]);
+    }
 
     #[test]
     fn answers_take_the_shape_that_functions_give_them() {

@@ -34,30 +34,35 @@ impl Caller {
 /// Serves Invoke to the instance that `api` is of.
 pub(super) async fn serve(listener: TcpListener, chain: ChainService, api: Arc<RuntimeApi>) {
     let served = api.clone();
-    accept(listener, &served, |stream| {
-        let (chain, api) = (chain.clone(), api.clone());
-        async move {
-            // Without it, answers may be late by 40 ms.
-            let _ = stream.set_nodelay(true);
-            let pace = api.pace().clone();
-            let stream = Paced::new(stream, pace.clone());
-            let service = service_fn(move |mut request| {
-                let (chain, pace) = (chain.clone(), pace.clone());
-                let invocation = api.invocation();
-                async move {
-                    pace.spend(REQUEST).await;
-                    request.extensions_mut().insert(Caller { invocation, pace });
-                    Ok::<_, std::convert::Infallible>(chain(request).await)
-                }
-            });
-            // The function may close the connection as it likes.
-            let _ = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .max_buf_size(BUFFER_BYTES)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        }
-    })
+    accept(
+        listener,
+        &served,
+        |_| true,
+        |stream| {
+            let (chain, api) = (chain.clone(), api.clone());
+            async move {
+                // Without it, answers may be late by 40 ms.
+                let _ = stream.set_nodelay(true);
+                let pace = api.pace().clone();
+                let stream = Paced::new(stream, pace.clone());
+                let service = service_fn(move |mut request| {
+                    let (chain, pace) = (chain.clone(), pace.clone());
+                    let invocation = api.invocation();
+                    async move {
+                        pace.spend(REQUEST).await;
+                        request.extensions_mut().insert(Caller { invocation, pace });
+                        Ok::<_, std::convert::Infallible>(chain(request).await)
+                    }
+                });
+                // The function may close the connection as it likes.
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEADER_TIMEOUT)
+                    .max_buf_size(BUFFER_BYTES)
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            }
+        },
+    )
     .await;
 }

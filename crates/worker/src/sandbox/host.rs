@@ -26,6 +26,7 @@ use super::spawn::Spawner;
 use super::sweep;
 use super::threads::Failure;
 use super::users::Users;
+use super::visitors::{Peer, Visitors};
 use crate::instance::{ChainService, HostConfig, Runtime, StartError};
 
 /// Why a host cannot run instances.
@@ -74,6 +75,7 @@ pub struct Host {
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
+    visitors: Visitors,
     /// Packages that may be compiled at a time.
     pub(super) compilers: Semaphore,
     /// Set with the first instance on the host's network: whether the kernel says who connects.
@@ -168,6 +170,7 @@ impl Host {
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
+            visitors: Visitors::default(),
             compilers: Semaphore::new(thread::available_parallelism().map_or(1, usize::from)),
             host_network: OnceLock::new(),
             instances: Mutex::default(),
@@ -194,14 +197,18 @@ impl Host {
         self.enforcer.usage()
     }
 
-    /// Whether a connection to this process on the host's loopback interface comes from an instance,
-    /// or from nobody who could be asked. Without root instances are the worker's own user, and
-    /// cannot be told apart.
-    pub fn is_from_instance(&self, stream: &TcpStream) -> bool {
+    /// Who is at the other end of a connection to this process on the host's loopback interface.
+    /// Without root instances are the worker's own user, and cannot be told apart.
+    pub fn peer(&self, stream: &TcpStream) -> Peer {
         // Until the first instance with the host's network, none can connect.
-        self.capabilities.root
-            && self.host_network.get().is_some()
-            && peer_user(stream).is_none_or(|user| self.users.is_instance(user))
+        if !self.capabilities.root || self.host_network.get().is_none() {
+            return Peer::Program;
+        }
+        match peer_user(stream) {
+            Some(user) if !self.users.is_instance(user) => Peer::Program,
+            Some(user) => self.visitors.admit(user).map_or(Peer::Unwelcome, Peer::Function),
+            None => Peer::Unwelcome,
+        }
     }
 
     /// Makes sure that instances on the host's network are told apart from now on.

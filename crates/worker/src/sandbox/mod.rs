@@ -25,6 +25,7 @@
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
 //! | [`log`] | what a function prints |
 //! | [`users`], [`peer`] | whom instances run as, and who is at the other end of a connection |
+//! | [`visitors`] | functions that connect to the platform's own API |
 //! | [`threads`] | threads whose end is a failure of the host |
 //! | [`capabilities`] | what this machine offers |
 //! | [`sweep`] | what an earlier worker left |
@@ -56,6 +57,7 @@ mod start;
 mod sweep;
 mod threads;
 mod users;
+mod visitors;
 mod wire;
 
 pub(crate) use compiler::Compiled;
@@ -71,3 +73,4 @@ pub use live::Instance;
 pub use runtimes::Runtime;
 pub use spawn::enter_if_asked;
 pub use start::Started;
+pub use visitors::{Peer, Visit};

@@ -57,6 +57,11 @@ impl Pace {
         }
     }
 
+    /// Whether the account is not balanced.
+    pub(super) fn owes(&self) -> bool {
+        *self.balanced.lock().unwrap_or_else(PoisonError::into_inner) > Instant::now()
+    }
+
     /// Gives back what receiving an answer of so many bytes cost.
     pub(super) fn answered(&self, bytes: u64) {
         let reads = u32::try_from(bytes / BYTES_PER_READ).unwrap_or(u32::MAX);
@@ -69,7 +74,7 @@ impl Pace {
 }
 
 /// A connection of which every read is charged.
-pub(super) struct Paced<S> {
+pub struct Paced<S> {
     stream: S,
     pace: Arc<Pace>,
     wait: Option<Pin<Box<Sleep>>>,

@@ -20,11 +20,12 @@ const RECEIVE_BUFFER: usize = 128 * 1024;
 /// After a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Accepts an instance's connections, a few at a time; those it has end with it. When the instance
+/// Accepts an instance's connections, those that `is_own`, a few at a time; those it has end with it. When the instance
 /// has ended, returns as soon as all of them, and those that wait to be accepted, were read.
 pub(crate) async fn accept<F>(
     listener: TcpListener,
     api: &RuntimeApi,
+    is_own: impl Fn(&TcpStream) -> bool,
     serve: impl Fn(TcpStream) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -39,6 +40,8 @@ pub(crate) async fn accept<F>(
             biased;
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
+                // The instance pays for nobody else, who might exhaust its account.
+                Ok((stream, _)) if !is_own(&stream) => {}
                 // Beyond the limit: closed at once.
                 Ok(_) if connections.len() >= MAX_CONNECTIONS => api.pace.spend(REQUEST).await,
                 Ok((stream, _)) => {

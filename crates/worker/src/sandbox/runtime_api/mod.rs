@@ -158,15 +158,8 @@ impl RuntimeApi {
         let served = ServedListener(self);
         async move {
             let api = &served.0;
-            accept(listener, api, |stream| {
-                let api = api.clone();
-                async move {
-                    if user.is_none() || user == peer_user(&stream) {
-                        api.converse(stream).await;
-                    }
-                }
-            })
-            .await;
+            let is_own = |stream: &_| user.is_none() || user == peer_user(stream);
+            accept(listener, api, is_own, |stream| api.clone().converse(stream)).await;
         }
     }
 

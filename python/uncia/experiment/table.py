@@ -16,6 +16,8 @@ def show(outcome: Outcome) -> None:
     """Print what came out, and where the report is."""
     from rich.console import Console
 
+    from uncia.tariffs.catalogue import is_model
+
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     experiments = outcome.summary.get("experiments", {})
     shown = {
@@ -23,20 +25,22 @@ def show(outcome: Outcome) -> None:
     }
     if shown:
         summary_table(shown)
-    bills = {
+    tariffs = {
         name: summary["cost_usd_per_million"]
         for name, summary in outcome.summary.get("tariffs", {}).items()
         if summary.get("cost_usd_per_million") is not None
     }
+    bills = {name: cost for name, cost in tariffs.items() if not is_model(name)}
     if bills:
         low, high = min(bills, key=lambda name: bills[name]), max(bills, key=lambda n: bills[n])
         console.print(
             f"A million requests like these cost {bills[low]:.2f} USD ({low})"
-            f" to {bills[high]:.2f} USD ({high}); {len(bills)} tariffs in the report."
+            f" to {bills[high]:.2f} USD ({high}); {len(tariffs)} tariffs in the report."
         )
     warnings = outcome.summary.get("warnings", [])
     if warnings:
-        console.print(f"{len(warnings)} warnings in the report.")
+        plural = "" if len(warnings) == 1 else "s"
+        console.print(f"{len(warnings)} warning{plural} in the report.")
     report = outcome.folder / REPORT
     if report.exists():
         console.print(f"Report: {report}")

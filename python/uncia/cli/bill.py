@@ -30,10 +30,11 @@ _EXACT_AMOUNTS: Final = ("fee_usd", "rounding_usd", "free_usd", "cost_usd")
 
 
 class By(StrEnum):
-    """Columns by which rows can be billed separately."""
+    """What rows can be billed separately by."""
 
     experiment = "experiment"
     function = "function"
+    memory = "memory"
 
 
 _FIT_NOTES: Final = {
@@ -51,7 +52,12 @@ def register(app: typer.Typer) -> None:
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,
         by: list[By] = typer.Option(
-            [], "--by", help="Bill each experiment or function separately; may be repeated."
+            [],
+            "--by",
+            help="Bill each experiment, function or allocated memory separately; may be repeated.",
+        ),
+        common: bool = typer.Option(
+            False, "--common", help="Bill only the rows that every one of these tariffs can price."
         ),
         fit: options.Fit = "allocated",
         free_tier: bool = typer.Option(
@@ -69,8 +75,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Price every invocation of a table under each tariff, and show what drives the price."""
         from uncia.backends import connect
+        from uncia.costs.billed_rows import select_rows, with_memory_names
         from uncia.tariffs import bill as price
         from uncia.tariffs import ids
+        from uncia.tariffs.catalogue import resolve
 
         for path in table:
             if path in ids() and not Path(path).exists():
@@ -81,14 +89,27 @@ def register(app: typer.Typer) -> None:
         groups = options.unique(by)
         rule = options.fit_rule(fit)
         with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
-            lines = price(table, tariff or None, groups, backend, fit=rule, free_tier=free_tier)
+            selected = select_rows(table, tariff or None, groups, backend, fit=rule, common=common)
+            lines = price(
+                selected.rows,
+                tariff or None,
+                groups,
+                backend,
+                fit=rule,
+                free_tier=free_tier,
+                facts=selected.facts,
+            )
+        lines = with_memory_names(lines)
         empty = unpriced.empty_bills(lines)
         for sentence in (*empty, *unpriced.remedies(lines)):
             typer.echo(sentence, err=as_json)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))
+            for note in selected.notes:
+                typer.echo(f"note: {note}", err=True)
         else:
-            _print(lines, groups, rule)
+            models = {one.id for one in resolve(tariff or None) if not one.sold}
+            _print(lines, groups, rule, selected.notes, models)
         if strict and empty:
             raise typer.Exit(1)
 
@@ -113,7 +134,18 @@ def _digits(line: Line, name: str, form: str) -> str | None:
     return None if value is None else format(value, form)
 
 
-def _print(lines: list[Line], groups: list[str], fit: FitRule) -> None:
+def _print(
+    lines: list[Line], groups: list[str], fit: FitRule, notes: list[str], models: set[str]
+) -> None:
+    """Print a table for each group.
+
+    Args:
+        lines: the bill.
+        groups: columns that it is by.
+        fit: how allocations became sizes.
+        notes: on rows that are not in it.
+        models: ids of tariffs that nobody sells by, which stand below the others.
+    """
     from rich.table import Table
 
     console = options.plain_console(_WIDTH)
@@ -127,10 +159,14 @@ def _print(lines: list[Line], groups: list[str], fit: FitRule) -> None:
         headings = ("rows", "vCPU-s", "x used", "GB-s", "x used", "fee", "rounding")
         for heading in (*headings, "USD a million"):
             table.add_column(heading, justify="right", no_wrap=True)
-        for line in sorted(members, key=_cheapest_first):
+        covered = any(line.unpriced_rows for line in members)
+        ordered = sorted(members, key=lambda line: (line.tariff in models, *_cheapest(line)))
+        for index, line in enumerate(ordered):
+            if line.tariff in models and index and ordered[index - 1].tariff not in models:
+                table.add_row("not sold:", style="dim")
             table.add_row(
                 line.tariff,
-                f"{line.rows:,}",
+                _coverage(line) if covered else f"{line.rows:,}",
                 _amount(line.billable_vcpu_s),
                 _ratio(line.inflation_vcpu),
                 _amount(line.billable_gb_s),
@@ -143,6 +179,10 @@ def _print(lines: list[Line], groups: list[str], fit: FitRule) -> None:
         for note in _notes(members):
             console.print(note, style="yellow")
         console.print()
+    for note in notes:
+        console.print(note, style="yellow")
+    if any(line.tariff in models for line in lines):
+        console.print("not sold: billing models of papers, by which nobody sells.", style="dim")
     console.print(
         "x used: billed for, over what was used (CPU time, average memory).  fee, rounding: their"
         f" share of the bill.  -: not known.\n{_FIT_NOTES[fit]}",
@@ -150,7 +190,14 @@ def _print(lines: list[Line], groups: list[str], fit: FitRule) -> None:
     )
 
 
-def _cheapest_first(line: Line) -> tuple[bool, Fraction, str]:
+def _coverage(line: Line) -> str:
+    """The rows that were priced, and their share of those that any platform bills."""
+    billable = line.rows + line.unpriced_rows
+    share = line.rows / billable if billable else 0.0
+    return f"{line.rows:,} ({share:.1%})"
+
+
+def _cheapest(line: Line) -> tuple[bool, Fraction, str]:
     from fractions import Fraction
 
     cost = line.cost_usd_per_million
@@ -165,6 +212,8 @@ def _notes(lines: list[Line]) -> list[str]:
         total, reasons = options.row_count(first.total_rows), options.reasons(first.not_billable)
         notes.append(f"Not billed by any platform, of {total}: {reasons}.")
     notes += options.unpriced_notes((line.tariff, line.unpriced) for line in lines)
+    if len({line.rows for line in lines}) > 1:
+        notes.append("These bills are over different rows; over the same: --common.")
     notes += [
         f"{line.tariff}: of the rows priced, {options.row_count(line.beyond_limits)} beyond what"
         " the platform allows (time or memory)."

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from uncia import record
 from uncia.experiment.describe import Description
+from uncia.experiment.plan import WARMUP_SUFFIX
 from uncia.experiment.progress import Reporter
 from uncia.runs.folder import SUMMARY, RunFolder
 
@@ -76,13 +77,29 @@ def summarise(
 def _bills(
     folder: RunFolder, description: Description, invocations: pa.Table
 ) -> dict[str, dict[str, Any]]:
-    """Bill the run as a whole and each of its experiments; writes ``bill.parquet``."""
+    """Bill the run's results as a whole, and each experiment; writes ``bill.parquet``.
+
+    Warm-ups are experiments of their own, and no results.
+    """
+    import pyarrow.compute as pc
+
     from uncia import tariffs
 
     if invocations.num_rows == 0:
         record.write(record.empty("bill"), folder.path / "bill.parquet", "bill")
         return {}
-    whole, apart = tariffs.bill_with_total(invocations, group_by=("run", "experiment", "function"))
+    groups = ("run", "experiment", "function")
+    is_warmup = pc.fill_null(
+        pc.ends_with(invocations["experiment"].cast(pa.utf8()), WARMUP_SUFFIX), False
+    )
+    results, warmups = invocations.filter(pc.invert(is_warmup)), invocations.filter(is_warmup)
+    whole, apart = tariffs.bill_with_total(results, group_by=groups)
+    if warmups.num_rows:
+        order = {line.tariff: index for index, line in enumerate(whole)}
+        apart = sorted(
+            [*apart, *tariffs.bill(warmups, group_by=groups)],
+            key=lambda line: (order[line.tariff], [str(line.group[name]) for name in groups]),
+        )
     rows = record.merge([tariffs.bill_table(whole), tariffs.bill_table(apart)], "bill")
     named = rows.set_column(
         rows.column_names.index("run"), "run", pa.array([description.run] * rows.num_rows)

@@ -23,6 +23,8 @@ def show(outcome: Outcome) -> None:
     """Print what came out, and where the report is."""
     from rich.console import Console
 
+    from uncia.tariffs.catalogue import is_model
+
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     experiments = outcome.summary.get("experiments", {})
     shown = {
@@ -32,16 +34,17 @@ def show(outcome: Outcome) -> None:
         summary_table(shown)
     for line in (*chain_lines(shown), *error_lines(outcome.summary.get("errors", []))):
         console.print(line)
-    bills = {
+    tariffs = {
         name: summary["cost_usd_per_million"]
         for name, summary in outcome.summary.get("tariffs", {}).items()
         if summary.get("cost_usd_per_million") is not None
     }
+    bills = {name: cost for name, cost in tariffs.items() if not is_model(name)}
     if bills:
         low, high = min(bills, key=lambda name: bills[name]), max(bills, key=lambda n: bills[n])
         console.print(
             f"A million requests like these cost {bills[low]:.2f} USD ({low})"
-            f" to {bills[high]:.2f} USD ({high}); {plural(len(bills), 'tariff')} in the report."
+            f" to {bills[high]:.2f} USD ({high}); {plural(len(tariffs), 'tariff')} in the report."
         )
     warnings = outcome.summary.get("warnings", [])
     if warnings:

@@ -10,6 +10,7 @@ from uncia.report import numbers, sections
 from uncia.report.data import RunData
 from uncia.report.page import WRITTEN, Page, Tile
 from uncia.stats.summary import BASE
+from uncia.tariffs.catalogue import is_model
 
 _NS_PER_S: Final = 1_000_000_000
 
@@ -117,7 +118,7 @@ def _tiles(run: RunData) -> list[Tile]:
     costs = {
         name: float(totals["cost_usd_per_million"])
         for name, totals in run.tariffs.items()
-        if totals.get("cost_usd_per_million") is not None
+        if totals.get("cost_usd_per_million") is not None and not is_model(name)
     }
     if costs:
         low, high = min(costs, key=lambda k: costs[k]), max(costs, key=lambda k: costs[k])

@@ -52,6 +52,11 @@ def get(name: str) -> Tariff:
     return tariff
 
 
+def is_model(name: str) -> bool:
+    """Whether an id is of a tariff in the catalogue that nobody sells by."""
+    return name in ids() and not get(name).sold
+
+
 def billable() -> tuple[str, ...]:
     """The ids of the tariffs that can price an invocation table: by request, all prices known."""
     return tuple(

@@ -356,6 +356,7 @@ class Tariff(Form):
     product: Text
     region: Text | None
     architecture: Literal["x86_64", "arm64", "any"]
+    sold: bool = Field(True, description="Whether anyone sells by it; a paper's model is not sold")
     currency: Literal["USD"]
     as_of: Date
     summary: Text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -31,13 +30,6 @@ _HEADINGS: Final = {
 }
 
 
-class Of(StrEnum):
-    """The time that the bound applies to."""
-
-    execution = "execution"
-    turnaround = "turnaround"
-
-
 def register(app: typer.Typer) -> None:
     """Add the command ``advice`` to ``app``."""
 
@@ -45,31 +37,12 @@ def register(app: typer.Typer) -> None:
     def advice(
         context: typer.Context,
         table: options.Tables,
-        p95: str = typer.Option(
-            None,
-            "--p95",
-            metavar="DURATION",
-            help="Upper bound of the 95th percentile, such as 200ms.",
-        ),
-        of: Of = typer.Option(
-            Of.execution,
-            "--of",
-            help="The time that --p95 bounds: execution alone, or turnaround, which includes"
-            " starts.",
-        ),
-        function: list[str] = typer.Option(
-            [], "--function", metavar="NAME", help="A function; may be repeated. Default: all."
-        ),
+        p95: options.P95 = None,
+        of: options.BoundedTime = options.Time.execution,
+        function: options.Functions = options.ALL,
         tariff: options.TariffIds = options.ALL,
-        present: str = typer.Option(
-            None,
-            "--present",
-            metavar="ID",
-            help="The tariff in use now. Default: that of the platform that the rows ran on.",
-        ),
-        confidence: float = typer.Option(
-            0.95, "--confidence", help="Confidence that a claim needs, from 0 to 1."
-        ),
+        present: options.PresentTariff = None,
+        confidence: options.Confidence = 0.95,
         top: int = typer.Option(
             5,
             "--top",
@@ -87,7 +60,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Find the cheapest platform and size of each function, and what else would save."""
         from uncia.backends import connect
-        from uncia.costs.advice.frames import choice_frame, hint_frame
+        from uncia.costs.advice.frames import choice_frame, hint_frame, matrix_frame
         from uncia.costs.advice.gather import study
 
         with (
@@ -105,14 +78,16 @@ def register(app: typer.Typer) -> None:
             ) as advised,
         ):
             choices, hints = choice_frame(advised), hint_frame(advised)
-        if report is not None:
+            cells = None if report is None else matrix_frame(advised)
+        if report is not None and cells is not None:
             from uncia.report.cost.advice import section
+            from uncia.report.cost.matrix import section as matrix_section
 
             options.write_report(
                 report,
                 "What to choose",
                 "The cheapest platform and size of each function, and what else would save.",
-                [section(choices, hints, None if advised.bound is None else advised.bound / 1e6)],
+                [section(choices, hints), matrix_section(cells, headings=False)],
                 table,
             )
         if as_json:
@@ -155,11 +130,14 @@ def objects(choices: pd.DataFrame, hints: pd.DataFrame) -> list[dict[str, Any]]:
 def _print(
     choices: pd.DataFrame, hints: pd.DataFrame, top: int, *, bound: str | None, of: str
 ) -> None:
+    from uncia.report.cost.headline import headlines
+
     functions = _costliest(choices)
-    shown = best(choices, top)
+    shown, sentences = best(choices, top), headlines(choices)
     for function in functions[:_MAX_FUNCTIONS]:
         function_choices = shown[shown["function"] == function]
-        typer.echo(f"{function}")
+        now = f"nothing can be chosen. Now: {choices.attrs['present'][function]}."
+        typer.echo(f"{function}: {sentences.get(function, now)}")
         options.emit(_readable(function_choices), as_json=False, columns=_columns(bound))
         _print_notes(function_choices)
         function_hints = hints[hints["function"] == function]

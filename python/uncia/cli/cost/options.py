@@ -78,6 +78,43 @@ MemoryLimit: TypeAlias = Annotated[
 ]
 
 
+class Time(StrEnum):
+    """The time that a bound applies to."""
+
+    execution = "execution"
+    turnaround = "turnaround"
+
+
+P95: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--p95", metavar="DURATION", help="Upper bound of the 95th percentile, such as 200ms."
+    ),
+]
+BoundedTime: TypeAlias = Annotated[
+    Time,
+    typer.Option(
+        "--of",
+        help="The time that --p95 bounds: execution alone, or turnaround, which includes starts.",
+    ),
+]
+Functions: TypeAlias = Annotated[
+    list[str],
+    typer.Option("--function", metavar="NAME", help="A function; may be repeated. Default: all."),
+]
+PresentTariff: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--present",
+        metavar="ID",
+        help="The tariff in use now. Default: that of the platform that the rows ran on.",
+    ),
+]
+Confidence: TypeAlias = Annotated[
+    float, typer.Option("--confidence", help="Confidence that a claim needs, from 0 to 1.")
+]
+
+
 class By(StrEnum):
     """Columns by which rows can be analysed separately."""
 

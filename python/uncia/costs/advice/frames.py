@@ -9,10 +9,13 @@ from typing import Any, Final
 
 import pandas as pd
 
-from uncia.costs.advice.choices import Choice, choices
-from uncia.costs.advice.gather import Study
+from uncia.costs.advice.choice import Choice
+from uncia.costs.advice.choices import choices
+from uncia.costs.advice.gather import Study, key_words
 from uncia.costs.advice.load import loading
+from uncia.costs.advice.matrix import matrix
 from uncia.costs.advice.resize import resizing
+from uncia.costs.advice.sizes import seller
 from uncia.costs.advice.trials import Hint
 from uncia.costs.sizes import decimal
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
@@ -43,6 +46,7 @@ CHOICE_COLUMNS: Final = (
     "saving_high",
     "note",
 )
+MATRIX_COLUMNS: Final = (*CHOICE_COLUMNS, "best")
 HINT_COLUMNS: Final = (
     "function",
     "hint",
@@ -58,8 +62,44 @@ HINT_COLUMNS: Final = (
 
 
 def choice_frame(study: Study) -> pd.DataFrame:
-    """The choices, a row for each, by function and rank."""
-    return _frame([_choice(choice) for choice in choices(study)], CHOICE_COLUMNS, study.notes)
+    """The choices, a row for each, by function and rank.
+
+    Returns:
+        The columns `CHOICE_COLUMNS`. ``attrs`` holds ``notes``, ``bound_ms`` (None without one),
+        ``present`` (the present size of each function, in words) and ``sellers`` (by tariff).
+    """
+    return _described([_choice(choice) for choice in choices(study)], CHOICE_COLUMNS, study)
+
+
+def matrix_frame(study: Study) -> pd.DataFrame:
+    """The cells of every function's matrix of sizes and tariffs, by function, memory and tariff.
+
+    Returns:
+        The columns `MATRIX_COLUMNS`: those of a choice and ``best``, true for one cell of each
+        function. ``attrs`` as of `choice_frame`.
+    """
+    rows = [_choice(cell.choice) | {"best": cell.is_best} for cell in matrix(study)]
+    return _described(rows, MATRIX_COLUMNS, study)
+
+
+def _described(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], study: Study
+) -> pd.DataFrame:
+    frame = _frame(rows, columns, study.notes)
+    frame.attrs["bound_ms"] = _over(study.bound, NS_PER_MS)
+    frame.attrs["present"] = {function: _present(study, function) for function in study.by_function}
+    frame.attrs["sellers"] = {name: seller(tariff) for name, tariff in study.priced.items()}
+    return frame
+
+
+def _present(study: Study, function: str) -> str:
+    """The present size of a function, and of how many of its rows it is."""
+    config = study.present(function)
+    rows = study.facts[config].rows
+    total = sum(study.facts[other].rows for other in study.by_function[function])
+    in_use = study.tariff_in_use(config)
+    bill = f", billed by {in_use}" if in_use else ""
+    return f"{key_words(config)} ({rows:,} of {total:,} rows){bill}"
 
 
 def hint_frame(study: Study) -> pd.DataFrame:

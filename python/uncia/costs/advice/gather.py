@@ -25,7 +25,7 @@ from uncia.costs.advice.rows import (
     source_table,
 )
 from uncia.costs.advice.sample import Sample, draw
-from uncia.costs.advice.sizes import MODELS, Size, allocation, fitted, is_arm, own_tariff, owner
+from uncia.costs.advice.sizes import Size, allocation, fitted, is_arm, own_tariff, owner
 from uncia.errors import UnciaError
 from uncia.stats.quantiles import LEVEL
 from uncia.tariffs import catalogue
@@ -37,6 +37,9 @@ from uncia.units import parse_duration
 
 Time = Literal["execution", "turnaround"]
 """Which time a bound is of: the handler's, or with the start of the instance that it waited for."""
+
+UNNAMED: Final = frozenset({"", "http"})
+"""Names of platforms that do not tell who runs them: none, and any address."""
 
 _COLUMNS: Final = {"execution": "v_execution", "turnaround": "turnaround"}
 
@@ -119,13 +122,27 @@ class Study:
             return self.tariffs
         return [self.priced[in_use]]
 
-    def measured_there(self, config: Configuration, tariff: Tariff) -> bool:
-        """Whether a configuration may have been measured on the hardware that a tariff sells, by
-        the platform's name; true if the name identifies no provider."""
+    def provider(self, config: Configuration) -> str | None:
+        """The provider on whose platform a configuration was measured; None if nobody sells it.
+
+        A name that tells no more than how it was reached (`UNNAMED`) stands for the provider of the
+        tariff in use, if the user named that.
+        """
         provider = owner(config.platform)
+        if provider is None and config.platform in UNNAMED and self.present_tariff is not None:
+            provider = self.priced[self.present_tariff].provider
+        return provider
+
+    def measured_there(self, config: Configuration, tariff: Tariff) -> bool:
+        """Whether a configuration was measured on the platform that a tariff bills, by its name."""
         if tariff.architecture == "arm64" and not is_arm(config.platform):
             return False
-        return provider is None or provider == tariff.provider
+        return config.platform == tariff.id or self.provider(config) == tariff.provider
+
+    @cached_property
+    def models(self) -> frozenset[str]:
+        """The ids of the tariffs that nobody sells by."""
+        return frozenset(name for name, tariff in self.priced.items() if not tariff.sold)
 
 
 @contextmanager
@@ -161,7 +178,7 @@ def study(
             "Use the fit allocated or used-peak.",
         )
     if tariffs is None:
-        chosen = [tariff for tariff in catalogue.resolve(None) if tariff.id not in MODELS]
+        chosen = [tariff for tariff in catalogue.resolve(None) if tariff.sold]
     else:
         chosen = catalogue.resolve(tariffs)
     if not chosen:

@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from uncia.costs.advice.choices import HEADROOM, memory_for, share_of
 from uncia.costs.advice.claims import P95
+from uncia.costs.advice.estimates import HEADROOM, memory_for, share_of
 from uncia.costs.advice.gather import Study, memory_needed
 from uncia.costs.advice.rows import Configuration
 from uncia.costs.advice.sample import Rows, Sample, stretched, threads_of

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ibis.expr import types as ir
 
 from uncia.backends import Backend, Source
+from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
 from uncia.tariffs.exact import integer
 from uncia.tariffs.fit import share_of
@@ -27,7 +28,7 @@ KEYS: Final = ("function", "platform", "memory", "cpu")
 UNKNOWN: Final = -1
 
 _TEXTS: Final = ("platform", "invocation", "parent")
-_TIMES: Final = ("started", "ended")
+_TIMES: Final = ("started", "ended", "throttled_time")
 
 
 class Configuration(NamedTuple):
@@ -104,10 +105,11 @@ def source_table(
 ) -> tuple[ir.Table, list[str]]:
     """Read the rows of a source, of these functions if any are named, with `KEYS` for billing.
 
-    The added columns are ``advice_platform``, ``advice_memory`` and ``advice_cpu``, of text.
+    Warm-ups are left out. The added columns are ``advice_platform``, ``advice_memory`` and
+    ``advice_cpu``, of text.
 
     Returns:
-        The rows, and the notes of `with_shares`.
+        The rows, and notes on what was left out or filled in.
 
     Raises:
         UnciaError: the table has no column ``function``, or holds none of these functions.
@@ -121,7 +123,10 @@ def source_table(
         missing = sorted(set(functions) - set(names.column("name").to_pylist()))
         if missing:
             raise UnciaError(f"the table holds no function {', '.join(missing)}")
+    table, warmups = without_warmups(backend, table)
     table, notes = with_shares(backend, table, ratios)
+    if warmups:
+        notes.insert(0, warmup_note(warmups))
     schema = table.schema()
     empty = ibis.null("string")
     platform = table["platform"].cast("string") if "platform" in schema else empty
@@ -205,6 +210,7 @@ def billable_rows(table: ir.Table) -> ir.Table:
         parent=rows["g_parent"].cast("string"),
         started=rows["g_started"].cast("int64"),
         ended=rows["g_ended"].cast("int64"),
+        throttled=rows["g_throttled_time"].cast("int64"),
     ).drop(*(f"g_{name}" for name in groups))
 
 

@@ -6,7 +6,7 @@ A digest of their identifier selects rows, so that every engine selects the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +26,9 @@ from uncia.tariffs.model import Tariff
 MAX_ROWS: Final = 2_000
 """Rows of a configuration in a sample; of more, about as many are drawn."""
 
+_MAX_LINES: Final = 3_000
+"""Lines of a bill up to which all tariffs are billed together; each takes half a millisecond."""
+
 _NONE: Final = -1
 _DIGITS: Final = 12
 _ALL: Final = "g"  # above every hexadecimal digit
@@ -35,6 +38,7 @@ _MEASURES: Final = (
     "v_cpu_time",
     "v_memory_peak",
     "v_memory_avg",
+    "throttled",
 )
 
 
@@ -47,6 +51,8 @@ class Sample:
         execution, initialization, cpu_time: ns.
         peak, average: memory, bytes.
         unknown_start: cold starts with unknown initialization.
+        throttled: ns that the platform held back the threads of a row, added up; None: unknown of
+            every row.
     """
 
     total: int
@@ -56,6 +62,7 @@ class Sample:
     peak: Ints
     average: Ints
     unknown_start: Any
+    throttled: Ints | None = None
 
     @property
     def rows(self) -> int:
@@ -124,6 +131,7 @@ def draw(
             peak=measures["v_memory_peak"][selection],
             average=measures["v_memory_avg"][selection],
             unknown_start=unknown[selection],
+            throttled=measures["throttled"][selection],
         )
     return samples
 
@@ -161,17 +169,40 @@ def bill_rows(backend: Backend, tariff: Tariff, groups: Mapping[Any, Rows]) -> d
         tariff: which bills by request.
         groups: by any name.
     """
-    names = list(groups)
-    parts = []
-    for index, name in enumerate(names):
-        rows_of_group = groups[name]
-        parts.append(_table(str(index), rows_of_group))
-    if not parts:
-        return {}
-    result: dict[Any, Price] = {name: Price() for name in names}
-    for line in bill(pa.concat_tables(parts), [tariff], ("function",), backend):
-        result[names[int(str(line.group["function"]))]].add(line, None)
-    return result
+    named = {(tariff.id, name): rows for name, rows in groups.items()}
+    return {name: price for (_, name), price in bill_each(backend, [tariff], named).items()}
+
+
+def bill_each(
+    backend: Backend, tariffs: Sequence[Tariff], groups: Mapping[tuple[str, Any], Rows]
+) -> dict[tuple[str, Any], Price]:
+    """Bill groups of rows, each under its tariff.
+
+    Making a query takes longer than computing it, so all tariffs are billed in one while they are
+    few: it bills every group under every tariff.
+
+    Args:
+        backend: computes it; must accept tables in memory.
+        tariffs: which bill by request.
+        groups: by id of a tariff and any name.
+    """
+    used = [tariff for tariff in tariffs if any(name == tariff.id for name, _ in groups)]
+    if len(used) > 1 and len(used) * len(groups) > _MAX_LINES:
+        result: dict[tuple[str, Any], Price] = {}
+        for tariff in used:
+            own = {key: rows for key, rows in groups.items() if key[0] == tariff.id}
+            result |= bill_each(backend, [tariff], own)
+        return result
+    keys = list(groups)
+    prices = {key: Price() for key in keys}
+    if not keys:
+        return prices
+    table = pa.concat_tables([_table(str(index), groups[key]) for index, key in enumerate(keys)])
+    for line in bill(table, used, ("function",), backend):
+        key = keys[int(str(line.group["function"]))]
+        if key[0] == line.tariff:
+            prices[key].add(line, None)
+    return prices
 
 
 def _table(name: str, rows: Rows) -> pa.Table:
@@ -202,7 +233,8 @@ def stretched(sample: Sample, measured: int, wanted: int, threads: int) -> Ints:
     """Executions at another vCPU share, by the CPU-bound model.
 
     The busy time is ``cpu_time / min(share, threads)``; the rest of the execution is idle and does
-    not change. More vCPU never slows a row down, and less never speeds it up. This is the
+    not change. Where a row tells how long it was throttled, that and its CPU time were its busy
+    time. More vCPU never slows a row down, and less never speeds it up. This is the
     reciprocal model, which overestimates by 25.8 % on average on AWS Lambda, where short CPU bursts
     end before the quota throttles them (cost paper, section 4).
 
@@ -219,7 +251,11 @@ def stretched(sample: Sample, measured: int, wanted: int, threads: int) -> Ints:
         return sample.execution
     execution = sample.execution.astype(np.float64)
     busy = sample.cpu_time.astype(np.float64)
-    idle = np.maximum(execution - busy / _speed(measured, threads), 0.0)
+    busy_then = busy / _speed(measured, threads)
+    if sample.throttled is not None:
+        known = sample.throttled >= 0
+        busy_then = np.where(known, (busy + sample.throttled) / threads, busy_then)
+    idle = np.maximum(execution - busy_then, 0.0)
     estimate = np.ceil(idle + busy / _speed(wanted, threads)).astype(np.int64)
     bound = np.minimum if wanted > measured else np.maximum
     result: Ints = bound(estimate, sample.execution)

@@ -34,9 +34,6 @@ _MEMORY_LADDER: Final = tuple(
     megabytes * MIB for megabytes in (128, 256, 512, 1024, LAMBDA_MB, 2048, 3072, 4096, 8192, 10240)
 )
 
-MODELS: Final = frozenset({"sim", "slim", "spfu", "npfu"})
-"""Billing models of a paper; nobody sells by them, so they are a choice only if named."""
-
 _OWNERS: Final = {
     "aws": "Amazon Web Services",
     "amazon": "Amazon Web Services",
@@ -50,6 +47,7 @@ _OWNERS: Final = {
     "vercel": "Vercel",
     "cloudflare": "Cloudflare",
 }
+_SHORT_NAMES: Final = {"Amazon Web Services": "AWS", "Microsoft Azure": "Azure"}
 _USUAL: Final = {
     "Amazon Web Services": "aws-lambda-x86",
     "Google Cloud": "gcp-run-request",
@@ -69,6 +67,11 @@ def owner(platform: str) -> str | None:
     return next((provider for word, provider in _OWNERS.items() if word in words), None)
 
 
+def seller(tariff: Tariff) -> str:
+    """The short name of a tariff's provider: ``AWS``."""
+    return _SHORT_NAMES.get(tariff.provider, tariff.provider)
+
+
 def is_arm(platform: str) -> bool:
     """Whether a platform's name identifies it as ARM."""
     return not _words(platform).isdisjoint({"arm", "arm64", "graviton"})
@@ -84,6 +87,11 @@ def own_tariff(platform: str) -> str | None:
     if provider == "Amazon Web Services" and is_arm(platform):
         return "aws-lambda-arm"
     return None if provider is None else _USUAL[provider]
+
+
+def usual_tariffs() -> list[str]:
+    """The ids of the tariffs that providers' platforms bill by, by default: one of each."""
+    return list(_USUAL.values())
 
 
 def fitted(tariffs: Sequence[Tariff], allocations: Sequence[Size]) -> dict[tuple[str, Size], Size]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report import vega
+from uncia.report.cost.headline import headlines
 from uncia.report.numbers import ABSENT, figure, percent, usd, whole, yes_no
 from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.plots import order_of
@@ -18,23 +19,30 @@ if TYPE_CHECKING:
 _FUNCTIONS: Final = 6
 """Functions with a chart; all are in the table."""
 
+_SENTENCES: Final = 20
+"""Functions with a sentence."""
+
+_SHAPES: Final = {"measured": "circle", "estimated": "cross"}
+
 _CHOICES: Final = 5
 """Measured choices of a function in the table, and as many estimated ones."""
 
 
-def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None = None) -> Section:
+def section(choices: pd.DataFrame, hints: pd.DataFrame) -> Section:
     """Make the section on what to choose.
 
     Args:
         choices: of `uncia.costs.advice.advice`.
         hints: of `uncia.costs.advice.hints`.
-        bound_ms: bound of the p95, for a line in the charts.
     """
+    bound_ms: float | None = choices.attrs["bound_ms"]
     usable = choices[choices["rank"].notna()]
+    shown = usable.groupby(["function", "basis"], sort=False).head(_CHOICES)
     functions = list(dict.fromkeys(usable["function"]))
-    blocks: list[Block] = []
+    sentences = [f"{function}: {text}" for function, text in headlines(choices).items()]
+    blocks: list[Block] = [*map(Note, sentences[:_SENTENCES])]
     for index, function in enumerate(functions[:_FUNCTIONS]):
-        function_choices = records(usable[usable["function"] == function])
+        function_choices = records(shown[shown["function"] == function])
         blocks.append(
             Chart(
                 f"advice-{index}",
@@ -47,7 +55,7 @@ def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None =
         blocks.append(
             Note(f"{len(functions) - _FUNCTIONS:,} more functions are only in the table.")
         )
-    blocks.append(_choice_table(usable))
+    blocks.append(_choice_table(shown))
     if len(hints):
         blocks.append(_hint_table(hints))
     blocks += [Note(note, "warning") for note in choices.attrs.get("notes", ())]
@@ -55,8 +63,9 @@ def section(choices: pd.DataFrame, hints: pd.DataFrame, bound_ms: float | None =
         "advice",
         "What to choose",
         blocks,
-        "Measured choices come first, the cheapest that keeps the bound before the others. An"
-        " estimated choice rests on the assumption in its note.",
+        "Measured is what ran on the platform that is billed. Such choices come first, the cheapest"
+        " that keeps the bound before the others; an estimated one rests on the assumption in its"
+        " note.",
     )
 
 
@@ -72,16 +81,23 @@ def _cost_and_time(choices: list[dict[str, Any]], bound_ms: float | None) -> veg
         for row in choices[: vega.MAX_POINTS]
         if row["p95_ms"] and row["cost_usd_per_million"]
     ]
-    shapes = {"domain": ["measured", "estimated"], "range": ["circle", "cross"]}
-    log = {"type": "log", "padding": 10}
+    shapes = {
+        basis: shape
+        for basis, shape in _SHAPES.items()
+        if any(row["basis"] == basis for row in rows)
+    }
     points = vega.layer(
         "point",
         rows,
         {"filled": True, "size": 80, "opacity": 0.9},
-        x=vega.quantity("p95", "p95, ms", scale={**log, "nice": False}),
-        y=vega.quantity("cost", "USD a million", scale=log),
+        x=vega.quantity(
+            "p95", "p95, ms", **vega.logarithmic((row["p95"] for row in rows), padding=10)
+        ),
+        y=vega.quantity(
+            "cost", "USD a million", **vega.logarithmic((row["cost"] for row in rows), padding=10)
+        ),
         color=vega.colours("tariff", order_of(rows, "tariff")),
-        shape=vega.names("basis", scale=shapes),
+        shape=vega.names("basis", scale={"domain": list(shapes), "range": list(shapes.values())}),
         tooltip=vega.tips(
             ("tariff",),
             ("size",),
@@ -102,7 +118,7 @@ def _size(row: Mapping[str, Any]) -> str:
     return ", ".join(parts) or ABSENT
 
 
-def _choice_table(usable: pd.DataFrame) -> Table:
+def _choice_table(shown: pd.DataFrame) -> Table:
     def interval(row: Any) -> str:
         low, high = row["p95_low_ms"], row["p95_high_ms"]
         return "" if low is None else f"{figure(low)} to {figure(high)}"
@@ -152,7 +168,7 @@ def _choice_table(usable: pd.DataFrame) -> Table:
             ),
             Column("note", "note", mark="wrap"),
         ],
-        records(usable.groupby(["function", "basis"], sort=False).head(_CHOICES)),
+        records(shown),
         "The p95 is an order statistic of the rows of invocations that ran, at each allocation;"
         " the amounts are exact sums of what the tariff bills for these rows, for a million of"
         f" them. At most {_CHOICES} measured and {_CHOICES} estimated choices of each function.",

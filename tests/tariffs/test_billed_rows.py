@@ -1,0 +1,156 @@
+"""Which rows a bill is over: results without warm-ups, the rows common to tariffs, or by memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from uncia.backends import Backend, connect
+from uncia.cli import build
+from uncia.tariffs import bill, get
+from uncia.tariffs.catalogue import billable, is_model
+from uncia.tariffs.common_rows import common_rows
+
+MB, MS = 1 << 20, 10**6
+WHOLE = {
+    "execution": 100 * MS,
+    "cpu_user": 40 * MS,
+    "memory_avg": 100 * MB,
+    "allocated_memory": 512 * MB,
+    "allocated_cpu": 250_000,
+    "initialization": None,
+    "start": "warm",
+    "outcome": "ok",
+    "experiment": "main",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    texts = {"start", "outcome", "experiment"}
+    return pa.table(
+        {
+            name: pa.array([row[name] for row in rows], pa.utf8() if name in texts else pa.int64())
+            for name in WHOLE
+        }
+    )
+
+
+def invoke(*arguments: object) -> Any:
+    return CliRunner().invoke(build(), [str(word) for word in arguments])
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Ten whole rows at two sizes, four without memory use, two warm-ups, two throttled."""
+    small = [WHOLE | {"allocated_memory": 128 * MB}] * 4
+    unknown = [WHOLE | {"memory_avg": None}] * 4
+    warm = [WHOLE | {"experiment": "main.warmup"}] * 2
+    none = [WHOLE | {"outcome": "throttled", "execution": None}] * 2
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table([WHOLE] * 6 + small + unknown + warm + none), path)
+    return path
+
+
+def entries(path: Path, *more: str) -> dict[tuple[str, str], dict[str, Any]]:
+    done = invoke("bill", path, "-t", "aws-lambda-x86", "-t", "spfu", "--json", *more)
+    assert done.exit_code == 0, done.output
+    return {(line["tariff"], line.get("memory", "")): line for line in json.loads(done.stdout)}
+
+
+def test_warm_ups_are_billed_only_as_an_experiment_of_their_own(mixed: Path) -> None:
+    assert entries(mixed)["aws-lambda-x86", ""]["rows"] == 14
+    done = invoke("bill", mixed, "-t", "aws-lambda-x86")
+    assert "2 warm-up rows are left out" in done.stdout
+    done = invoke("bill", mixed, "-t", "aws-lambda-x86", "--by", "experiment", "--json")
+    by_name = {line["experiment"]: line["rows"] for line in json.loads(done.stdout)}
+    assert by_name == {"main": 14, "main.warmup": 2}
+
+
+def test_common_rows_are_those_that_every_tariff_can_price(mixed: Path) -> None:
+    apart, common = entries(mixed), entries(mixed, "--common")
+    assert (apart["aws-lambda-x86", ""]["rows"], apart["spfu", ""]["rows"]) == (14, 10)
+    assert {line["rows"] for line in common.values()} == {10}
+    assert common["spfu", ""]["cost_usd"] == apart["spfu", ""]["cost_usd"]
+    done = invoke("bill", mixed, "-t", "aws-lambda-x86", "-t", "spfu")
+    assert "14 (100.0%)" in done.stdout
+    assert "10 (71.4%)" in done.stdout
+    assert "over the same: --common" in done.stdout
+    refused = invoke("bill", mixed, "--common", "--fit", "used-peak")
+    assert refused.exit_code != 0
+    assert "used-peak" in str(refused.exception)
+
+
+def test_bills_by_memory_are_in_the_order_of_numbers_and_add_up(mixed: Path) -> None:
+    parts = entries(mixed, "--by", "memory")
+    aws = [key[1] for key in parts if key[0] == "aws-lambda-x86"]
+    assert aws == ["128 MB", "512 MB"]
+    whole = entries(mixed)
+    for tariff in ("aws-lambda-x86", "spfu"):
+        lines = [line for key, line in parts.items() if key[0] == tariff]
+        assert sum(line["rows"] for line in lines) == whole[tariff, ""]["rows"]
+
+
+def test_memory_that_is_not_known_cannot_be_grouped_by(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table([WHOLE]).drop_columns(["allocated_memory"]), path)
+    done = invoke("bill", path, "--by", "memory", "-t", "spfu")
+    assert done.exit_code != 0
+    assert "no column allocated_memory" in str(done.exception)
+
+
+def test_models_stand_below_what_is_sold(mixed: Path) -> None:
+    done = invoke("bill", mixed)
+    first = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    listed = [word for word in first if word in billable()]
+    assert set(listed) == set(billable())
+    assert [is_model(name) for name in listed] == sorted(is_model(name) for name in listed)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Any:
+    with connect() as opened:
+        yield opened
+
+
+_maybe = st.sampled_from([None, -1, 0, 5 * MS, 100 * MS])
+_rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "execution": _maybe,
+            "cpu_user": _maybe,
+            "memory_avg": st.sampled_from([None, 10 * MB, 600 * MB]),
+            "allocated_memory": st.sampled_from([None, 128 * MB, 1769 * MB, 9000 * MB]),
+            "allocated_cpu": st.sampled_from([None, 80_000, 10**6, 5 * 10**6]),
+            "initialization": _maybe,
+            "start": st.sampled_from([None, "warm", "cold"]),
+            "outcome": st.sampled_from(["ok", "throttled", "timeout"]),
+            "experiment": st.none(),
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(_rows, st.lists(st.sampled_from(billable()), min_size=1, max_size=4, unique=True))
+@settings(max_examples=15, deadline=None)
+def test_common_rows_are_exactly_what_each_bill_prices(
+    backend: Backend, rows: list[dict[str, Any]], names: list[str]
+) -> None:
+    data = table(rows)
+    kept = common_rows(backend.table(data), [get(name) for name in names])
+    count = backend.collect(kept.aggregate(n=kept.count())).column("n")[0].as_py()
+    by_row = table(rows).append_column("row", pa.array([str(i) for i in range(len(rows))]))
+    priced = [
+        {str(line.group["row"]) for line in bill(by_row, [name], ["row"], backend) if line.rows}
+        for name in names
+    ]
+    assert count == len(set.intersection(*priced))

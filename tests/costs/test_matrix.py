@@ -205,7 +205,7 @@ def test_the_command(measured: pa.Table, tmp_path: Path) -> None:
     path, page = tmp_path / "rows.parquet", tmp_path / "matrix.html"
     pq.write_table(measured, path)
     arguments = ["cost", "matrix", str(path), "-t", AWS, "-t", GCP, "--p95", "200ms"]
-    done = CliRunner().invoke(build(), [*arguments, "--report", str(page)])
+    done = CliRunner().invoke(build(), [*arguments, "--html", str(page)])
     assert done.exit_code == 0, done.output
     assert "1,024 MB on AWS" in done.stdout
     line = next(line for line in done.stdout.splitlines() if line.startswith("1,024 MB"))

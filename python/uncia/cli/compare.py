@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from uncia.cli import judging
+from uncia.cli.cost.options import ALL, TariffIds
 from uncia.cli.options import AsJson, Html
 
 
@@ -41,14 +42,7 @@ def register(app: typer.Typer) -> None:
             " differ.",
         ),
         allow_not_judged: bool = judging.ALLOW_NOT_JUDGED,
-        tariff: list[str] = typer.Option(
-            [],
-            "--tariff",
-            "-t",
-            metavar="ID",
-            help="Bill under this tariff (id or file); may be repeated. Default: all that bill by"
-            " request.",
-        ),
+        tariff: TariffIds = ALL,
         as_json: AsJson = False,
         html: Html = None,
         markdown: Path | None = judging.MARKDOWN,

@@ -200,8 +200,9 @@ experiments:
     arrivals: {kind: constant, rate: 1/s, duration: 1s}
 """
     assert "web" in text
-    assert "sample.yaml:7: functions.page.timeout: the platform http has no such setting" in refused(
-        text, tmp_path
+    assert (
+        "sample.yaml:7: functions.page.timeout: the platform http has no such setting"
+        in refused(text, tmp_path)
     )
     assert plan(*read(text.replace("    timeout: 5s\n", ""), tmp_path)).platform == "http"
 

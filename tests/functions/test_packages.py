@@ -15,7 +15,7 @@ import pytest
 from uncia.errors import UnciaError
 from uncia.functions import cache as caching
 from uncia.functions import list_functions, load, package
-from uncia.functions.dependencies import Target, check_lock
+from uncia.functions.dependencies import Target, check_lock, pinned
 
 PILLOW_FREE = [f.name for f in list_functions() if f.name != "resize"]
 

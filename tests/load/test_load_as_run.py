@@ -164,6 +164,7 @@ def test_the_summary_counts_starts_and_says_how_late_the_slowest_were(
     _, out, _ = kept
     starts = next(line for line in out.splitlines() if line.startswith("Starts: "))
     assert "1 cold (p50 " in starts
+    assert "The handler got HTTP events" in out
     # A client of a closed loop sends when it may: there is no schedule to be late for.
     assert "The slowest request (" in out
 

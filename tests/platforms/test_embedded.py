@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -250,7 +252,7 @@ Uncia = Callable[..., "subprocess.Popen[str]"]
 
 def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
     process = uncia(
-        *("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "deep" / "s"),
+        *("serve", "--json", "--listen", "127.0.0.1:0", "--state", tmp_path / "deep" / "s"),
         *("--keep-alive", "1s", "--policy", "order=shortest-job-first", "--policy", "binding=late"),
     )
     assert process.stdout is not None
@@ -278,6 +280,44 @@ def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
         assert [function["FunctionName"] for function in found] == ["hello"]
     finally:
         server.stop()
+
+
+def test_serve_speaks_to_people(uncia: Uncia, tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    for round_ in range(2):
+        process = uncia("serve", "--listen", "127.0.0.1:0", "--state", state)
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("Listening on http://127.0.0.1:")
+        client = embedded.client(first.split("http://")[1].split(": ")[0])
+        lines = iter(process.stdout.readline, "")
+        if round_ == 0:
+            assert "No functions yet." in next(line for line in lines if "unction" in line)
+            package = functions.package("hello", "python")
+            client.create_function(
+                FunctionName="hello",
+                Runtime=f"python3.{sys.version_info.minor}",
+                Role="arn:aws:iam::000000000000:role/any",
+                Handler=package.handler,
+                MemorySize=512,
+                Code={"ZipFile": package.read_bytes()},
+            )
+            client.get_waiter("function_active_v2").wait(FunctionName="hello")
+            client.create_function_url_config(FunctionName="hello", AuthType="NONE")
+        told = next(line for line in lines if line.startswith("Function hello: "))
+        assert "512MB, 3 s" in told
+        client.invoke(FunctionName="hello")
+        line = next(line for line in lines if "  hello  " in line)
+        # Of what an earlier platform on this folder served, nothing is said again.
+        assert "  hello  ok  " in line
+        assert "  cold start in " in line
+        assert re.search(r"  [0-9.]+ USD a million$", line.rstrip())
+        client.invoke(FunctionName="hello")
+        assert " start in " not in next(line for line in lines if "  hello  " in line)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=120) == 0
+        assert [line for line in lines if line.strip()] == []
+        process.communicate()
 
 
 def test_serve_on_what_is_no_folder_is_a_sentence(uncia: Uncia, tmp_path: Path) -> None:

@@ -361,7 +361,7 @@ def test_only_the_rows_are_left(tmp_path: Path, demo_run: Path) -> None:
     found = rendered(tmp_path)
     assert "run.yaml is missing" in found.text
     assert "not priced yet" not in found.text
-    assert found.table_with("tariff", "rows")
+    assert found.table_with("tariff", "per million, USD")
     assert len(found.table_with("experiment", "p50, ms", "max, ms")) == 11
 
 

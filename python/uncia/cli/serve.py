@@ -42,11 +42,15 @@ def register(app: typer.Typer) -> None:
             metavar="CHOICE=POLICY",
             help=_POLICY_HELP,
         ),
+        as_json: bool = typer.Option(
+            False, "--json", help="Print one line of JSON once it listens, and nothing else."
+        ),
         **settings: Any,
     ) -> None:
         """Serve the AWS Lambda API on this machine until Ctrl-C, without AWS.
 
-        Any Lambda client works: boto3.client("lambda", endpoint_url="http://127.0.0.1:9001").
+        It says which functions there are, and each invocation in a line: its outcome, duration,
+        start, and cost as AWS Lambda bills it. Any Lambda client works: boto3.client("lambda", endpoint_url="http://127.0.0.1:9001").
         """
         from uncia import engine
         from uncia.platforms.journal import state_home
@@ -59,6 +63,10 @@ def register(app: typer.Typer) -> None:
         os.lseek(config, 0, os.SEEK_SET)
         binary = str(engine.binary())
         arguments = ["serve", "--listen", listen, "--state", str(folder)]
+        if not as_json:
+            from uncia.cli import served
+
+            os.dup2(served.watch(), 1)
         # The engine replaces this process, so that its messages reach the terminal directly.
         arguments += ["--config", f"/dev/fd/{config}", "--messages", "text"]
         os.execv(binary, [binary, *arguments])

@@ -278,6 +278,11 @@ class Execution:
             return
         replicas = sum(self.plan.deployments[key].function.replicas for key in missing)
         self.reporter.note(f"Deploying {replicas} functions.")
+        if adapter(self.plan.platform).CAPABILITIES.http_events and not self.deployed:
+            self.reporter.note(
+                "Their URLs deliver HTTP events: handlers get the parameters as JSON in"
+                ' event["body"].'
+            )
         specs = Specs(self.sources, self.description.packages)
         prefix = "u" + self.description.run[-6:]
         for number, (key, plan) in enumerate(self.plan.deployments.items()):

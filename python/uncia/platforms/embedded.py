@@ -43,6 +43,7 @@ CAPABILITIES: Final = Capabilities(
     deploys=True,
     collects=True,
     settings=SETTINGS | frozenset(FUNCTION_SETTINGS),
+    http_events=True,
     mistakes=mistakes,
 )
 

@@ -283,6 +283,16 @@ def test_contradicting_sizes_fail_and_the_rows_keep_the_answers(
     assert ended.code == 1
     assert "load: its answers say 256MB (20 rows), but memory is given as 512MB" in ended.err
     assert set(record.read(rows).column("allocated_memory").to_pylist()) == {256 * MIB}
+    experiment = tmp_path / "experiment.yaml"
+    with Server(answer=lambda _request: answer) as server:
+        experiment.write_text(
+            f"name: e\nplatform: {{kind: http}}\nfunctions:\n  f: {{url: '{server.url}',"
+            " memory: 512MB}\nexperiments:\n"
+            "  e: {function: f, arrivals: {kind: constant, rate: 40/s, duration: 500ms}}\n"
+        )
+        ended = inside("run", experiment, "--quiet", "--out", tmp_path / "run")
+    assert ended.code == 1
+    assert "f: its answers say 256MB (20 rows), but memory is given as 512MB" in ended.err
 
 
 @pytest.mark.parametrize(

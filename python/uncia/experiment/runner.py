@@ -29,6 +29,7 @@ from uncia.platforms import Context, Deployment, Platform, Target, adapter, proc
 from uncia.platforms.journal import Journal, Resource
 from uncia.runs.folder import RunFolder
 from uncia.runs.versions import versions
+from uncia.workload import sizes
 from uncia.workload.client import ClosedLoop, Load, Stream, drive
 from uncia.workload.loops import Closed
 
@@ -496,6 +497,14 @@ class Execution:
         """Whether the rows are as the experiments declare; fills in status and failures."""
         is_whole = error is None and not interrupted
         failures = verdict.failures(self.plan.experiments, rows, is_whole=is_whole)
+        failures += sizes.contradictions(
+            rows,
+            [
+                sizes.Declared(plan.alias, plan.function.memory, plan.function.vcpu)
+                for plan in self.plan.deployments.values()
+                if plan.function.source is None
+            ],
+        )
         self.description.failures = failures if error is None else [error.message, *failures]
         self.description.ended_unix_ns = time.time_ns()
         if interrupted:

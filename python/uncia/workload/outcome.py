@@ -141,7 +141,13 @@ def summarise(
         "slowest": slowest(rows),
         "errors": examples(rows),
         "distinct_errors": errors.distinct(rows, ended.explained),
-        "contradictions": sizes.contradictions(rows, load.streams),
+        "contradictions": sizes.contradictions(
+            rows,
+            [
+                sizes.Declared(stream.function, stream.allocated_memory, stream.allocated_cpu)
+                for stream in load.streams
+            ],
+        ),
         "rtt": rtt,
     }
     if subtract_rtt:

@@ -356,6 +356,10 @@ def test_clean_removes_what_a_killed_run_left(
     assert sum(row["experiment"] == "first" for row in table) == 10
     assert sum(row["experiment"] == "second" for row in table) > 10
     assert list(folder.glob("*.arrows")) == []
+    # The platform's log is gone with it, and what its answers said is enough for every bill.
+    assert all(row["allocated_memory"] for row in table if row["outcome"] == "ok")
+    bills = finish(uncia("bill", folder, "--strict"))
+    assert bills.code == 0, bills.out
     assert "Nothing is left" in finish(uncia("clean")).out
 
 

@@ -316,7 +316,7 @@ def test_a_signal_before_the_first_request_leaves_nothing(
     wait_until(lambda: (folder / "run.yaml").exists(), process)
     process.send_signal(signal.SIGTERM)
     assert finish(process).code == 143
-    assert status(folder) == "interrupted"
+    assert not folder.exists()
     assert left_behind(state_home) == []
 
 
@@ -356,6 +356,10 @@ def test_clean_removes_what_a_killed_run_left(
     assert sum(row["experiment"] == "first" for row in table) == 10
     assert sum(row["experiment"] == "second" for row in table) > 10
     assert list(folder.glob("*.arrows")) == []
+    # The platform's log is gone with it, and what its answers said is enough for every bill.
+    assert all(row["allocated_memory"] for row in table if row["outcome"] == "ok")
+    bills = finish(uncia("bill", folder, "--strict"))
+    assert bills.code == 0, bills.out
     assert "Nothing is left" in finish(uncia("clean")).out
 
 
@@ -453,16 +457,23 @@ def test_bad_input_starts_nothing(uncia: Uncia, tiny: Path, folder: Path, state_
     assert left_behind(state_home) == []
 
 
-def test_a_function_that_cannot_be_deployed_fails_before_any_request(
+def test_a_function_that_cannot_be_deployed_leaves_nothing(
     inside: Inside, tmp_path: Path, folder: Path, state_home: Path
 ) -> None:
-    path = experiment(tmp_path, "hello", "{kind: burst, sizes: [1]}")
-    path.write_text(path.read_text().replace("source: hello", "source: hello, memory: 1MB"))
-    ended = inside("run", path, "--out", folder)
-    assert ended.code == 1
-    assert "cannot create the function" in ended.err
-    assert "Traceback" not in ended.err
-    assert status(folder) == "failed"
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "handler.py").write_text("def handler(event, context): ...\n")
+    (mine / "requirements.txt").write_text("six\n")
+    # The version is real and the hash is not, so that the installer refuses what it gets.
+    (mine / "requirements.lock").write_text("six==1.17.0 --hash=sha256:" + "0" * 64 + "\n")
+    path = experiment(tmp_path, "./mine", "{kind: burst, sizes: [1]}")
+    for _ in range(2):
+        ended = inside("run", path, "--out", folder)
+        assert ended.code == 1
+        assert "requirements.lock for Python" in ended.err
+        assert "Traceback" not in ended.err
+        # Nothing was measured: no report says so, and nothing is in the way of the next run.
+        assert not folder.exists()
     assert left_behind(state_home) == []
 
 

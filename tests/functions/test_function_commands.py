@@ -38,6 +38,7 @@ def test_commands_begin_without_the_forms() -> None:
 def test_list_names_every_function() -> None:
     result = _uncia("functions", "list")
     assert result.exit_code == 0
+    assert _uncia("functions").stdout == result.stdout
     for function in list_functions():
         assert function.name in result.output
     plain = json.loads(_uncia("functions", "list", "--json").stdout)

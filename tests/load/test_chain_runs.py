@@ -198,3 +198,11 @@ def test_a_stage_that_follows_failures(uncia: Uncia, tmp_path: Path) -> None:
         "chains"
     ]
     assert (found["begun"], found["complete"]) == (5, 4)
+    (line,) = [line for line in ended.out.splitlines() if "chains complete" in line]
+    assert line.startswith("sizes: 4 of 5 chains complete, p50 ")
+    report = (tmp_path / "run" / "report.html").read_text()
+    chains = report.split('<section id="chains"')[1].split("</section>")[0]
+    # A row for the chain; its stages are folded.
+    assert chains.count("<tbody>") == 2
+    assert chains.split("<details>")[0].count("<tr>") == 2
+    assert "<summary>Stages of sizes: " in chains

@@ -72,7 +72,7 @@ def test_charts_become_pictures(demo_run: Path, tmp_path: Path, form: str, magic
 def test_what_cannot_be_exported_is_told(demo_run: Path, tmp_path: Path) -> None:
     with pytest.raises(UnciaError, match="svg, png, pdf"):
         list(export.charts(demo_run, tmp_path, "gif"))
-    with pytest.raises(UnciaError, match="not the folder"):
+    with pytest.raises(UnciaError, match="neither the folder"):
         list(export.tables(tmp_path / "nothing", tmp_path))
     blocked = tmp_path / "file"
     blocked.write_text("")

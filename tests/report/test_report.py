@@ -18,6 +18,7 @@ from uncia.report import data, run, sections, vega
 from uncia.report import page as page_module
 
 SECTIONS = [
+    "errors",
     "latency",
     "distributions",
     "ratios",
@@ -32,8 +33,8 @@ SECTIONS = [
     "outcomes",
     "machine",
 ]
-# Of a run without chains.
-SHOWN = [name for name in SECTIONS if name != "chains"]
+# Of a run without chains, whose failures are declared.
+SHOWN = [name for name in SECTIONS if name not in ("chains", "errors")]
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +360,8 @@ def test_only_the_rows_are_left(tmp_path: Path, demo_run: Path) -> None:
     shutil.copy(demo_run / "invocations.parquet", tmp_path / "invocations.parquet")
     found = rendered(tmp_path)
     assert "run.yaml is missing" in found.text
-    assert "not priced yet" in found.text
+    assert "not priced yet" not in found.text
+    assert found.table_with("tariff", "per million, USD")
     assert len(found.table_with("experiment", "p50, ms", "max, ms")) == 11
 
 

@@ -47,7 +47,9 @@ impl Failure {
                 let omitted = format!("... {} lines ...", lines - 2 * TRACE_ENDS);
                 trace.splice(TRACE_ENDS..lines - TRACE_ENDS, [omitted]);
             }
-            trace.iter_mut().for_each(|line| cut(line, MAX_LINE_CHARS));
+            for line in trace {
+                cut(line, MAX_LINE_CHARS);
+            }
         }
         failure
     }

@@ -21,31 +21,21 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command group ``functions`` to ``app``."""
-    group = typer.Typer(help="The catalogue of functions.", no_args_is_help=True)
+    group = typer.Typer(help="The catalogue of functions; without a command, their list.")
     app.add_typer(group, name="functions")
+
+    @group.callback(invoke_without_command=True)
+    def functions(context: typer.Context) -> None:
+        """The catalogue of functions; without a command, their list."""
+        if context.invoked_subcommand is None:
+            _list(as_json=False)
 
     @group.command("list")
     def list_command(
         as_json: AsJson = False,
     ) -> None:
         """List the functions of the catalogue."""
-        from rich.console import Console
-        from rich.markup import escape
-
-        from uncia.functions import list_functions
-
-        functions = list_functions()
-        if as_json:
-            typer.echo(json.dumps([_plain(function) for function in functions], indent=2))
-            return
-        table = _table("name", "runtimes", "description")
-        for function in functions:
-            table.add_row(
-                f"[bold]{escape(function.name)}[/]",
-                ", ".join(function.runtime_names),
-                escape(function.description),
-            )
-        Console(highlight=False, emoji=False).print(table)
+        _list(as_json=as_json)
 
     @group.command()
     def show(
@@ -117,6 +107,26 @@ def register(app: typer.Typer) -> None:
         )
         target = f"Python {written.target.python_version} on {written.target.architecture}"
         typer.echo(f"{written.path}: {', '.join(written.pins)} for {target}")
+
+
+def _list(*, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from uncia.functions import list_functions
+
+    functions = list_functions()
+    if as_json:
+        typer.echo(json.dumps([_plain(function) for function in functions], indent=2))
+        return
+    table = _table("name", "runtimes", "description")
+    for function in functions:
+        table.add_row(
+            f"[bold]{escape(function.name)}[/]",
+            ", ".join(function.runtime_names),
+            escape(function.description),
+        )
+    Console(highlight=False, emoji=False).print(table)
 
 
 def _plain(function: Function) -> dict[str, Any]:

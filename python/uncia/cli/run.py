@@ -80,6 +80,7 @@ def perform(
     from uncia.experiment import model, progress, runner
     from uncia.experiment.plan import plan
     from uncia.experiment.sources import Sources
+    from uncia.runs.folder import check_free
 
     checked, document = model.load(path, platform=platform)
     if seed is not None:
@@ -87,6 +88,8 @@ def perform(
     sources = Sources(document, path.resolve().parent)
     planned = plan(checked, sources, only or [])
     if dry_run:
+        if out is not None:
+            check_free(out, overwrite=overwrite)
         show_plan(planned)
         return None
     reporter = progress.reporter(quiet=quiet)

@@ -103,6 +103,8 @@ def _tariff() -> str:
 def _greet(ready: dict[str, Any], folder: Path, tariff: str) -> None:
     typer.echo(f"Serving AWS Lambda's API on http://{ready['address']} until Ctrl-C.")
     typer.echo(f"Functions and logs: {folder}. Costs: {tariff}.")
+    for warning in ready.get("warnings", []):
+        _warn(warning)
 
 
 def _warn(message: str) -> None:

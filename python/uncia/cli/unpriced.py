@@ -10,14 +10,14 @@ from uncia.cli.cost import options
 if TYPE_CHECKING:
     from uncia.tariffs import Line
 
-# Column that a reason for no price names -> what to do about it.
+# Columns that a reason for no price names -> what to do about it.
 _REMEDIES: Final = {
-    "execution": "how long the function ran: a platform or function that says so (the key uncia of"
-    " its answer), or `uncia load --execution response`, which counts the response time",
-    "allocated_memory": "the memory of an instance: `uncia load --memory 512MB`, or the key memory"
-    " of the function in the file",
-    "allocated_cpu": "the CPU of an instance: `uncia load --vcpu 0.5`, or the key vcpu of the"
-    " function in the file",
+    ("execution",): "how long the function ran: a platform or function that says so (the key uncia"
+    " of its answer), or `uncia load --execution response`, which counts the response time",
+    ("allocated_memory", "allocated_cpu"): "the memory and the CPU of an instance: `uncia load"
+    " --memory 512MB --vcpu 0.5`, or the keys memory and vcpu of the function in the file",
+    ("memory_avg", "memory_peak", "cpu_user", "cpu_time"): "what the function used, which only a"
+    " platform says that measures it; --tariff names others",
 }
 
 
@@ -46,8 +46,8 @@ def empty_bills(lines: Sequence[Line]) -> list[str]:
 def remedies(lines: Iterable[Line]) -> Iterator[str]:
     """Write what to add so that tariffs that price no row can do so."""
     reasons = " ".join(reason for line in lines if line.rows == 0 for reason in line.unpriced)
-    for column, remedy in _REMEDIES.items():
-        if f"{column} is null" in reasons:
+    for columns, remedy in _REMEDIES.items():
+        if any(column in reasons for column in columns):
             yield f"Rows need {remedy}."
 
 

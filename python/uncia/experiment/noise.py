@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from uncia import record
+from uncia import doctor, record
 from uncia.experiment.describe import Description
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ class NoiseWatch:
 
     def start(self, description: Description) -> None:
         """Examine the machine, note what impairs results, and begin to watch it."""
-        from uncia import doctor
-
         report = doctor.examine(_EXAMINE_S)
         machine = report.machine()
         noise = machine.pop("noise", None)

@@ -504,8 +504,9 @@ class _Builder:
             settings.runtime or "start_from" in settings.declared()
         ) and self.file.platform.kind == "embedded":
             self.sources.check_start(function, (*at, "settings", "start_from"))
-        if settings.runtime:
-            self.sources.check_package(function, (*at, "settings", "runtime"))
+        if settings.runtime or settings.handler:
+            key = "handler" if settings.handler else "runtime"
+            self.sources.check_package(function, (*at, "settings", key))
         wanted = alias if function == declared else f"{alias}-{name}"
         return self._deployment(alias, function, wanted)
 

@@ -30,6 +30,7 @@ from uncia.platforms.journal import Journal, Resource
 from uncia.runs.folder import RunFolder
 from uncia.runs.versions import versions
 from uncia.text import plural
+from uncia.workload import sizes
 from uncia.workload.client import ClosedLoop, Load, Stream, drive
 from uncia.workload.loops import Closed
 
@@ -290,6 +291,11 @@ class Execution:
             return
         replicas = sum(self.plan.deployments[key].function.replicas for key in missing)
         self.reporter.note(f"Deploying {plural(replicas, 'function')}.")
+        if adapter(self.plan.platform).CAPABILITIES.http_events and not self.deployed:
+            self.reporter.note(
+                "Their URLs deliver HTTP events: handlers get the parameters as JSON in"
+                ' event["body"].'
+            )
         specs = Specs(self.sources, self.description.packages)
         prefix = "u" + self.description.run[-6:]
         for number, (key, plan) in enumerate(self.plan.deployments.items()):
@@ -504,6 +510,14 @@ class Execution:
         """Whether the rows are as the experiments declare; fills in status and failures."""
         is_whole = error is None and not interrupted
         failures = verdict.failures(self.plan.experiments, rows, is_whole=is_whole)
+        failures += sizes.contradictions(
+            rows,
+            [
+                sizes.Declared(plan.alias, plan.function.memory, plan.function.vcpu)
+                for plan in self.plan.deployments.values()
+                if plan.function.source is None
+            ],
+        )
         self.description.failures = failures if error is None else [error.message, *failures]
         self.description.ended_unix_ns = time.time_ns()
         if interrupted:

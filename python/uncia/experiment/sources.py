@@ -29,7 +29,7 @@ class Sources:
     document: yamlio.Document
     base: Path
     _found: dict[str, functions.Function] = field(default_factory=dict)
-    _packaged: set[tuple[str, str | None]] = field(default_factory=set)
+    _packaged: set[tuple[str, str | None, str | None]] = field(default_factory=set)
 
     def definition(self, source: str) -> functions.Function:
         """The function a ``source`` names.
@@ -77,11 +77,11 @@ class Sources:
         from uncia import functions
 
         runtime = None if function.runtime is None else language(function.runtime)
-        key = (function.source, runtime)
+        key = (function.source, runtime, function.handler)
         if key in self._packaged:
             return
         try:
-            functions.check(self.definition(function.source), runtime)
+            functions.check(self.definition(function.source), runtime, function.handler)
         except UnciaError as error:
             raise self.document.error(at, error.message, hint=error.hint) from error
         self._packaged.add(key)

@@ -109,6 +109,7 @@ def load_summary(summary: Mapping[str, Any]) -> None:
         console.print(table)
     for line in (
         *_unsupported(summary),
+        *_event(summary),
         *_starts(summary),
         *_generator(summary),
         *_slowest(summary),
@@ -195,6 +196,15 @@ def _trips(summary: Mapping[str, Any]) -> Iterator[str]:
                 f"The latencies above are less {_number(less)} ms, the median round trip, as asked"
                 " for; the rows are as measured."
             )
+
+
+def _event(summary: Mapping[str, Any]) -> Iterator[str]:
+    """What a handler behind a function URL got, which is not what was sent."""
+    if summary["handler_event"] == "http":
+        yield (
+            "The handler got HTTP events, as function URLs deliver them: what was sent is"
+            ' event["body"], a text.'
+        )
 
 
 def _starts(summary: Mapping[str, Any]) -> Iterator[str]:

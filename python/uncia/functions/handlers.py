@@ -46,6 +46,8 @@ def _check_executable(handler: str, folder: Path) -> None:
 
 
 def _check_python(handler: str, module: str, name: str, folder: Path) -> None:
+    if not module:
+        raise UnciaError(f"{handler!r} is not a handler: write module.function, e.g. index.handler")
     base = folder.joinpath(*module.replace(".", "/").split("/"))
     path = base / "__init__.py" if base.is_dir() else base.with_name(f"{base.name}.py")
     if not path.is_file():

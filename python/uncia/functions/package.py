@@ -146,8 +146,15 @@ def package(
     )
 
 
-def check(function: Function, runtime: str | None = None) -> Path | None:
+def check(
+    function: Function, runtime: str | None = None, handler: str | None = None
+) -> Path | None:
     """Check what a package needs, without making one: the handler, and the lock of requirements.
+
+    Args:
+        function: the function.
+        runtime: such as ``python``; by default the function's first.
+        handler: instead of the function's own.
 
     Returns:
         The lock file, if the function has requirements.
@@ -162,7 +169,7 @@ def check(function: Function, runtime: str | None = None) -> Path | None:
         if not (folder / form.source).is_file():
             raise UnciaError(f"there is no file {folder / form.source} to compile")
         return None
-    check_handler(runtime, form.handler, folder)
+    check_handler(runtime, handler or form.handler, folder)
     if runtime != "python" or not function.python_requirements():
         return None
     return dependencies.check_lock(

@@ -40,6 +40,7 @@ class Capabilities:
             already.
         collects: it keeps a log of its own that is joined to the client's rows.
         settings: the function settings of an experiment file that it honours.
+        http_events: its functions get HTTP events, with what was sent as text in their body.
         mistakes: finds settings whose values it does not take: name and what is wrong, a sentence
             that begins with the value.
     """
@@ -47,6 +48,7 @@ class Capabilities:
     deploys: bool
     collects: bool
     settings: frozenset[str]
+    http_events: bool = False
     mistakes: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] = lambda _values: ()
 
 

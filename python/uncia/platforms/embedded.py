@@ -44,6 +44,7 @@ CAPABILITIES: Final = Capabilities(
     deploys=True,
     collects=True,
     settings=SETTINGS | frozenset(FUNCTION_SETTINGS),
+    http_events=True,
     mistakes=mistakes,
 )
 
@@ -87,12 +88,17 @@ class Options(_DeclaredOptions):
             )
         return self
 
-    def engine(self) -> dict[str, Any]:
-        """The configuration of ``uncia-engine serve``.
+    @model_validator(mode="after")
+    def _expressible(self) -> Self:
+        for name, value in form.given(self, PLATFORM_SETTINGS).items():
+            try:
+                PLATFORM_SETTINGS[name].engine_value(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+        return self
 
-        Raises:
-            UnciaError: a time is finer than the engine's unit for it.
-        """
+    def engine(self) -> dict[str, Any]:
+        """The configuration of ``uncia-engine serve``."""
         values = form.given(self, PLATFORM_SETTINGS)
         config: dict[str, Any] = settings.configuration(values, "platform.")
         if self.policies is not None:

@@ -35,6 +35,9 @@ MEMORY: Final = (128 * MIB, 10_240 * MIB)
 TIMEOUT: Final = (NS_PER_S, 900 * NS_PER_S)
 """The least and the most time limit, in nanoseconds; limits are whole seconds."""
 
+MAX_HANDLER: Final = 128
+"""Characters of a handler's name."""
+
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024
 """Of all names and values of environment variables together."""
 
@@ -177,6 +180,9 @@ def mistakes(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 "timeout",
                 f"{format_duration(timeout)} is not between 1s and {TIMEOUT[1] // NS_PER_S}s",
             )
+    handler = values.get("handler")
+    if handler is not None and not 1 <= len(handler) <= MAX_HANDLER:
+        yield "handler", f"{handler[:20]!r}... is longer than {MAX_HANDLER} characters"
     environment = values.get("environment") or {}
     for name in environment:
         if _VARIABLE.fullmatch(name) is None:
@@ -215,6 +221,7 @@ def create_request(
     values = {
         "memory": function.memory,
         "timeout": function.timeout,
+        "handler": function.handler,
         "environment": function.environment,
         **function.settings,
     }

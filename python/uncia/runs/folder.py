@@ -49,9 +49,10 @@ class RunFolder:
             UnciaError: the folder holds something else, or a run that is still going on or may not
                 be overwritten, or cannot be created.
         """
+        check_free(path, overwrite=overwrite)
         try:
             if path.exists():
-                _make_room(path, overwrite)
+                _make_room(path)
             path.mkdir(parents=True, exist_ok=True)
             probe = path / ".writable"
             probe.touch()
@@ -146,12 +147,20 @@ def read_run(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _make_room(path: Path, overwrite: bool) -> None:
-    """Delete an earlier run at ``path``, if it is over and may be deleted."""
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """Check that a run may be written to ``path``: it is free, or an earlier run may be deleted.
+
+    :raises UnciaError: it may not.
+    """
+    if not path.exists():
+        return
     if not path.is_dir():
         raise UnciaError(f"{path} is a file; a run is written to a folder")
-    if not any(path.iterdir()):
-        return
+    try:
+        if not any(path.iterdir()):
+            return
+    except OSError as error:
+        raise UnciaError(f"cannot write to {path}: {error.strerror or error}") from error
     if not (path / RUN).exists():
         raise UnciaError(
             f"{path} is not empty and does not hold a run",
@@ -163,6 +172,12 @@ def _make_room(path: Path, overwrite: bool) -> None:
             hint="Choose another folder with --out, or add --overwrite to replace it.",
         )
     check_over(path)
+
+
+def _make_room(path: Path) -> None:
+    """Delete an earlier run at ``path``, which was checked."""
+    if not any(path.iterdir()):
+        return
     # A rename first, so that the folder never holds a mixture of two runs.
     aside = path.with_name(f".{path.name}.old-{os.getpid()}")
     path.rename(aside)

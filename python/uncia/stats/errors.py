@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -21,6 +21,9 @@ _IDS: Final = (
 )
 # How the client names an error before the function's own words.
 _PREFIX: Final = re.compile(r"(Unhandled|Handled|HTTP [0-9]{3}): (?=.)")
+_Key: TypeAlias = tuple[str, str | None, str]
+"""Outcome, type and message."""
+
 _TYPE: Final = re.compile(r"([A-Z]\w*(?:\.\w+)*): (?P<message>.+)", re.DOTALL)
 
 
@@ -49,12 +52,12 @@ def distinct(table: pa.Table, explained: Iterable[Mapping[str, Any]] = ()) -> li
         .aggregate([([], "count_all")])
         .to_pylist()
     )
-    errors: dict[tuple[str, str], dict[str, Any]] = {}
+    errors: dict[_Key, dict[str, Any]] = {}
     for row in counted:
         kind, message = describe(row["error"] or "")
         outcome = str(row["outcome"])
         error = errors.setdefault(
-            (outcome, f"{kind}: {message}"),
+            (outcome, kind, message),
             {
                 "outcome": outcome,
                 "type": kind,
@@ -88,7 +91,7 @@ def describe(text: str) -> tuple[str | None, str]:
 
 
 def _explain(
-    errors: Mapping[tuple[str, str], dict[str, Any]],
+    errors: Mapping[_Key, dict[str, Any]],
     failed: pa.Table,
     explained: Iterable[Mapping[str, Any]],
 ) -> None:
@@ -103,7 +106,7 @@ def _explain(
         strict=True,
     ):
         kind, message = describe(text or "")
-        error = errors[(outcome, f"{kind}: {message}")]
+        error = errors[(outcome, kind, message)]
         if not error["trace"] and error["output"] is None:
             error["trace"] = list(by_invocation[name].get("trace") or [])
             error["output"] = by_invocation[name].get("output")

@@ -6,6 +6,7 @@ way, and some that only a single load has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from uncia.record import parquet
 from uncia.stats import columns, errors, summary, tails
 from uncia.stats.columns import pc
 from uncia.workload import sizes
+from uncia.workload.client import Load
 from uncia.workload.collect import PARQUET
 from uncia.workload.fleet import Ended
 from uncia.workload.resolve import Prepared
@@ -27,6 +29,12 @@ from uncia.workload.send import SendSettings
 
 _NS_PER_MS: Final = 1e6
 _NS_PER_US: Final = 1e3
+
+# Addresses of functions, by what their handlers get; the embedded platform's URLs end in an id.
+_EVENTS: Final = {
+    "http": re.compile(r"^https?://[^/]*(\.lambda-url\.|/url/[a-z0-9]{8,}(/|$))"),
+    "body": re.compile(r"/2015-03-31/functions/[^/]+/invocations"),
+}
 
 # One request in so many is among the slowest.
 _SLOWEST_OF: Final = 100
@@ -128,11 +136,18 @@ def summarise(
         "lag_quantiles": {estimate.name: estimate.plain(_NS_PER_US) for estimate in lags},
         "sent_rate": _rate(rows),
         "quantiles": {estimate.name: estimate.plain(_NS_PER_MS) for estimate in estimates},
+        "handler_event": handler_event(load),
         "start_latency_ms": by_start(rows),
         "slowest": slowest(rows),
         "errors": examples(rows),
         "distinct_errors": errors.distinct(rows, ended.explained),
-        "contradictions": sizes.contradictions(rows, load.streams),
+        "contradictions": sizes.contradictions(
+            rows,
+            [
+                sizes.Declared(stream.function, stream.allocated_memory, stream.allocated_cpu)
+                for stream in load.streams
+            ],
+        ),
         "rtt": rtt,
     }
     if subtract_rtt:
@@ -145,6 +160,22 @@ def summarise(
                 estimate.name: estimate.plain(_NS_PER_MS) for estimate in shorter
             }
     return result
+
+
+def handler_event(load: Load) -> str | None:
+    """What Lambda-like addresses make of a request for the handler, judged by their form.
+
+    Returns:
+        ``http``: an HTTP event, with what was sent as text under ``body`` (function URLs);
+        ``body``: what was sent is the event (Invoke); None: the addresses are of another form, or
+        of both.
+    """
+    forms = {
+        next((form for form, pattern in _EVENTS.items() if pattern.search(url)), None)
+        for stream in load.streams
+        for _, url in stream.targets
+    }
+    return forms.pop() if len(forms) == 1 else None
 
 
 def by_start(rows: pa.Table) -> dict[str, dict[str, float | None]]:

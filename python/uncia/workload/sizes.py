@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from uncia.stats import columns
 from uncia.units import format_cpu, format_size
-from uncia.workload.client import Stream
 
 # People round a share of a CPU (0.29 vCPU); memory they know to the byte.
 _CPU_TOLERANCE = 0.01
 
 
-def contradictions(rows: pa.Table, streams: Iterable[Stream]) -> list[str]:
+@dataclass(frozen=True)
+class Declared:
+    """The sizes that a person declares for a function: bytes, micro-vCPU; None: not declared."""
+
+    function: str
+    memory: int | None
+    cpu: int | None
+
+
+def contradictions(rows: pa.Table, functions: Iterable[Declared]) -> list[str]:
     """Return a sentence for each function whose answers say other sizes than were declared.
 
     Rows keep what the answers say.
 
     Args:
         rows: invocations, with their allocations.
-        streams: what was sent, with the declared sizes.
+        functions: what was declared; of a function with several, each row may have any.
     """
     declared: dict[str, dict[str, set[int]]] = {}
-    for stream in streams:
-        sizes = declared.setdefault(stream.function, {})
-        for name in ("allocated_memory", "allocated_cpu"):
-            if (size := getattr(stream, name)) is not None:
+    for one in functions:
+        sizes = declared.setdefault(one.function, {})
+        for name, size in (("allocated_memory", one.memory), ("allocated_cpu", one.cpu)):
+            if size is not None:
                 sizes.setdefault(name, set()).add(size)
     sentences = []
     for function, sizes in declared.items():

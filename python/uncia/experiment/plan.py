@@ -88,19 +88,21 @@ class StreamPlan:
     replay: str | None = None
 
     def pace(self) -> str | None:
-        """When requests (or chains) are sent, in a few words; None of later stages."""
+        """When requests (or chains) are sent, in a few words.
+
+        None of later stages, and of all streams of a replay but the first, which has the whole.
+        """
+        if self.recorded is not None:
+            return self.replay
         if isinstance(self.arrivals, Closed) and self.chain is not None:
             return self.arrivals.sentence("chains")
         return None if self.arrivals is None else self.arrivals.sentence()
 
-    def sentence(self) -> str | None:
-        """What is sent, and when, in a few words; None of later stages and parts of a replay."""
-        if self.recorded is not None:
-            return self.replay
-        words = self.pace()
-        if words is None:
-            return None
-        return f"{self.alias} {words}" if self.chain is None else f"{self.chain}: {words}"
+    def subject(self) -> str:
+        """Whose requests they are, to stand before the words of `pace`."""
+        if self.replay is not None:
+            return ""
+        return self.alias if self.chain is None else f"{self.chain}:"
 
 
 @dataclass(frozen=True)

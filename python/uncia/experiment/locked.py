@@ -51,7 +51,7 @@ def expected(plan: Plan, sources: Sources) -> list[str]:
 
 
 def found(plan: Plan, rows: pa.Table) -> list[str]:
-    """List the functions of a run whose requests came so and were held back, a sentence each.
+    """List the functions of a run whose requests came so, and used their quota up.
 
     Args:
         plan: what was carried out.
@@ -70,17 +70,31 @@ def found(plan: Plan, rows: pa.Table) -> list[str]:
             }
             own = of_experiment.filter(pc.equal(of_experiment["function"], alias))
             if len(periods) == 1 and (period := periods.pop()) is not None:
-                gap, held_back = _common_gap(own), pc.sum(pc.greater(own["throttled_count"], 0))
-                count = held_back.as_py() or 0
+                gap, count = _common_gap(own), _over_quota(own, period)
                 if gap and gap % period == 0 and count:
                     told.append(
                         f"{experiment.name}: requests of {alias} came at multiples of"
                         f" {gap / NS_PER_MS:g} ms, a whole number of quota periods"
-                        f" ({format_duration(period)}), and {count:,} of {own.num_rows:,} were"
-                        " throttled: each met its quota at the same point of the period, so their"
-                        f" durations are not those of requests at other times. {_ADVICE}"
+                        f" ({format_duration(period)}), and {count:,} of {own.num_rows:,} needed more"
+                        " CPU time than the quota of one: each met it at the same point of the"
+                        " period, so their durations are not those of requests at other times."
+                        f" {_ADVICE}"
                     )
     return told
+
+
+def _over_quota(rows: pa.Table, period: int) -> int:
+    """Count the rows whose CPU time is above the quota of one period, which holds them back."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    used = pc.add(rows["cpu_user"], rows["cpu_system"])
+    known = rows.append_column("used", used).filter(
+        pc.and_(pc.is_valid(used), pc.is_valid(rows["allocated_cpu"]))
+    )
+    shares = known["allocated_cpu"].to_numpy() / MICRO_PER_VCPU
+    is_over = known["used"].to_numpy() > shares * period
+    return int(np.count_nonzero(is_over & (shares < 1)))
 
 
 def _common_gap(rows: pa.Table) -> int:

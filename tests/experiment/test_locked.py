@@ -60,7 +60,7 @@ def test_only_where_a_quota_holds_a_thread_back() -> None:
     assert locked.expected(*planned(constant("5/s"), **share))
     longer = {"platform": {"kind": "embedded", "period": "150ms"}}
     assert not locked.expected(*planned(constant("5/s"), **longer))
-    assert locked.expected(*planned(constant("2/min"), **longer))
+    assert locked.expected(*planned(constant("20/min"), **longer))
     url = {
         "platform": {"kind": "http"},
         "functions": {"spin": {"url": "http://127.0.0.1:1/"}},

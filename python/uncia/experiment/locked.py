@@ -62,24 +62,26 @@ def found(plan: Plan, rows: pa.Table) -> list[str]:
     told = []
     for experiment in plan.experiments:
         of_experiment = rows.filter(pc.equal(rows["experiment"], experiment.name))
-        for alias in dict.fromkeys(stream.alias for stream in experiment.streams):
-            periods = {
-                _period(plan.deployments[stream.deployment].function, plan.file)
-                for stream in experiment.streams
-                if stream.alias == alias
-            }
+        periods: dict[str, set[int | None]] = {}
+        for stream in experiment.streams:
+            function = plan.deployments[stream.deployment].function
+            periods.setdefault(stream.alias, set()).add(_period(function, plan.file))
+        for alias, own_periods in periods.items():
+            period = own_periods.pop()
+            # Of deployments with different periods the rows do not tell which is whose.
+            if own_periods or period is None:
+                continue
             own = of_experiment.filter(pc.equal(of_experiment["function"], alias))
-            if len(periods) == 1 and (period := periods.pop()) is not None:
-                gap, count = _common_gap(own), _over_quota(own, period)
-                if gap and gap % period == 0 and count:
-                    told.append(
-                        f"{experiment.name}: requests of {alias} came at multiples of"
-                        f" {gap / NS_PER_MS:g} ms, a whole number of quota periods"
-                        f" ({format_duration(period)}), and {count:,} of {own.num_rows:,} needed more"
-                        " CPU time than the quota of one: each met it at the same point of the"
-                        " period, so their durations are not those of requests at other times."
-                        f" {_ADVICE}"
-                    )
+            gap, count = _common_gap(own), _over_quota(own, period)
+            if not gap or gap % period or not count:
+                continue
+            told.append(
+                f"{experiment.name}: requests of {alias} came at multiples of {gap / NS_PER_MS:g}"
+                f" ms, a whole number of quota periods ({format_duration(period)}), and {count:,}"
+                f" of {own.num_rows:,} needed more CPU time than the quota of one: each met it at"
+                " the same point of the period, so their durations are not those of requests at"
+                f" other times. {_ADVICE}"
+            )
     return told
 
 

@@ -281,7 +281,14 @@ def test_what_cannot_be_replayed_is_refused_with_its_place(tmp_path: Path) -> No
         "only.arrivals.map.function: there is no function 'spine'": made("spine"),
         "hello has none of the parameters cpu, duration, memory": made("hello"),
         "its time limit is 1min": made(how={"duration": "2min"}),
-        "'most' is not known": made(how={"rule": "most"}),
+        "map: 'most' is no rule (allowed: popularity, hash, made)": made(how={"rule": "most"}),
+        "arrivals.map.functions: needs at least 1": {
+            "arrivals": {
+                "kind": "replay",
+                "table": "t",
+                "map": {"rule": "hash", "functions": []},
+            }
+        },
         "takes 20,": made(how={"duration": "1ms", "headroom": "20GB"}),
     }
     for message, experiment in lines.items():

@@ -18,9 +18,9 @@ from pydantic import BeforeValidator, Field
 
 from uncia.errors import UnciaError
 from uncia.forms import Form, Name
-from uncia.units import MIB, NS_PER_MIN, Duration, Size, format_duration
+from uncia.units import MIB, NS_PER_MIN, Duration, Size
 from uncia.workload import recorded
-from uncia.workload.replay import Expansion, Replay, Replayed, read_path
+from uncia.workload.replay import Expansion, Replay, Replayed, name_some, read_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,6 @@ COLUMNS: Final = (
 PROFILES: Final = "profiles.parquet"
 
 _HEADROOM_BYTES: Final = 64 * MIB
-_NAMED: Final = 3
 _ENDS: Final = {"minimum": 0.0, "maximum": 1.0}
 
 
@@ -135,11 +134,8 @@ def demands(
         else:
             found[part.function] = demand
     if missing:
-        some = ", ".join(map(repr, missing[:_NAMED]))
-        if len(missing) > _NAMED:
-            some += f" and {len(missing) - _NAMED:,} more"
         raise UnciaError(
-            f"{replay.table} does not tell how long requests of {some} took",
+            f"{replay.table} does not tell how long requests of {name_some(missing)} took",
             hint="Give a duration for such requests, or name the functions to replay.",
         )
     return found
@@ -270,8 +266,3 @@ def _points(rows: list[dict[str, Any]], column: str, minute: int) -> Points | No
     values = np.array([points[share] for share in shares], dtype=np.float64)
     # The extremes are of invocations and the quantiles, in Azure's trace, of averages.
     return shares, np.maximum.accumulate(values)
-
-
-def longest(demand: Demand) -> str:
-    """Write the longest duration."""
-    return format_duration(int(demand.durations.max()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -13,10 +13,7 @@ from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.forms import Form, Name
 from uncia.workload.made import Made
-from uncia.workload.replay import Replay, Replayed
-
-_NAMED: Final = 3
-"""Recorded functions that an error names; of more it says how many."""
+from uncia.workload.replay import Replay, Replayed, name_some
 
 
 class ByRule(Form):
@@ -161,11 +158,8 @@ def assign(
     counterparts = {name: name for name in functions} if chosen is None else chosen
     missing = [part.function for part in parts if part.function not in counterparts]
     if missing:
-        some = ", ".join(map(repr, missing[:_NAMED]))
-        if len(missing) > _NAMED:
-            some += f" and {len(missing) - _NAMED:,} more"
         raise UnciaError(
-            f"replay: no function here replaces {some} of {table}",
+            f"replay: no function here replaces {name_some(missing)} of {table}",
             hint="Write `map: NAME` to replay all of them on one function, or map each.",
         )
     return [(counterparts[part.function], part) for part in parts]

@@ -32,7 +32,7 @@ def expected(plan: Plan, sources: Sources) -> list[str]:
 
     Whether it matters depends on what they compute: less than the quota is never held back.
     """
-    told = []
+    warnings = []
     for experiment in plan.experiments:
         for stream in experiment.streams:
             function = plan.deployments[stream.deployment].function
@@ -41,13 +41,13 @@ def expected(plan: Plan, sources: Sources) -> list[str]:
                 continue
             gap = None if stream.recorded is not None else _gap(stream.arrivals)
             if gap is not None and gap % period == 0:
-                told.append(
+                warnings.append(
                     f"{experiment.name}: requests of {stream.alias} come every"
                     f" {float(gap / NS_PER_MS):g} ms, a whole number of quota periods"
                     f" ({format_duration(period)}): if they use up their quota, all take the same"
                     f" time. {_ADVICE}"
                 )
-    return told
+    return warnings
 
 
 def found(plan: Plan, rows: pa.Table) -> list[str]:
@@ -59,7 +59,7 @@ def found(plan: Plan, rows: pa.Table) -> list[str]:
     """
     import pyarrow.compute as pc
 
-    told = []
+    warnings = []
     for experiment in plan.experiments:
         of_experiment = rows.filter(pc.equal(rows["experiment"], experiment.name))
         periods: dict[str, set[int | None]] = {}
@@ -75,14 +75,14 @@ def found(plan: Plan, rows: pa.Table) -> list[str]:
             gap, count = _common_gap(own), _over_quota(own, period)
             if not gap or gap % period or not count:
                 continue
-            told.append(
+            warnings.append(
                 f"{experiment.name}: requests of {alias} came at multiples of {gap / NS_PER_MS:g}"
                 f" ms, a whole number of quota periods ({format_duration(period)}), and {count:,}"
                 f" of {own.num_rows:,} needed more CPU time than the quota of one: each met it at"
                 " the same point of the period, so their durations are not those of requests at"
                 f" other times. {_ADVICE}"
             )
-    return told
+    return warnings
 
 
 def _over_quota(rows: pa.Table, period: int) -> int:

@@ -332,16 +332,16 @@ class _Builder:
         """
         alias = stream.function
         assert alias is not None, "it was checked"
-        said = requests.make(self.sources, self.file.functions[alias], stream, at)
+        content = requests.make(self.sources, self.file.functions[alias], stream, at)
         return StreamPlan(
             alias=alias,
             deployment=self._deploy(alias, stream.settings, name, at),
             label=_label(alias, before),
             arrivals=stream.loop(),
-            event=said.event,
+            event=content.event,
             start_ns=stream.start,
-            template=said.template,
-            fields=said.fields,
+            template=content.template,
+            fields=content.fields,
         )
 
     def _replay(

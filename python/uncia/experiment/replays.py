@@ -120,7 +120,7 @@ class Replays:
         expanded = self._expand(replay, columns=wanted)
         chosen = replay.map if sender.function is None else sender.function
         pairs = mapping.assign(chosen, expanded.replayed, self.file.functions, replay.table)
-        said = {
+        content = {
             alias: requests.make(self.sources, self.file.functions[alias], sender, at)
             for alias in sorted({alias for alias, _ in pairs})
         }
@@ -131,8 +131,8 @@ class Replays:
                 function=changed(self.file.functions[alias]),
                 name=None,
                 arrivals=part.arrivals,
-                requests=said[alias],
-                fields=said[alias].fields_for(part),
+                requests=content[alias],
+                fields=content[alias].fields_for(part),
             )
             for alias, part in pairs
         ]
@@ -171,13 +171,15 @@ class Replays:
                 )
         event = dict(self.sources.event(pattern, given, (*at, "parameters")))
         event |= {name: f"{{{{{name}}}}}" for name in taken}
-        said = Requests(event, requests.template(event, dict.fromkeys(taken, True)))
+        content = Requests(event, requests.template(event, dict.fromkeys(taken, True)))
         expanded = self._expand(replay, optional=made.COLUMNS)
         self._check_room(len(expanded.replayed))
         demands = made.demands(how, replay, expanded, self.file.seed, self.sources.base)
         limit_ns = min(pattern.timeout or definition.timeout, timeout_ns)
         parts = [
-            _make_one(part, demands[part.function], how, pattern, definition, said, limit_ns, index)
+            _make_one(
+                part, demands[part.function], how, pattern, definition, content, limit_ns, index
+            )
             for index, part in enumerate(expanded.replayed)
         ]
         notes = _notes(replay, expanded)
@@ -257,7 +259,7 @@ def _make_one(
     how: Made,
     pattern: Function,
     definition: Definition,
-    said: Requests,
+    content: Requests,
     limit_ns: int,
     index: int,
 ) -> Part:
@@ -303,7 +305,7 @@ def _make_one(
         function=pattern.model_copy(update=changes),
         name=f"{how.function}-{index}",
         arrivals=part.arrivals,
-        requests=said,
+        requests=content,
         fields=fields,
     )
 

@@ -173,7 +173,7 @@ def _demand(durations: Int64s, made: Made, **rest: Any) -> Demand:
 
 @dataclass(frozen=True)
 class _Profile:
-    """Distribution functions: probabilities, and the values at them; None: not told."""
+    """Distribution functions: probabilities, and the values at them; None: unknown."""
 
     duration: Points | None
     memory: Points | None
@@ -250,16 +250,16 @@ def _points(rows: list[dict[str, Any]], column: str, minute: int) -> Points | No
     """The distribution function of a column in the interval that a minute is in."""
     import numpy as np
 
-    told = [row for row in rows if row[column] is not None]
-    begins = {row["minute"] for row in told if row["minute"] is not None}
+    known = [row for row in rows if row[column] is not None]
+    begins = {row["minute"] for row in known if row["minute"] is not None}
     if begins:
         begin = max((one for one in begins if one <= minute), default=min(begins))
-        told = [row for row in told if row["minute"] in (None, begin)]
-    points = {row["quantile"]: row[column] for row in told if row["statistic"] == "quantile"} | {
-        _ENDS[row["statistic"]]: row[column] for row in told if row["statistic"] in _ENDS
+        known = [row for row in known if row["minute"] in (None, begin)]
+    points = {row["quantile"]: row[column] for row in known if row["statistic"] == "quantile"} | {
+        _ENDS[row["statistic"]]: row[column] for row in known if row["statistic"] in _ENDS
     }
     if not points:
-        points.update((0.0, row[column]) for row in told if row["statistic"] == "mean")
+        points.update((0.0, row[column]) for row in known if row["statistic"] == "mean")
     if not points:
         return None
     shares = np.array(sorted(points), dtype=np.float64)

@@ -61,11 +61,11 @@ class Imported:
             match = _ENTRY.match(warning)
             text = warning if match is None else warning[match.end() :]
             entries.setdefault(text, []).append("" if match is None else match.group())
-        told = []
+        lines = []
         for text, where in entries.items():
             more = f" ({len(where):,} times)" if len(where) > 1 else ""
-            told.append(f"{where[0]}{text}{more}")
-        return told
+            lines.append(f"{where[0]}{text}{more}")
+        return lines
 
 
 def _number(value: object) -> Fraction:

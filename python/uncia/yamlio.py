@@ -128,12 +128,19 @@ def format_path(path: KeyPath) -> str:
     return text
 
 
-def load(path_or_text: Path | str, name: str | None = None) -> Document:
+def load(
+    path_or_text: Path | str,
+    name: str | None = None,
+    *,
+    repeated: list[tuple[KeyPath, int]] | None = None,
+) -> Document:
     """Read one YAML document.
 
     Args:
         path_or_text: a `Path` is a file to read; a `str` is the YAML text itself.
         name: the name to show in messages; by default the path, or ``<text>``.
+        repeated: receives each key that is there again, with the line of the last, which counts;
+            without it such a key is an error.
 
     Raises:
         UnciaError: the file cannot be read, is not UTF-8, is not YAML, or has a key twice, a
@@ -166,7 +173,7 @@ def load(path_or_text: Path | str, name: str | None = None) -> Document:
             )
         if root is None:
             return Document(label, None, {(): 1})
-        builder = _Builder(loader, label)
+        builder = _Builder(loader, label, repeated)
         data = builder.build(root, (), 0)
         return Document(label, data, builder.lines)
     except yaml.MarkedYAMLError as error:
@@ -198,9 +205,12 @@ def _read(path: Path, label: str) -> str:
 class _Builder:
     """Turns a tree of YAML nodes into plain data and the table of line numbers."""
 
-    def __init__(self, loader: _Loader, name: str) -> None:
+    def __init__(
+        self, loader: _Loader, name: str, repeated: list[tuple[KeyPath, int]] | None
+    ) -> None:
         self.loader = loader
         self.name = name
+        self.repeated = repeated
         self.lines: dict[KeyPath, int] = {(): 1}
         self.nodes = 0
 
@@ -227,11 +237,13 @@ class _Builder:
         for key_node, value_node in node.value:
             key = self._key(key_node)
             key_path = (*path, key)
-            if key in result:
+            if key in result and self.repeated is None:
                 first = self.lines[key_path]
                 raise self._error(
                     key_node, f"{format_path(key_path)}: this key is already on line {first}"
                 )
+            if key in result and self.repeated is not None:
+                self.repeated.append((key_path, key_node.start_mark.line + 1))
             self.lines[key_path] = key_node.start_mark.line + 1
             result[key] = self.build(value_node, key_path, depth + 1)
         return result

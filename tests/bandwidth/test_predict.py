@@ -193,6 +193,62 @@ def test_a_run_is_a_table_too(tmp_path):
         measured.read(path, preset("gcp"))
 
 
+def sent(folder: Path, *, open_loop: bool | None, gap: int = 0, instances: int = 1) -> Path:
+    """A run at one vCPU whose instances rest 7 ms, in a closed loop, or requests every ``gap``."""
+    count = 40
+    starts = [number * (gap or 24 * MS) for number in range(count)]
+    rows = pa.table(
+        {
+            "function": ["f"] * count,
+            "invocation": [str(number) for number in range(count)],
+            "experiment": ["one"] * 20 + ["two"] * 20,
+            "attempt": [1] * count,
+            "outcome": ["ok"] * count,
+            "instance": [f"i{number % instances}" for number in range(count)],
+            "open_loop": pa.array([open_loop] * count, pa.bool_()),
+            "scheduled": starts if open_loop else pa.nulls(count, pa.int64()),
+            # A minute lies between the experiments.
+            "started": [at + (number // 20) * 60_000 * MS for number, at in enumerate(starts)],
+            "ended": [
+                at + 17 * MS + (number // 20) * 60_000 * MS for number, at in enumerate(starts)
+            ],
+            "execution": [17 * MS] * count,
+            "allocated_memory": [1769 << 20] * count,
+        }
+    )
+    return record.write(record.conform(rows, "invocations", 0), folder / "invocations.parquet")
+
+
+def test_a_run_tells_its_own_arrivals(tmp_path):
+    own, tariff = preset("aws"), tariffs.get("aws-lambda-x86")
+
+    def of(path, text=None):
+        return study.study(own, str(path), [512], tariff, arrivals=text, samples=60).arrivals
+
+    path = sent(tmp_path, open_loop=False)
+    found = of(path)
+    assert found.think.points[0] == (0.0, 7 * MS)
+    assert found.think.points[-1] == (1.0, 7 * MS)
+    assert found.words == (
+        f"one at a time, each about 7 ms after the end of the last one, as in {path}"
+    )
+    assert of(path, "closed") == found
+    assert of(path, "random") == model.RANDOM
+    # Two instances in turn: each rests while the other serves.
+    path = sent(tmp_path, open_loop=False, instances=2)
+    assert of(path).think.points[3] == (0.5, 31 * MS)
+    path = sent(tmp_path, open_loop=False, instances=40)
+    assert "no instance served two requests" in of(path).words
+    path = sent(tmp_path, open_loop=True, gap=25 * MS)
+    assert of(path) == model.Arrivals(None, f"at random, as in {path}, an open loop")
+    path = sent(tmp_path, open_loop=True, gap=100 * MS)
+    assert "came every 100 ms, a whole number of quota periods" in of(path).words
+    path = sent(tmp_path, open_loop=None)
+    assert of(path) == model.Arrivals(
+        None, f"at random ({path} does not say how its requests were sent)"
+    )
+
+
 # ---- bills and advice -------------------------------------------------------------------------
 
 

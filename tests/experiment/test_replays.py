@@ -168,6 +168,40 @@ def test_a_function_for_all_and_fields_of_rows(tmp_path: Path) -> None:
     assert "a field of kind column is of the rows of a replay" in refused(tmp_path, no_rows)
 
 
+def test_requests_of_experiments_have_fields(tmp_path: Path) -> None:
+    experiment = {
+        "function": "f",
+        "arrivals": {"kind": "burst", "sizes": [3]},
+        "fields": {
+            "n": {"kind": "integer", "min": 1, "max": 9},
+            "word": {"kind": "choice", "values": ['say "a"', "b"]},
+        },
+        "parameters": {
+            "count": "{{n}}",
+            "text": "{{word}}",
+            "both": ["{{n}} of {{word}}"],
+            "number": "{{number}}",
+            "escaped": "{{{{n",
+        },
+    }
+    web = {"platform": {"kind": "http"}, "functions": {"f": {"url": "http://127.0.0.1:1/"}}}
+    (stream,) = streams(tmp_path, experiment, **web)
+    assert stream.template is not None
+    filled = stream.template
+    for name, value in (("n", "7"), ("word", stream.fields["word"]["values"][0]), ("number", "2")):
+        filled = filled.replace("{{" + name + "}}", value)
+    assert json.loads(filled) == {
+        "count": 7,
+        "text": 'say "a"',
+        "both": ['7 of say "a"'],
+        "number": "2",
+        # For the engine, which makes two braces of them.
+        "escaped": "{{{{n",
+    }
+    get = {**web, "functions": {"f": {"url": "http://127.0.0.1:1/", "method": "GET"}}}
+    assert "GET has no body that a field could be in" in refused(tmp_path, experiment, **get)
+
+
 def test_made_functions_take_what_their_rows_tell(tmp_path: Path) -> None:
     table = invocations(
         tmp_path / "t.parquet",
@@ -281,7 +315,14 @@ def test_what_cannot_be_replayed_is_refused_with_its_place(tmp_path: Path) -> No
         "only.arrivals.map.function: there is no function 'spine'": made("spine"),
         "hello has none of the parameters cpu, duration, memory": made("hello"),
         "its time limit is 1min": made(how={"duration": "2min"}),
-        "'most' is not known": made(how={"rule": "most"}),
+        "map: 'most' is no rule (allowed: popularity, hash, made)": made(how={"rule": "most"}),
+        "arrivals.map.functions: needs at least 1": {
+            "arrivals": {
+                "kind": "replay",
+                "table": "t",
+                "map": {"rule": "hash", "functions": []},
+            }
+        },
         "takes 20,": made(how={"duration": "1ms", "headroom": "20GB"}),
     }
     for message, experiment in lines.items():

@@ -159,6 +159,26 @@ def test_spin_burns_the_cpu_time_asked_for(call: Any) -> None:
         assert answer["uncia"]["valid"]
 
 
+def test_spin_takes_the_time_and_memory_asked_for(call: Any, module: Any) -> None:
+    events = [{"cpu": 1, "duration": 30, "memory": size} for size in (60, 60, 20, 0)]
+    for reply in call("spin", *events):
+        envelope = reply["answer"]["uncia"]
+        assert envelope["handler_end_ns"] - envelope["handler_start_ns"] >= 29_000_000
+        assert envelope["valid"]
+    spin = module("spin")
+    before = spin.resident()
+    try:
+        # What others in this process take and give meanwhile is far less than a piece.
+        for size in (50, 20, 70):
+            spin.hold(before + size * spin.MB)
+            assert abs(spin.resident() - before - size * spin.MB) < spin.PIECE
+            held = sum(len(region) for region in spin.held)
+            assert abs(held - size * spin.MB) < spin.PIECE
+    finally:
+        spin.hold(0)
+    assert spin.held == []
+
+
 def test_wait_waits_without_using_the_cpu(call: Any) -> None:
     (reply,) = call("wait", {"time": 300})
     assert reply["answer"]["wall_ns"] >= 299_000_000

@@ -228,10 +228,18 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
         (STELLAR, {"SubExperiments": sub(Burst=3)}, r"SubExperiments\[0\].Burst"),
         (STELLAR, {"SubExperiments": sub(BurstSizes=[])}, "fails without burst sizes"),
         (STELLAR, {"SubExperiments": sub(BurstSizes=[1, 0])}, r"BurstSizes\[1\]"),
-        (STELLAR, {"SubExperiments": sub(IATSeconds=-1)}, "an interval above 0 s"),
+        (STELLAR, {"SubExperiments": sub(IATSeconds=-1)}, "an interval is not negative"),
+        (STELLAR, {"SubExperiments": sub(IATSeconds=0)}, "back to back .* of changing sizes"),
+        (STELLAR, {"SubExperiments": sub(StorageTransfer=True)}, "lacks stores between functions"),
+        (STELLAR, {"SubExperiments": sub(SnapStartEnabled=True)}, "lacks snapshots"),
+        (STELLAR, {"SubExperiments": sub(CPUBoostEnabled=True)}, "lacks more CPU during a start"),
         (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "DesiredServiceTimes"),
-        (STELLAR, {"SubExperiments": sub(DataTransferChainLength=2)}, "chains of functions"),
-        (STELLAR, {"SubExperiments": sub(Function="chameleon")}, "no counterpart of 'chameleon'"),
+        (STELLAR, {"SubExperiments": sub(DataTransferChainLength=2)}, "lacks chains in which"),
+        (
+            STELLAR,
+            {"SubExperiments": sub(Function="chameleon")},
+            "lacks a function that does what 'chameleon'",
+        ),
         ({}, {}, "the tool of this file is not recognised"),
     ],
 )
@@ -258,7 +266,7 @@ def test_the_line_is_told(tmp_path: Path) -> None:
 def test_a_runtime_that_uncia_does_not_have_is_told_and_stays(write: Callable[..., Path]) -> None:
     path = write(STELLAR, SubExperiments=sub(Runtime="go1.x", Function="hellogo"))
     imported = importers.convert(path)
-    assert any("do not exist in go1.x" in warning for warning in imported.warnings)
+    assert any("lacks hello in go1.x" in warning for warning in imported.warnings)
     assert imported.data["functions"]["hellogo-128"]["runtime"] == "go1.x"
     imported = importers.convert(path, options=importers.Options(runtime="python"))
     assert imported.data["functions"]["hellogo-128"]["runtime"] == "python"
@@ -268,6 +276,84 @@ def test_names_tell_experiments_of_one_title_apart(write: Callable[..., Path]) -
     subs = [*sub(), *sub(FunctionMemoryMB=2048), *sub(DesiredServiceTimes=["1s"])]
     names = list(read(importers.convert(write(STELLAR, SubExperiments=subs))).experiments)
     assert names == ["warm-burst1", "warm-2048MB-burst1", "warm-burst1-1s"]
+
+
+def test_without_an_interval_bursts_are_back_to_back(write: Callable[..., Path]) -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        {"BurstSizes": [4], "Bursts": 3, "Parallelism": 2, "IATSeconds": 0},
+        {"BurstSizes": [4], "Bursts": 3},
+        {"BurstSizes": [1], "Bursts": 3, "Parallelism": 2},
+    )
+    found = []
+    for change in changes:
+        entry = sub(**change)[0]
+        if "IATSeconds" not in change:
+            del entry["IATSeconds"]
+        imported = importers.convert(write(STELLAR, SubExperiments=[entry]))
+        warm = read(imported).experiments["warm"]
+        replicas = read(imported).functions[warm.function].replicas
+        found.append((warm.arrivals, warm.closed.model_dump(exclude_defaults=True), replicas))
+        assert any("each burst is sent when the one before is" in w for w in imported.warnings)
+    assert found == [
+        (None, {"clients": 4, "requests": 12, "together": True, "one_replica": True}, 2),
+        (None, {"clients": 4, "requests": 12, "together": True}, 1),
+        (None, {"clients": 1, "requests": 3}, 2),
+    ]
+
+
+def test_of_a_key_that_is_there_twice_the_last_counts(tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    text = json.dumps(STELLAR).replace('"Bursts"', '"Bursts": 1,\n"Bursts"')
+    path.write_text(text)
+    imported = importers.convert(path)
+    assert read(imported).experiments["warm"].arrivals.engine()["bursts"] == 12
+    assert imported.warnings[0] == (
+        "SubExperiments[0].Bursts: the key is there again on line 2, which counts"
+    )
+    # Go ignores the case of keys.
+    path.write_text(json.dumps(STELLAR).replace('"Bursts"', '"bursts": 1, "Bursts"'))
+    imported = importers.convert(path)
+    assert read(imported).experiments["warm"].arrivals.engine()["bursts"] == 12
+    assert "SubExperiments[0].Bursts: the key is there again as Bursts, which counts" in (
+        imported.warnings
+    )
+
+
+def test_equal_warnings_are_told_once_with_their_number(write: Callable[..., Path]) -> None:
+    subs = [{**sub()[0], "Title": title, "Handler": "main.x"} for title in ("a", "b", "c")]
+    imported = importers.convert(write(STELLAR, SubExperiments=subs))
+    told = imported.distinct_warnings()
+    assert "SubExperiments[0].Handler: Uncia has its own; left out (3 times)" in told
+    assert len(told) == len(set(told)) == len(imported.warnings) - 2
+
+
+def test_what_would_be_refused_is_not_suggested(write: Callable[..., Path], tmp_path: Path) -> None:
+    path = write(STELLAR, SubExperiments=sub(Runtime="go1.x", Function="hellogo"))
+    for extra, expected in (
+        ([], "cannot run as it is: "),
+        (["--runtime", "python"], "Next: uncia run"),
+    ):
+        out = tmp_path / f"{len(extra)}.yaml"
+        command = ["workload", "import", str(path), "--out", str(out), *extra]
+        done = CliRunner().invoke(build(), command)
+        assert done.exit_code == 0, done.output
+        assert expected in done.stderr
+        assert ("Next:" in done.stderr) == bool(extra)
+
+
+def test_a_plan_of_many_replicas_fits_a_screen(write: Callable[..., Path], tmp_path: Path) -> None:
+    from uncia.experiment.plan import plan
+    from uncia.experiment.progress import sends
+    from uncia.experiment.sources import Sources
+
+    changed = sub(Parallelism=146, BurstSizes=[5], Bursts=3000, IATType="stochastic")
+    imported = importers.convert(write(STELLAR, SubExperiments=changed))
+    document = yamlio.load(yamlio.dump(imported.data), "e.yaml")
+    planned = plan(experiment.check(document), Sources(document, tmp_path))
+    words = sends(planned.experiments[0])
+    assert "80 functions (hellopy-128-0 to hellopy-128-79) 21 bursts of 5" in words
+    assert "66 functions (" in words
+    assert len(words) < 300
 
 
 def test_what_is_not_to_be_had_can_be_skipped(write: Callable[..., Path]) -> None:
@@ -338,7 +424,7 @@ def test_any_value_anywhere_is_read_or_refused(tmp_path: Path, data: st.DataObje
 def test_json_may_hold_characters_that_yaml_may_not(tmp_path: Path) -> None:
     path = tmp_path / "workload.json"
     path.write_text('{"test_name": "a\x7fb\x9f\ufffe",\n "test_duration_in_seconds": "x"}')
-    found = importers.read(path)
+    found, _ = importers.read(path)
     assert found.data["test_name"] == "a\x7fb\x9f\ufffe"
     assert found.line(("test_duration_in_seconds",)) == 2
     path.write_text('{"test_name": "a\x01b"}')

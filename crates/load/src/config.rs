@@ -234,6 +234,10 @@ pub struct Closed {
     /// the one before are there, and have been thought about.
     #[serde(default)]
     pub together: bool,
+    /// With `together`: whether all requests of a burst go to one replica, and bursts visit them in
+    /// turn; default: requests visit them in turn.
+    #[serde(default)]
+    pub one_replica: bool,
 }
 
 /// What a request of a later stage waits for: the answers to the requests of the same number in

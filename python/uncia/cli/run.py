@@ -77,7 +77,7 @@ def perform(
     quiet: bool = False,
 ) -> Outcome | None:
     """Run an experiment file; return None after a dry run, which only shows the plan."""
-    from uncia.experiment import model, progress, runner
+    from uncia.experiment import locked, model, progress, runner
     from uncia.experiment.plan import plan
     from uncia.experiment.sources import Sources
     from uncia.runs.folder import check_free
@@ -90,7 +90,7 @@ def perform(
     if dry_run:
         if out is not None:
             check_free(out, overwrite=overwrite)
-        show_plan(planned)
+        show_plan(planned, locked.expected(planned, sources))
         return None
     reporter = progress.reporter(quiet=quiet)
     try:
@@ -128,8 +128,8 @@ def _requests(experiments: Sequence[ExperimentPlan]) -> str:
     return f"{total:,}{plus}"
 
 
-def show_plan(plan: Plan) -> None:
-    """Print what a run would do."""
+def show_plan(plan: Plan, warnings: Sequence[str] = ()) -> None:
+    """Print what a run would do, and warnings about it besides the plan's own."""
     from rich.console import Console
     from rich.table import Table
 
@@ -161,5 +161,5 @@ def show_plan(plan: Plan) -> None:
     )
     console = Console(markup=False, emoji=False)
     console.print(table)
-    for warning in plan.warnings:
+    for warning in (*plan.warnings, *warnings):
         console.print(f"Warning: {warning}", highlight=False, soft_wrap=True)

@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
         imported = importers.convert(file, name=origin, options=options)
         text = _text(file, imported)
         _check(text, imported, file if out is None else out)
-        for warning in imported.warnings:
+        for warning in imported.distinct_warnings():
             typer.echo(f"warning: {warning}", err=True)
         if out is None:
             typer.echo(text, nl=False)
@@ -72,15 +72,35 @@ def register(app: typer.Typer) -> None:
         except OSError as error:
             raise UnciaError(f"{out} cannot be written: {error.strerror or error}") from error
         command = "load" if imported.kind == "workload" else "run"
-        typer.echo(f"{out} is written. Next: uncia {command} {out}", err=True)
+        refusal = _refusal(out, imported)
+        if refusal is None:
+            typer.echo(f"{out} is written. Next: uncia {command} {out}", err=True)
+        else:
+            typer.echo(f"{out} is written. It cannot run as it is: {refusal}", err=True)
 
 
 def _text(file: Path, imported: Imported) -> str:
     from uncia import yamlio
 
     head = [f"# From {file.name}."]
-    head += [f"# * {warning}" for warning in imported.warnings]
+    head += [f"# * {warning}" for warning in imported.distinct_warnings()]
     return "\n".join(head) + "\n\n" + yamlio.dump(imported.data)
+
+
+def _refusal(out: Path, imported: Imported) -> str | None:
+    """Why ``uncia run`` would refuse the file; None: it would not."""
+    if imported.kind == "workload":
+        return None
+    from uncia.experiment import model
+    from uncia.experiment.plan import plan
+    from uncia.experiment.sources import Sources
+
+    try:
+        file, document = model.load(out)
+        plan(file, Sources(document, out.resolve().parent))
+    except UnciaError as error:
+        return error.message
+    return None
 
 
 def _check(text: str, imported: Imported, name: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import Mistakes, UnciaError
-from uncia.experiment import requests
+from uncia.experiment import replays, requests
 from uncia.experiment.expect import Expect
 from uncia.experiment.model import (
     Experiment,
@@ -26,7 +26,6 @@ from uncia.experiment.model import (
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
 from uncia.platforms import adapter
-from uncia.settings import PLATFORM_SETTINGS
 from uncia.units import MIB, format_size
 from uncia.workload import chains
 from uncia.workload.arrivals import ArrivalProcess
@@ -89,19 +88,21 @@ class StreamPlan:
     replay: str | None = None
 
     def pace(self) -> str | None:
-        """When requests (or chains) are sent, in a few words; None of later stages."""
+        """When requests (or chains) are sent, in a few words.
+
+        None of later stages, and of all streams of a replay but the first, which has the whole.
+        """
+        if self.recorded is not None:
+            return self.replay
         if isinstance(self.arrivals, Closed) and self.chain is not None:
             return self.arrivals.sentence("chains")
         return None if self.arrivals is None else self.arrivals.sentence()
 
-    def sentence(self) -> str | None:
-        """What is sent, and when, in a few words; None of later stages and parts of a replay."""
-        if self.recorded is not None:
-            return self.replay
-        words = self.pace()
-        if words is None:
-            return None
-        return f"{self.alias} {words}" if self.chain is None else f"{self.chain}: {words}"
+    def subject(self) -> str:
+        """Whose requests they are, to stand before the words of `pace`."""
+        if self.replay is not None:
+            return ""
+        return self.alias if self.chain is None else f"{self.chain}:"
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,7 @@ class _Builder:
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._replays = Replays(self.file.functions, self.sources, self.file.seed)
+        self._replays = Replays(self.file, self.sources)
 
     def experiment(
         self, origin: str, name: str, experiment: Experiment
@@ -313,7 +314,8 @@ class _Builder:
             else:
                 plans.append(self._stream(at, f"{name}{suffix}", stream, plans))
         if experiment.warmup is not None:
-            self._check_warmup(origin, plans)
+            fields = [field for stream in plans for field in stream.fields.values()]
+            replays.check_warmup(self.sources.document, ("experiments", origin, "warmup"), fields)
             yield ExperimentPlan(
                 name=name + WARMUP_SUFFIX,
                 description=f"Before {name}, to each of its functions: "
@@ -359,16 +361,16 @@ class _Builder:
         """
         alias = stream.function
         assert alias is not None, "it was checked"
-        said = requests.make(self.sources, self.file.functions[alias], stream, at)
+        content = requests.make(self.sources, self.file.functions[alias], stream, at)
         return StreamPlan(
             alias=alias,
             deployment=self._deploy(alias, stream.settings, name, at),
             label=_label(alias, before),
             arrivals=stream.loop(),
-            event=said.event,
+            event=content.event,
             start_ns=stream.start,
-            template=said.template,
-            fields=said.fields,
+            template=content.template,
+            fields=content.fields,
         )
 
     def _replay(
@@ -404,40 +406,7 @@ class _Builder:
                     replay=None if plans else replay.sentence,
                 )
             )
-        self._check_room(at, sum(part.name is not None for part in replay.parts))
         return plans
-
-    def _check_room(self, at: yamlio.KeyPath, made: int) -> None:
-        """Refuse more made functions than the platform can have instances at once.
-
-        Raises:
-            UnciaError: with file, line and key.
-        """
-        if self.file.platform.kind != "embedded":
-            return
-        setting = PLATFORM_SETTINGS["max_instances"]
-        chosen = getattr(self.file.platform, setting.name)
-        room = int(setting.default or 0) if chosen is None else int(chosen)
-        if made > room:
-            raise self.sources.document.error(
-                (*at, "arrivals"),
-                f"the replay makes {made:,} functions, and the platform holds {room:,} instances",
-                hint="Draw fewer with `sample`, or raise max_instances of the platform.",
-            )
-
-    def _check_warmup(self, origin: str, plans: Sequence[StreamPlan]) -> None:
-        """Refuse a warm-up of requests whose values are those of rows.
-
-        Raises:
-            UnciaError: with file, line and key.
-        """
-        for stream in plans:
-            if any(form["kind"] == "column" for form in stream.fields.values()):
-                raise self.sources.document.error(
-                    ("experiments", origin, "warmup"),
-                    "requests that carry values of recorded rows have none for a warm-up; replay"
-                    " an earlier window as an experiment of its own",
-                )
 
     def _chain(
         self, chain_name: str, stream: Stream, before: Sequence[StreamPlan]

@@ -24,6 +24,9 @@ _IN_FLIGHT: Final = "in flight"
 _LATENCY: Final = "latency"
 _ERRORS: Final = "errors"
 _NO_ERRORS: Final = ""
+# Functions with the same arrivals, and different arrivals, that a line names.
+_FUNCTIONS: Final = 3
+_SENTENCES: Final = 8
 # Labels that a line does without, because the value says it.
 _SPEAK_ALONE: Final = frozenset({"rate", _LATENCY, _NO_ERRORS})
 
@@ -212,10 +215,30 @@ def one(
 
 
 def sends(experiment: ExperimentPlan) -> str:
-    """What an experiment sends, in a few words; streams of the same words are counted."""
-    counts = Counter(words for stream in experiment.streams if (words := stream.sentence()))
+    """What an experiment sends, in a few words; streams of the same words are counted.
+
+    Of many functions with the same arrivals, and of many arrivals, only the first are named.
+    """
+    names: dict[str, Counter[str]] = {}
+    for stream in experiment.streams:
+        words = stream.pace()
+        if words is not None:
+            names.setdefault(words, Counter())[stream.subject()] += 1
+    sentences = [_of_functions(words, counts) for words, counts in names.items()]
+    if len(sentences) > _SENTENCES:
+        rest = sum(sum(counts.values()) for counts in [*names.values()][_SENTENCES:])
+        sentences[_SENTENCES:] = [f"and {rest:,} more streams"]
+    return "; ".join(sentences)
+
+
+def _of_functions(words: str, counts: Counter[str]) -> str:
+    """Say of which functions or chains the arrivals in ``words`` are."""
+    if len(counts) > _FUNCTIONS:
+        first, *_, last = counts
+        return f"{len(counts):,} functions ({first} to {last}) {words}"
     return "; ".join(
-        words if count == 1 else f"{count:,} times {words}" for words, count in counts.items()
+        f"{name} {words}".lstrip() if count == 1 else f"{count:,} times {name} {words}"
+        for name, count in counts.items()
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import requests
-from uncia.experiment.model import Function, Sender
+from uncia.experiment.model import ExperimentFile, Function, Sender
 from uncia.experiment.requests import Requests
 from uncia.experiment.sources import Sources
 from uncia.providers import LAMBDA_BYTES, LAMBDA_MAX_MB, LAMBDA_MIN_MB
-from uncia.units import MIB, format_duration, parse_duration, parse_size
+from uncia.settings import PLATFORM_SETTINGS
+from uncia.units import MIB, MICRO_PER_VCPU, format_duration, parse_duration, parse_size
 from uncia.workload import made, mapping
 from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.columns import ColumnField, decimal_text
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 _DURATIONS: Final = ("cpu", "duration")
 _TAKEN: Final = (*_DURATIONS, "memory")
 """The parameters of a function that a made one sets."""
-
-_MICRO: Final = 1_000_000
-"""Micro-vCPU in a vCPU."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +69,12 @@ class Replays:
     """Resolves the replays of an experiment file.
 
     Attributes:
-        functions: the file's functions, by name.
+        file: the experiment file.
         sources: finds and checks functions.
-        seed: of the file.
     """
 
-    functions: Mapping[str, Function]
+    file: ExperimentFile
     sources: Sources
-    seed: int
     _expanded: dict[tuple[object, ...], Expansion] = field(default_factory=dict)
 
     def parts(
@@ -123,20 +119,20 @@ class Replays:
         wanted = {form.column for form in sender.fields.values() if isinstance(form, ColumnField)}
         expanded = self._expand(replay, columns=wanted)
         chosen = replay.map if sender.function is None else sender.function
-        pairs = mapping.assign(chosen, expanded.replayed, self.functions, replay.table)
-        said = {
-            alias: requests.make(self.sources, self.functions[alias], sender, at)
+        pairs = mapping.assign(chosen, expanded.replayed, self.file.functions, replay.table)
+        content = {
+            alias: requests.make(self.sources, self.file.functions[alias], sender, at)
             for alias in sorted({alias for alias, _ in pairs})
         }
         parts = [
             Part(
                 recorded=part.function,
                 alias=alias,
-                function=changed(self.functions[alias]),
+                function=changed(self.file.functions[alias]),
                 name=None,
                 arrivals=part.arrivals,
-                requests=said[alias],
-                fields=said[alias].fields_for(part),
+                requests=content[alias],
+                fields=content[alias].fields_for(part),
             )
             for alias, part in pairs
         ]
@@ -153,7 +149,7 @@ class Replays:
     ) -> Parts:
         """Make a function for each recorded one."""
         document = self.sources.document
-        pattern = changed(self.functions[how.function])
+        pattern = changed(self.file.functions[how.function])
         at_map: yamlio.KeyPath = (*at, "arrivals", "map", "function")
         if pattern.source is None:
             raise document.error(at_map, "functions are made from one that has a source")
@@ -175,12 +171,15 @@ class Replays:
                 )
         event = dict(self.sources.event(pattern, given, (*at, "parameters")))
         event |= {name: f"{{{{{name}}}}}" for name in taken}
-        said = Requests(event, requests.template(event, dict.fromkeys(taken, True)))
+        content = Requests(event, requests.template(event, dict.fromkeys(taken, True)))
         expanded = self._expand(replay, optional=made.COLUMNS)
-        demands = made.demands(how, replay, expanded, self.seed, self.sources.base)
+        self._check_room(len(expanded.replayed))
+        demands = made.demands(how, replay, expanded, self.file.seed, self.sources.base)
         limit_ns = min(pattern.timeout or definition.timeout, timeout_ns)
         parts = [
-            _make_one(part, demands[part.function], how, pattern, definition, said, limit_ns, index)
+            _make_one(
+                part, demands[part.function], how, pattern, definition, content, limit_ns, index
+            )
             for index, part in enumerate(expanded.replayed)
         ]
         notes = _notes(replay, expanded)
@@ -201,8 +200,48 @@ class Replays:
         """Read the table, once for all members of a sweep."""
         key = (id(replay), *sorted(columns), "", *sorted(optional))
         if key not in self._expanded:
-            self._expanded[key] = expansion(replay, self.seed, self.sources.base, columns, optional)
+            self._expanded[key] = expansion(
+                replay, self.file.seed, self.sources.base, columns, optional
+            )
         return self._expanded[key]
+
+    def _check_room(self, functions: int) -> None:
+        """Refuse more made functions than the platform can have instances at once.
+
+        Raises:
+            UnciaError: there are more.
+        """
+        platform = self.file.platform
+        setting = PLATFORM_SETTINGS["max_instances"]
+        chosen = getattr(platform, setting.name, None)
+        room = int(setting.default or 0) if chosen is None else int(chosen)
+        if platform.kind == "embedded" and functions > room:
+            raise UnciaError(
+                f"the replay makes {functions:,} functions, and the platform holds {room:,}"
+                " instances",
+                hint="Draw fewer with `sample`, or raise max_instances of the platform.",
+            )
+
+
+def check_warmup(
+    document: yamlio.Document, at: yamlio.KeyPath, fields: Iterable[Mapping[str, Any]]
+) -> None:
+    """Refuse a warm-up of requests whose values are those of rows.
+
+    Args:
+        document: the file.
+        at: the warm-up in it.
+        fields: of all streams, in the engine's form.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    if any(form["kind"] == "column" for form in fields):
+        raise document.error(
+            at,
+            "requests that carry values of recorded rows have none for a warm-up; replay an"
+            " earlier window as an experiment of its own",
+        )
 
 
 def _notes(replay: ReplayArrivals, expanded: Expansion) -> list[str]:
@@ -220,7 +259,7 @@ def _make_one(
     how: Made,
     pattern: Function,
     definition: Definition,
-    said: Requests,
+    content: Requests,
     limit_ns: int,
     index: int,
 ) -> Part:
@@ -238,7 +277,7 @@ def _make_one(
     cpu = pattern.declared().get("cpu", demand.allocated_cpu)
     if cpu is not None:
         changes["cpu"] = int(cpu)
-    share = Fraction(memory, LAMBDA_BYTES) if cpu is None else Fraction(int(cpu), _MICRO)
+    share = Fraction(memory, LAMBDA_BYTES) if cpu is None else Fraction(int(cpu), MICRO_PER_VCPU)
     used = how.utilization * float(min(Fraction(1), share))
     taken = {
         "duration": demand.durations,
@@ -266,7 +305,7 @@ def _make_one(
         function=pattern.model_copy(update=changes),
         name=f"{how.function}-{index}",
         arrivals=part.arrivals,
-        requests=said,
+        requests=content,
         fields=fields,
     )
 

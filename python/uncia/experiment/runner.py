@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from uncia import record
 from uncia.errors import RunFailedError, UnciaError
-from uncia.experiment import verdict
+from uncia.experiment import locked, verdict
 from uncia.experiment.conclude import conclude
 from uncia.experiment.describe import Description, content
 from uncia.experiment.join import join, rename, shift, unmatched
@@ -183,6 +183,9 @@ class Execution:
         try:
             with self.interruption.held():
                 tables = self._tables()
+            for warning in locked.found(self.plan, tables["invocations"]):
+                self.description.warnings.append(warning)
+                self.reporter.note(f"Warning: {warning}")
             self._judge(tables["invocations"], error, interrupted)
             summary = conclude(
                 self.folder,

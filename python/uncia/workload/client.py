@@ -40,6 +40,7 @@ class ClosedLoop:
     duration_ns: int | None = None
     requests: int | None = None
     together: bool = False
+    one_replica: bool = False
     think_max_ns: int | None = None
 
     @classmethod
@@ -51,6 +52,7 @@ class ClosedLoop:
             closed.duration,
             closed.requests,
             closed.together,
+            closed.one_replica,
             closed.think.most_ns,
         )
 
@@ -64,6 +66,8 @@ class ClosedLoop:
         }
         if self.together:
             config["together"] = True
+        if self.one_replica:
+            config["one_replica"] = True
         if self.think_max_ns is not None:
             config["think_max_ns"] = self.think_max_ns
         return config

@@ -86,11 +86,17 @@ class Closed(Form):
     together: bool = Field(
         False, description="Bursts back to back: each waits for all answers of the one before"
     )
+    one_replica: bool = Field(
+        False,
+        description="With together: a burst goes to one replica, and bursts visit them in turn",
+    )
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.duration is None and self.requests is None:
             raise ValueError("a closed loop needs a duration or a number of requests, or both")
+        if self.one_replica and not self.together:
+            raise ValueError("one_replica is of bursts, and needs together")
         return self
 
     def expected_requests(self) -> int:
@@ -107,6 +113,8 @@ class Closed(Form):
         parts = [f"closed loop of {clients}"]
         if self.together:
             parts = [f"bursts of {self.clients:,} back to back"]
+        if self.one_replica:
+            parts.append("each to one replica")
         if self.think.max:
             parts.append(f"thinking {self.think.words()}")
         if self.duration is not None:

@@ -18,9 +18,9 @@ from pydantic import BeforeValidator, Field
 
 from uncia.errors import UnciaError
 from uncia.forms import Form, Name
-from uncia.units import MIB, NS_PER_MIN, Duration, Size, format_duration
+from uncia.units import MIB, NS_PER_MIN, Duration, Size
 from uncia.workload import recorded
-from uncia.workload.replay import Expansion, Replay, Replayed, read_path
+from uncia.workload.replay import Expansion, Replay, Replayed, name_some, read_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,6 @@ COLUMNS: Final = (
 PROFILES: Final = "profiles.parquet"
 
 _HEADROOM_BYTES: Final = 64 * MIB
-_NAMED: Final = 3
 _ENDS: Final = {"minimum": 0.0, "maximum": 1.0}
 
 
@@ -135,11 +134,8 @@ def demands(
         else:
             found[part.function] = demand
     if missing:
-        some = ", ".join(map(repr, missing[:_NAMED]))
-        if len(missing) > _NAMED:
-            some += f" and {len(missing) - _NAMED:,} more"
         raise UnciaError(
-            f"{replay.table} does not tell how long requests of {some} took",
+            f"{replay.table} does not tell how long requests of {name_some(missing)} took",
             hint="Give a duration for such requests, or name the functions to replay.",
         )
     return found
@@ -177,7 +173,7 @@ def _demand(durations: Int64s, made: Made, **rest: Any) -> Demand:
 
 @dataclass(frozen=True)
 class _Profile:
-    """Distribution functions: probabilities, and the values at them; None: not told."""
+    """Distribution functions: probabilities, and the values at them; None: unknown."""
 
     duration: Points | None
     memory: Points | None
@@ -254,24 +250,19 @@ def _points(rows: list[dict[str, Any]], column: str, minute: int) -> Points | No
     """The distribution function of a column in the interval that a minute is in."""
     import numpy as np
 
-    told = [row for row in rows if row[column] is not None]
-    begins = {row["minute"] for row in told if row["minute"] is not None}
+    known = [row for row in rows if row[column] is not None]
+    begins = {row["minute"] for row in known if row["minute"] is not None}
     if begins:
         begin = max((one for one in begins if one <= minute), default=min(begins))
-        told = [row for row in told if row["minute"] in (None, begin)]
-    points = {row["quantile"]: row[column] for row in told if row["statistic"] == "quantile"} | {
-        _ENDS[row["statistic"]]: row[column] for row in told if row["statistic"] in _ENDS
+        known = [row for row in known if row["minute"] in (None, begin)]
+    points = {row["quantile"]: row[column] for row in known if row["statistic"] == "quantile"} | {
+        _ENDS[row["statistic"]]: row[column] for row in known if row["statistic"] in _ENDS
     }
     if not points:
-        points.update((0.0, row[column]) for row in told if row["statistic"] == "mean")
+        points.update((0.0, row[column]) for row in known if row["statistic"] == "mean")
     if not points:
         return None
     shares = np.array(sorted(points), dtype=np.float64)
     values = np.array([points[share] for share in shares], dtype=np.float64)
     # The extremes are of invocations and the quantiles, in Azure's trace, of averages.
     return shares, np.maximum.accumulate(values)
-
-
-def longest(demand: Demand) -> str:
-    """Write the longest duration."""
-    return format_duration(int(demand.durations.max()))

@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.forms import Form, Name
 from uncia.workload.made import Made
-from uncia.workload.replay import Replay, Replayed
-
-_NAMED: Final = 3
-"""Recorded functions that an error names; of more it says how many."""
+from uncia.workload.replay import Replay, Replayed, name_some
 
 
 class ByRule(Form):
@@ -29,21 +26,35 @@ class ByRule(Form):
     functions: list[Name] = Field(min_length=1, description="Of the file; one twice counts twice")
 
 
-def kind_of(value: Any) -> str:
-    """Tell the forms of a mapping apart, as the tags of `Map` name them."""
+def _kind_of(value: Any) -> str:
+    """Tell the forms of a mapping apart, by names as messages about unions expect them."""
     if isinstance(value, str):
-        return "name"
+        return "a name"
     rule = value.get("rule") if isinstance(value, dict) else getattr(value, "rule", None)
-    # A recorded function may be called "rule", too, and then it has a function's name.
-    return "each" if rule is None else "made" if rule == "made" else "rule"
+    return "names" if rule is None else Made.__name__ if rule == "made" else ByRule.__name__
 
 
-_ToName = Annotated[Name, Tag("name")]
-_Each = Annotated[dict[str, Name], Tag("each")]
-_ByRule = Annotated[ByRule, Tag("rule")]
-Map = Annotated[_ToName | _Each | _ByRule, Discriminator(kind_of)]
+def _of_rules(*rules: str) -> BeforeValidator:
+    """Refuse a ``rule`` that is none of these, whatever its other keys are."""
+
+    def check(value: object) -> object:
+        rule = value.get("rule") if isinstance(value, dict) else None
+        if rule is not None and rule not in rules:
+            raise ValueError(f"{rule!r} is no rule (allowed: {', '.join(rules)})")
+        return value
+
+    return BeforeValidator(check)
+
+
+_ToName = Annotated[Name, Tag("a name")]
+_Each = Annotated[dict[str, Name], Tag("names")]
+_ByRule = Annotated[ByRule, Tag(ByRule.__name__)]
+_Made = Annotated[Made, Tag(Made.__name__)]
+Map = Annotated[_ToName | _Each | _ByRule, Discriminator(_kind_of), _of_rules("popularity", "hash")]
 MapOrMade = Annotated[
-    _ToName | _Each | _ByRule | Annotated[Made, Tag("made")], Discriminator(kind_of)
+    _ToName | _Each | _ByRule | _Made,
+    Discriminator(_kind_of),
+    _of_rules("popularity", "hash", "made"),
 ]
 
 
@@ -147,11 +158,8 @@ def assign(
     counterparts = {name: name for name in functions} if chosen is None else chosen
     missing = [part.function for part in parts if part.function not in counterparts]
     if missing:
-        some = ", ".join(map(repr, missing[:_NAMED]))
-        if len(missing) > _NAMED:
-            some += f" and {len(missing) - _NAMED:,} more"
         raise UnciaError(
-            f"replay: no function here replaces {some} of {table}",
+            f"replay: no function here replaces {name_some(missing)} of {table}",
             hint="Write `map: NAME` to replay all of them on one function, or map each.",
         )
     return [(counterparts[part.function], part) for part in parts]

@@ -50,6 +50,10 @@ DEFAULT_PLACEMENT: Final[Placement] = "exponential"
 _MAX: Final = {"minute": 10 * 366 * 24 * 60, "count": 1_000_000_000}
 
 
+_NAMED: Final = 3
+"""Functions that a sentence names; of more it says how many."""
+
+
 def read_path(value: object) -> object:
     """Read a path from a form; other values are the form's to refuse."""
     return Path(value) if isinstance(value, str) else value
@@ -458,6 +462,12 @@ def _choose(
 
 def _lot(seed: int, name: str) -> bytes:
     return hashlib.sha256(struct.pack("<Q", seed) + b"sample/" + name.encode()).digest()
+
+
+def name_some(functions: Sequence[str]) -> str:
+    """Name the first of many functions, for a sentence."""
+    some = ", ".join(map(repr, functions[:_NAMED]))
+    return some if len(functions) <= _NAMED else f"{some} and {len(functions) - _NAMED:,} more"
 
 
 def _did_you_mean(word: str, available: Sequence[str]) -> str:

@@ -182,6 +182,7 @@ mod tests {
             duration_ns: 40,
             requests: None,
             together: false,
+            one_replica: false,
         };
         let mut clients = Clients::new(&[stream(closed)], 100, Share::default());
         assert_eq!(clients.next_at(), Some(105));
@@ -204,6 +205,7 @@ mod tests {
             duration_ns: i64::MAX / 2,
             requests: Some(6),
             together: true,
+            one_replica: false,
         };
         let bursts = |index| {
             let share = Share { index, of: 3 };
@@ -231,6 +233,7 @@ mod tests {
             let closed = Closed {
                 clients: number, think_ns: 10, think_max_ns: None, duration_ns: i64::MAX / 2, requests: Some(requests),
                 together: true,
+                one_replica: false,
             };
             let mut clients = Clients::new(&[stream(closed)], 0, Share::default());
             let (mut waiting, mut now, mut sent, mut last) = (Vec::new(), 5, 0, None);
@@ -264,6 +267,7 @@ mod tests {
             let closed = Closed {
                 clients: number, think_ns: 0, think_max_ns: None, duration_ns: i64::MAX / 2, requests: Some(requests),
                 together: false,
+            one_replica: false,
             };
             let share = Share { index: 1, of: 3 };
             let mut clients = Clients::new(&[stream(closed)], 0, share);

@@ -119,10 +119,14 @@ pub(super) fn columns(stream: &Stream, label: &str, seed: u64) -> Result<(), Loa
         let Field::Column { values } = field else {
             continue;
         };
-        let wrong =
-            |reason| LoadError::Field { stream: stream.function.clone(), name: name.clone(), reason };
+        let wrong = |reason| LoadError::Field {
+            stream: stream.function.clone(),
+            name: name.clone(),
+            reason,
+        };
         let Some(process) = &stream.arrivals else {
-            let reason = "a column is for arrivals: answers decide how many requests there are here";
+            let reason =
+                "a column is for arrivals: answers decide how many requests there are here";
             return Err(wrong(reason.to_owned()));
         };
         let count = || process.arrivals(RandomStream::new(seed, label)).count();

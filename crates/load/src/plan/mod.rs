@@ -218,8 +218,9 @@ impl Plan {
     }
 
     pub(crate) fn target(&self, entry: &Entry) -> &PlannedTarget {
-        let targets = &self.streams[entry.stream].targets;
-        &targets[entry.target(targets.len())]
+        let PlannedStream { targets, pacing, .. } = &self.streams[entry.stream];
+        let by_burst = matches!(pacing, Pacing::Closed(closed) if closed.one_replica);
+        &targets[entry.target(targets.len(), by_burst)]
     }
 }
 

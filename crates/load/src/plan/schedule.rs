@@ -22,9 +22,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Which of `targets` replicas it goes to: they take turns.
-    pub(crate) fn target(&self, targets: usize) -> usize {
-        (self.number % targets as u64) as usize
+    /// Which of `targets` replicas it goes to: they take turns, by requests or by bursts.
+    pub(crate) fn target(&self, targets: usize, by_burst: bool) -> usize {
+        let turn = match self.burst {
+            Some(burst) if by_burst => burst.unsigned_abs(),
+            _ => self.number,
+        };
+        (turn % targets as u64) as usize
     }
 }
 
@@ -191,6 +195,18 @@ mod tests {
         let alone = times(&[poisson("a")], 0);
         assert_eq!(alone, times(&[poisson("b"), poisson("a")], 1));
         assert_ne!(alone, times(&[poisson("b"), poisson("a")], 0));
+    }
+
+    #[test]
+    fn replicas_take_turns_by_requests_or_by_bursts() {
+        let targets = |by_burst| {
+            let entry = |number| Entry { at: 0, stream: 0, number, burst: Some(number as i64 / 4) };
+            [0, 1, 3, 4, 7, 8].map(|number| entry(number).target(2, by_burst))
+        };
+        assert_eq!(targets(false), [0, 1, 1, 0, 1, 0]);
+        assert_eq!(targets(true), [0, 0, 0, 1, 1, 0]);
+        // Of requests without bursts there are turns by number alone.
+        assert_eq!(Entry { at: 0, stream: 0, number: 3, burst: None }.target(2, true), 1);
     }
 
     #[test]

@@ -134,6 +134,32 @@ fn the_same_name_is_the_same_value_everywhere() {
     assert_eq!(header(&request, "content-length"), Some(body.len().to_string().as_str()));
 }
 
+#[test]
+fn a_column_gives_each_request_its_own_value() {
+    let keys = json!({
+        "headers": {"x-v": "{{v}}"},
+        "body": {"template": "[{{v}}, {{v}}]"},
+        "fields": {"v": {"kind": "column", "values": [1.5, "a&b", "", 7]}},
+    });
+    let template = template(keys, "http://a/{{v}}");
+    let expected = [("1.5", "1.5"), ("a&b", "a%26b"), ("", ""), ("7", "7")];
+    for (number, (value, encoded)) in (0..).zip(expected) {
+        for request in
+            [parse(&bytes(&template, &moment(number))), of_http2(&template, &moment(number))]
+        {
+            assert_eq!(request.1, format!("/{encoded}"));
+            assert_eq!(header(&request, "x-v"), Some(value));
+            assert_eq!(request.3, format!("[{value}, {value}]").into_bytes());
+        }
+    }
+    let line = json!({
+        "headers": {"x-v": "{{v}}"},
+        "fields": {"v": {"kind": "column", "values": ["a", "b\r\nc"]}},
+    });
+    let message = try_plan(line, "http://a/").err().unwrap().to_string();
+    assert!(message.contains("\"b\\r\\nc\" has characters that may not be"), "{message}");
+}
+
 /// The example of docs/reference/requests.md; its values were computed independently.
 #[test]
 fn the_published_example() {

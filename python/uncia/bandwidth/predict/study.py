@@ -11,14 +11,15 @@ from typing import Any, Final
 from uncia.bandwidth import closed_form, cpu_time
 from uncia.bandwidth.predict import advice, bill, cpu, invert, measured, model
 from uncia.bandwidth.predict.advice import Choice, Instead, Step
+from uncia.bandwidth.predict.arrivals import choose
 from uncia.bandwidth.predict.bill import Billed
 from uncia.bandwidth.predict.cpu import Work, size_words
 from uncia.bandwidth.predict.measured import Table
 from uncia.bandwidth.predict.model import SHARES, Arrivals, Predicted
-from uncia.bandwidth.presets import Preset, Quantiles
+from uncia.bandwidth.presets import Preset
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff
-from uncia.units import MICRO_PER_VCPU, NS_PER_MS, UnitError, parse_duration
+from uncia.units import MICRO_PER_VCPU, NS_PER_MS
 
 _MAX_MB: Final = 10_240
 _MAX_MICRO: Final = 8 * MICRO_PER_VCPU
@@ -194,8 +195,8 @@ def study(
         cpu_text: a distribution of CPU time, or the path of a measured table or run.
         sizes: MB or micro-vCPU, ascending.
         tariff: the tariff of the bill.
-        arrivals: ``random``, ``closed``, or ``closed:TIME``; by default as a measured table was
-            driven, if the time between requests is known, and at random else.
+        arrivals: ``random``, ``closed``, or ``closed:TIME``; by default as a run's rows tell, as
+            a measured table was driven if the time between requests is known, and at random else.
         compare: a measured table to compare with; by default the one that the CPU time is from.
         samples: invocations at each size.
         seed: of the random numbers.
@@ -206,7 +207,7 @@ def study(
     _check(preset, sizes)
     path = Path(cpu_text)
     table = measured.read(path, preset) if _is_table(path) else None
-    requests = _arrivals(preset, arrivals, table is not None)
+    requests = choose(preset, arrivals, None if table is None else path)
     if table is None:
         distribution = cpu.parse(cpu_text)
         if distribution.points[0][0] <= 0:
@@ -253,40 +254,6 @@ def _check(preset: Preset, sizes: Sequence[int]) -> None:
                 f"{option}: {preset.title} has no size of {size_words(preset, size)}",
                 f"Its sizes are {size_words(preset, smallest)} to {size_words(preset, largest)}.",
             )
-
-
-def _arrivals(preset: Preset, text: str | None, was_measured: bool) -> Arrivals:
-    if text is None:
-        text = "closed" if was_measured and preset.think is not None else "random"
-    kind, colon, pause = text.partition(":")
-    if kind == "random" and not colon:
-        return model.RANDOM
-    if kind != "closed":
-        raise UnciaError(
-            f"--arrivals: {text!r} is neither random nor closed nor closed:TIME",
-            "Write closed:160ms for one request at a time, 160 ms after the last one's end.",
-        )
-    if colon:
-        try:
-            think = parse_duration(pause)
-        except UnitError as error:
-            raise UnciaError(f"--arrivals: {error}", "Write closed:160ms.") from error
-        return Arrivals(
-            Quantiles(((0.0, think), (1.0, think))),
-            f"one at a time, each {pause.strip()} after the end of the last one",
-        )
-    if preset.think is None:
-        raise UnciaError(
-            f"--arrivals: the time between requests of published runs on {preset.title} is not"
-            " known",
-            "Write closed:160ms, with the time from the end of one to the beginning of the next.",
-        )
-    middle = next(value for share, value in preset.think.points if share == 0.5)
-    return Arrivals(
-        preset.think,
-        f"one at a time, each about {middle / NS_PER_MS:.4g} ms after the end of the last one, as"
-        " in the published runs",
-    )
 
 
 def _equation2(preset: Preset, work: Work, sizes: Sequence[int]) -> list[float]:

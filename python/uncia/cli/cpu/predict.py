@@ -48,8 +48,8 @@ def register(app: typer.Typer) -> None:
             None,
             metavar="random|closed|closed:TIME",
             help="When requests arrive: at random times; or in a closed loop, each when the one"
-            " before has ended, or TIME later. Default: as a measured table was driven, if known,"
-            " else random.",
+            " before has ended, or TIME later. Default: as the rows of a run came, or a measured"
+            " table was driven, if known; else random.",
         ),
         tariff: str = typer.Option(
             None,

@@ -57,7 +57,7 @@ def convert(path: Path, *, name: str | None = None, options: Options | None = No
     modules = importers()
     if name is not None and name not in modules:
         raise UnciaError(f"there is no importer {name!r} (known: {', '.join(modules)})")
-    document = read(path)
+    document, warnings = read(path)
     if not isinstance(document.data, dict):
         raise UnciaError(f"{path}: this is not a JSON object")
     if name is None:
@@ -68,4 +68,6 @@ def convert(path: Path, *, name: str | None = None, options: Options | None = No
                 hint=f"Name the tool: --from {' or --from '.join(modules)}.",
             )
         name = fitting[0]
-    return modules[name].convert(document, options or Options())
+    imported = modules[name].convert(document, options or Options())
+    imported.warnings[:0] = warnings
+    return imported

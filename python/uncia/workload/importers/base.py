@@ -19,6 +19,9 @@ from uncia.units import NS_PER_S, format_duration
 
 NAME_LENGTH: Final = 32
 
+# A warning about an entry of a list begins with it: SubExperiments[3].Handler: ...
+_ENTRY: Final = re.compile(r"\w+\[\d+\]")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -51,6 +54,19 @@ class Imported:
     data: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
 
+    def distinct_warnings(self) -> list[str]:
+        """Return each warning once, with the number of entries of which it is the same."""
+        entries: dict[str, list[str]] = {}
+        for warning in self.warnings:
+            match = _ENTRY.match(warning)
+            text = warning if match is None else warning[match.end() :]
+            entries.setdefault(text, []).append("" if match is None else match.group())
+        lines = []
+        for text, where in entries.items():
+            more = f" ({len(where):,} times)" if len(where) > 1 else ""
+            lines.append(f"{where[0]}{text}{more}")
+        return lines
+
 
 def _number(value: object) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -65,8 +81,12 @@ Number = Annotated[Fraction, BeforeValidator(_number)]
 """A JSON number, exactly as it was written (up to the 17 digits that a double holds)."""
 
 
-def read(path: Path) -> yamlio.Document:
+def read(path: Path) -> tuple[yamlio.Document, list[str]]:
     """Read a JSON file as a document that knows the line of every key.
+
+    Returns:
+        The document, and a warning about each key that is there twice: the last counts, as in Go
+        and Python.
 
     Raises:
         UnciaError: it cannot be read, or is not JSON (RFC 8259; no comments, no NaN).
@@ -88,8 +108,13 @@ def read(path: Path) -> yamlio.Document:
     # JSON is YAML but for tabs, which within JSON's strings are always escaped, and for control
     # characters such as U+007F.
     text = yamlio.NOT_IN_YAML.sub(" ", text.replace("\t", " "))
-    lines = yamlio.load(text, name=str(path))
-    return lines.with_data(data)
+    repeated: list[tuple[yamlio.KeyPath, int]] = []
+    lines = yamlio.load(text, name=str(path), repeated=repeated)
+    warnings = [
+        f"{yamlio.format_path(key_path)}: the key is there again on line {line}, which counts"
+        for key_path, line in repeated
+    ]
+    return lines.with_data(data), warnings
 
 
 def _no_constant(word: str) -> object:

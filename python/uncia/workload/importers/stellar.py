@@ -40,6 +40,14 @@ _HELLO: Final = {
     "producer-consumer": "go",
 }
 _COMPUTED: Final = ("ID", "BusySpinIncrements", "Endpoints", "Routes")
+# Of older files, which the original no longer reads.
+_FORGOTTEN: Final = ("RepurposeIdentifier",)
+# What Uncia lacks, by the key that asks for it.
+_LACKING: Final = {
+    "StorageTransfer": "stores between functions",
+    "SnapStartEnabled": "snapshots of started instances (SnapStart)",
+    "CPUBoostEnabled": "more CPU during a start (CPU boost)",
+}
 
 
 class SubExperiment(Form):
@@ -65,6 +73,7 @@ class SubExperiment(Form):
     SnapStartEnabled: bool = False
     CPUBoostEnabled: bool = False
     Visualization: str | None = None
+    RepurposeIdentifier: Any = None
     ID: Any = None
     BusySpinIncrements: Any = None
     Endpoints: Any = None
@@ -91,8 +100,8 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
     Raises:
         UnciaError: unknown keys, bad values, or what Uncia does not have (file, line, key).
     """
-    config = yamlio.validate(Config, _spelled(document))
     imported = Imported("experiment", {})
+    config = yamlio.validate(Config, _spelled(document, imported.warnings))
     _warn_of_the_whole(config, options, imported)
     builder = _Builder(document, config, options, imported)
     for position in range(len(config.SubExperiments)):
@@ -110,18 +119,30 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
     return imported
 
 
-def _spelled(document: yamlio.Document) -> yamlio.Document:
-    """Return the document with STeLLAR's spelling of keys, because Go ignores their case."""
+def _spelled(document: yamlio.Document, warnings: list[str]) -> yamlio.Document:
+    """Return the document with STeLLAR's spelling of keys, because Go ignores their case.
 
-    def respell(data: Any, form: type[Form]) -> Any:
+    A key in two spellings is there twice, of which the last counts: a warning.
+    """
+
+    def respell(data: Any, form: type[Form], place: str = "") -> Any:
         if not isinstance(data, dict):
             return data
-        known = {key.lower(): key for key in form.model_fields}
-        return {known.get(key.lower(), key): value for key, value in data.items()}
+        known: dict[str, str] = {key.lower(): key for key in form.model_fields}
+        result: dict[str, Any] = {}
+        for key, value in data.items():
+            name = known[key.lower()] if key.lower() in known else str(key)
+            if name in result:
+                warnings.append(f"{place}{name}: the key is there again as {key}, which counts")
+            result[name] = value
+        return result
 
     data = respell(document.data, Config)
     if isinstance(data.get("SubExperiments"), list):
-        data["SubExperiments"] = [respell(sub, SubExperiment) for sub in data["SubExperiments"]]
+        data["SubExperiments"] = [
+            respell(sub, SubExperiment, f"SubExperiments[{index}].")
+            for index, sub in enumerate(data["SubExperiments"])
+        ]
     return document.with_data(data)
 
 
@@ -187,15 +208,15 @@ class _Builder:
     def _check(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> None:
         """Refuse what Uncia does not have, and what the original fails with."""
         refuse = self.document.error
+        for key, feature in _LACKING.items():
+            if getattr(sub, key):
+                raise refuse((*key_path, key), f"Uncia lacks {feature}")
         if sub.DataTransferChainLength > 1:
             raise refuse(
-                (*key_path, "DataTransferChainLength"), "chains of functions are not supported"
+                (*key_path, "DataTransferChainLength"),
+                "Uncia lacks chains in which a function invokes the next; those that the load"
+                " generator drives (docs/how-to/chain-requests.md) measure something else",
             )
-        for key in ("StorageTransfer", "SnapStartEnabled", "CPUBoostEnabled"):
-            if getattr(sub, key):
-                raise refuse(
-                    (*key_path, key), f"the platform {self.options.platform} has no such thing"
-                )
         if sub.Bursts == 0:
             raise refuse((*key_path, "Bursts"), "no bursts: nothing would be sent")
         if not sub.BurstSizes:
@@ -205,10 +226,15 @@ class _Builder:
                 raise refuse(
                     (*key_path, "BurstSizes", position), "a burst has at least one request"
                 )
-        if sub.IATSeconds <= 0:
-            raise refuse(
-                (*key_path, "IATSeconds"), "bursts need an interval above 0 s between them"
-            )
+        if sub.IATSeconds < 0:
+            raise refuse((*key_path, "IATSeconds"), "an interval is not negative")
+        if sub.IATSeconds == 0:
+            for key, what in (("BurstSizes", "sizes"), ("DesiredServiceTimes", "service times")):
+                if len(set(getattr(sub, key)[: sub.Bursts])) > 1:
+                    raise refuse(
+                        (*key_path, key),
+                        f"Uncia lacks bursts back to back (IATSeconds 0) of changing {what}",
+                    )
         if sub.FunctionImageSizeMB < 0:
             raise refuse((*key_path, "FunctionImageSizeMB"), "a size is not negative")
 
@@ -216,7 +242,7 @@ class _Builder:
         if sub.Function.lower() not in _HELLO:
             raise self.document.error(
                 (*key_path, "Function"),
-                f"Uncia has no counterpart of {sub.Function!r}",
+                f"Uncia lacks a function that does what {sub.Function!r} does",
                 tuple(_HELLO),
             )
         if self.options.runtime is not None:
@@ -225,9 +251,10 @@ class _Builder:
         for beginning, language in _RUNTIMES.items():
             if named.startswith(beginning):
                 return language
+        source = "hello" if set(sub.DesiredServiceTimes) <= {"0ms"} else "spin"
         self.imported.warnings.append(
-            f"SubExperiments[{key_path[1]}]: Uncia's functions do not exist in {named}, so that"
-            " uncia run will refuse the file; --runtime python measures Python instead"
+            f"SubExperiments[{key_path[1]}].Runtime: Uncia lacks {source} in {named}, and uncia run"
+            " refuses the file; --runtime python measures Python instead"
         )
         return named
 
@@ -261,9 +288,18 @@ class _Builder:
         for key in _COMPUTED:
             if key in given:
                 warn(f"{entry}.{key}: the original overwrites it; left out")
+        for key in _FORGOTTEN:
+            if key in given:
+                warn(f"{entry}.{key}: the original no longer reads it; left out")
         for key in ("Handler", "PackagePattern", "Visualization"):
             if key in given:
                 warn(f"{entry}.{key}: Uncia has its own; left out")
+        if sub.IATSeconds == 0:
+            warn(
+                f"{entry}.IATSeconds: 0 is back to back: each burst is sent when the one before is"
+                " answered (a closed loop)"
+            )
+            return
         if sub.PayloadLengthBytes and sub.DataTransferChainLength <= 1:
             warn(f"{entry}.PayloadLengthBytes: the original uses it within chains alone; left out")
         if len(set(sub.DesiredServiceTimes)) > 1:
@@ -298,7 +334,9 @@ class _Builder:
             {"wait": format_duration(service[0])} if len(set(service)) == 1 and service[0] else {}
         )
         streams: list[dict[str, Any]] = []
-        if in_turn and len(set(service)) == 1:
+        if sub.IATSeconds == 0:
+            streams = [self._back_to_back(sub, runtime, service[0], replicas)]
+        elif in_turn and len(set(service)) == 1:
             interval = sub.IATSeconds / replicas
             streams = [
                 self._stream(
@@ -314,6 +352,19 @@ class _Builder:
         if len(streams) == 1 and "start" not in streams[0]:
             return {**description, **wait, **streams[0]}
         return {**description, **wait, "mix": streams}
+
+    def _back_to_back(
+        self, sub: SubExperiment, runtime: str, service_ns: int, replicas: int
+    ) -> dict[str, Any]:
+        """Return the stream of bursts of which each waits for the one before."""
+        size = sub.BurstSizes[0]
+        closed: dict[str, Any] = {"clients": size, "requests": size * sub.Bursts}
+        if size > 1:
+            closed["together"] = True
+            if replicas > 1:
+                closed["one_replica"] = True
+        function = self._function(sub, runtime, service_ns, replicas)
+        return self._stream(function, {"closed": closed}, service_ns)
 
     def _replica(
         self,
@@ -346,9 +397,10 @@ class _Builder:
                 stream["start"] = duration(start)
             yield stream
 
-    def _stream(self, function: str, arrivals: dict[str, Any], service_ns: int) -> dict[str, Any]:
+    def _stream(self, function: str, loop: dict[str, Any], service_ns: int) -> dict[str, Any]:
+        """Return a stream; ``loop`` is its ``arrivals`` or ``closed``."""
         parameters = {"parameters": {"cpu": format_duration(service_ns)}} if service_ns else {}
-        return {"function": function, "arrivals": arrivals, **parameters}
+        return {"function": function, **loop, **parameters}
 
     @staticmethod
     def _is_random(sub: SubExperiment) -> bool:
@@ -362,10 +414,10 @@ class _Builder:
         interval: Fraction,
         stride: int = 1,
     ) -> dict[str, Any]:
-        """Return every ``stride``th burst of the sub-experiment."""
+        """Return every ``stride``th burst of the sub-experiment, as arrivals."""
         arrivals: dict[str, Any] = {"kind": "burst", "sizes": list(sizes), "bursts": bursts}
         if bursts == 1:
-            return arrivals
+            return {"arrivals": arrivals}
         if self._is_random(sub):
             # x + Exp(mean ln x), which the original's getSpinTime draws.
             mean = Fraction(math.log(float(interval))).limit_denominator(10**9)
@@ -376,7 +428,7 @@ class _Builder:
             }
         else:
             arrivals["interval"] = duration(interval * stride)
-        return arrivals
+        return {"arrivals": arrivals}
 
     def _function(
         self,

@@ -141,7 +141,7 @@ def test_shares_stay_within_what_is_possible(hits: list[int], data: st.DataObjec
         ("p50>20%", SLOW, "not judged"),
         ("p50>40%", SLOW, "holds"),
         ("p50>10%", BASE, "holds"),
-        ("p50>0%", BASE, "holds"),
+        ("p50>0%", BASE, "not judged"),
         ("p50<10%", BASE, "holds"),
         ("p50>+0.1ms", SLOW, "violated"),
         ("p50>+0.2ms", SLOW, "not judged"),
@@ -235,7 +235,7 @@ def test_noise_on_one_side_stands_in_the_way_of_what_it_may_have_caused() -> Non
 
 
 def test_many_conditions_together_need_more_for_a_violation() -> None:
-    change = changed(runs(BASE), runs([1.2, 1.21, 1.13, 1.25, 1.17]))
+    change = changed(runs(BASE), runs([1.2, 1.23, 1.12, 1.27, 1.15]))
     assert verdict("p50>10%", change) == "violated"
     many = [gates.parse(f"p50>{bound}%") for bound in (10, *range(40, 59))]
     found = verdicts.judge(many, "change", [change], ["warm"])
@@ -245,7 +245,7 @@ def test_many_conditions_together_need_more_for_a_violation() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-@pytest.mark.parametrize("bound", [1.1, 1.25, 0.9])
+@pytest.mark.parametrize("bound", [1.02, 1.4, 0.9])
 def test_the_repeats_said_to_decide_do_and_fewer_do_not(paired: bool, bound: float) -> None:
     base, slow = (
         repeats.pool(runs([math.exp(x) for x in np.random.default_rng(seed).normal(mean, 0.1, 5)]))

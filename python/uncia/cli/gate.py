@@ -173,11 +173,11 @@ def _check_whole(repeats: Repeats, folder: Path) -> None:
     if repeats.error is None and repeats.interrupted is None:
         return
     pairs = min(len(outcomes) for outcomes in repeats.outcomes.values())
-    kept = f"{pairs} whole pairs of runs are kept in {folder}."
+    kept = f"{pairs} whole pairs of runs are in {folder}."
     if repeats.error is not None:
-        raise RunFailedError(
-            f"{repeats.error.message}\nThe gate ended there; {kept}", repeats.error.hint
-        )
+        error = repeats.error
+        message = f"{error.message}\nThe gate ended there; {kept}"
+        raise UnciaError(message, error.hint, exit_code=error.exit_code)
     typer.echo(f"Interrupted: nothing is judged. {kept}", err=True)
     raise typer.Exit(repeats.interrupted or 1)
 

@@ -294,6 +294,8 @@ def test_an_interrupted_gate_keeps_what_was_run(
         ),
         ({}, ("--fail-on", "warm.p50>10%"), "there is no experiment warm in both files"),
         ({}, ("--fail-on", "p98>10%"), "there is no metric 'p98'"),
+        ({}, ("--tariff", "no-such"), "there is no tariff 'no-such'"),
+        ({}, ("--fail-on", "cost:no-such>5%"), "there is no tariff 'no-such'"),
         ({}, ("--repeat", "1"), "--repeat 1: too few runs to know how runs differ"),
         ({}, ("--repeat", "3"), "a gate needs 4 a side"),
     ],

@@ -232,7 +232,7 @@ def identical(draws: dict[str, Draw], trials: int) -> None:
 
 
 def bootstrapped(draws: dict[str, Draw], trials: int) -> None:
-    """Print how often a percentile bootstrap over runs, then rows, sees a rise in identical code."""
+    """Print how often a percentile bootstrap over runs and rows sees a rise in identical code."""
     keys = [(name, "p50", "") for name in ("warm", "spin", "starts", "throttled")]
     table("runs from", "repeats", *(f"`{name}.p50`" for name, _, _ in keys))
     for name, draw in draws.items():

@@ -188,6 +188,17 @@ def test_fewer_runs_than_needed_are_not_judged() -> None:
     assert verdict("p50>10%", changed(runs(BASE[:4]), runs(SLOW[:4]))) == "violated"
 
 
+def test_one_run_beside_several_has_no_interval_even_by_rows() -> None:
+    change = changed(runs(BASE[:1]), runs(SLOW), paired=False)
+    assert change.interval is None
+    for rows_only in (False, True):
+        found = verdicts.judge(
+            [gates.parse("p50>10%")], "b", [change], ["warm"], rows_only=rows_only
+        )
+        assert [finding.verdict for finding in found] == ["not judged"]
+        assert "one run a side cannot show" in found[0].reason
+
+
 def test_a_value_that_a_run_lacks_cannot_be_judged() -> None:
     broken = [*runs(SLOW[:4]), Figure(None, why="no request succeeded")]
     (finding,) = judged("p50>10%", changed(runs(BASE), broken))

@@ -89,16 +89,17 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=10, help="of identical code, disturbed")
     parser.add_argument("--planted", type=int, default=1, help="of 10 % slower code, 10 pairs")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--functions", nargs="+", choices=FUNCTIONS, default=list(FUNCTIONS))
     parser.add_argument("--out", type=Path, default=Path("results/gates"))
     args = parser.parse_args()
     args.out.mkdir(parents=True)
     plans = []
     for number in range(args.gates + args.busy):
         kind = "undisturbed" if number < args.gates else "disturbed"
-        function = ("spin", "wait")[number % 2]
+        function = args.functions[number % len(args.functions)]
         plans.append((f"{kind}, identical", function, 1.0, args.repeat, "p50>10%", number))
     for number in range(args.planted):
-        for function in FUNCTIONS:
+        for function in args.functions:
             plans.append(("undisturbed, 10 % slower", function, 1.1, 10, "p50>3%", number))
     print("| machine, code | function | repeats | condition | verdict | reason |", flush=True)
     print("|---|---|---|---|---|---|")

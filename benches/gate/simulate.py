@@ -8,8 +8,8 @@ costs, or turns successes into failures, of one side. Three sources of runs:
 
 * ``recorded``: any recorded run, each as likely.
 * ``in time``: runs as they followed one another, from a random one on, with ABBA order.
-* ``2 %``, ``5 %``, ``10 %``: one recorded run, times a factor of that spread for each run, for
-  machines that are quieter than the one that was recorded on.
+* ``2 %``, ``5 %``, ``10 %``: the recorded run that others disturbed least, times a factor of that
+  spread for each run: a machine that is quieter than the one that was recorded on.
 """
 
 import argparse
@@ -36,15 +36,22 @@ DRAWS = 400
 GROUPS = 30
 """Of a run's rows, for their costs."""
 
-CONDITIONS = ("warm.p50", "spin.p50", "starts.p50", "warm.p99", "spin.cost:aws-lambda-x86")
+CONDITIONS = (
+    "warm.p50",
+    "spin.p50",
+    "starts.p50",
+    "warm.p99",
+    "spin.cost:aws-lambda-x86",
+    "spin.cost:spfu",
+)
 SHARE_CONDITIONS = ("throttled.failed", "starts.cold")
 SPREADS = (0.02, 0.05, 0.10)
 
 Draw = Callable[[int], tuple[list[Figures], list[Figures]]]
 
 
-def load(path: Path, rng: np.random.Generator) -> list[list[Figures]]:
-    """The figures of each recorded run, in several draws of its rows."""
+def load(path: Path, rng: np.random.Generator) -> tuple[list[list[Figures]], int]:
+    """The figures of each recorded run, in several draws of its rows; the calmest run's index."""
     table = pq.read_table(path)
     result = []
     for run in sorted(set(table["run"].to_pylist())):
@@ -63,7 +70,8 @@ def load(path: Path, rng: np.random.Generator) -> list[list[Figures]]:
             figures = comparison.figures(measured, f"{run} {version}")
             versions.append({key: _thin(figure) for key, figure in figures.items()})
         result.append(versions)
-    return result
+    noise = table.group_by("run", use_threads=False).aggregate([("background_percent", "min")])
+    return result, int(np.argmin(noise["background_percent_min"].to_numpy()))
 
 
 def _measured(columns: dict[str, np.ndarray], rng: np.random.Generator) -> Measured:
@@ -124,7 +132,9 @@ def failing(figures: Figures, points: float, rng: np.random.Generator) -> Figure
     return result
 
 
-def sources(runs: list[list[Figures]], rng: np.random.Generator) -> Iterator[tuple[str, Draw]]:
+def sources(
+    runs: list[list[Figures]], calmest: int, rng: np.random.Generator
+) -> Iterator[tuple[str, Draw]]:
     """Ways to draw the runs of both sides of a gate."""
 
     def version(run: int) -> Figures:
@@ -144,15 +154,10 @@ def sources(runs: list[list[Figures]], rng: np.random.Generator) -> Iterator[tup
     yield "recorded", recorded
     yield "in time", in_time
     for spread in SPREADS:
-        # One run, the one whose median is in the middle, so that only the factor varies.
-        medians = [run[0]["spin", "p50", ""].value or 0.0 for run in runs]
-        typical = int(np.argsort(medians)[len(medians) // 2])
 
-        def spread_out(
-            n: int, spread: float = spread, typical: int = typical
-        ) -> tuple[list[Figures], list[Figures]]:
+        def spread_out(n: int, spread: float = spread) -> tuple[list[Figures], list[Figures]]:
             factors = np.exp(rng.normal(0, spread, (2, n)))
-            sides = [[slower(version(typical), f) for f in side] for side in factors]
+            sides = [[slower(version(calmest), f) for f in side] for side in factors]
             return sides[0], sides[1]
 
         yield f"{100 * spread:.0f} %", spread_out
@@ -178,8 +183,8 @@ def naive(base: list[Figures], change: list[Figures], key: tuple[str, str, str])
     for side in (base, change):
         draws = np.log([run[key].draws for run in side])
         n = len(side)
-        picks = rng.integers(0, n, (2000, n))
-        rows = rng.integers(0, draws.shape[1], (2000, n))
+        picks = rng.integers(0, n, (1000, n))
+        rows = rng.integers(0, draws.shape[1], (1000, n))
         samples.append(draws[picks, rows].mean(axis=1))
     return bootstrap.interval(samples[1] - samples[0])[0] > 0
 
@@ -189,75 +194,98 @@ def share(counts: Counter[str], verdict: str) -> str:
 
 
 def count(
-    texts: list[str], draw: Draw, n: int, trials: int, planted: Callable[[Figures], Figures]
+    texts: list[str], draw: Draw, n: int, trials: int, plant: Callable[[Figures], Figures]
 ) -> dict[str, Counter[str]]:
     """The verdicts of many gates, by condition."""
     conditions = [gates.parse(text) for text in texts]
     counts: dict[str, Counter[str]] = {text: Counter() for text in texts}
     for _ in range(trials):
         base, change = draw(n)
-        for finding in judge(conditions, base, [planted(run) for run in change]):
+        for finding in judge(conditions, base, [plant(run) for run in change]):
             counts[finding.gate.text][finding.verdict] += 1
     return counts
+
+
+def table(*columns: str) -> None:
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+
+
+def row(*cells: object) -> None:
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def shares(counts: Counter[str]) -> list[str]:
+    return [share(counts, verdict) for verdict in ("violated", "holds", "not judged")]
+
+
+def identical(draws: dict[str, Draw], trials: int) -> None:
+    """Print the verdicts on identical code, at bounds of no change and of a tenth."""
+    table("runs from", "repeats", "condition", "violated", "holds", "not judged")
+    for bound, points in (("0%", "0%"), ("10%", "5%")):
+        texts = [f"{subject}>{bound}" for subject in CONDITIONS]
+        texts += [f"{subject}>{points}" for subject in SHARE_CONDITIONS]
+        for name, draw in draws.items():
+            for n in (4, 5, 10):
+                wanted = texts if name in ("recorded", "in time") else [f"spin.p50>{bound}"]
+                for text, counts in count(wanted, draw, n, trials, lambda run: run).items():
+                    row(name, n, f"`{text}`", *shares(counts))
+
+
+def bootstrapped(draws: dict[str, Draw], trials: int) -> None:
+    """Print how often a percentile bootstrap over runs and rows sees a rise in identical code."""
+    keys = [(name, "p50", "") for name in ("warm", "spin", "starts", "throttled")]
+    table("runs from", "repeats", *(f"`{name}.p50`" for name, _, _ in keys))
+    for name, draw in draws.items():
+        for n in (3, 5, 10):
+            hits = Counter[str]()
+            for _ in range(trials):
+                base, change = draw(n)
+                hits.update(key[0] for key in keys if naive(base, change, key))
+            row(name, n, *(f"{100 * hits[key[0]] / trials:.1f} %" for key in keys))
+
+
+def planted(draws: dict[str, Draw], trials: int, rng: np.random.Generator) -> None:
+    """Print the verdicts on code with a planted change."""
+    table("runs from", "planted", "repeats", "condition", "violated", "holds", "not judged")
+    slowdown = ["spin.p50>3%", "spin.cost:spfu>3%", "throttled.cost:spfu>3%"]
+    for name, draw in draws.items():
+        for n in (5, 10, 20):
+            for text, counts in count(
+                slowdown, draw, n, trials, lambda run: slower(run, 1.1)
+            ).items():
+                row(name, "10 % slower", n, f"`{text}`", *shares(counts))
+            if name == "recorded":
+                more = count(
+                    ["warm.failed>1%", "starts.cold>10%"],
+                    draw,
+                    n,
+                    trials,
+                    lambda run: failing(run, 20, rng),
+                )
+                for text, counts in more.items():
+                    row(name, "20 points more", n, f"`{text}`", *shares(counts))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=HERE / "runs.parquet")
-    parser.add_argument("--gates", type=int, default=2000)
+    parser.add_argument("--gates", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--part", choices=("identical", "bootstrap", "planted"))
     args = parser.parse_args()
     rng = np.random.default_rng(args.seed)
-    runs = load(args.runs, rng)
-    draws = dict(sources(runs, rng))
-
-    def same(figures: Figures) -> Figures:
-        return figures
-
-    print(f"{len(runs)} recorded runs, {args.gates} gates each; violated / holds / not judged\n")
-    print("Identical code\n")
-    print("| runs from | repeats | condition | violated | holds | not judged |")
-    print("|---|---|---|---|---|---|")
-    for bound in ("0%", "10%"):
-        texts = [f"{subject}>{bound}" for subject in CONDITIONS]
-        texts += [f"{subject}>{'0%' if bound == '0%' else '5%'}" for subject in SHARE_CONDITIONS]
-        for name, draw in draws.items():
-            for n in (4, 5, 10):
-                wanted = texts if name in ("recorded", "in time") else [f"spin.p50>{bound}"]
-                for text, counts in count(wanted, draw, n, args.gates, same).items():
-                    cells = [share(counts, v) for v in ("violated", "holds", "not judged")]
-                    print(f"| {name} | {n} | `{text}` | {' | '.join(cells)} |")
-    print(
-        "\nIdentical code, percentile bootstrap over runs, then rows: excludes no change upwards\n"
-    )
-    print("| runs from | repeats | warm.p50 | spin.p50 |\n|---|---|---|---|")
-    for name, draw in draws.items():
-        for n in (3, 5, 10):
-            hits = Counter[str]()
-            for _ in range(args.gates // 4):
-                base, change = draw(n)
-                for experiment in ("warm", "spin"):
-                    hits[experiment] += naive(base, change, (experiment, "p50", ""))
-            cells = [f"{400 * hits[e] / args.gates:.1f} %" for e in ("warm", "spin")]
-            print(f"| {name} | {n} | {' | '.join(cells)} |")
-    print("\nA planted change\n")
-    print("| runs from | planted | repeats | condition | violated | holds | not judged |")
-    print("|---|---|---|---|---|---|---|")
-    for name, draw in draws.items():
-        for n in (5, 10, 20):
-            texts = ["spin.p50>5%", "spin.cost:aws-lambda-x86>5%"]
-            for text, counts in count(
-                texts, draw, n, args.gates, lambda run: slower(run, 1.1)
-            ).items():
-                cells = [share(counts, v) for v in ("violated", "holds", "not judged")]
-                print(f"| {name} | 10 % slower | {n} | `{text}` | {' | '.join(cells)} |")
-            if name == "recorded":
-                texts = ["warm.failed>1%", "starts.cold>10%"]
-                for text, counts in count(
-                    texts, draw, n, args.gates, lambda run: failing(run, 20, rng)
-                ).items():
-                    cells = [share(counts, v) for v in ("violated", "holds", "not judged")]
-                    print(f"| {name} | 20 points more | {n} | `{text}` | {' | '.join(cells)} |")
+    runs, calmest = load(args.runs, rng)
+    draws = dict(sources(runs, calmest, rng))
+    print(f"{len(runs)} recorded runs, {args.gates} gates each", flush=True)
+    if args.part in (None, "identical"):
+        print("\nIdentical code\n")
+        identical(draws, args.gates)
+    if args.part in (None, "bootstrap"):
+        print("\nIdentical code, a rise by a percentile bootstrap over runs, then rows\n")
+        bootstrapped(draws, args.gates)
+    if args.part in (None, "planted"):
+        print("\nA planted change\n")
+        planted(draws, args.gates, rng)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def test_shares_stay_within_what_is_possible(hits: list[int], data: st.DataObjec
         ("p50>20%", SLOW, "not judged"),
         ("p50>40%", SLOW, "holds"),
         ("p50>10%", BASE, "holds"),
-        ("p50>0%", BASE, "holds"),
+        ("p50>0%", BASE, "not judged"),
         ("p50<10%", BASE, "holds"),
         ("p50>+0.1ms", SLOW, "violated"),
         ("p50>+0.2ms", SLOW, "not judged"),
@@ -186,6 +186,17 @@ def test_fewer_runs_than_needed_are_not_judged() -> None:
         assert finding.repeats == verdicts.MIN_REPEATS
         assert "a side cannot show how runs differ, 4 can" in finding.reason
     assert verdict("p50>10%", changed(runs(BASE[:4]), runs(SLOW[:4]))) == "violated"
+
+
+def test_one_run_beside_several_has_no_interval_even_by_rows() -> None:
+    change = changed(runs(BASE[:1]), runs(SLOW), paired=False)
+    assert change.interval is None
+    for rows_only in (False, True):
+        found = verdicts.judge(
+            [gates.parse("p50>10%")], "b", [change], ["warm"], rows_only=rows_only
+        )
+        assert [finding.verdict for finding in found] == ["not judged"]
+        assert "one run a side cannot show" in found[0].reason
 
 
 def test_a_value_that_a_run_lacks_cannot_be_judged() -> None:
@@ -235,7 +246,7 @@ def test_noise_on_one_side_stands_in_the_way_of_what_it_may_have_caused() -> Non
 
 
 def test_many_conditions_together_need_more_for_a_violation() -> None:
-    change = changed(runs(BASE), runs([1.2, 1.21, 1.13, 1.25, 1.17]))
+    change = changed(runs(BASE), runs([1.2, 1.23, 1.12, 1.27, 1.15]))
     assert verdict("p50>10%", change) == "violated"
     many = [gates.parse(f"p50>{bound}%") for bound in (10, *range(40, 59))]
     found = verdicts.judge(many, "change", [change], ["warm"])
@@ -245,7 +256,7 @@ def test_many_conditions_together_need_more_for_a_violation() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-@pytest.mark.parametrize("bound", [1.1, 1.25, 0.9])
+@pytest.mark.parametrize("bound", [1.02, 1.4, 0.9])
 def test_the_repeats_said_to_decide_do_and_fewer_do_not(paired: bool, bound: float) -> None:
     base, slow = (
         repeats.pool(runs([math.exp(x) for x in np.random.default_rng(seed).normal(mean, 0.1, 5)]))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from uncia.stats import student
 
-FREEDOM = st.floats(0.5, 1e5)
+FREEDOM = st.floats(1, 1e5)
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,11 @@ def test_the_quantile_is_the_inverse_of_the_probability(p: float, freedom: float
 @given(FREEDOM, st.floats(-50, 50), st.floats(0, 10))
 def test_probabilities_rise(freedom: float, t: float, step: float) -> None:
     low, high = student.cdf(t, freedom), student.cdf(t + step, freedom)
-    assert 0 <= low <= high + 1e-12 <= 1 + 1e-11
+    assert 0 <= low <= 1
+    assert low <= high + 1e-10
 
 
-@pytest.mark.parametrize(("p", "freedom"), [(0.0, 3), (1.0, 3), (0.5, 0), (0.5, math.nan)])
+@pytest.mark.parametrize(("p", "freedom"), [(0.0, 3), (1.0, 3), (0.5, 0.5), (0.5, math.nan)])
 def test_what_has_no_quantile_is_refused(p: float, freedom: float) -> None:
     with pytest.raises(ValueError, match=r"Student|order"):
         student.quantile(p, freedom)

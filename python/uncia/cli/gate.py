@@ -94,6 +94,7 @@ def register(app: typer.Typer) -> None:
             "change": _side(change, only),
         }
         repeating.check(sides["base"].plan, sides["change"].plan, conditions)
+        priced = _tariffs(tariff, conditions)
         folder = out or _new_folder()
         reporter = progress.reporter(quiet=quiet)
         try:
@@ -113,7 +114,7 @@ def register(app: typer.Typer) -> None:
                 RunSet([outcome.folder for outcome in repeats.outcomes[name]], name)
                 for name in repeating.SIDES
             ],
-            _tariffs(tariff, conditions),
+            priced,
         )
         findings = comparing.verdicts(comparison, conditions)
         output = judging.Output(as_json, html, markdown, junit, allow_not_judged)
@@ -153,13 +154,24 @@ def _too_few(repeats: int, minimum: int) -> UnciaError:
 
 
 def _tariffs(given: list[str], conditions: list[Gate]) -> list[str] | None:
-    """The tariffs to bill under: those given, else what the conditions name; None for all."""
-    if given:
-        return given
-    named = [gate.tariff for gate in conditions if gate.metric == "cost"]
-    if any(tariff is None or set("*?[") & set(tariff) for tariff in named):
+    """The tariffs to bill under: those given and those that conditions name; None for all.
+
+    Raises:
+        UnciaError: there is no such tariff, or it cannot bill by request.
+    """
+    from uncia.tariffs.catalogue import resolve
+
+    costs = [gate.tariff for gate in conditions if gate.metric == "cost"]
+    named = [tariff for tariff in costs if tariff is not None and not set("*?[") & set(tariff)]
+    found = {tariff.id: name for tariff, name in zip(resolve(given), given, strict=True)}
+    for name in named:
+        # It may be that of a file given.
+        if name not in found:
+            resolve([name])
+            found[name] = name
+    if not given and len(named) < len(costs):
         return None
-    return list(dict.fromkeys(tariff for tariff in named if tariff is not None))
+    return list(found.values())
 
 
 def _check_whole(repeats: Repeats, folder: Path) -> None:
@@ -172,11 +184,11 @@ def _check_whole(repeats: Repeats, folder: Path) -> None:
     if repeats.error is None and repeats.interrupted is None:
         return
     pairs = min(len(outcomes) for outcomes in repeats.outcomes.values())
-    kept = f"{pairs} whole pairs of runs are kept in {folder}."
+    kept = f"{pairs} whole pairs of runs are in {folder}."
     if repeats.error is not None:
-        raise RunFailedError(
-            f"{repeats.error.message}\nThe gate ended there; {kept}", repeats.error.hint
-        )
+        error = repeats.error
+        message = f"{error.message}\nThe gate ended there; {kept}"
+        raise UnciaError(message, error.hint, exit_code=error.exit_code)
     typer.echo(f"Interrupted: nothing is judged. {kept}", err=True)
     raise typer.Exit(repeats.interrupted or 1)
 

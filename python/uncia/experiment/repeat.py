@@ -133,7 +133,7 @@ def interleave(
         Requests that fail do not stop it.
 
     Raises:
-        UnciaError: ``out`` holds runs that may not be deleted, or cannot be written.
+        UnciaError: ``out`` holds runs that may not be deleted.
     """
     _make_room(out, overwrite)
     result = Repeats()
@@ -151,6 +151,9 @@ def interleave(
             )
         except KeyboardInterrupt:
             result.interrupted = _INTERRUPTED
+            return result
+        except UnciaError as error:
+            result.error = error
             return result
         result.interrupted = outcome.interrupted
         result.error = outcome.error

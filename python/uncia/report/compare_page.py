@@ -63,7 +63,9 @@ def _gates(findings: Sequence[Finding]) -> Section:
             Column("condition", lambda finding: finding.gate.text),
             Column("candidate", "run"),
             Column("subject", "subject", explanation="What the condition was checked on."),
-            Column("verdict", "verdict", mark=_mark),
+            Column(
+                "verdict", "verdict", mark=lambda row: "bad" if row.verdict == "violated" else ""
+            ),
             Column("reason", "reason", mark="wrap"),
             Column(
                 "repeats",
@@ -77,10 +79,6 @@ def _gates(findings: Sequence[Finding]) -> Section:
         "Conditions",
     )
     return Section("conditions", "Conditions", [table])
-
-
-def _mark(finding: Finding) -> str:
-    return {"violated": "bad", "not judged": "few", "holds": ""}[finding.verdict]
 
 
 def _metric_section(

@@ -1,4 +1,4 @@
-"""Student's t distribution: probabilities and quantiles, for any positive degrees of freedom."""
+"""Student's t distribution: probabilities and quantiles, for one degree of freedom or more."""
 
 import math
 from functools import lru_cache
@@ -16,14 +16,15 @@ def cdf(t: float, freedom: float) -> float:
     """The probability of a value of at most ``t``.
 
     With ``t = sqrt(freedom) * tan(angle)`` the density becomes a power of a cosine, which is smooth
-    and bounded, so that Gauss-Legendre quadrature gives it to 12 digits and more.
+    and bounded, so that Gauss-Legendre quadrature gives it to 10 digits and more.
 
     Raises:
-        ValueError: no degrees of freedom.
+        ValueError: less than one degree of freedom.
     """
-    if not freedom > 0:
-        raise ValueError("Student's t needs positive degrees of freedom")
-    return 0.5 + math.copysign(_half(math.atan(abs(t) / math.sqrt(freedom)), freedom), t)
+    if not freedom >= 1:
+        raise ValueError("Student's t is computed for one degree of freedom or more")
+    half = _half(math.atan(abs(t) / math.sqrt(freedom)), freedom)
+    return 0.5 + math.copysign(min(0.5, half), t)
 
 
 @lru_cache(maxsize=4096)
@@ -31,12 +32,12 @@ def quantile(p: float, freedom: float) -> float:
     """The value that is exceeded with probability 1 - ``p``, 0 < ``p`` < 1.
 
     Raises:
-        ValueError: ``p`` is not between 0 and 1, or no degrees of freedom.
+        ValueError: ``p`` is not between 0 and 1, or less than one degree of freedom.
     """
     if not 0 < p < 1:
         raise ValueError("the order of a quantile lies between 0 and 1")
-    if not freedom > 0:
-        raise ValueError("Student's t needs positive degrees of freedom")
+    if not freedom >= 1:
+        raise ValueError("Student's t is computed for one degree of freedom or more")
     target = abs(p - 0.5)
     low, high = 0.0, math.pi / 2
     for _ in range(_BISECTIONS):

@@ -187,7 +187,7 @@ def _judge_change(
             reason = f"{text}; {rows} are too few for a {gate.metric}, {side.needed} are needed"
             return finding("not judged", reason)
     runs = min(max(1, len(side.runs)) for side in sides)
-    if not (rows_only and runs == 1):
+    if not (rows_only and all(len(side.runs) < 2 for side in sides)):
         if runs < MIN_REPEATS:
             which = "one run" if runs == 1 else f"{runs} runs"
             reason = f"{text}; {which} a side cannot show how runs differ, {MIN_REPEATS} can"

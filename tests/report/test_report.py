@@ -27,6 +27,7 @@ SECTIONS = [
     "startup",
     "memory",
     "bills",
+    "matrix",
     "instances",
     "lag",
     "outcomes",

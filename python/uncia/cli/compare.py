@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli import pages
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -30,6 +32,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``compare`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def compare(
         runs: list[Path] = typer.Argument(
             metavar="BASELINE RUN...",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``advice`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def advice(
         context: typer.Context,
         table: options.Tables,

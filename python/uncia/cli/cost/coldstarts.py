@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``coldstarts`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def coldstarts(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,

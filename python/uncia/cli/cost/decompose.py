@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``decompose`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def decompose(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,

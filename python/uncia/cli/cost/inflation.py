@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``inflation`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def inflation(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 from uncia.units import NS_PER_H
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands ``instances`` and ``break-even`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def instances(
         table: options.Tables,
         tariff: list[str] = typer.Option(
@@ -62,6 +64,7 @@ def register(app: typer.Typer) -> None:
         )
 
     @app.command("break-even")
+    @pages.with_figures
     def break_even(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,

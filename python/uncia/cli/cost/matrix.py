@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``matrix`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def matrix(
         table: options.Tables,
         p95: options.P95 = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 from uncia.units import MIB, MICRO_PER_VCPU
 
@@ -12,6 +13,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``prices`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def prices(
         table: list[str] = typer.Argument(
             None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 from uncia.cli.quantities import quantity
 
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``rounding`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def rounding(
         table: list[str] = typer.Argument(
             None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 
@@ -11,6 +12,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``utilization`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def utilization(
         table: options.Tables,
         fit: options.Fit = "allocated",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``duration`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def duration(
         cpu_time: str = typer.Option(
             "51.8ms",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost.options import ReportFile
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``infer`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def infer(
         profile: list[str] = typer.Argument(
             metavar="PROFILE...",

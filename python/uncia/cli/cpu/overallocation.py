@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost.options import AsJson
 from uncia.cli.cpu.laboratory import (
     EarlierRun,
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``overallocation`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def overallocation(
         function: str = typer.Option("pyaes", help="A function of the catalogue."),
         memory: str = typer.Option(

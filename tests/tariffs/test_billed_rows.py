@@ -49,7 +49,7 @@ def invoke(*arguments: object) -> Any:
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """Ten whole rows at two sizes, four without memory use, two warm-ups; two that were throttled."""
+    """Ten whole rows at two sizes, four without memory use, two warm-ups, two throttled."""
     small = [WHOLE | {"allocated_memory": 128 * MB}] * 4
     unknown = [WHOLE | {"memory_avg": None}] * 4
     warm = [WHOLE | {"experiment": "main.warmup"}] * 2

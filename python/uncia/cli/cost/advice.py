@@ -183,7 +183,9 @@ def _readable(choices: pd.DataFrame) -> pd.DataFrame:
         f"{rank}{'*' if present else ''}"
         for rank, present in zip(choices["rank"], choices["present"], strict=True)
     ]
-    frame["memory_mb"] = [_number(value) for value in choices["memory_mb"]]
+    frame["memory_mb"] = [
+        "-" if value is None else f"{value:,.10g}" for value in choices["memory_mb"]
+    ]
     frame["vcpu"] = [_number(value) for value in choices["vcpu"]]
     frame["p95"] = [
         _with_interval(*values)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from uncia.backends.atomic_write import atomic_path
 from uncia.errors import UnciaError
@@ -22,8 +22,6 @@ from uncia.report import theme
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from uncia.report.page import Chart
 
 FORMS: Final = ("pdf", "svg", "png")
 """File formats of figures."""
@@ -50,6 +48,18 @@ _NAMES: Final = 0.34  # share of the width that names beside an axis may take
 _SYMBOL: Final = 20.0  # points, of a legend's symbol with its padding
 _MARGIN: Final = 4.0  # points around a figure
 _TITLE_SHARE: Final = 0.6  # of a figure's side, along which the title of an axis stands
+
+
+class NamedChart(Protocol):
+    """A chart of a page (`uncia.report.page.Chart`): its name and its specification."""
+
+    @property
+    def name(self) -> str:
+        """Letters, digits and dashes; the name of its file."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,7 @@ def _is_installed(font: str) -> bool:
     return drawn("serif") == drawn("monospace")
 
 
-def write(charts: Sequence[Chart], out: Path, style: Style) -> Iterator[Path]:
+def write(charts: Sequence[NamedChart], out: Path, style: Style) -> Iterator[Path]:
     """Write charts as figures, named after them.
 
     Args:
@@ -317,7 +327,7 @@ def requested(style: Style) -> Iterator[list[Path]]:
         _REQUEST.reset(token)
 
 
-def write_requested(charts: Sequence[Chart], page: Path) -> None:
+def write_requested(charts: Sequence[NamedChart], page: Path) -> None:
     """Write the figures of a page beside it, in a folder ``NAME-figures``, if they are requested.
 
     Raises:

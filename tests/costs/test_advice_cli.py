@@ -48,7 +48,7 @@ def test_the_command_prints_choices_hints_and_writes_a_page(measured: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     first = next(line for line in done.stdout.splitlines() if line.startswith("1*"))
-    assert first.split()[1:3] == ["aws-lambda-x86", "512.0"]
+    assert first.split()[1:3] == ["aws-lambda-x86", "512"]
     assert "yes" in first
     assert "5 rows are too few for a claim, it needs 59" in done.stdout
     assert "other architecture: run it on arm64" in done.stdout

@@ -150,14 +150,18 @@ def test_a_run_from_beginning_to_end(
     assert {row["invocation"] for row in spans if row["invocation"] is not None} <= known
     assert any(row["counter"].startswith("cpu.") for row in rows(folder, "machine"))
 
-    # Bills: whole, and by experiment and function.
+    # Bills: the results as a whole, and by experiment and function; warm-ups are no results.
     assert "aws-lambda-x86" in summary["tariffs"]
     assert all(set(found) >= TARIFF_KEYS for found in summary["tariffs"].values())
-    assert summary["tariffs"]["aws-lambda-x86"]["rows"] == 56
+    assert summary["tariffs"]["aws-lambda-x86"]["rows"] == 54
     bills = [row for row in rows(folder, "bill") if row["tariff"] == "aws-lambda-x86"]
     whole = [row for row in bills if row["experiment"] is None]
-    assert [row["rows"] for row in whole] == [56]
-    assert sum(row["cost_usd"] for row in bills if row not in whole) == whole[0]["cost_usd"]
+    assert [row["rows"] for row in whole] == [54]
+    parts = [row for row in bills if row not in whole]
+    warmups = [row for row in parts if row["experiment"].endswith(".warmup")]
+    assert sum(row["rows"] for row in warmups) == 2
+    results = [row for row in parts if row not in warmups]
+    assert sum(row["cost_usd"] for row in results) == whole[0]["cost_usd"]
 
     told = description(folder)
     assert told["status"] == "complete"

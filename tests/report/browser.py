@@ -33,6 +33,7 @@ class Browser:
         self._to, self._from, self.downloads = to_browser, from_browser, downloads
         self._sent, self._session, self._rest = 0, "", b""
         self.requests: list[str] = []
+        self.screen: dict[str, Any] | None = None
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """One command of the DevTools protocol, and its result."""
@@ -67,6 +68,8 @@ class Browser:
         self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
         self._session = attached["sessionId"]
         self.call("Network.enable")
+        if self.screen is not None:
+            self.call("Emulation.setDeviceMetricsOverride", **self.screen)
         self.call("Page.enable")
         self.call("Page.navigate", url=path.as_uri())
         drawn = "[...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"

@@ -28,6 +28,7 @@ SECTIONS = [
     "startup",
     "memory",
     "bills",
+    "matrix",
     "instances",
     "lag",
     "outcomes",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from uncia.cli import judging
+from uncia.cli import judging, pages
 from uncia.cli.cost.options import ALL, TariffIds
 from uncia.cli.options import AsJson, Html
 
@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``compare`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def compare(
         runs: list[Path] = typer.Argument(
             metavar="BASELINE RUN...",

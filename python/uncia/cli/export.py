@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from uncia.cli import pages
 from uncia.errors import UnciaError
 
 
@@ -26,19 +27,27 @@ def register(app: typer.Typer) -> None:
         charts: ChartForm | None = typer.Option(
             None, "--charts", help="Write every chart of the report as a file in this format."
         ),
+        figures: pages.FigureForm | None = typer.Option(
+            None, "--figures", help="Write every chart of the report as a figure for a paper."
+        ),
+        width: pages.Width = None,
+        font: pages.Font = None,
         out: Path | None = typer.Option(
             None,
             "--out",
             metavar="DIR",
-            help="The folder to write to. Default: csv/ or charts/ in the run, NAME-csv/ or"
-            " NAME-charts/ beside a file.",
+            help="The folder to write to. Default: csv/, charts/ or figures/ in the run, NAME-csv/"
+            " and so on beside a file.",
         ),
     ) -> None:
         """Write a run's tables as CSV, or its charts as SVG, PNG or PDF."""
-        if not csv and charts is None:
+        if not csv and charts is None and figures is None:
             raise UnciaError(
-                "nothing to export was named", hint="Add --csv, or --charts svg, png or pdf."
+                "nothing to export was named",
+                hint="Add --csv, or --charts or --figures with svg, png or pdf.",
             )
+        if figures is None and (width is not None or font is not None):
+            raise UnciaError("--width and --font are of figures", "Add --figures pdf, svg or png.")
         from uncia.report import export as exports
 
         if csv:
@@ -46,6 +55,15 @@ def register(app: typer.Typer) -> None:
                 typer.echo(str(path))
         if charts is not None:
             for path in exports.charts(run, out or _beside(run, "charts"), charts.value):
+                typer.echo(str(path))
+        if figures is not None:
+            from uncia.report import data, page
+            from uncia.report import run as report
+            from uncia.report.figures import style, write
+
+            chosen = style(figures.value, width, font)
+            drawn = page.charts(report.page(data.load(run)))
+            for path in write(drawn, out or _beside(run, "figures"), chosen):
                 typer.echo(str(path))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from uncia.cli import judging
+from uncia.cli import judging, pages
 from uncia.cli.options import AsJson, Html, Overwrite, Quiet
 from uncia.errors import RunFailedError, UnciaError
 
@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``gate`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def gate(
         base: str = typer.Argument(metavar="BASE", help="The experiment file of the baseline."),
         change: str = typer.Argument(

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import typer
 
+from uncia.cli import pages
+
 
 def register(app: typer.Typer) -> None:
     """Add the command ``report`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def report(
         run: Path = typer.Argument(metavar="RUN", help="The folder of a run, or a file of rows."),
         show: bool = typer.Option(False, "--open", help="Open it in the browser."),

@@ -41,6 +41,11 @@ class RunData:
         """The run's name: what it says of itself, else that of its folder."""
         return str(self.meta.get("run") or self.stored.get("run") or self.path.resolve().name)
 
+    @property
+    def title(self) -> str:
+        """The name of the run's folder, as its reader knows it."""
+        return self.path.name or self.path.resolve().name
+
     @cached_property
     def all_summaries(self) -> dict[str, dict[str, Any]]:
         """The summary of every experiment, warm-ups included, computed from the rows."""

@@ -13,7 +13,8 @@
     const room = width - Math.min(labels * LETTER, 165) - 28;
     const columns = Math.max(1, Math.min(7, Math.floor(room / (legend * LETTER + SYMBOL))));
     const config = configs[ground];
-    return { ...config, legend: { ...config.legend, columns } };
+    const labelLimit = Math.max(config.legend.labelLimit, width - SYMBOL);
+    return { ...config, legend: { ...config.legend, columns, labelLimit } };
   }
 
   // A chart in a place, with what the reader chose in the same chart as it is shown.

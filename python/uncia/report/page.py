@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from uncia import __version__
 from uncia.backends.atomic_write import atomic_path
-from uncia.report import runtime, theme
+from uncia.report import figures, runtime, theme
 from uncia.report.table import Table
 
 WRITTEN: Final = f"Written by uncia {__version__}"
@@ -147,13 +147,16 @@ def html(page: Page) -> str:
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write the page; the file gets its name only once it is complete.
+    """Write the page, and its figures if they are requested (`uncia.report.figures.requested`).
+
+    A file gets its name only once it is complete.
 
     Raises:
-        UnciaError: it cannot be written.
+        UnciaError: it cannot be written, or it has no chart and figures are requested.
     """
     with atomic_path(path, directory=False) as partial:
         partial.write_text(html(page), encoding="utf-8")
+    figures.write_requested(charts(page), path)
     return path
 
 

@@ -15,6 +15,7 @@ POINTS_PER_CURVE: Final = 220
 
 _AXIS_FROM_SHARE: Final = 0.001  # a logarithmic axis begins where the curves reach this share
 _MARGIN: Final = 1.2  # beyond the smallest and the largest bar, on a logarithmic axis
+_FAR: Final = 10  # times the median, beyond which a bar is cut
 _QUANTILES: Final = ("p50", "p90", "p99")
 _QUANTILE_COLOURS: Final = (*theme.CATEGORIES[:2], theme.ALERT)
 _SHADES: Final = ("#f4e3bd", *theme.RAMP[1:5], "#2c3f86")
@@ -124,7 +125,7 @@ def curves(
             "clamp": True,
         },
         axis={
-            "format": "%" if percent else ",~g" if log else ",~f",
+            "format": "%" if percent else vega.PLAIN if log else ",~f",
             "labelOverlap": True,
             **ticks,
         },
@@ -273,7 +274,8 @@ def stacked(
     normalized: bool = False,
     palette: Sequence[str] | None = None,
     form: str = ",.3~g",
-    ticks: str = ",~g",
+    ticks: str = vega.PLAIN,
+    cut: bool = False,
 ) -> vega.Spec:
     """Draw horizontal bars made of parts.
 
@@ -285,23 +287,58 @@ def stacked(
         palette: colours of the parts.
         form: format of values in the tooltip.
         ticks: format of the axis.
+        cut: whether bars far longer than most end at the edge, marked with their length.
     """
+    totals: dict[str, float] = {}
+    for row in rows:
+        totals[row["name"]] = totals.get(row["name"], 0.0) + row["value"]
+    end = _cut_at(list(totals.values())) if cut else None
+    scale = {} if end is None else {"scale": {"domain": [0, end], "nice": False}}
+    y = _by_name(order := order_of(rows, "name"), 165)
     bars = vega.layer(
         "bar",
         [{**row, "rank": parts.index(row["part"])} for row in rows],
-        {"height": {"band": 0.66}},
+        {"height": {"band": 0.66}, "clip": True},
         x=vega.quantity(
             "value",
             axis,
             stack="normalize" if normalized else "zero",
             axis={"format": "%" if normalized else ticks, "tickCount": 6},
+            **scale,
         ),
-        y=_by_name(order := order_of(rows, "name"), 165),
+        y=y,
         color=vega.colours("part", parts, palette),
         order=vega.quantity("rank"),
         tooltip=vega.tips(("name", " "), ("part",), ("value", "", form)),
     )
-    return vega.chart(bars, height=vega.rows_height(len(order)))
+    height = vega.rows_height(len(order))
+    if end is None:
+        return vega.chart(bars, height=height)
+    marks = vega.layer(
+        "text",
+        [
+            {"name": name, "end": end, "value": total}
+            for name, total in totals.items()
+            if total > end
+        ],
+        {"align": "right", "dx": -5, "fontSize": 11, "fontWeight": 600, "color": "#ffffff"},
+        transform=[{"calculate": f"'» ' + format(datum.value, '{form}')", "as": "text"}],
+        x=vega.quantity("end"),
+        y=y,
+        text=vega.names("text"),
+    )
+    return vega.chart(bars, marks, height=height)
+
+
+def _cut_at(totals: Sequence[float]) -> float | None:
+    """Where to cut bars of which a few are far longer than most; None if none is."""
+    if not totals:
+        return None
+    limit = _FAR * float(np.median(totals))
+    shorter = [total for total in totals if total <= limit]
+    if limit <= 0 or len(shorter) == len(totals):
+        return None
+    return max(shorter) * _MARGIN
 
 
 def bars(
@@ -331,7 +368,7 @@ def bars(
             data,
             {"height": {"band": 0.66}},
             x=vega.quantity(
-                "low", axis, scale=scale, axis={"format": ",~g" if log else ",~f", **ticks}
+                "low", axis, scale=scale, axis={"format": vega.PLAIN if log else ",~f", **ticks}
             ),
             x2={"field": "value"},
             y=y,

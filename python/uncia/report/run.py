@@ -19,7 +19,7 @@ def page(run: RunData) -> Page:
     """Make the report of a run."""
     verdict, good = _verdict(run)
     return Page(
-        title=str(run.meta.get("title") or run.name),
+        title=run.title,
         kicker="Uncia run report",
         verdict=verdict,
         good=good,
@@ -65,7 +65,10 @@ def _verdict(run: RunData) -> tuple[str, bool]:
 
 
 def _facts(run: RunData) -> Iterator[tuple[str, str]]:
-    if run.name != run.meta.get("title"):
+    experiment = run.meta.get("title")
+    if experiment and experiment != run.title:
+        yield "Experiment", str(experiment)
+    if run.name != run.title:
         yield "Run", run.name
     epoch = run.meta.get("epoch_unix_ns") or record.epoch_unix_ns(run.invocations)
     if isinstance(epoch, int) and epoch > 0:

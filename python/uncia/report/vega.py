@@ -34,6 +34,9 @@ SHARES: Final[Channel] = {
 }
 """The vertical axis of a cumulative distribution."""
 
+PLAIN: Final = ",~r"
+"""Format of the labels of an axis: 1, 10, 100; with ``~g`` Vega writes 1e+1 where ticks are few."""
+
 DASHED: Final = [5, 4]
 SOLID: Final = [1, 0]
 
@@ -196,7 +199,7 @@ def logarithmic(
     padded = {} if padding is None else {"padding": padding}
     return {
         "scale": {"type": "log", "nice": False, **padded, **scale},
-        "axis": {"format": ",~g", **({"values": ticks} if ticks else {"tickCount": 4})},
+        "axis": {"format": PLAIN, **({"values": ticks} if ticks else {"tickCount": 4})},
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``advice`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def advice(
         context: typer.Context,
         table: options.Tables,
@@ -56,7 +58,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Find the cheapest platform and size of each function, and what else would save."""
         from uncia.backends import connect
@@ -78,13 +80,13 @@ def register(app: typer.Typer) -> None:
             ) as advised,
         ):
             choices, hints = choice_frame(advised), hint_frame(advised)
-            cells = None if report is None else matrix_frame(advised)
-        if report is not None and cells is not None:
+            cells = None if html is None else matrix_frame(advised)
+        if html is not None and cells is not None:
             from uncia.report.cost.advice import section
             from uncia.report.cost.matrix import section as matrix_section
 
             options.write_report(
-                report,
+                html,
                 "What to choose",
                 "The cheapest platform and size of each function, and what else would save.",
                 [section(choices, hints), matrix_section(cells, headings=False)],
@@ -181,7 +183,9 @@ def _readable(choices: pd.DataFrame) -> pd.DataFrame:
         f"{rank}{'*' if present else ''}"
         for rank, present in zip(choices["rank"], choices["present"], strict=True)
     ]
-    frame["memory_mb"] = [_number(value) for value in choices["memory_mb"]]
+    frame["memory_mb"] = [
+        "-" if value is None else f"{value:,.10g}" for value in choices["memory_mb"]
+    ]
     frame["vcpu"] = [_number(value) for value in choices["vcpu"]]
     frame["p95"] = [
         _with_interval(*values)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 from uncia.text import plural
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``coldstarts`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def coldstarts(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,
@@ -39,7 +41,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Compare the resources that initializations hold with those that their requests use."""
         from uncia.backends import connect
@@ -52,14 +54,14 @@ def register(app: typer.Typer) -> None:
                 instances=instances or None,
                 match=cast("Match", match),
                 fit=options.fit_rule(fit),
-                points=201 if report is not None else 0,
+                points=201 if html is not None else 0,
                 backend=backend,
             )
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.coldstarts import section
 
             options.write_report(
-                report,
+                html,
                 "Cold starts",
                 "What initializations hold against what their instances then execute.",
                 [section(analysis.frame, analysis.cdf)],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``decompose`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def decompose(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,
@@ -40,7 +42,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Split each bill: use, over-allocation, idle time, initialization, rounding, fee."""
         from uncia.backends import connect
@@ -49,11 +51,11 @@ def register(app: typer.Typer) -> None:
         groups, rule = options.unique(by), options.fit_rule(fit)
         with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(table, tariff or None, group_by=groups, fit=rule, backend=backend)
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.decompose import section
 
             options.write_report(
-                report,
+                html,
                 "What the bill pays for",
                 "Each tariff's bill of these rows, in parts that sum to it.",
                 [section(frame)],

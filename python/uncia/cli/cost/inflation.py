@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``inflation`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def inflation(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,
@@ -35,7 +37,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Compare the vCPU and memory that each tariff bills for with what was used."""
         from uncia.backends import connect
@@ -48,13 +50,13 @@ def register(app: typer.Typer) -> None:
             frame = compute(
                 table, tariffs, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
             )
-            if report is not None and not groups:
+            if html is not None and not groups:
                 curves = inflation_cdf(table, tariffs, fit=rule, backend=backend)
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.inflation import section
 
             options.write_report(
-                report,
+                html,
                 "Inflation of billable resources",
                 "What each tariff bills for these rows, over what they used.",
                 [section(frame, curves)],

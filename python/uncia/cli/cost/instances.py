@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 from uncia.units import NS_PER_H
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands ``instances`` and ``break-even`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def instances(
         table: options.Tables,
         tariff: list[str] = typer.Option(
@@ -30,7 +32,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Price the whole lifetime of every instance of an instances table."""
         from uncia.backends import connect
@@ -38,12 +40,12 @@ def register(app: typer.Typer) -> None:
 
         with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(table, tariff or None, backend=backend)
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.instances import section
 
             title = "What the instances cost"
             options.write_report(
-                report, title, "Instances, paid for their life.", [section(frame)], table
+                html, title, "Instances, paid for their life.", [section(frame)], table
             )
         shown = frame.rename(columns={"billed_ns": "hours"})
         shown["hours"] = [None if ns is None else ns / NS_PER_H for ns in shown["hours"]]
@@ -62,6 +64,7 @@ def register(app: typer.Typer) -> None:
         )
 
     @app.command("break-even")
+    @pages.with_figures
     def break_even(
         table: options.Tables,
         tariff: options.TariffIds = options.ALL,
@@ -76,7 +79,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Find the request rate above which an instance is cheaper than paying by request.
 
@@ -98,11 +101,11 @@ def register(app: typer.Typer) -> None:
                 fit=options.fit_rule(fit),
                 backend=backend,
             )
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.instances import break_even_section
 
             options.write_report(
-                report,
+                html,
                 "Requests or instances",
                 "The request rate above which an instance is cheaper.",
                 [break_even_section(frame)],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``matrix`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def matrix(
         table: options.Tables,
         p95: options.P95 = None,
@@ -39,7 +41,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Show each function's cost and p95 at every size that each provider sells."""
         from uncia.backends import connect
@@ -62,11 +64,11 @@ def register(app: typer.Typer) -> None:
             ) as data,
         ):
             cells = matrix_frame(data)
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.matrix import section
 
             options.write_report(
-                report,
+                html,
                 "What each size costs",
                 "Cost and p95 of each function, by size and provider.",
                 [section(cells)],

@@ -254,11 +254,16 @@ def write_report(
     pages.write(
         path,
         kicker="Uncia cost analysis",
-        title=title,
+        title=f"{title}: {', '.join(map(_short_name, tables))}" if tables else title,
         summary=summary,
         sections=sections,
         facts=[("Tables", ", ".join(tables))] if tables else [],
     )
+
+
+def _short_name(table: str) -> str:
+    """The last part of a table's path or address, as it was typed."""
+    return table.rstrip("/").rpartition("/")[2] or table
 
 
 def _is_number(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 from uncia.units import MIB, MICRO_PER_VCPU
 
@@ -12,6 +13,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``prices`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def prices(
         table: list[str] = typer.Argument(
             None,
@@ -39,7 +41,7 @@ def register(app: typer.Typer) -> None:
             help="The tariff whose price counts as 1 in the last column.",
         ),
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Compare what a vCPU-second, a GB-second and one size cost on functions, containers and
         machines.
@@ -56,11 +58,11 @@ def register(app: typer.Typer) -> None:
             with connect() as backend:
                 allocation = commonest(table, backend=backend)
         frame = compute(tariff or None, size=allocation, against=against)
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.prices import section
 
             options.write_report(
-                report,
+                html,
                 "Prices of resources",
                 "What a vCPU and its memory cost a second, by provider.",
                 [section(frame, allocation, against)],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``report`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def report(
         table: options.Tables,
         html: Path = typer.Option(..., "--html", metavar="FILE", help="The page to write."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 from uncia.cli.quantities import quantity
 
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``rounding`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def rounding(
         table: list[str] = typer.Argument(
             None,
@@ -42,7 +44,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Express invocation fees in billable milliseconds, and measure what rounding up adds."""
         import pandas as pd
@@ -59,11 +61,11 @@ def register(app: typer.Typer) -> None:
             rule = options.fit_rule(fit)
             with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
                 added = measure(table, tariffs, at_least=shortest, fit=rule, backend=backend)
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.rounding import section
 
             options.write_report(
-                report,
+                html,
                 "Fees and rounding",
                 "The invocation fee as time, and what granularities and minimums add.",
                 [section(fees, added)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost import options
 
 
@@ -11,6 +12,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``utilization`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def utilization(
         table: options.Tables,
         fit: options.Fit = "allocated",
@@ -18,7 +20,7 @@ def register(app: typer.Typer) -> None:
         master: options.Master = None,
         memory_limit: options.MemoryLimit = None,
         as_json: options.AsJson = False,
-        report: options.Html = None,
+        html: options.Html = None,
     ) -> None:
         """Measure how much of the allocated CPU and memory requests use, and their correlation."""
         from uncia.backends import connect
@@ -27,11 +29,11 @@ def register(app: typer.Typer) -> None:
 
         with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
             usage = measure(table, fit=options.fit_rule(fit), backend=backend)
-        if report is not None:
+        if html is not None:
             from uncia.report.cost.utilization import section
 
             options.write_report(
-                report,
+                html,
                 "Utilization of allocated resources",
                 "What requests use of the CPU and the memory that are allocated to them.",
                 [section(usage)],

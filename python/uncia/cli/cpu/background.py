@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost.options import ALL, TariffIds
 from uncia.cli.cpu.laboratory import EarlierRun, Experiment, carry_out, positive
 from uncia.cli.options import AsJson, Overwrite, Quiet, RunFolder
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``background`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def background(
         behaviour: KeepAliveCpu = typer.Option(
             KeepAliveCpu.all, help="What the platform does with an instance that idles."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from uncia.cli import pages
 from uncia.errors import UnciaError
 
 
@@ -13,6 +14,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``explain`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def explain(
         html: Path = typer.Option(
             None, "--html", metavar="FILE", help="Write the chapter as an HTML page."

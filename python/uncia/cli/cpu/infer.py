@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.options import Html
 from uncia.text import plural
 
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``infer`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def infer(
         profile: list[str] = typer.Argument(
             metavar="PROFILE...",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cost.options import ALL, TariffIds
 from uncia.cli.cpu.laboratory import EarlierRun, Experiment, carry_out, positive
 from uncia.cli.options import AsJson, Overwrite, Quiet, RunFolder
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``intermittent`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def intermittent(
         memory: str = typer.Option("128MB", help="Memory of the function; CPU scales with it."),
         cpu_time: str = typer.Option("200ms", help="Approximate CPU time of the task."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.cpu.laboratory import EarlierRun, Experiment, carry_out, positive
 from uncia.cli.options import AsJson, Overwrite, Quiet, RunFolder
 from uncia.text import plural
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``overallocation`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def overallocation(
         function: str = typer.Option("pyaes", help="A function of the catalogue."),
         memory: str = typer.Option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia.cli import pages
 from uncia.cli.options import AsJson, Html
 from uncia.errors import UnciaError
 
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the command ``predict`` to ``app``."""
 
     @app.command()
+    @pages.with_figures
     def predict(
         cpu_time: str = typer.Option(
             ...,

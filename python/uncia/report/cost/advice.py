@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia.report import vega
+from uncia.report import theme, vega
 from uncia.report.cost.headline import headlines
 from uncia.report.numbers import ABSENT, figure, percent, usd, whole, yes_no
 from uncia.report.page import Block, Chart, Note, Section
@@ -91,13 +91,19 @@ def _cost_and_time(choices: list[dict[str, Any]], bound_ms: float | None) -> veg
         rows,
         {"filled": True, "size": 80, "opacity": 0.9},
         x=vega.quantity(
-            "p95", "p95, ms", **vega.logarithmic((row["p95"] for row in rows), padding=10)
+            "p95",
+            "p95, ms",
+            **vega.logarithmic([bound_ms, *(row["p95"] for row in rows)], padding=10),
         ),
         y=vega.quantity(
             "cost", "USD a million", **vega.logarithmic((row["cost"] for row in rows), padding=10)
         ),
         color=vega.colours("tariff", order_of(rows, "tariff")),
-        shape=vega.names("basis", scale={"domain": list(shapes), "range": list(shapes.values())}),
+        shape=vega.names(
+            "basis",
+            scale={"domain": list(shapes), "range": list(shapes.values())},
+            legend={"symbolFillColor": theme.REFERENCE},
+        ),
         tooltip=vega.tips(
             ("tariff",),
             ("size",),

@@ -112,7 +112,7 @@ def _chart(points: pd.DataFrame, name: str) -> Chart:
             "difference",
             f"execution less initialization, {unit}",
             scale={"type": "symlog", "constant": _LINEAR_WITHIN},
-            axis={"format": "~g", "values": _ticks(data), "labelOverlap": True},
+            axis={"format": vega.PLAIN, "values": _ticks(data), "labelOverlap": True},
         ),
         y=vega.quantity("share", "share of cold starts", axis={"format": "%"}),
         tooltip=vega.tips(("difference", unit, ",.4~g"), ("share", "starts at most", ".1%")),

@@ -54,7 +54,7 @@ def section(frame: pd.DataFrame) -> Section:
     parts = [_WORDS[part] for part in PARTS if _WORDS[part] in drawn]
     blocks: list[Any] = []
     if bars:
-        spec = plots.stacked(bars, parts, "USD a million rows", ticks=",~f")
+        spec = plots.stacked(bars, parts, "USD a million rows", ticks=",~f", cut=True)
         blocks.append(
             Chart(
                 "decompose",

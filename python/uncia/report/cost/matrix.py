@@ -42,7 +42,7 @@ def section(cells: pd.DataFrame, *, headings: bool = True) -> Section:
     if headings:
         blocks += [Note(note, "warning") for note in cells.attrs["notes"]]
     return Section(
-        "sizes",
+        "matrix",
         "What each size costs",
         blocks,
         "A million requests like these at each size that a provider sells, and their p95. Measured"

@@ -134,7 +134,7 @@ def curves(points: vega.Rows, ideal: vega.Rows, axis: str) -> vega.Spec:
         scale={"domain": [min(sizes), max(sizes)], "nice": False},
         axis={"tickCount": 8, "format": ",~f"},
     )
-    y = vega.quantity("value", "duration, ms", scale={"zero": False}, axis={"format": ",~g"})
+    y = vega.quantity("value", "duration, ms", scale={"zero": False}, axis={"format": vega.PLAIN})
     if max(values, default=1) > 3 * min(values, default=1) > 0:
         y |= vega.logarithmic(values, padding=8)
     colour = vega.colours("period", order, shades)

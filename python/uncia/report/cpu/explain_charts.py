@@ -262,7 +262,9 @@ def _series(
         scale={"domain": [LAMBDA.least, LAMBDA_MB], "nice": False},
         axis={"tickCount": 8},
     )
-    y = vega.quantity("value", title, scale={"zero": False}, axis={"format": ",~g", "tickCount": 5})
+    y = vega.quantity(
+        "value", title, scale={"zero": False}, axis={"format": vega.PLAIN, "tickCount": 5}
+    )
     if log:
         y |= vega.logarithmic((row["value"] for rows in series.values() for row in rows), padding=8)
     plain: dict[str, Any] = {"strokeWidth": 2}

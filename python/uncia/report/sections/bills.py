@@ -46,6 +46,8 @@ _MEANING: Final = {
 
 def section(run: RunData, rows: pa.Table) -> Section:
     """Show the cost under each tariff in parts, and billable resources against used ones."""
+    from uncia.tariffs.catalogue import is_model
+
     tariffs = run.tariffs
     priced = {k: v for k, v in tariffs.items() if v.get("cost_usd_per_million") is not None}
     if not priced:
@@ -62,7 +64,9 @@ def section(run: RunData, rows: pa.Table) -> Section:
                 )
             ],
         )
-    order = sorted(priced, key=lambda name: -float(priced[name]["cost_usd_per_million"]))
+    order = sorted(
+        priced, key=lambda name: (is_model(name), -float(priced[name]["cost_usd_per_million"]))
+    )
     split = {name: _parts(priced[name], _used_usd(name, priced[name])) for name in order}
     used = [part for part in _PARTS if any(part in parts for parts in split.values())]
     entries = [{"name": name, "parts": split[name], **priced[name]} for name in order]
@@ -79,8 +83,9 @@ def section(run: RunData, rows: pa.Table) -> Section:
                 "US dollars per million of these requests",
                 palette=[_PARTS[part] for part in used],
                 form="$,.4~g",
+                cut=True,
             ),
-            "Cost per million requests under each tariff, in parts",
+            "Cost per million requests under each tariff, in parts; bars marked » are longer",
             "Cost per million requests",
         ),
         _table(entries, used),
@@ -151,7 +156,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
 
 
 def _table(entries: list[dict[str, Any]], used: list[str]) -> Table:
-    highest = float(entries[0]["cost_usd_per_million"])
+    highest = max(float(entry["cost_usd_per_million"]) for entry in entries)
 
     def part(name: str) -> Column:
         def share(row: Any) -> str:

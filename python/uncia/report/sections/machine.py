@@ -25,6 +25,7 @@ POSITION: Final = 120
 ROWS: Final = Rows("machine", {"cgroup": None})
 
 _PERCENT: Final = "_percent"
+_UNITS: Final = {_PERCENT: "%", "_bytes": "bytes"}
 _MAX_SERIES: Final = 6
 
 
@@ -60,15 +61,15 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
         blocks.append(
             Table(
                 [
-                    Column("counter", 0),
+                    Column("counter", lambda row: _title(row[0])),
+                    Column("unit", lambda row: _unit(row[0])),
                     Column("samples", lambda row: int(row[1].size), count),
                     Column("mean", lambda row: row[1].mean(), figure),
                     Column("median", lambda row: quantiles_of(row[1], [0.5])[0], figure),
                     Column("max", lambda row: row[1].max(), figure),
                 ],
                 [(name, values) for name, (_, values) in series.items()],
-                "Rows of the table machine without a cgroup, by counter; a counter's name ends in"
-                " its unit.",
+                "Rows of the table machine without a cgroup, by counter.",
             )
         )
     versions = run.meta.get("versions")
@@ -115,7 +116,20 @@ def _thin(times: Floats, values: Floats, budget: int) -> list[tuple[float, float
 
 
 def _title(counter: str) -> str:
-    return counter.removesuffix(_PERCENT).replace("_", " ").replace(".", " ")
+    """A counter in words, without its unit: ``CPU steal``."""
+    for suffix in _UNITS:
+        counter = counter.removesuffix(suffix)
+    return (
+        counter.replace("_", " ")
+        .replace(".", " ")
+        .replace("cpu", "CPU")
+        .replace("pressure io", "pressure I/O")
+    )
+
+
+def _unit(counter: str) -> str | None:
+    """The unit in which a counter's name ends; None if it has none."""
+    return next((unit for suffix, unit in _UNITS.items() if counter.endswith(suffix)), None)
 
 
 def _facts(machine: Mapping[str, Any]) -> list[tuple[str, Any]]:

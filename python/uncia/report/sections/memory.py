@@ -10,7 +10,7 @@ import pyarrow as pa
 from uncia.providers import LAMBDA_MB
 from uncia.report import plots, theme, vega
 from uncia.report.data import RunData
-from uncia.report.numbers import count, figure, figure4, times
+from uncia.report.numbers import count, figure, times, whole
 from uncia.report.page import Chart, Note, Section
 from uncia.report.sections import Rows
 from uncia.report.sections.latency import SAMPLES
@@ -59,7 +59,7 @@ def section(run: RunData, ok: pa.Table) -> Section | None:
         [
             Column("function", "function"),
             Column("experiment", "experiment"),
-            Column("memory", "memory", figure4, "MB"),
+            Column("memory", "memory", whole, "MB"),
             Column("vCPU", "allocated_vcpu", figure),
             Column("n", "n", count, explanation=SAMPLES),
             Column("p5", "p5", figure, "ms", "5 % of the executions took no longer."),

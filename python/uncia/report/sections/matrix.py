@@ -5,7 +5,6 @@ Only for runs that measured a function at several sizes: it takes two seconds to
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from uncia.errors import UnciaError
@@ -16,7 +15,7 @@ from uncia.report.sections import Rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-POSITION: Final = 85
+POSITION: Final = 88
 ROWS: Final = Rows("invocations", required=True)
 
 _MAX_ROWS: Final = 1_000_000
@@ -49,7 +48,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
         return None
     if not len(cells):
         return None
-    return replace(matrix_section(cells), name="sizes")
+    return matrix_section(cells)
 
 
 def _has_several_sizes(run: RunData, rows: pa.Table) -> bool:

@@ -206,6 +206,9 @@ class DuckDB:
                 f"out of memory: {_first(error)}", "Give more with --memory-limit."
             ) from error
         except duckdb.Error as error:
+            # A sum of 128 bits, of 39 digits at most, is cast to a decimal of 38.
+            if isinstance(error, duckdb.ConversionException) and "to DECIMAL(38" in str(error):
+                raise overflow_error(_first(error)) from error
             if broken := _broken(self._read):
                 message = f"{', '.join(broken)} cannot be read as Parquet"
                 raise UnciaError(f"{message}: {_first(error)}") from error

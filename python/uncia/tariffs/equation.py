@@ -27,7 +27,7 @@ from uncia.tariffs import charges
 from uncia.tariffs.cells import Cells
 from uncia.tariffs.charges import Total, micro_vcpu
 from uncia.tariffs.columns import Col, Columns
-from uncia.tariffs.exact import cases, integer, product
+from uncia.tariffs.exact import cases, integer
 from uncia.tariffs.facts import Facts
 from uncia.tariffs.fit import Fit, fit, fitted
 from uncia.tariffs.model import Charge, Tariff
@@ -80,7 +80,7 @@ def query(
     group_by: Sequence[str] = (),
     facts: Facts | None = None,
     *,
-    wide_sums: bool = False,
+    wide: bool = False,
 ) -> tuple[ir.Table, list[Plan]]:
     """The aggregation that bills a table under all tariffs in one scan.
 
@@ -89,8 +89,8 @@ def query(
         tariffs: each billed by request.
         group_by: columns whose values get a row each; none: one row.
         facts: what is known of the table's columns (see `uncia.tariffs.facts`).
-        wide_sums: whether the engine adds up int64 in 128 bits, as DuckDB does, so that values
-            need no cast before they are added up.
+        wide: whether the engine adds up and multiplies int64 in 128 bits, as DuckDB does, so that
+            values need no cast to decimals before.
 
     Returns:
         The expression, and the meaning of its columns for each tariff. Beside the tariffs' own it
@@ -100,13 +100,13 @@ def query(
     Raises:
         UnciaError: a needed column is missing or not of whole numbers.
     """
-    cells = Cells(table, group_by, facts, wide_sums)
+    cells = Cells(table, group_by, facts, wide)
     # Sums are collected from all tariffs before the cells can be made, and read after.
     asked = [_ask(cells, tariff) for tariff in tariffs]
     for name in ("cpu_time", "memory_avg"):
         cells.flag(Flag("gap", name))
     cpu = cells.sum(cells.row("cpu_time"))
-    memory = cells.sum(cells.add(product, cells.row("memory_avg"), cells.row("execution")))
+    memory = cells.sum(cells.product(cells.row("memory_avg"), cells.row("execution")))
     columns = Columns(cells.table())
     billed = [_amounts(columns, one, f"t{index}_") for index, one in enumerate(asked)]
     used = {"cpu": columns.add(micro_vcpu, columns.base(cpu)), "memory": columns.base(memory)}

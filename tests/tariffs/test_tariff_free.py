@@ -50,14 +50,16 @@ def test_free_fees_are_no_share_of_the_bill() -> None:
     (whole,) = bill(table(rows), ["aws-lambda-x86"])
     (line,) = bill(table(rows), [with_tier("aws-lambda-x86", requests=9)], free_tier=True)
     fee = Fraction("0.0000002")
-    assert whole.exact_cost is not None and line.exact_cost == whole.exact_cost - 9 * fee
+    assert whole.exact_cost is not None
+    assert line.exact_cost == whole.exact_cost - 9 * fee
     assert line.fee_share == fee / line.exact_cost
     assert line.rounding_share == 0  # of 1 s at 128 MB nothing is rounded
     # All fees are free, and most of the memory: what is left is charged for memory alone.
     (line,) = bill(table(rows), [with_tier("aws-lambda-x86", requests=99, gb_seconds=1)],
                    free_tier=True)  # fmt: skip
     assert (line.fee_share, line.rounding_share) == (0, None)
-    assert line.exact_cost and line.exact_cost > 0
+    assert line.exact_cost is not None
+    assert line.exact_cost > 0
 
 
 def test_a_tariff_without_a_tier_is_as_it_was() -> None:

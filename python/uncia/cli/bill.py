@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
         as_json: options.AsJson = False,
     ) -> None:
         """Price every invocation of a table under each tariff, and show what drives the price."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.tariffs import bill as price
         from uncia.tariffs import ids
 
@@ -76,7 +76,7 @@ def register(app: typer.Typer) -> None:
                 )
         groups = options.unique(by)
         rule = options.fit_rule(fit)
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(engine, memory_limit=memory_limit, master=master) as backend:
             lines = price(table, tariff or None, groups, backend, fit=rule, free_tier=free_tier)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))

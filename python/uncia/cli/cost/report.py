@@ -37,9 +37,9 @@ def register(app: typer.Typer) -> None:
 
         Advice, which treats each function by itself, has its own page: uncia cost advice --report.
         """
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
 
-        with connect(engine, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(engine, memory_limit=memory_limit, master=master) as backend:
             sections = _sections(table, tariff or None, options.fit_rule(fit), backend)
         options.write_report(
             out, "What it costs, and why", "Every analysis of these rows.", sections, table

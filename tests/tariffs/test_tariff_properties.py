@@ -25,7 +25,6 @@ from uncia.tariffs.exact import (
     QUOTIENT_LIMIT,
     at_least,
     at_most,
-    integer,
     larger,
     product,
     quotient,
@@ -86,8 +85,9 @@ def test_rounding_up_by_division_and_by_mask_is_exact(values: list[int], step: i
 @few
 @given(st.lists(st.integers(0, MAX_TIME), min_size=1, max_size=50), st.integers(0, MAX_MEMORY))
 def test_a_sum_of_wide_products_is_exact(values: list[int], factor: int) -> None:
-    data = ibis.duckdb.connect().create_table("t", pa.table({"a": pa.array(values, pa.int64())}))
-    for first, second in ((data["a"], integer(factor)), (integer(factor), data["a"])):
+    columns = {"a": pa.array(values, pa.int64()), "b": pa.array([factor] * len(values), pa.int64())}
+    data = ibis.duckdb.connect().create_table("t", pa.table(columns))
+    for first, second in ((data["a"], data["b"]), (data["b"], data["a"])):
         total = product(first, second, wide=True).sum().cast("decimal(38, 0)")
         assert data.aggregate(r=total).to_pyarrow()["r"].to_pylist() == [sum(values) * factor]
 

@@ -177,8 +177,8 @@ def product(first: Any, second: Any, *, wide: bool = False) -> Any:
     19 matters: DuckDB keeps DECIMAL(18) x DECIMAL(18) in 64 bits, and fails where it overflows.
 
     Args:
-        first: from 0, if the product is wide.
-        second: likewise.
+        first: from 0 and no literal, if the product is wide.
+        second: likewise; DuckDB takes a literal for uint64, whose products overflow.
         wide: compute it in DuckDB's integers of 128 bits, the type of int64 x uint64 there, which
             takes a quarter of the time. Ibis has no such type and holds it for a narrower one, so
             only a sum can be made of it.

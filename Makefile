@@ -1,6 +1,7 @@
 # make demo   weighs real functions on the embedded platform and writes results/demo/report.html
 # make test   format, lint, types, unit and end-to-end tests
 # make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
+# make coverage  how much of python/uncia the tests reach, by branch: COVERED=tests/tariffs takes some of them
 # make dist   wheels and source distributions, in dist/
 # make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test test-rust test-computing test-waiting soak test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
+.PHONY: demo test test-rust test-computing test-waiting coverage soak test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -41,6 +42,15 @@ test-computing: install-dev
 
 test-waiting: install-dev
 	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(WAITING)
+
+COVERED ?= tests
+
+# Tests that fail do not hide what they covered.
+coverage: install-dev
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -q --numprocesses 2 --dist loadfile $(COVERED)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 # FUZZ_SECONDS: for each target.
 FUZZ_SECONDS ?= 120

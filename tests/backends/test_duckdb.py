@@ -151,3 +151,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
             backend.write(rows, tmp_path)
     assert list(tmp_path.iterdir()) == [path]
     assert pa.parquet.read_table(path)["execution"].to_pylist() == [7]
+
+
+def test_a_listener_hears_of_each_query(tmp_path: Path) -> None:
+    reports: list[tuple[int, float | None]] = []
+    with connect("duckdb", temporary=tmp_path) as backend:
+        rows = backend.table(pa.table({"n": list(range(4))}))
+        backend.watch(lambda query, percent: reports.append((query, percent)))
+        for _ in range(2):
+            assert backend.collect(rows.aggregate(n=rows.n.sum())).to_pylist() == [{"n": 6}]
+    assert {query for query, _ in reports} == {1, 2}
+    assert all(percent is None or 0 <= percent <= 100 for _, percent in reports)

@@ -21,7 +21,7 @@ from uncia.costs.amounts import usd_parts
 from uncia.costs.decompose import PARTS, Decomposition, decompositions, frame
 from uncia.costs.quantities import Collector, with_observed_cpu
 from uncia.tariffs import FitRule, Tariff, bill, billable, get
-from uncia.tariffs.use import cost_of_use
+from uncia.tariffs.used_cost import cost_of_use
 
 few = settings(max_examples=2, deadline=None)
 

@@ -239,3 +239,29 @@ def test_output_that_cannot_be_written_ends_in_a_sentence(arguments: tuple[str, 
         )
     assert ended.returncode == 1
     assert ended.stderr == "error: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("schema", "tariff"), ("tariffs", "show", "spfu", "--yaml"), ("bill",)],
+)
+def test_a_reader_that_left_is_no_error_to_be_shown(
+    bracketed: Path, arguments: tuple[str, ...]
+) -> None:
+    if arguments == ("bill",):
+        arguments = ("bill", str(bracketed), "--tariff", "spfu", "--json")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "uncia", *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | {"PYTHONPATH": str(Path(uncia.__file__).resolve().parents[1])},
+        )
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, "")

@@ -123,7 +123,8 @@ def test_the_good_file_is_good() -> None:
             "time:\n",
             "time:\n  maximum:\n",
             "time.maximum",
-            "unknown key: maximum is a rule of amounts; write it under charges (allowed: kind,",
+            "unknown key: a time has no maximum, which is a rule of amounts: write it under charges"
+            " (the longest execution that the platform allows stands under limits)",
         ),
         ("requests: 1000", "requests: many", "free_tier.requests", "must be a valid integer"),
     ],

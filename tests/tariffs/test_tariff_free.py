@@ -7,7 +7,7 @@ from tariff_rows import GB, MB, MS, S, row, table
 
 from uncia.errors import UnciaError
 from uncia.tariffs import Line, bill, get
-from uncia.tariffs.free import credit
+from uncia.tariffs.free import Credit, credit
 from uncia.tariffs.model import FreeTier, Tariff
 
 
@@ -45,6 +45,23 @@ def test_beyond_the_tier_the_rest_is_charged() -> None:
     assert whole.exact_cost == expected + Fraction(line.free_usd)
 
 
+def test_free_fees_are_no_share_of_the_bill() -> None:
+    rows = [row(allocated_memory=128 * MB, allocated_cpu=0)] * 10
+    (whole,) = bill(table(rows), ["aws-lambda-x86"])
+    (line,) = bill(table(rows), [with_tier("aws-lambda-x86", requests=9)], free_tier=True)
+    fee = Fraction("0.0000002")
+    assert whole.exact_cost is not None
+    assert line.exact_cost == whole.exact_cost - 9 * fee
+    assert line.fee_share == fee / line.exact_cost
+    assert line.rounding_share == 0  # of 1 s at 128 MB nothing is rounded
+    # All fees are free, and most of the memory: what is left is charged for memory alone.
+    (line,) = bill(table(rows), [with_tier("aws-lambda-x86", requests=99, gb_seconds=1)],
+                   free_tier=True)  # fmt: skip
+    assert (line.fee_share, line.rounding_share) == (0, None)
+    assert line.exact_cost is not None
+    assert line.exact_cost > 0
+
+
 def test_a_tariff_without_a_tier_is_as_it_was() -> None:
     (whole,) = bill(table([row()]), ["spfu"])
     (line,) = bill(table([row()]), ["spfu"], free_tier=True)
@@ -55,7 +72,7 @@ def test_what_cannot_be_priced_has_no_credit() -> None:
     (line,) = bill(table([row(execution=None)]), ["aws-lambda-x86"], free_tier=True)
     assert isinstance(line, Line)
     assert (line.cost_usd, line.free_usd) == (None, None)
-    assert credit(get("aws-lambda-x86"), line) == 0
+    assert credit(get("aws-lambda-x86"), line) == Credit()
 
 
 def test_groups_have_no_free_tier_of_their_own() -> None:

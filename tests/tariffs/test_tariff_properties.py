@@ -16,11 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tariff_rows import GB, INTEGERS, MB, MS, S, row, table
 
+from uncia.backends.subqueries import unfused_selects
 from uncia.errors import UnciaError
 from uncia.tariffs import Line, Tariff, bill, billable, get
 from uncia.tariffs.columns import Columns
 from uncia.tariffs.equation import query
-from uncia.tariffs.exact import QUOTIENT_LIMIT, at_least, at_most, larger, quotient, round_up
+from uncia.tariffs.exact import (
+    QUOTIENT_LIMIT,
+    at_least,
+    at_most,
+    larger,
+    product,
+    quotient,
+    round_up,
+)
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Charge
 from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
@@ -63,6 +72,39 @@ def test_rounding_up_is_exact_and_idempotent(values: list[int], step: int) -> No
     once = evaluate(lambda a: round_up(a, step), values)
     assert once == [-(-value // step) * step for value in values]
     assert evaluate(lambda a: round_up(a, step), once) == once
+
+
+@few
+@given(st.lists(st.integers(0, 2**61), min_size=1, max_size=50), st.integers(1, 2**40))
+def test_rounding_up_by_division_and_by_mask_is_exact(values: list[int], step: int) -> None:
+    for granularity in (step, 1 << (step.bit_length() - 1)):
+        rounded = evaluate(lambda a, g=granularity: round_up(a, g, wide=True), values)
+        assert rounded == [-(-value // granularity) * granularity for value in values]
+
+
+@few
+@given(st.lists(st.integers(0, MAX_TIME), min_size=1, max_size=50), st.integers(0, MAX_MEMORY))
+def test_a_sum_of_wide_products_is_exact(values: list[int], factor: int) -> None:
+    columns = {"a": pa.array(values, pa.int64()), "b": pa.array([factor] * len(values), pa.int64())}
+    data = ibis.duckdb.connect().create_table("t", pa.table(columns))
+    for first, second in ((data["a"], data["b"]), (data["b"], data["a"])):
+        total = product(first, second, wide=True).sum().cast("decimal(38, 0)")
+        assert data.aggregate(r=total).to_pyarrow()["r"].to_pylist() == [sum(values) * factor]
+
+
+@fewer
+@given(st.lists(rows(), min_size=40, max_size=80))
+def test_wide_and_decimal_arithmetic_bill_the_same(some: list[dict[str, Any]]) -> None:
+    data = ibis.duckdb.connect().create_table("t", table(some))
+    tariffs = [get(name) for name in billable()]
+    wide, narrow = (query(data, tariffs, ["function"], wide=wide)[0] for wide in (True, False))
+    with unfused_selects():
+        assert _sorted(wide) == _sorted(narrow)
+
+
+def _sorted(expression: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = expression.to_pyarrow().to_pylist()
+    return sorted(rows, key=lambda one: str(one["g_function"]))
 
 
 @few

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from ibis.expr import types as ir
 
-__all__ = ["Backend", "Options", "Source", "connect", "names", "use"]
+__all__ = ["Backend", "Listener", "Options", "Source", "connect", "names", "use"]
 
 Source: TypeAlias = "pa.Table | ir.Table | str | Path | Sequence[str | Path]"
 """Rows in memory, an expression, or paths of run folders, Parquet files or folders of them, and
 Arrow IPC streams."""
+
+
+Listener: TypeAlias = Callable[[int, float | None], None]
+"""Is called some times a second while a query runs, with its number from 1, and how much of it is
+done: percent, or None if that is not known yet."""
 
 
 class Backend(Protocol):
@@ -71,6 +76,9 @@ class Backend(Protocol):
         Raises:
             UnciaError: it cannot be computed or written; then no file remains.
         """
+
+    def watch(self, listener: Listener) -> None:
+        """Report the progress of queries to a listener; an engine may show its own instead."""
 
     def close(self) -> None:
         """Release the engine and what it spilled to disk."""

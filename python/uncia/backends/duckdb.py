@@ -1,11 +1,13 @@
 """The backend DuckDB, embedded in this process: the default."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
 import ibis
@@ -22,11 +24,16 @@ from uncia.backends.union import typed_keys, union_tables, with_types
 from uncia.errors import UnciaError
 from uncia.units import MIB
 
+if TYPE_CHECKING:
+    from uncia.backends import Listener
+
 NAME: Final = "duckdb"
 
 _Answer = TypeVar("_Answer")
 
 _INTERRUPT_INTERVAL_S: Final = 0.05
+
+_PROGRESS_INTERVAL_S: Final = 0.1
 
 _MIN_MEMORY: Final = 64 * MIB
 
@@ -44,6 +51,8 @@ class DuckDB:
         memory = options.memory_bytes(_MIN_MEMORY, "DuckDB")
         folder = options.folder()
         self._read: list[str] = []
+        self._queries = 0
+        self._listener: Listener | None = None
         self._spill = tempfile.TemporaryDirectory(
             prefix="uncia-duckdb-", dir=folder, ignore_cleanup_errors=True
         )
@@ -185,13 +194,23 @@ class DuckDB:
         """
         with unfused_selects(), ThreadPoolExecutor(max_workers=1) as threads:
             answer = threads.submit(query)
+            self._queries += 1
             try:
+                if self._listener is not None:
+                    self._report_progress(answer, self._listener)
                 return answer.result()
             finally:
                 # DuckDB ignores an interrupt that comes before the query has begun.
                 while not answer.done():
                     self._connection.con.interrupt()
                     wait([answer], timeout=_INTERRUPT_INTERVAL_S)
+
+    def _report_progress(self, answer: Future[_Answer], listener: Listener) -> None:
+        """Report how much of a query is done until it ends."""
+        listener(self._queries, None)
+        while not wait([answer], timeout=_PROGRESS_INTERVAL_S).done:
+            percent = self._connection.con.query_progress()
+            listener(self._queries, percent if percent >= 0 else None)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -206,10 +225,20 @@ class DuckDB:
                 f"out of memory: {_first(error)}", "Give more with --memory-limit."
             ) from error
         except duckdb.Error as error:
+            # A sum of 128 bits, of 39 digits at most, is cast to a decimal of 38.
+            if isinstance(error, duckdb.ConversionException) and "to DECIMAL(38" in str(error):
+                raise overflow_error(_first(error)) from error
             if broken := _broken(self._read):
                 message = f"{', '.join(broken)} cannot be read as Parquet"
                 raise UnciaError(f"{message}: {_first(error)}") from error
             raise UnciaError(f"DuckDB cannot compute this: {_first(error)}") from error
+
+    def watch(self, listener: Listener) -> None:
+        """See `Backend.watch`."""
+        # DuckDB measures progress only for its own bar, which may be invisible.
+        self._connection.raw_sql("SET enable_progress_bar = true")
+        self._connection.raw_sql("SET enable_progress_bar_print = false")
+        self._listener = listener
 
     def close(self) -> None:
         """See `Backend.close`."""

@@ -1,5 +1,7 @@
 """The backend Apache Spark, on this machine or a cluster: ``pip install 'uncia[spark]'``."""
 
+from __future__ import annotations
+
 import logging
 import os
 import re
@@ -11,7 +13,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import ibis
@@ -28,6 +30,9 @@ from uncia.backends.subqueries import unfused_selects
 from uncia.backends.union import typed_keys, union_tables, with_types
 from uncia.errors import UnciaError
 from uncia.units import MIB
+
+if TYPE_CHECKING:
+    from uncia.backends import Listener
 
 NAME: Final = "spark"
 
@@ -314,6 +319,9 @@ class Spark:
             if len(parts) != 1:
                 raise _not_shared(target)
             parts[0].replace(partial)
+
+    def watch(self, listener: Listener) -> None:
+        """Do nothing: Spark's progress is not measured."""
 
     def close(self) -> None:
         """See `Backend.close`."""

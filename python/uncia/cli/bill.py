@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
         as_json: options.AsJson = False,
     ) -> None:
         """Price every invocation of a table under each tariff, and show what drives the price."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.billed_rows import select_rows, with_memory_names
         from uncia.tariffs import bill as price
         from uncia.tariffs import ids
@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
                 )
         groups = options.unique(by)
         rule = options.fit_rule(fit)
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             selected = select_rows(table, tariff or None, groups, backend, fit=rule, common=common)
             lines = price(
                 selected.rows,

@@ -135,8 +135,8 @@ def _run(
     facts = known_facts(table, fit) if facts is None else without_replaced(facts, fit)
     invocations, chosen, rules = apply_fit(backend.table(table), chosen, fit, backend)
     # The table may be of another engine than the backend.
-    wide_sums = invocations.get_backend().name == "duckdb"
-    expression, plans = query(invocations, chosen, group_by, facts, wide_sums=wide_sums)
+    wide = invocations.get_backend().name == "duckdb"
+    expression, plans = query(invocations, chosen, group_by, facts, wide=wide)
     rows = backend.collect(expression).to_pylist()
     rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
     words = PEAK_REASONS if fit == "used-peak" else {}

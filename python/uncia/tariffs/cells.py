@@ -12,9 +12,10 @@ from typing import Any
 from ibis.expr import types as ir
 
 from uncia.tariffs.columns import Col, Columns, Step
-from uncia.tariffs.exact import integer
+from uncia.tariffs.exact import integer, product, round_up
 from uncia.tariffs.facts import UNKNOWN, Facts
 from uncia.tariffs.rows import MAX_VALUES, billing_columns, integers
+from uncia.tariffs.rules import Granularity
 from uncia.tariffs.state import COMMON_CODES, Flag, state_of
 
 _ALLOCATION = ("v_allocated_cpu", "v_allocated_memory")
@@ -27,7 +28,7 @@ class Cells:
         table: invocations.
         group_by: columns whose values separate cells, as ``g_<name>``.
         facts: what is known of the table's columns.
-        wide_sums: whether the engine sums int64 in 128 bits.
+        wide: whether the engine sums and multiplies int64 in 128 bits.
         carried: columns that steps read as ``g_<name>``, and that do not separate cells.
     """
 
@@ -36,10 +37,10 @@ class Cells:
         table: ir.Table,
         group_by: Sequence[str] = (),
         facts: Facts | None = None,
-        wide_sums: bool = False,
+        wide: bool = False,
         carried: Sequence[str] = (),
     ) -> None:
-        self._wide_sums = wide_sums
+        self.wide = wide
         self._table = table
         self._group_by = tuple(group_by)
         self._carried = tuple(carried)
@@ -72,7 +73,13 @@ class Cells:
 
     def add(self, step: Step, /, *inputs: Col, **constants: Hashable) -> Col:
         """A column of the rows computed from others; see `Columns.add`."""
+        if self.wide and isinstance(step, Granularity):
+            return self._rows.add(round_up, *inputs, granularity=step.bound, wide=True)
         return self._rows.add(step, *inputs, **constants)
+
+    def product(self, first: Col, second: Col) -> Col:
+        """The product of two columns from 0, of which only a sum can be made."""
+        return self.add(product, first, second, wide=self.wide)
 
     def sum(self, column: Col) -> str:
         """Sum a column over each cell as DECIMAL(38, 0); return the name of the cells' column."""
@@ -92,7 +99,7 @@ class Cells:
 
     def _sum(self, value: Any) -> Any:
         # A sum of int64 is 64 bits wide on some engines; one of decimals has 38 digits on all.
-        if not (self._wide_sums or value.type().is_decimal()):
+        if not (self.wide or value.type().is_decimal()):
             value = value.cast("decimal(18, 0)")
         return value.sum().cast("decimal(38, 0)")
 

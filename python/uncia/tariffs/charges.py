@@ -24,7 +24,10 @@ from uncia.tariffs.state import Flag
 from uncia.units import MICRO_PER_VCPU
 
 SUM_LIMIT: Final = 10**18
-"""Bound of values that are summed as 64-bit integers; larger ones are summed in 128 bits."""
+"""Bound of 64-bit integers that are cast to DECIMAL(18, 0) before they are summed."""
+
+INT64_LIMIT: Final = 1 << 63
+"""Bound of 64-bit integers, which a wide engine sums as they are."""
 
 
 def micro_vcpu(cpu_time: Any) -> Any:
@@ -132,20 +135,20 @@ def _product_total(cells: Cells, amount: Col, rules: Rules, time: Col) -> Total:
     if {type(rule) for rule in rules.rules} == {Maximum}:
         # The whole less what exceeds the maximum, which is null for most rows.
         maximum = rules.bound(Maximum)
-        whole = cells.sum(cells.add(product, amount, time))
-        above = cells.sum(cells.add(_product_above, amount, time, bound=maximum))
+        whole = cells.sum(cells.product(amount, time))
+        above = cells.sum(cells.add(_product_above, amount, time, bound=maximum, wide=cells.wide))
         return Total((whole, above), _minus)
     billed = rules.apply(cells, amount)
-    step = _power_of_two(rules)
+    step = _power_of_two(rules, INT64_LIMIT if cells.wide else SUM_LIMIT)
     if step is None:
-        return Total((cells.sum(cells.add(product, billed, time)),))
+        return Total((cells.sum(cells.product(billed, time)),))
     # Billed amounts are multiples of a power of two: in units of it, the product fits in 64 bits.
     steps = cells.sum(cells.add(_steps_x_time, billed, time, bits=step.bit_length() - 1))
     return Total((steps,), _scaled, (("step", step),))
 
 
-def _power_of_two(rules: Rules) -> int | None:
-    """The power of two that billed amounts are multiples of, if amount / it x time fits 64 bits."""
+def _power_of_two(rules: Rules, limit: int) -> int | None:
+    """The power of two of which billed amounts are multiples, if amount / it x time fits."""
     step, maximum = rules.bound(Granularity), rules.bound(Maximum)
     minimum = rules.bound(Minimum) or 0
     understood = all(type(rule) in (Granularity, Minimum, Maximum) for rule in rules.rules)
@@ -153,13 +156,12 @@ def _power_of_two(rules: Rules) -> int | None:
         return None
     if step & (step - 1) or maximum % step or minimum % step:
         return None
-    return step if maximum // step * 3 * MAX_TIME < SUM_LIMIT else None
+    return step if maximum // step * 3 * MAX_TIME < limit else None
 
 
-def _product_above(amount: Any, time: Any, *, bound: int) -> Any:
-    return cases(
-        (amount > bound, product(amount - bound, time)), otherwise=ibis.null("decimal(38, 0)")
-    )
+def _product_above(amount: Any, time: Any, *, bound: int, wide: bool) -> Any:
+    above = product(amount - bound, time, wide=wide)
+    return cases((amount > bound, above), otherwise=ibis.null(above.type()))
 
 
 def _steps_x_time(amount: Any, time: Any, *, bits: int) -> Any:

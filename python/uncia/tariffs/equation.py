@@ -27,11 +27,11 @@ from uncia.tariffs import charges
 from uncia.tariffs.cells import Cells
 from uncia.tariffs.charges import Total, micro_vcpu
 from uncia.tariffs.columns import Col, Columns
-from uncia.tariffs.exact import cases, integer, product
+from uncia.tariffs.exact import cases, integer
 from uncia.tariffs.facts import Facts
 from uncia.tariffs.fit import Fit, fit, fitted
 from uncia.tariffs.model import Charge, Tariff
-from uncia.tariffs.refused import refused
+from uncia.tariffs.refusals import refusals
 from uncia.tariffs.rows import COMMON_UNPRICED, NOT_BILLABLE, PRICED
 from uncia.tariffs.rules import Level
 from uncia.tariffs.state import Flag
@@ -60,7 +60,7 @@ class Plan:
     def renamed(self, words: Mapping[str, str]) -> Plan:
         """The same plan with other words for some of the reasons."""
         return replace(
-            self, reasons={code: words.get(said, said) for code, said in self.reasons.items()}
+            self, reasons={code: words.get(reason, reason) for code, reason in self.reasons.items()}
         )
 
 
@@ -80,7 +80,7 @@ def query(
     group_by: Sequence[str] = (),
     facts: Facts | None = None,
     *,
-    wide_sums: bool = False,
+    wide: bool = False,
 ) -> tuple[ir.Table, list[Plan]]:
     """The aggregation that bills a table under all tariffs in one scan.
 
@@ -89,8 +89,8 @@ def query(
         tariffs: each billed by request.
         group_by: columns whose values get a row each; none: one row.
         facts: what is known of the table's columns (see `uncia.tariffs.facts`).
-        wide_sums: whether the engine adds up int64 in 128 bits, as DuckDB does, so that values
-            need no cast before they are added up.
+        wide: whether the engine adds up and multiplies int64 in 128 bits, as DuckDB does, so that
+            values need no cast to decimals before.
 
     Returns:
         The expression, and the meaning of its columns for each tariff. Beside the tariffs' own it
@@ -100,15 +100,17 @@ def query(
     Raises:
         UnciaError: a needed column is missing or not of whole numbers.
     """
-    cells = Cells(table, group_by, facts, wide_sums)
+    cells = Cells(table, group_by, facts, wide)
     # Sums are collected from all tariffs before the cells can be made, and read after.
-    asked = [_ask(cells, tariff) for tariff in tariffs]
+    sums = [_plan_sums(cells, tariff) for tariff in tariffs]
     for name in ("cpu_time", "memory_avg"):
         cells.flag(Flag("gap", name))
     cpu = cells.sum(cells.row("cpu_time"))
-    memory = cells.sum(cells.add(product, cells.row("memory_avg"), cells.row("execution")))
+    memory = cells.sum(cells.product(cells.row("memory_avg"), cells.row("execution")))
     columns = Columns(cells.table())
-    billed = [_amounts(columns, one, f"t{index}_") for index, one in enumerate(asked)]
+    billed = [
+        _amounts(columns, tariff_sums, f"t{index}_") for index, tariff_sums in enumerate(sums)
+    ]
     used = {"cpu": columns.add(micro_vcpu, columns.base(cpu)), "memory": columns.base(memory)}
     full = columns.table()
     metrics: dict[str, Any] = {"rows": full["n"].sum().cast("int64")}
@@ -122,8 +124,8 @@ def query(
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What a tariff asked the cells for: each charge's sums, and flags of what exceeds limits."""
+class _Sums:
+    """What a tariff needs of the cells: sums for each charge, and flags of what exceeds limits."""
 
     tariff: Tariff
     billed: tuple[Total, ...]
@@ -131,9 +133,9 @@ class _Asked:
     beyond: tuple[str, ...]
 
 
-def _ask(cells: Cells, tariff: Tariff) -> _Asked:
+def _plan_sums(cells: Cells, tariff: Tariff) -> _Sums:
     charges.flags(cells, tariff)
-    return _Asked(
+    return _Sums(
         tariff,
         tuple(charges.total(cells, tariff, charge, "billed") for charge in tariff.charges),
         tuple(charges.total(cells, tariff, charge, "unrounded") for charge in tariff.charges),
@@ -141,24 +143,24 @@ def _ask(cells: Cells, tariff: Tariff) -> _Asked:
     )
 
 
-def _amounts(columns: Columns, asked: _Asked, prefix: str) -> tuple[Plan, _Amounts]:
+def _amounts(columns: Columns, sums: _Sums, prefix: str) -> tuple[Plan, _Amounts]:
     """A tariff's columns of the cells: each charge's quantity, and why it may not be priced."""
-    tariff = asked.tariff
+    tariff = sums.tariff
     size = fit_cells(columns, tariff)
     billed = tuple(
         _quantity(columns, charge, size, total, "billed")
-        for charge, total in zip(tariff.charges, asked.billed, strict=True)
+        for charge, total in zip(tariff.charges, sums.billed, strict=True)
     )
     unrounded = tuple(
         _quantity(columns, charge, size, total, "unrounded")
-        for charge, total in zip(tariff.charges, asked.unrounded, strict=True)
+        for charge, total in zip(tariff.charges, sums.unrounded, strict=True)
     )
     reason, reasons = status(columns, tariff, size)
-    scales = tuple(size.scale if one.basis == "allocated" else 1 for one in tariff.charges)
+    scales = tuple(size.scale if charge.basis == "allocated" else 1 for charge in tariff.charges)
     plan = Plan(tariff, prefix, reasons, scales)
     exceeds = None
-    if asked.beyond:
-        exceeds = columns.add(_any, *(columns.base(name) for name in asked.beyond))
+    if sums.beyond:
+        exceeds = columns.add(_any, *(columns.base(name) for name in sums.beyond))
     return plan, _Amounts(reason, billed, unrounded, exceeds)
 
 
@@ -200,7 +202,7 @@ def status(columns: Columns, tariff: Tariff, size: Fit[Col]) -> tuple[Col, dict[
         The code of each cell, and the reason that each code stands for; those of `NOT_BILLABLE`
         are not among them.
     """
-    checks = refused(tariff, columns, columns.base, size)
+    checks = refusals(tariff, columns, columns.base, size)
     codes = {_FIRST_OWN + index: reason for index, (reason, _) in enumerate(checks)}
     code = columns.add(
         _first_reason, columns.base("common"), *(flag for _, flag in checks), first=_FIRST_OWN
@@ -208,10 +210,10 @@ def status(columns: Columns, tariff: Tariff, size: Fit[Col]) -> tuple[Col, dict[
     return code, COMMON_UNPRICED | codes
 
 
-def _first_reason(common: Any, *holds: Any, first: int) -> Any:
+def _first_reason(common: Any, *flags: Any, first: int) -> Any:
     return ibis.cases(
         (common != PRICED, common),
-        *((flag, first + index) for index, flag in enumerate(holds)),
+        *((flag, first + index) for index, flag in enumerate(flags)),
         else_=PRICED,
     ).cast("int16")
 
@@ -232,25 +234,25 @@ def _metrics(
         metrics[f"{prefix}no_{code}"] = _count(cells, status == code)
     if amounts.beyond is not None:
         metrics[f"{prefix}beyond"] = _count(cells, priced & cells[amounts.beyond.name])
-    for place, quantity in enumerate(billed):
-        metrics[f"{prefix}billed_{place}"] = _total(quantity, priced)
-        metrics[f"{prefix}known_{place}"] = _count(cells, priced & quantity.notnull())
+    for index, quantity in enumerate(billed):
+        metrics[f"{prefix}billed_{index}"] = _total(quantity, priced)
+        metrics[f"{prefix}known_{index}"] = _count(cells, priced & quantity.notnull())
         if plan.tariff.rounds:
-            plain = cells[amounts.unrounded[place].name]
-            metrics[f"{prefix}unrounded_{place}"] = _total(plain, priced)
+            plain = cells[amounts.unrounded[index].name]
+            metrics[f"{prefix}unrounded_{index}"] = _total(plain, priced)
     for resource, column in used.items():
         # Inflation compares the same rows: those whose use and whose billed amounts are all known.
         quantity = cells[column.name]
-        places = [
-            place for place, charge in enumerate(plan.tariff.charges) if charge.resource == resource
+        indices = [
+            index for index, charge in enumerate(plan.tariff.charges) if charge.resource == resource
         ]
         both = priced & quantity.notnull()
-        for place in places:
-            both = both & billed[place].notnull()
+        for index in indices:
+            both = both & billed[index].notnull()
         metrics[f"{prefix}used_{resource}"] = _total(quantity, both)
         metrics[f"{prefix}used_{resource}_rows"] = _count(cells, both)
-        for place in places:
-            metrics[f"{prefix}same_{place}"] = _total(billed[place], both)
+        for index in indices:
+            metrics[f"{prefix}same_{index}"] = _total(billed[index], both)
     return metrics
 
 

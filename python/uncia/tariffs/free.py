@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from uncia.errors import UnciaError
@@ -13,8 +13,21 @@ from uncia.tariffs.money import money
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 
-def credit(tariff: Tariff, line: Line) -> Fraction:
-    """Dollars that the free tier takes off, exactly, if the rows are all of a month.
+@dataclass(frozen=True)
+class Credit:
+    """Dollars that a free tier takes off, exactly.
+
+    Attributes:
+        fees: of invocation fees.
+        charges: of what is charged for resources.
+    """
+
+    fees: Fraction = Fraction(0)
+    charges: Fraction = Fraction(0)
+
+
+def credit(tariff: Tariff, line: Line) -> Credit:
+    """What the free tier takes off, if the rows are all of a month.
 
     Free requests reduce the fees, free vCPU-seconds and GB-seconds the amounts billed; unused free
     amounts expire, as at the end of a month.
@@ -25,8 +38,9 @@ def credit(tariff: Tariff, line: Line) -> Fraction:
     """
     tier = tariff.free_tier
     if tier is None or line.exact_cost is None:
-        return Fraction(0)
-    taken = min(line.rows, tier.requests or 0) * Fraction(tariff.fee.price or 0)
+        return Credit()
+    fees = min(line.rows, tier.requests or 0) * Fraction(tariff.fee.price or 0)
+    charges = Fraction(0)
     billed = {"cpu": line.billable_micro_vcpu_ns, "memory": line.billable_byte_ns}
     free = {
         "cpu": (tier.vcpu_seconds or 0) * MICRO_PER_VCPU * NS_PER_S,
@@ -43,8 +57,8 @@ def credit(tariff: Tariff, line: Line) -> Fraction:
                 f"the tariff {tariff.id} has several prices for {resource}, and its free tier does"
                 " not say which of them it covers"
             )
-        taken += min(amount, limit) * known[0]
-    return taken
+        charges += min(amount, limit) * known[0]
+    return Credit(fees, charges)
 
 
 def apply_free_tier(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Line]:
@@ -62,7 +76,16 @@ def apply_free_tier(lines: Sequence[Line], tariffs: Sequence[Tariff]) -> list[Li
         if line.exact_cost is None:
             result.append(line)
             continue
-        free = credit(tariff, line)
+        taken = credit(tariff, line)
+        free = taken.fees + taken.charges
         cost = line.exact_cost - free
-        result.append(replace(line, free_usd=money(free), cost_usd=money(cost), exact_cost=cost))
+        result.append(
+            replace(
+                line,
+                free_usd=money(free),
+                free_fee_usd=money(taken.fees),
+                cost_usd=money(cost),
+                exact_cost=cost,
+            )
+        )
     return result

@@ -40,6 +40,7 @@ class Line:
         rounding_usd: what granularities and minimums add.
         cost_usd: the bill.
         free_usd: what the free tier took off; None if the free tier was not applied.
+        free_fee_usd: what of it are invocation fees; likewise.
     """
 
     tariff: str
@@ -63,6 +64,7 @@ class Line:
     cost_usd: decimal.Decimal | None
     exact_cost: Fraction | None = field(repr=False, compare=False, default=None)
     free_usd: decimal.Decimal | None = None
+    free_fee_usd: decimal.Decimal | None = None
 
     @property
     def unpriced_rows(self) -> int:
@@ -98,12 +100,20 @@ class Line:
 
     @property
     def fee_share(self) -> Fraction | None:
-        """Part of the bill that is invocation fees."""
-        return _share(self.fee_usd, self.exact_cost)
+        """Part of the bill that is invocation fees, without those that are free."""
+        if self.fee_usd is None:
+            return None
+        return _share(self.fee_usd - (self.free_fee_usd or 0), self.exact_cost)
 
     @property
     def rounding_share(self) -> Fraction | None:
-        """Part of the bill that granularities and minimums add."""
+        """Part of the bill that granularities and minimums add.
+
+        None if a free tier took off vCPU-seconds or GB-seconds: it does not say whether those are
+        what was used or what rounding added.
+        """
+        if self.free_usd != self.free_fee_usd:
+            return None
         return _share(self.rounding_usd, self.exact_cost)
 
 

@@ -183,7 +183,12 @@ class BillableTime(_RuledTime):
     @classmethod
     def explain_unknown(cls, key: str) -> str | None:
         """Say of a rule of amounts alone where it belongs."""
-        return f"{key} is a rule of amounts; write it under charges" if key in AMOUNT_KEYS else None
+        if key not in AMOUNT_KEYS:
+            return None
+        return (
+            f"a time has no {key}, which is a rule of amounts: write it under charges (the longest"
+            " execution that the platform allows stands under limits)"
+        )
 
     @property
     def rules(self) -> Rules:

@@ -15,7 +15,7 @@ from uncia.tariffs.columns import Numbers
 from uncia.tariffs.exact import Number
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Charge, Tariff
-from uncia.tariffs.refused import refused
+from uncia.tariffs.refusals import refusals
 from uncia.tariffs.rows import (
     COMMON_UNPRICED,
     MAX_TIME,
@@ -90,7 +90,7 @@ def why_not(tariff: Tariff, request: Mapping[str, Any]) -> str | None:
 
     steps = Numbers()
     size = fit(tariff.sizes, steps, base("v_allocated_cpu"), base("v_allocated_memory"))
-    checks = refused(tariff, steps, base, size)
+    checks = refusals(tariff, steps, base, size)
     return next((reason for reason, holds in checks if holds.value), None)
 
 

@@ -113,12 +113,12 @@ def state_of(
             " most that one bill can",
             "Bill fewer tariffs at a time.",
         )
-    conditions = list(
-        _ordinary_conditions(table, values, columns, encoded, maxima, facts, nonempty)
-    )
+    conditions = list(_unusual_conditions(table, values, columns, encoded, maxima, facts, nonempty))
     if not conditions:
         return integer(0), readers
-    return ibis.ifelse(ibis.and_(*conditions), integer(0), code), readers
+    # Engines compute a branch for the rows that take it: the few unusual ones are selected, as
+    # selecting the many ordinary ones takes three times as long.
+    return ibis.ifelse(ibis.or_(*conditions), code, integer(0)), readers
 
 
 def _constant_reader(value: bool) -> Reader:
@@ -154,7 +154,7 @@ def _sources(column: str) -> set[str]:
     return {"cpu_user", "cpu_system"} if column == "cpu_time" else {column}
 
 
-def _ordinary_conditions(
+def _unusual_conditions(
     table: ir.Table,
     values: Mapping[str, Any],
     columns: Mapping[str, Any],
@@ -163,32 +163,32 @@ def _ordinary_conditions(
     facts: Facts,
     nonempty: set[str],
 ) -> Iterator[Any]:
-    """Conditions that together hold only for rows whose flags and code are all 0."""
+    """Conditions of which at least one is true of each row that has a flag or a code above 0."""
     if "outcome" in table.columns and not facts.get("outcome", UNKNOWN).always("ok"):
-        yield table["outcome"].cast("string") == "ok"
+        yield table["outcome"].cast("string") != "ok"
     needed = {flag.column for flag in flags if flag.kind == "gap"} | {"execution"}
     bounds = dict(maxima)
     for flag in flags:
         if flag.kind == "above" and flag.column in bounds:
             bounds[flag.column] = min(bounds[flag.column], flag.bound)
         elif flag.kind == "above":
-            yield (columns["v_cpu_time"] <= integer(flag.bound)).fill_null(True)
+            yield columns["v_cpu_time"] > integer(flag.bound)
     for name, bound in bounds.items():
         if name not in nonempty:
             if name == "execution":
-                yield ibis.literal(False)
+                yield ibis.literal(True)
             continue
         fact = facts.get(name, UNKNOWN)
         value = values[name]
         if not fact.within(0, bound):
-            within = (value >= integer(0)) & (value <= integer(bound))
-            yield within if name in needed or fact.complete else within.fill_null(True)
-        elif name in needed and not fact.complete:
-            yield value.notnull()
+            yield value < integer(0)
+            yield value > integer(bound)
+        if name in needed and not fact.complete:
+            yield value.isnull()
     if "cpu_time" in needed:
-        yield ibis.or_(
-            *(values[name].notnull() for name in sorted(_sources("cpu_time") & nonempty))
+        yield ibis.and_(
+            *(values[name].isnull() for name in sorted(_sources("cpu_time") & nonempty))
         )
     for flag in flags:
         if flag.kind in ("unknown_start", "preemptible", "no_preemptible"):
-            yield ~flag.is_set(columns)
+            yield flag.is_set(columns)

@@ -61,12 +61,12 @@ def register(app: typer.Typer) -> None:
         html: options.Html = None,
     ) -> None:
         """Find the cheapest platform and size of each function, and what else would save."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.advice.frames import choice_frame, hint_frame, matrix_frame
         from uncia.costs.advice.gather import study
 
         with (
-            connect(backend_name, memory_limit=memory_limit, master=master) as backend,
+            open_backend(backend_name, memory_limit=memory_limit, master=master) as backend,
             study(
                 table,
                 p95=p95,

@@ -44,10 +44,10 @@ def register(app: typer.Typer) -> None:
         html: options.Html = None,
     ) -> None:
         """Compare the resources that initializations hold with those that their requests use."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.coldstarts import analysed
 
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             analysis = analysed(
                 table,
                 tariff or None,

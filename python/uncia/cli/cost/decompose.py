@@ -45,11 +45,11 @@ def register(app: typer.Typer) -> None:
         html: options.Html = None,
     ) -> None:
         """Split each bill: use, over-allocation, idle time, initialization, rounding, fee."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.decompose import decompose as compute
 
         groups, rule = options.unique(by), options.fit_rule(fit)
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(table, tariff or None, group_by=groups, fit=rule, backend=backend)
         if html is not None:
             from uncia.report.cost.decompose import section

@@ -40,13 +40,13 @@ def register(app: typer.Typer) -> None:
         html: options.Html = None,
     ) -> None:
         """Compare the vCPU and memory that each tariff bills for with what was used."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.distributions import inflation_cdf
         from uncia.costs.inflation import inflation as compute
 
         groups, rule, tariffs = options.unique(by), options.fit_rule(fit), tariff or None
         curves: pd.DataFrame | None = None
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(
                 table, tariffs, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
             )

@@ -35,10 +35,10 @@ def register(app: typer.Typer) -> None:
         html: options.Html = None,
     ) -> None:
         """Price the whole lifetime of every instance of an instances table."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.instances import instances as compute
 
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(table, tariff or None, backend=backend)
         if html is not None:
             from uncia.report.cost.instances import section
@@ -86,12 +86,12 @@ def register(app: typer.Typer) -> None:
         --tariff takes tariffs that bill by request and tariffs that bill by instance. Without any
         of a kind, all tariffs of that kind are compared.
         """
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.breakeven import break_even as compute
         from uncia.tariffs import find
 
         tariffs = [find(name) for name in tariff]
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(
                 table,
                 [item for item in tariffs if not item.by_instance] or None,

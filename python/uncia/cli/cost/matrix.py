@@ -44,13 +44,13 @@ def register(app: typer.Typer) -> None:
         html: options.Html = None,
     ) -> None:
         """Show each function's cost and p95 at every size that each provider sells."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.advice.frames import matrix_frame
         from uncia.costs.advice.gather import study
         from uncia.costs.advice.matrix import default_tariffs
 
         with (
-            connect(backend_name, memory_limit=memory_limit, master=master) as backend,
+            open_backend(backend_name, memory_limit=memory_limit, master=master) as backend,
             study(
                 table,
                 p95=p95,

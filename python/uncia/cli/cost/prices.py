@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         """Compare what a vCPU-second, a GB-second and one size cost on functions, containers and
         machines.
         """
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.prices import BUNDLE, commonest
         from uncia.costs.prices import prices as compute
         from uncia.costs.sizes import parse_allocation
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
         if size:
             allocation = parse_allocation(size)
         elif table:
-            with connect() as backend:
+            with open_backend() as backend:
                 allocation = commonest(table, backend=backend)
         frame = compute(tariff or None, size=allocation, against=against)
         if html is not None:

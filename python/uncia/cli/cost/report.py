@@ -39,9 +39,9 @@ def register(app: typer.Typer) -> None:
 
         Advice, which treats each function by itself, has its own page: uncia cost advice --html.
         """
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
 
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             sections = _sections(table, tariff or None, options.fit_rule(fit), backend)
         options.write_report(
             html, "What it costs, and why", "Every analysis of these rows.", sections, table

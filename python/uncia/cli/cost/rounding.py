@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         """Express invocation fees in billable milliseconds, and measure what rounding up adds."""
         import pandas as pd
 
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.rounding import fee_equivalents, measure
         from uncia.costs.sizes import parse_allocation
 
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
         fees = fee_equivalents(tariffs, sizes)
         if table:
             rule = options.fit_rule(fit)
-            with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+            with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
                 added = measure(table, tariffs, at_least=shortest, fit=rule, backend=backend)
         if html is not None:
             from uncia.report.cost.rounding import section

@@ -23,11 +23,11 @@ def register(app: typer.Typer) -> None:
         html: options.Html = None,
     ) -> None:
         """Measure how much of the allocated CPU and memory requests use, and their correlation."""
-        from uncia.backends import connect
+        from uncia.cli.querying import open_backend
         from uncia.costs.rows import NOTHING_MEASURED, said
         from uncia.costs.utilization import measure
 
-        with connect(backend_name, memory_limit=memory_limit, master=master) as backend:
+        with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             usage = measure(table, fit=options.fit_rule(fit), backend=backend)
         if html is not None:
             from uncia.report.cost.utilization import section

@@ -253,7 +253,7 @@ def _used_usd(name: str, entry: Mapping[str, Any]) -> float | None:
     reserving or lending, or rows whose use was not measured.
     """
     from uncia.tariffs import get, ids
-    from uncia.tariffs.use import cost_of_use
+    from uncia.tariffs.used_cost import cost_of_use
 
     rows = entry.get("rows")
     if not rows or name not in ids():

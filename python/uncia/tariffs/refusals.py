@@ -1,4 +1,4 @@
-"""Why a tariff cannot price what would be billed: the same reasons for tables and for one request.
+"""The reasons for which a tariff cannot price a row: the same for tables and for one request.
 
 The reasons that hold under every tariff (`uncia.tariffs.rows`) come before them.
 """
@@ -18,7 +18,7 @@ from uncia.tariffs.sizes import Fixed, Observed
 from uncia.tariffs.state import Flag
 
 
-def refused(
+def refusals(
     tariff: Tariff, steps: Steps[T], base: Callable[[str], T], size: Fit[T]
 ) -> list[tuple[str, T]]:
     """Each reason for which a tariff may refuse, in order, and whether it holds.
@@ -26,7 +26,7 @@ def refused(
     Args:
         tariff: bills by request.
         steps: what computes it: columns of cells, or numbers.
-        base: the values that tell it by name: ``unknown_start``, ``no_<column>``, ``v_<column>``.
+        base: gives values by name: ``unknown_start``, ``no_<column>``, ``v_<column>``.
         size: as `uncia.tariffs.fit.fit` found it.
     """
     checks: dict[str, T] = {}

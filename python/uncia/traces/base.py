@@ -18,8 +18,8 @@ SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
 REJECTED_FILE: Final = "rejected.csv"
 """The file of rejected rows in the folder of an import's tables."""
 
-_EXAMPLES: Final = 3  # bad rows that are told in full; the others are counted
-_TOLD: Final = 5  # reasons that an error lists
+_EXAMPLES: Final = 3  # bad rows that are shown in full; the others are counted
+_MAX_REASONS: Final = 5  # reasons that an error lists
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,16 @@ class Issues:
 
     def reasons(self) -> str:
         """The rejected rows by reason, the most frequent first, for a sentence."""
-        told = [f"{count:,} {reason}" for reason, count in self.rejected.most_common(_TOLD)]
-        if (more := len(self.rejected) - len(told)) > 0:
-            told.append(f"and {plural(more, 'other reason')}")
-        return "; ".join(told)
+        reasons = [
+            f"{count:,} {reason}" for reason, count in self.rejected.most_common(_MAX_REASONS)
+        ]
+        if (more := len(self.rejected) - len(reasons)) > 0:
+            reasons.append(f"and {plural(more, 'other reason')}")
+        return "; ".join(reasons)
 
 
 class Collected(Issues):
-    """Issues of one block, which another thread checks: kept, to be told in order of the blocks."""
+    """Issues of one block, which another thread checks: kept until the blocks before are done."""
 
     def __init__(self) -> None:
         super().__init__()

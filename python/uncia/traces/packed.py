@@ -63,7 +63,7 @@ class Gzip:
 
     def read(self, size: int) -> bytes:
         """See `Bytes.read`."""
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         left = size
         while left > 0:
             if not self._packed:
@@ -73,12 +73,12 @@ class Gzip:
                 break
             some = self._unpack(left)
             if ended and not some and self._inside:
-                if found:  # what there is; the next call tells of the cut
+                if pieces:  # what there is; the next call reports the cut
                     break
                 raise CutError
-            found.append(some)
+            pieces.append(some)
             left -= len(some)
-        return b"".join(found)
+        return b"".join(pieces)
 
     def _unpack(self, size: int) -> bytes:
         if not self._inside:

@@ -35,7 +35,7 @@ def in_order(items: Iterable[T], work: Callable[[T], R]) -> Iterator[R]:
 
 
 def _until_failure(items: Iterable[T], waiting: deque[Future[R]]) -> Iterator[T]:
-    """The items; if they fail, what is under way before may fail too, and is told instead."""
+    """The items; if they fail, what is under way before may fail too, and is raised instead."""
     try:
         yield from items
     except Exception:

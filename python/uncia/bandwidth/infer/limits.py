@@ -1,7 +1,7 @@
 """The limits of judgement that several steps of inference share.
 
 Each is one number for one idea, so that it is chosen, and can be changed, in one place; how often
-what is told is right follows from them, and is measured (``benches/bandwidth/infer.py``).
+the result is right follows from them, and is measured (``benches/bandwidth/infer.py``).
 """
 
 from typing import Final

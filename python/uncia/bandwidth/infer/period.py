@@ -115,13 +115,15 @@ def grid(run: Run, period: float, tolerance: float) -> Grid:
 
 
 def _sample(trace: Trace) -> Floats:
-    found = [run.interval for run in trace.runs if len(run.end) > 1]
-    if not found:
+    pieces = [run.interval for run in trace.runs if len(run.end) > 1]
+    if not pieces:
         return np.empty(0)
-    total = sum(len(one) for one in found)
+    total = sum(len(piece) for piece in pieces)
     if total > limits.SAMPLE:  # every run gives its share, in one piece
-        found = [one[: max(3, math.ceil(len(one) * limits.SAMPLE / total))] for one in found]
-    intervals = np.concatenate(found)
+        pieces = [
+            piece[: max(3, math.ceil(len(piece) * limits.SAMPLE / total))] for piece in pieces
+        ]
+    intervals = np.concatenate(pieces)
     return intervals[intervals >= SHORTEST / 2]
 
 
@@ -130,11 +132,11 @@ def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
     candidates = _candidates(intervals)
     if not len(candidates):
         return None
-    rough = np.array([_score(intervals, one)[0] for one in candidates])
+    rough = np.array([_score(intervals, finalist)[0] for finalist in candidates])
     finalists = candidates[np.argsort(rough)[::-1][: 3 * _PEAKS]]
     best: tuple[float, float, float, float] | None = None
-    for one in finalists:
-        period = one
+    for finalist in finalists:
+        period = finalist
         for _ in range(2):
             _, tolerance, _ = _score(intervals, period)
             count = np.round(intervals / period)
@@ -164,26 +166,26 @@ def _candidates(intervals: Floats) -> Floats:
     index = np.round(shown / TOLERANCES[1]).astype(np.int64)
     counts = np.bincount(index)
     smooth = np.convolve(counts, np.ones(7), mode="same")
-    found: list[float] = []
+    peaks: list[float] = []
     for _ in range(_PEAKS):
         peak = int(np.argmax(smooth))
         if smooth[peak] <= 0:
             break
         near = shown[np.abs(index - peak) <= 4]
         if len(near):
-            found.append(float(np.median(near)))
+            peaks.append(float(np.median(near)))
         smooth[max(0, peak - 6) : peak + 7] = 0
-    every = [
+    candidates = [
         value / k
-        for value in found
+        for value in peaks
         for k in range(1, int(value / (SHORTEST * 0.95)) + 1)
         if value / k <= LONGEST * 1.05
     ]
-    every.sort()
+    candidates.sort()
     kept: list[float] = []
-    for one in every:
-        if not kept or one - kept[-1] > 2e-4 * one:
-            kept.append(one)
+    for candidate in candidates:
+        if not kept or candidate - kept[-1] > 2e-4 * candidate:
+            kept.append(candidate)
     return np.array(kept)
 
 
@@ -229,7 +231,7 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
     off = (residual / period)[(np.abs(residual) > width) & (intervals > SHORTEST)]
     if len(off) < limits.FEW:
         return 1
-    best, most = 1, 0.0
+    best, best_hits = 1, 0.0
     for parts in range(2, limits.PARTS + 1):
         chance = 2 * width / period * parts
         if period / parts < SHORTEST * 0.95 or chance > limits.QUARTER:
@@ -242,8 +244,8 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
         excess = hits - expected - 5 * math.sqrt(expected * (1 - chance) + 1)
         enough = hits >= max(limits.FEW, limits.RARE * len(intervals), 0.6 * len(off))
         # More parts always hit as much: they must hit clearly more.
-        if enough and excess > 0 and hits > most * 1.2:
-            best, most = parts, hits
+        if enough and excess > 0 and hits > best_hits * 1.2:
+            best, best_hits = parts, hits
     return best
 
 

@@ -41,7 +41,7 @@ def find(trace: Trace) -> Share | None:
     ]
     if not pairs:
         return None
-    cpu, wall = (np.array(one) for one in zip(*pairs, strict=True))
+    cpu, wall = (np.array(values) for values in zip(*pairs, strict=True))
     if len(pairs) < 4:
         cpu, wall = _pieces(trace)
     total = wall.sum()

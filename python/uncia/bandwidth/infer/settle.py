@@ -1,4 +1,4 @@
-"""What is told in the end: the settings that simulation leaves of those that the grids allow."""
+"""The settings that simulation leaves of those that the grids allow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AMBIGUOUS: Final = 0.6
 
 @dataclass(frozen=True)
 class Settled:
-    """What is told.
+    """The result.
 
     Attributes:
         period: with its confidence.
@@ -56,20 +56,22 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     parts = [part for part in range(2, limits.PARTS + 1) if period.nominal / part >= SHORTEST]
     # Near a whole CPU the model depends on what it does not know: whether tick or refill is first.
     multiples = _MULTIPLES if share < _MOST_SHARE else ()
-    found = whole + matcher.matches([*parts, *multiples], tick.possible)
-    chosen = _part(trace, period, best, found, notes)
+    candidates = whole + matcher.matches([*parts, *multiples], tick.possible)
+    chosen = _part(trace, period, best, candidates, notes)
     if chosen.parts != 1:
         period = periods.part_of(period, chosen.parts)
-        same = [match for match in found if match.parts == chosen.parts]
+        same = [match for match in candidates if match.parts == chosen.parts]
     else:
         same = whole
     # A multiple as good is no rival: it would show more on its own grid, and was not found.
-    rivals = [match for match in found if match.parts > chosen.parts and _as_good(match, chosen)]
+    rivals = [
+        match for match in candidates if match.parts > chosen.parts and _as_good(match, chosen)
+    ]
     if rivals:
         others = sorted(
             {period.nominal * chosen.parts / match.parts for match in rivals}, reverse=True
         )
-        names = " or ".join(f"{one / MS:.4g}" for one in others)
+        names = " or ".join(f"{ns / MS:.4g}" for ns in others)
         notes.append(f"A period of {names} ms would show nearly the same.")
         period = replace(period, confidence=min(period.confidence, _AMBIGUOUS))
     tick, chosen = _rate(tick, same, chosen, notes)
@@ -94,11 +96,11 @@ def _as_good(match: Match, best: Match) -> bool:
 
 
 def _part(
-    trace: Trace, period: Period, best: Match, found: Sequence[Match], notes: list[str]
+    trace: Trace, period: Period, best: Match, candidates: Sequence[Match], notes: list[str]
 ) -> Match:
     """The setting whose period is a part of the one found, if there is evidence for it."""
     parts = periods.from_zero(trace, period)
-    lattice = [match for match in found if match.parts == parts and parts > 1]
+    lattice = [match for match in candidates if match.parts == parts and parts > 1]
     if lattice:
         nearest = min(lattice, key=lambda match: match.distance)
         if nearest.distance < best.distance + limits.FIFTH * ticks.TICKS[nearest.hz]:
@@ -107,7 +109,7 @@ def _part(
                 f" multiples of {period.nominal / parts / MS:.4g} ms from the clock's zero."
             )
             return nearest
-    nearest = min(found, key=lambda match: match.distance)
+    nearest = min(candidates, key=lambda match: match.distance)
     tick = ticks.TICKS[nearest.hz]
     if (
         nearest.parts < 1
@@ -142,8 +144,8 @@ def _rate(
     if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != max(ticks.TICKS)):
         return tick, first
     notes.append(f"With {second.hz} Hz throttles would be of other lengths.")
-    told = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
-    return told, first
+    decided = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
+    return decided, first
 
 
 def _whole(quota: float, tick: float) -> bool:

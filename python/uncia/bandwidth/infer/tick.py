@@ -75,7 +75,12 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
     by, finest = _finest(begins)
     if finest is None:
         return Tick(
-            None, [], None, None, by, ["Throttles begin on no grid of ticks: no tick rate is told."]
+            None,
+            [],
+            None,
+            None,
+            by,
+            ["Throttles begin on no grid of ticks: the tick rate is not known."],
         )
     every = [comb_of(begins.times[by], hz) for hz in TICKS]
     fitting = [comb for comb in every if comb.hz == finest.hz or _fits(comb, finest)]
@@ -96,7 +101,9 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
     possible = [comb.hz for comb in kept]
     if len(possible) > 1:
         names = " or ".join(str(hz) for hz in possible)
-        notes.append(f"Throttles would begin at the same times with {names} Hz: no rate is told.")
+        notes.append(
+            f"Throttles would begin at the same times with {names} Hz: the rate is not known."
+        )
         return Tick(None, possible, None, kept[0], by, notes)
     confidence = _confidence(kept[0], finest, begins.count)
     return Tick(possible[0], possible, confidence, kept[0], by, notes)
@@ -174,20 +181,20 @@ def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
     tick = TICKS[hz] / parts
     power, total, phases = 0.0, 0, []
     residuals = []
-    for one in times:
-        turns = one / tick
+    for run in times:
+        turns = run / tick
         angle = 2 * np.pi * (turns - np.floor(turns))
         across, up = float(np.cos(angle).sum()), float(np.sin(angle).sum())
         phase = math.atan2(up, across) / (2 * np.pi) * tick
-        residual = (one - phase + tick / 2) % tick - tick / 2
+        residual = (run - phase + tick / 2) % tick - tick / 2
         # The circular mean is pulled by what is off the grid; the median of what is near is not.
         near = np.abs(residual) <= tick / 8
         if near.any():
             shift = float(np.median(residual[near]))
             phase += shift
             residual = (residual - shift + tick / 2) % tick - tick / 2
-        power += (across**2 + up**2) / len(one)
-        total += len(one)
+        power += (across**2 + up**2) / len(run)
+        total += len(run)
         phases.append(phase % tick)
         residuals.append(residual)
     runs = len(times)
@@ -265,7 +272,9 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
         change.append((cpu - quota * (first[1:] - first[:-1]))[alone])
         debt.append(missed * quota)
         excess.append((cpu - quota * (1 + meanwhile))[alone])
-    return _Overruns(*(np.concatenate(one or [np.empty(0)]) for one in (change, debt, excess)))
+    return _Overruns(
+        *(np.concatenate(values or [np.empty(0)]) for values in (change, debt, excess))
+    )
 
 
 def _excluded(bounds: _Overruns, tick: float) -> bool:

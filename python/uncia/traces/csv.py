@@ -32,7 +32,15 @@ from pyarrow import csv as arrow_csv
 from uncia.errors import UnciaError
 from uncia.text import plural
 from uncia.traces.base import Issues
-from uncia.traces.packed import MAGIC, Bytes, CutError, DamagedError, Gzip, Plain
+from uncia.traces.packed import (
+    MAGIC,
+    Bytes,
+    CutError,
+    DamagedError,
+    Gzip,
+    Plain,
+    refuse_archive,
+)
 from uncia.traces.rejected import Problem, shown
 
 BLOCK_BYTES: Final = 16 << 20
@@ -51,15 +59,6 @@ _BOM: Final = b"\xef\xbb\xbf"
 _QUOTED: Final = re.compile(r'^"([^"]*)"$')
 
 # What a file of a trace is often packed as: first bytes, and what they say.
-_PACKED: Final = (
-    (b"PK\x03\x04", "a zip archive"),
-    (b"Rar!", "a RAR archive"),
-    (b"\xfd7zXZ", "compressed with xz"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
-    (b"BZh", "compressed with bzip2"),
-    (b"PAR1", "a Parquet file"),
-)
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -214,9 +213,7 @@ def _opened(path: Path) -> Iterator[Bytes]:
         with path.open("rb") as raw:
             magic = raw.read(8)
             raw.seek(0)
-            for first, what in _PACKED:
-                if magic.startswith(first):
-                    raise UnciaError(f"{path} is {what}", hint="Unpack it first.")
+            refuse_archive(path, magic)
             yield Gzip(raw) if magic.startswith(MAGIC) else Plain(raw)
     except CutError as error:
         raise UnciaError(

@@ -43,7 +43,7 @@ _UNITS: Final = {
     "Gi": 1 << 30,
 }
 _LATENCY: Final = "seconds such as 0.123456s"
-_TOO_MANY: Final = 429
+_TOO_MANY_REQUESTS: Final = 429
 _GATEWAY_TIMEOUT: Final = 504
 
 
@@ -183,7 +183,7 @@ def _judge(entry: Entry, status: int) -> None:
     entry.status = status
     if 400 <= status < 500 and entry.kind == REQUEST and entry.instance is None:
         entry.duration = None
-    if status == _TOO_MANY:
+    if status == _TOO_MANY_REQUESTS:
         entry.outcome = "throttled"
     elif status == _GATEWAY_TIMEOUT:
         entry.outcome = "timeout"

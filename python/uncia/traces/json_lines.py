@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from uncia.errors import UnciaError
+from uncia.traces.packed import refuse_archive
 from uncia.traces.rejected import shown
 
 CHUNK_BYTES: Final = 1 << 20
@@ -34,14 +35,6 @@ MAX_RECORD_CHARS: Final = 64 << 20
 MAX_MEMBERS: Final = 100_000
 """An object of more members is no record of a log."""
 
-_PACKED: Final = (
-    (b"PK\x03\x04", "a zip archive"),
-    (b"Rar!", "a RAR archive"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
-    (b"PAR1", "a Parquet file"),
-    (b"ARROW1", "an Arrow file"),
-)
 _MAX_INTEGER_CHARS: Final = 100
 _NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _WITHIN_JSON: Final = ('"', "}", "]", ",", ":")  # what a record does not begin with
@@ -62,9 +55,6 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as raw:
             magic = raw.read(8)
             raw.seek(0)
-            for first, what in _PACKED:
-                if magic.startswith(first):
-                    raise UnciaError(f"{path} is {what}", hint="Unpack it first.")
             if magic.startswith(b"\x1f\x8b"):
                 with gzip.GzipFile(fileobj=raw) as unpacked:
                     yield cast(IO[bytes], unpacked)
@@ -75,6 +65,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 with lzma.LZMAFile(raw) as xzipped:
                     yield cast(IO[bytes], xzipped)
             else:
+                refuse_archive(path, magic)
                 yield raw
     except EOFError as error:
         raise UnciaError(

@@ -25,7 +25,7 @@ _US: Final = 1e3
 _UNSURE: Final = 0.5  # what is less sure than this is null
 _TURNS: Final = (
     "Gaps begin and end at ticks, and keep to no other grid: so do other tasks' turns on the same"
-    " CPU, so the period is not known."
+    " CPU. The period is not known."
 )
 
 

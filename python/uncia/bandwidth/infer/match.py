@@ -145,13 +145,13 @@ class Matcher:
         """The least and the greatest quota that obtain the measured share in a setting, ns."""
         high = match.quota
         whole_period = self._period.nominal / match.parts
-        step = limits.RARE * whole_period
+        step = limits.NOISE_SHARE * whole_period
         tried = [
             match.quota + number * step for number in range(1, math.ceil(whole_period / step) + 1)
         ]
         tried = [quota for quota in tried if quota < whole_period]
         while tried:
-            some, tried = tried[: limits.ENOUGH], tried[limits.ENOUGH :]
+            some, tried = tried[: limits.MIN_THROTTLES], tried[limits.MIN_THROTTLES :]
             simulated = self._simulated([(match.parts, match.hz, quota) for quota in some])
             for quota, seen in zip(some, simulated, strict=True):
                 if seen is None or abs(_share(seen) - self._share) > 2 * _CLOSE * self._share:
@@ -253,7 +253,7 @@ def _measured(begins: ticks.Begins) -> tuple[Floats, Floats, Floats]:
 
 def _quantiles(values: Floats) -> Floats:
     """Quantiles, whose mean distance between two samples is their Wasserstein-1 distance."""
-    if len(values) > limits.SAMPLE:
-        values = values[:: math.ceil(len(values) / limits.SAMPLE)]
+    if len(values) > limits.MAX_SAMPLE:
+        values = values[:: math.ceil(len(values) / limits.MAX_SAMPLE)]
     quantiles: Floats = np.quantile(values, (np.arange(limits.POINTS) + 0.5) / limits.POINTS)
     return quantiles

@@ -37,7 +37,7 @@ class Scheduler:
 
 def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     """The scheduler, or None with the reason."""
-    if sum(len(run.end) for run in trace.runs) < limits.ENOUGH:
+    if sum(len(run.end) for run in trace.runs) < limits.MIN_THROTTLES:
         return Scheduler(None, None, ["Too few throttles to tell the scheduler."])
     if not trace.monotonic:
         return Scheduler(
@@ -45,12 +45,12 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
         )
     phases, spread = _phases(trace, period)
     # As late as ends are in a run, all may be: a small offset is no random one.
-    late = min(max(limits.LATE, _SPREADS * spread), period.ns / 12)
+    late = min(max(limits.WAKE_DELAY_NS, _SPREADS * spread), period.ns / 12)
     at_zero = (phases > -TOLERANCES[0]) & (phases < late)
-    if at_zero.mean() >= limits.MOST:
+    if at_zero.mean() >= limits.AGREEMENT:
         # A random offset would be here by chance, once for all runs of one group.
         chance = (float(np.median(np.abs(phases))) * 2 + 0.05 * MS) / period.ns
-        sure = round(min(limits.SURE, 1 / (1 + chance)), 3)
+        sure = round(min(limits.MAX_CONFIDENCE, 1 / (1 + chance)), 3)
         return Scheduler(
             "cfs",
             sure,
@@ -62,12 +62,12 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     if ticks.is_absolute(comb):
         if from_zero(trace, period) > 1:
             return Scheduler(None, None, ["Refills stand at whole parts of the period from zero."])
-        if at_zero.mean() > 1 - limits.MOST and len(phases) > 1:
+        if at_zero.mean() > 1 - limits.AGREEMENT and len(phases) > 1:
             return Scheduler(
                 None, None, ["Some runs' refills are at whole multiples, others' are not."]
             )
         # A clock of another machine would have its ticks here by chance.
-        sure = round(_OFFSET / (1 + 2 * limits.WHOLE), 3)
+        sure = round(_OFFSET / (1 + 2 * limits.WHOLE_TICKS), 3)
         return Scheduler(
             "eevdf",
             sure,

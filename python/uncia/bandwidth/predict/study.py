@@ -51,7 +51,7 @@ class Study:
     @property
     def tolerance(self) -> float:
         """The model's error: means that differ by no more than this share count as equal."""
-        return max(advice.AS_FAST, self.preset.error or 0)
+        return max(advice.SPEED_TOLERANCE, self.preset.error or 0)
 
     def choices(self) -> list[Choice]:
         """List the sizes that have a price."""

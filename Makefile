@@ -1,7 +1,7 @@
 # make demo   weighs real functions on the embedded platform and writes results/demo/report.html
 # make test   format, lint, types, unit and end-to-end tests
 # make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
-# make docs   every command of the pages in full, and the figures of the reproduced chapter: half an hour
+# make docs   the pages' commands that take minutes too, and the figures of the reproduced chapter: half an hour
 # make dist   wheels and source distributions, in dist/
 # make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
@@ -51,7 +51,7 @@ soak: install-dev
 	fuzz/run.sh $(FUZZ_SECONDS)
 
 docs: install-dev
-	DOCS_WHOLE=1 $(BIN)/pytest -q --timeout 900 tests/docs
+	DOCS_WHOLE=1 $(BIN)/pytest -q tests/docs
 
 test-v2: install-dev
 	$(BIN)/python benches/bandwidth/kernels/version2.py

@@ -11,8 +11,7 @@ A comment directly above a block says how it is run; who reads the page does not
 ``file: NAME``         written to this file, for the blocks that follow; Python is not run
 ``first: COMMAND``     after this command, which makes what a reader is taken to have
 ``with: RUN OPTIONS``  with these options besides, after those of every ``uncia run``; several
-                       commands stand between semicolons. PID is a new number each time. Not
-                       in the long form
+                       commands stand between semicolons. PID is a new number each time
 ``without: RUN, WHY``  without running ``uncia run``, for this reason
 ``exit: CODE``         ends with this exit code instead of 0
 ``figures vary``       prints the quoted lines with other figures

@@ -42,7 +42,7 @@ experiments:
     warmup: {kind: burst, sizes: [1]}
 """
 WHOLE = "DOCS_WHOLE" in os.environ
-"""The long form: no command is shortened (``make docs``)."""
+"""The long form (``make docs``), with the blocks that take minutes."""
 
 RUNS = ("demo", "a", "b", "main", "branch", "base", "change")
 """Folders of results that pages take for granted: each is the run above."""
@@ -183,9 +183,10 @@ class Reader:
         return text
 
     def _console(self, code: str, block: Block) -> None:
-        options = {"SHIM_WITHOUT": block.comments.get("without", "")}
-        if not WHOLE:
-            options["SHIM_WITH"] = block.comments.get("with", "")
+        options = {
+            "SHIM_WITH": self._with_addresses(block.comments.get("with", "")),
+            "SHIM_WITHOUT": block.comments.get("without", ""),
+        }
         if "runs on" in block.comments:
             self._start(code, block, options)
             return
@@ -338,6 +339,7 @@ RUNNABLE = [
 ]
 
 
+@pytest.mark.timeout(3600 if WHOLE else 900)
 @pytest.mark.parametrize("page", RUNNABLE, ids=str)
 def test_the_page_does_what_it_says(
     page: Path, reader: Reader, request: pytest.FixtureRequest

@@ -5,6 +5,7 @@ A comment directly above a block says how it is run; who reads the page does not
 =====================  ============================================================================
 ``not run: REASON``    not at all, for this reason
 ``long: REASON``       in the long form alone (``make docs``)
+``root``               as root alone: it makes control groups
 ``run by: FILE``       by this test, which reads the page
 ``page run by: FILE``  in the first line: every block of the page, by this test
 ``usage``              not at all: a synopsis. Its commands and options must exist
@@ -48,7 +49,7 @@ GENERATED: Final = {
 }
 LANGUAGES: Final = ("console", "python", "yaml", "json", "sql", "rust", "text")
 DIRECTIVES: Final = {
-    *("not run", "long", "run by", "usage", "file", "first", "with", "without", "exit"),
+    *("not run", "long", "root", "run by", "usage", "file", "first", "with", "without", "exit"),
     *("figures vary", "runs on", "part of", "page run by"),
 }
 

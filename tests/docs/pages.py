@@ -14,8 +14,6 @@ A comment directly above a block says how it is run; who reads the page does not
 ``with: RUN OPTIONS``  with these options besides, after those of every ``uncia run``; several
                        commands stand between semicolons. PID is a new number each time
 ``without: RUN, WHY``  without running ``uncia run``, for this reason
-``exit: CODE``         ends with this exit code instead of 0
-``figures vary``       prints the quoted lines with other figures
 ``runs on``            started, and left running to the end of the page
 ``part of: PAGE, AT``  a piece of the first complete file in that page of the reference, where AT is
                        a key path; of several alternatives each must fit
@@ -49,13 +47,12 @@ GENERATED: Final = {
 }
 LANGUAGES: Final = ("console", "python", "yaml", "json", "sql", "rust", "text")
 DIRECTIVES: Final = {
-    *("not run", "long", "root", "run by", "usage", "file", "first", "with", "without", "exit"),
-    *("figures vary", "runs on", "part of", "page run by"),
+    *("not run", "long", "root", "run by", "usage", "file", "first", "with", "without"),
+    *("runs on", "part of", "page run by"),
 }
 
 _FENCE: Final = re.compile(r"^( *)```(\w*)$")
 _COMMENT: Final = re.compile(r"^ *<!-- ([a-z ]+?)(?:: (.*))? -->$")
-_FIGURE: Final = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?(?:e-?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -122,10 +119,9 @@ def commands(code: str) -> list[Command]:
     return made
 
 
-def folded(text: str, *, figures_vary: bool) -> str:
-    """Output to compare: white space folded, and figures masked where they vary."""
-    words = " ".join(text.split())
-    return _FIGURE.sub("#", words) if figures_vary else words
+def folded(text: str) -> str:
+    """Output to compare: tables and wrapped lines differ with the width of the terminal."""
+    return " ".join(text.split())
 
 
 def uncia_commands(text: str) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ PAGE = """\
 # A page
 
 <!-- file: a.yaml -->
-<!-- exit: 2 -->
+<!-- part of: b.md -->
 
 ```yaml
 a: 1
@@ -38,7 +38,7 @@ nothing
 def test_blocks_have_the_comments_above_them() -> None:
     first, second, third = pages.blocks(Path("page.md"), PAGE)
     assert (first.line, first.language, first.code) == (6, "yaml", "a: 1\n")
-    assert first.comments == {"file": "a.yaml", "exit": "2"}
+    assert first.comments == {"file": "a.yaml", "part of": "b.md"}
     assert (second.line, second.code, second.comments) == (12, "$ uncia tariffs list\n", {})
     assert third.comments == {}
     whole = "<!-- page run by: tests/x.py -->\n" + PAGE
@@ -79,13 +79,6 @@ def test_commands_and_options_that_do_not_exist_are_found(line: str, wrong: str 
     (words,) = pages.uncia_commands(line)
     assert (pages.fault(words) is None) == (wrong is None)
     assert (wrong or "") in (pages.fault(words) or "")
-
-
-def test_figures_may_vary_but_not_words() -> None:
-    before, after = "p50  1.25 ms of\n1,000 rows", "p50 3 ms of 7 rows"
-    assert pages.folded(before, figures_vary=True) == pages.folded(after, figures_vary=True)
-    assert pages.folded(before, figures_vary=False) != pages.folded(after, figures_vary=False)
-    assert pages.folded("p99 1 ms", figures_vary=True) != "p50 # ms"
 
 
 @pytest.mark.parametrize(

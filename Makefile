@@ -2,6 +2,7 @@
 # make test   format, lint, types, unit and end-to-end tests
 # make soak   the tests of tests/soak in their long form, and the fuzz targets: an hour
 # make coverage  how much of python/uncia the tests reach, by branch: COVERED=tests/tariffs takes some of them
+# make docs   the pages' commands that take minutes too, and the figures of the reproduced chapter: half an hour
 # make dist   wheels and source distributions, in dist/
 # make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
@@ -19,9 +20,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
 # each other and beside those; the others look at what is on the whole machine.
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats tariffs traces workload)
-WAITING := $(addprefix tests/,doctor experiment functions lambda_api load soak)
+WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test test-rust test-computing test-waiting coverage soak test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
+.PHONY: demo test test-rust test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -58,6 +59,9 @@ FUZZ_SECONDS ?= 120
 soak: install-dev
 	$(BIN)/pytest -q -s tests/soak --soak
 	fuzz/run.sh $(FUZZ_SECONDS)
+
+docs: install-dev
+	DOCS_WHOLE=1 $(BIN)/pytest -q tests/docs
 
 test-v2: install-dev
 	$(BIN)/python benches/bandwidth/kernels/version2.py

@@ -2,6 +2,7 @@
 
     python benches/bills/reproduce.py --rows 2000000 > reproduced.md
     python benches/bills/reproduce.py --trace R1 R2 R3 R4 R5 > reproduced.md
+    python benches/bills/reproduce.py --prices
 
 Without ``--trace`` the commands run on a synthetic trace, which is calibrated to the published
 statistics: that what comes out is close to what was published then says that the commands compute
@@ -239,6 +240,7 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=2_000_000, help="of the synthetic trace")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--trace", nargs="+", metavar="FOLDER", help="the real one, R1 to R5")
+    arguments.add_argument("--prices", action="store_true", help="only what needs no trace")
     arguments.add_argument("--work", type=Path, help="folder for the tables; kept")
     given = arguments.parse_args()
     work = given.work or Path(tempfile.mkdtemp(prefix="uncia-reproduce-"))
@@ -253,28 +255,31 @@ def reproduce(given: argparse.Namespace, work: Path) -> None:
     """Make or read the trace, run the commands, print the table."""
     table = str(work / "huawei")
     folders: Sequence[str] = given.trace or []
-    if not folders:
+    if not folders and not given.prices:
         made = work / "synthetic"
         rows, seed = str(given.rows), str(given.seed)
         uncia("trace", "synth", "huawei2025", "--rows", rows, "--seed", seed, "--out", str(made))
         folders = [str(made / region) for region in ("R1", "R2", "R3", "R4", "R5")]
-    uncia("trace", "import", "huawei2025", *folders, "--out", table)
+    if folders:
+        uncia("trace", "import", "huawei2025", *folders, "--out", table)
     answers: dict[tuple[str, ...], Answer] = {}
     seconds: dict[tuple[str, ...], float] = {}
     obtained = "the trace" if given.trace else f"synthetic, {given.rows:,} rows"
     print(f"| | published | {obtained} | apart | command |")
     print("|---|---:|---:|---:|---|")
-    for one in numbers(table):
-        if one.command not in answers:
+    for number in numbers(table):
+        if number.of_trace and not folders:
+            continue
+        if number.command not in answers:
             begin = time.monotonic()
-            answers[one.command] = json.loads(uncia(*one.command, "--json"))
-            seconds[one.command] = time.monotonic() - begin
-        value = one.read(answers[one.command])
-        said = "uncia " + " ".join(one.command).replace(table, "huawei")
+            answers[number.command] = json.loads(uncia(*number.command, "--json"))
+            seconds[number.command] = time.monotonic() - begin
+        value = number.read(answers[number.command])
+        command = "uncia " + " ".join(number.command).replace(table, "huawei")
         print(
-            f"| {one.where}{'' if one.of_trace else ' (no trace)'} | {one.published:.6g} |"
-            f" {'–' if value is None else f'{value:.6g}'} | {_apart(value, one.published)} |"
-            f" `{said}` |"
+            f"| {number.where}{'' if number.of_trace else ' (no trace)'} | {number.published:.6g} |"
+            f" {'–' if value is None else f'{value:.6g}'} | {_apart(value, number.published)} |"
+            f" `{command}` |"
         )
     print()
     for command, took in seconds.items():

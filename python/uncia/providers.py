@@ -30,15 +30,15 @@ class Platform:
     Attributes:
         period_ns: of its bandwidth control.
         hz: ticks a second of its kernels.
-        whole_mb: the memory with which a whole vCPU comes; None where the vCPU is set itself.
-        least: the smallest size, in MB or micro-vCPU.
+        mb_per_vcpu: the memory with which a whole vCPU comes; None where the vCPU is set itself.
+        min_size: the smallest size, in MB or micro-vCPU.
         step: between sizes, in MB or micro-vCPU.
     """
 
     period_ns: int
     hz: int
-    whole_mb: int | None
-    least: int
+    mb_per_vcpu: int | None
+    min_size: int
     step: int
 
 

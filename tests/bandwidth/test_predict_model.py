@@ -91,4 +91,4 @@ def test_presets_fit_the_platforms():
         if own.errors:
             assert own.errors[-1][0] == own.whole
             assert own.error_at(own.whole) is None
-            assert own.error_at(own.platform.least) == own.errors[0][1]
+            assert own.error_at(own.platform.min_size) == own.errors[0][1]

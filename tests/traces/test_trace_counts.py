@@ -226,7 +226,7 @@ def test_what_has_no_place_in_the_tables_is_left_out_and_said(tmp_path: Path) ->
     said = "\n".join(done.warnings)
     for metric in metrics:
         assert f"1 file of {metric} not read: no table has a place for it" in said
-    assert "1 file of requests_second not read: requests_minute tells of the same" in said
+    assert "1 file of requests_second not read: requests_minute counts the same" in said
     assert "1 file of function_delay not read: profiles are of minutes" in said
     assert "1 file of function_delay not read: the release does not say its unit" in said
     with pytest.raises(UnciaError, match="--delay-unit is s or ms"):

@@ -171,8 +171,8 @@ def test_functions_of_the_first_generation(tmp_path: Path) -> None:
     assert others == [("timeout", 60_002_500_000), ("function_error", 7 * MS)]
     assert (found["fourth"]["outcome"], found["third"]["error"]) == ("ok", "crash")
     assert "open" not in found
-    assert "3 executions told at its end only: started is null" in done.warnings
-    assert "1 execution started and told no end: no row" in done.warnings
+    assert "3 executions logged at its end only: started is null" in done.warnings
+    assert "1 execution started without an end in the log: no row" in done.warnings
 
 
 def test_descriptions_beside_the_log_give_the_allocation(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_cold_starts_alone_become_instances_and_spans(tmp_path: Path) -> None:
         "totalCost_cold_start: empty or NaN": 1,
         "podAllocationCost: empty or NaN": 1,
         "requestID: empty or NaN": 1,
-        "pod tells no flavour": 1,
+        "pod names no flavour": 1,
     }
     first, second, third = record.read(tmp_path / "out", "instances").to_pylist()
     began = 2_592_000_100_000_000
@@ -311,7 +311,7 @@ def test_what_was_not_measured_is_null_and_noted(tmp_path: Path) -> None:
     )
     assert done.noted == {
         "podID: empty or NaN": 1,
-        "pod tells no flavour": 3,
+        "pod names no flavour": 3,
         "cpu_usage: empty or NaN": 1,
         "memory_usage: empty or NaN": 1,
         "cpu_usage is zero": 1,

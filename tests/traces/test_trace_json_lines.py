@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from uncia.errors import UnciaError
 from uncia.traces import cells, json_lines, log_values
-from uncia.traces.json_lines import Broken, Found, Text
+from uncia.traces.json_lines import Broken, Record, Text
 
 VALUES = st.recursive(
     st.none()
@@ -29,7 +29,7 @@ VALUES = st.recursive(
 RECORDS = st.lists(st.dictionaries(st.text('abe"\\{}[]\n', max_size=3), VALUES), max_size=5)
 
 
-def read(text: str | bytes, chunk: int = 1 << 20) -> list[Found | Broken]:
+def read(text: str | bytes, chunk: int = 1 << 20) -> list[Record | Broken]:
     data = text.encode() if isinstance(text, str) else text
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_lines, "CHUNK_BYTES", chunk)
@@ -38,7 +38,7 @@ def read(text: str | bytes, chunk: int = 1 << 20) -> list[Found | Broken]:
 
 
 def values(text: str, chunk: int = 1 << 20) -> list[Any]:
-    return [found.value if isinstance(found, Found) else found for found in read(text, chunk)]
+    return [found.value if isinstance(found, Record) else found for found in read(text, chunk)]
 
 
 @settings(deadline=None, max_examples=40)
@@ -58,10 +58,10 @@ def test_every_shape_gives_the_same_records(
     ][form]
     exact = json.loads(json.dumps(records), parse_float=Decimal)
     found = read(text, chunk)
-    assert [one.value for one in found if isinstance(one, Found)] == exact
+    assert [one.value for one in found if isinstance(one, Record)] == exact
     assert [one.index for one in found] == list(range(1, len(records) + 1))
     if form == 4:
-        assert all(one.around == {"a": [1], "logGroup": "g"} for one in cast(list[Found], found))
+        assert all(one.around == {"a": [1], "logGroup": "g"} for one in cast(list[Record], found))
 
 
 def test_numbers_stay_decimal_text() -> None:
@@ -79,7 +79,7 @@ def test_numbers_stay_decimal_text() -> None:
 def test_a_line_that_is_no_json_is_one_broken_record(chunk: int) -> None:
     text = '{"a": 1}\n{"a": 2,\n{"a": "q\n{"a" 3}\nplain text\n\n{"a": 4}\n{"a": [1, }\n{"a": 5}'
     found = read(text, chunk)
-    good = [(one.value["a"], one.line) for one in found if isinstance(one, Found)]
+    good = [(one.value["a"], one.line) for one in found if isinstance(one, Record)]
     assert good == [(1, 1), (4, 7), (5, 9)]
     assert [one.line for one in found if isinstance(one, Broken)] == [2, 3, 4, 5, 8]
     assert [one.index for one in found] == list(range(1, 9))

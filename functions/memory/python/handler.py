@@ -13,7 +13,7 @@ SLACK_SHARE = 0.05
 
 
 def resident():
-    """This process's resident set now and at its peak, in bytes; None where it is not to be had."""
+    """This process's resident set now and at its peak, in bytes; None where it is not available."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             fields = dict(line.split(":", 1) for line in status)

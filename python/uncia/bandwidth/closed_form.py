@@ -113,9 +113,9 @@ class Jump:
         """The smallest share in micro-vCPU with this quota."""
         return -(-self.quota_ns * MICRO_PER_VCPU // self.period_ns)
 
-    def memory_mb(self, whole_mb: int) -> int:
-        """Compute the smallest memory size with this quota; `whole_mb` comes with a whole vCPU."""
-        return -(-self.quota_ns * whole_mb // self.period_ns)
+    def memory_mb(self, mb_per_vcpu: int) -> int:
+        """Compute the smallest memory size, in MB, that comes with this quota."""
+        return -(-self.quota_ns * mb_per_vcpu // self.period_ns)
 
 
 def control_of_share(period_ns: int, micro_vcpu: int) -> Control:
@@ -128,7 +128,7 @@ def control_of_share(period_ns: int, micro_vcpu: int) -> Control:
     return _checked(Control(period_ns, quota, micro_vcpu=micro_vcpu))
 
 
-def control_of_memory(period_ns: int, memory_mb: int, whole_mb: int) -> Control:
+def control_of_memory(period_ns: int, memory_mb: int, mb_per_vcpu: int) -> Control:
     """Make the control for a memory size; the quota is rounded down to ns.
 
     It is at most a whole vCPU, because one thread cannot use more.
@@ -136,7 +136,7 @@ def control_of_memory(period_ns: int, memory_mb: int, whole_mb: int) -> Control:
     Raises:
         UnciaError: the kernel allows no such control.
     """
-    quota = min(period_ns, period_ns * memory_mb // whole_mb)
+    quota = min(period_ns, period_ns * memory_mb // mb_per_vcpu)
     return _checked(Control(period_ns, quota, memory_mb=memory_mb))
 
 

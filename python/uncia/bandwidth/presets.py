@@ -73,7 +73,7 @@ class Preset:
     @property
     def by_memory(self) -> bool:
         """Whether the size is a memory size, from which the vCPU follows."""
-        return self.platform.whole_mb is not None
+        return self.platform.mb_per_vcpu is not None
 
     @property
     def unit(self) -> str:
@@ -83,7 +83,7 @@ class Preset:
     @property
     def whole(self) -> int:
         """The size with one vCPU: MB or micro-vCPU."""
-        return self.platform.whole_mb or MICRO_PER_VCPU
+        return self.platform.mb_per_vcpu or MICRO_PER_VCPU
 
     def share(self, size: int) -> Fraction:
         """Compute the vCPU at a size (MB or micro-vCPU)."""
@@ -99,7 +99,7 @@ class Preset:
 
     def allocation(self, size: int) -> tuple[int, int]:
         """Return (micro-vCPU, bytes of memory) at a size."""
-        if self.platform.whole_mb is not None:
+        if self.platform.mb_per_vcpu is not None:
             return round(self.share(size) * MICRO_PER_VCPU), size * MIB
         return size, self.memory or 512 * MIB
 

@@ -24,7 +24,7 @@ from typing import Final
 from uncia.errors import UnciaError
 from uncia.units import MIB, MICRO_PER_VCPU, UnitError, parse_cpu, parse_duration, parse_size
 
-MOST: Final = 100_000
+MAX_VALUES: Final = 100_000
 """Longer lists are errors."""
 
 _PLAIN: Final = re.compile(r"[0-9][0-9_]*(?:\.[0-9]+)?")
@@ -43,7 +43,7 @@ def memory(text: str, option: str = "--memory") -> list[int]:
         option: where the text stands, for the message.
 
     Raises:
-        UnciaError: it is no such list, a size is 0, or there are more than `MOST`.
+        UnciaError: it is no such list, a size is 0, or there are more than `MAX_VALUES`.
     """
     return _values(text, option, _megabytes, partial(Item.values, step=1), "memory")
 
@@ -54,8 +54,8 @@ def memory_spread(text: str, count: int, option: str = "--memory") -> list[int]:
     A range without a step is ``count`` sizes, evenly spaced.
 
     Raises:
-        UnciaError: it is no such list, a size is 0, there are more than `MOST`, or a range of less
-            than 2 sizes is wanted.
+        UnciaError: it is no such list, a size is 0, there are more than `MAX_VALUES`, or a range of
+            less than 2 sizes is wanted.
     """
 
     def spread(item: Item) -> Iterable[int]:
@@ -80,7 +80,7 @@ def vcpu(text: str, option: str = "--vcpu") -> list[int]:
         option: where the text stands, for the message.
 
     Raises:
-        UnciaError: it is no such list, a share is 0, or there are more than `MOST`.
+        UnciaError: it is no such list, a share is 0, or there are more than `MAX_VALUES`.
     """
     return _values(text, option, _micro, partial(Item.values, step=MICRO_PER_VCPU // 100), "vcpu")
 
@@ -93,7 +93,7 @@ def durations(text: str, option: str) -> list[int]:
         option: where the text stands, for the message.
 
     Raises:
-        UnciaError: it is no such list, a duration is 0, or there are more than `MOST`.
+        UnciaError: it is no such list, a duration is 0, or there are more than `MAX_VALUES`.
     """
     return _values(text, option, parse_duration, Item.values, "durations")
 
@@ -148,15 +148,15 @@ class Item:
             step: the step if none was written.
 
         Raises:
-            UnitError: it has no step, or more than `MOST` values.
+            UnitError: it has no step, or more than `MAX_VALUES` values.
         """
         if self.low == self.high:
             return range(self.low, self.low + 1)
         step = self.step or step
         if step is None:
             raise UnitError(f"{self.text!r} has no step")
-        if (self.high - self.low) // step >= MOST:
-            raise UnitError(f"{self.text!r} has more than {MOST:,} values")
+        if (self.high - self.low) // step >= MAX_VALUES:
+            raise UnitError(f"{self.text!r} has more than {MAX_VALUES:,} values")
         return range(self.low, self.high + 1, step)
 
 
@@ -173,8 +173,10 @@ def _values(
         raise UnciaError(f"{option}: {error}", f"Write {_EXAMPLE[kind]}.") from error
     if 0 in values:
         raise UnciaError(f"{option}: 0 is no size", f"Write {_EXAMPLE[kind]}.")
-    if len(values) > MOST:
-        raise UnciaError(f"{option}: {text!r} has more than {MOST:,} values", "Take a larger step.")
+    if len(values) > MAX_VALUES:
+        raise UnciaError(
+            f"{option}: {text!r} has more than {MAX_VALUES:,} values", "Take a larger step."
+        )
     return sorted(values)
 
 

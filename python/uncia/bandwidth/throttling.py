@@ -213,11 +213,11 @@ def episodes(readings: Sequence[Reading]) -> list[Episode]:
     return result
 
 
-def judged(found: Sequence[Episode]) -> list[Episode]:
+def judged(episodes: Sequence[Episode]) -> list[Episode]:
     """Leave out a last episode that the end cut off, unless it used more than each one before."""
-    ended = [episode for episode in found if episode.ended]
-    most = max((episode.usage_ns for episode in ended), default=0)
-    return [episode for episode in found if episode.ended or episode.usage_ns > most]
+    ended = [episode for episode in episodes if episode.ended]
+    limit = max((episode.usage_ns for episode in ended), default=0)
+    return [episode for episode in episodes if episode.ended or episode.usage_ns > limit]
 
 
 def thin(readings: list[Reading]) -> None:

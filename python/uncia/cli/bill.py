@@ -12,6 +12,7 @@ import typer
 from uncia.cli import unpriced
 from uncia.cli.cost import options
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -209,13 +210,13 @@ def _notes(lines: list[Line]) -> list[str]:
     notes: list[str] = []
     first = lines[0]
     if first.not_billable:
-        total, reasons = options.row_count(first.total_rows), options.reasons(first.not_billable)
+        total, reasons = plural(first.total_rows, "row"), options.reasons(first.not_billable)
         notes.append(f"Not billed by any platform, of {total}: {reasons}.")
     notes += options.unpriced_notes((line.tariff, line.unpriced) for line in lines)
     if len({line.rows for line in lines}) > 1:
         notes.append("These bills are over different rows; over the same: --common.")
     notes += [
-        f"{line.tariff}: of the rows priced, {options.row_count(line.beyond_limits)} beyond what"
+        f"{line.tariff}: of the rows priced, {plural(line.beyond_limits, 'row')} beyond what"
         " the platform allows (time or memory)."
         for line in lines
         if line.beyond_limits

@@ -181,11 +181,11 @@ class Host:
 
     def cpu_quota(self) -> float | None:
         """Return how many CPUs of time this process's own cgroup allows; None if unlimited."""
-        own = self.own_cgroups()
+        groups = self.own_cgroups()
         for mount in self.cgroup_mounts():
             if "cpu" not in mount.controllers and mount.version == 1:
                 continue
-            group = mount.path / own.get("" if mount.version == 2 else "cpu", "/").lstrip("/")
+            group = mount.path / groups.get("" if mount.version == 2 else "cpu", "/").lstrip("/")
             limit = quota_of(group, mount.version)
             if limit is not None:
                 quota, period = limit

@@ -47,9 +47,9 @@ def engine_probe() -> Probe:
     except (OSError, subprocess.TimeoutExpired) as error:
         return Probe(path, None, f"{path} probe did not answer: {error}")
     try:
-        found = json.loads(process.stdout)
+        data = json.loads(process.stdout)
     except ValueError:
-        found = None
-    if process.returncode != 0 or not isinstance(found, dict):
+        data = None
+    if process.returncode != 0 or not isinstance(data, dict):
         return Probe(path, None, f"{path} probe failed with exit code {process.returncode}")
-    return Probe(path, found)
+    return Probe(path, data)

@@ -34,7 +34,7 @@ MARGIN: Final = 0.1
 
 _SAMPLES: Final = 25
 _SAMPLE_FRAMES: Final = 8
-_LEAST_QUOTA_NS: Final = NS_PER_MS  # of the kernel (docs/reference/sandbox)
+_MIN_QUOTA_NS: Final = NS_PER_MS  # of the kernel (docs/reference/sandbox)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Settings:
                 hint=f"Choose a size below {LAMBDA_MB}MB.",
             )
         quota = quota_ns(cpu_micro, self.period_ns)
-        if quota < _LEAST_QUOTA_NS:
+        if quota < _MIN_QUOTA_NS:
             raise UnciaError(
                 f"{format_size(self.memory)} has {format_duration(quota)} of CPU in each"
                 f" {format_duration(self.period_ns)}; the kernel's smallest quota is 1ms",

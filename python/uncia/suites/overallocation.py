@@ -22,7 +22,7 @@ from uncia.units import format_duration
 SIZES: Final = "sizes"
 """The experiment, and its chain."""
 
-_WHOLE_VISITS: Final = 4
+_VISITS_AT_ONE_VCPU: Final = 4
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def document(settings: Settings) -> dict[str, Any]:
         for enforcement in settings.enforcement
         for size in settings.memory_mb
         # Every model rests on the rows at a whole vCPU.
-        for _ in range(_WHOLE_VISITS if size >= LAMBDA_MB else 1)
+        for _ in range(_VISITS_AT_ONE_VCPU if size >= LAMBDA_MB else 1)
     ]
     random.Random(SEED).shuffle(visits)
     think = {"min": "0ns", "max": format_duration(settings.period_ns - 1)}

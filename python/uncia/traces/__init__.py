@@ -30,7 +30,7 @@ from uncia.traces.base import SUFFIXES, Imported, expand
 __all__ = ["AUTO", "Imported", "Trace", "find", "known", "load", "recognise"]
 
 AUTO: Final = "auto"
-"""In place of a trace's name: to be told from the files."""
+"""In place of a trace's name: detect it from the files."""
 
 
 class Trace(Protocol):
@@ -65,11 +65,11 @@ def find(name: str) -> Trace:
     Raises:
         UnciaError: there is none.
     """
-    traces = {_plain(known_name): trace for known_name, trace in known().items()}
+    traces = {_plain(registered): trace for registered, trace in known().items()}
     if _plain(name) not in traces:
         raise UnciaError(
             f"there is no trace {name!r}",
-            hint=f"The traces are: {', '.join(known())}; {AUTO} tells from the files."
+            hint=f"The traces are: {', '.join(known())}; {AUTO} detects it from the files."
             " Others come with pip install 'uncia[extras]'.",
         )
     return traces[_plain(name)]
@@ -91,8 +91,8 @@ def recognise(paths: Iterable[Path | str]) -> Trace:
     owner = {file: _owner(file, traces) for file in files}
     names = {trace.NAME: file for file, trace in owner.items()}
     if len(names) > 1:
-        told = ", ".join(f"{file} is of {name}" for name, file in names.items())
-        raise UnciaError(f"the files are of several traces: {told}", hint="Import one at a time.")
+        listed = ", ".join(f"{file} is of {name}" for name, file in names.items())
+        raise UnciaError(f"the files are of several traces: {listed}", hint="Import one at a time.")
     return owner[files[0]]
 
 
@@ -132,7 +132,7 @@ def load(
     Args:
         paths: files, plain or compressed with gzip, or folders of them.
         out: a folder for the tables, or a file ``*.parquet`` if there is only one.
-        trace: which trace it is; by default, and if ``auto``, told from the files.
+        trace: which trace it is; by default, and if ``auto``, detected from the files.
         strict: whether the first bad row is an error; otherwise such rows are counted by reason and
             kept in ``rejected.csv`` beside the tables.
         **options: what only some traces know (the ``OPTIONS`` of its module); None is not given.

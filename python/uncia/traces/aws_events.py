@@ -51,7 +51,7 @@ class Event:
     """A line of Lambda's with what the log says around it.
 
     Attributes:
-        line: what it tells.
+        line: its content.
         function: the function by the log group; None if none is named.
         stream: the log stream; None if none is named.
         time: Unix time in ns; None if the log has none.
@@ -85,9 +85,9 @@ def recognises(start: str) -> bool:
 
 
 def events(path: Path, issues: Issues) -> Iterator[Event]:
-    """The lines of a file in which Lambda tells of invocations, in order.
+    """The lines of a file about invocations, in order.
 
-    What the functions themselves wrote is passed over. A line or record that should tell of an
+    What the functions themselves wrote is passed over. A line or record that should make of an
     invocation and cannot be read goes to ``issues``.
 
     Raises:
@@ -119,22 +119,24 @@ class _Reader:
 
     def json(self, text: Text) -> Iterator[Event]:
         """Records of JSON; the line that a problem names is that of the record."""
-        for found in records(text, LISTS):
-            if isinstance(found, Broken):
-                plain = _LINE.match(found.text)
-                if found.text and plain and not found.text.lstrip().startswith("{"):
-                    yield from self._line(found.text, found.line)
+        for record in records(text, LISTS):
+            if isinstance(record, Broken):
+                plain = _LINE.match(record.text)
+                if record.text and plain and not record.text.lstrip().startswith("{"):
+                    yield from self._line(record.text, record.line)
                 else:
-                    self._bad(found.line, "", found.text, "JSON", found.text)
+                    self._bad(record.line, "", record.text, "JSON", record.text)
                 continue
-            value = found.value
+            value = record.value
             if isinstance(value, list):
                 value = _fields(value)
             if not isinstance(value, dict):
                 shown = json.dumps(value, default=str)
-                self._bad(found.line, "", shown, _NO_RECORD, shown)
+                self._bad(record.line, "", shown, _NO_RECORD, shown)
                 continue
-            yield from self._told(partial(self._record, value, found.around), found.line, value)
+            yield from self._checked(
+                partial(self._record, value, record.around), record.line, value
+            )
 
     def table(self, text: Text) -> Iterator[Event]:
         """A CSV file with a header; cells may hold line breaks."""
@@ -153,7 +155,7 @@ class _Reader:
                 self._bad(line, "", ",".join(row), expected, ",".join(row))
             elif row:
                 record = dict(zip(names, row, strict=True))
-                yield from self._told(partial(self._record, record, {}), line, ",".join(row))
+                yield from self._checked(partial(self._record, record, {}), line, ",".join(row))
             line = rows.line_num + 1
 
     def lines(self, text: Text) -> Iterator[Event]:
@@ -171,19 +173,19 @@ class _Reader:
         time = log_values.unix_ns(match["time"]) if match["time"] else None
         bad_time = match["time"] is not None and time is None
 
-        def told() -> Event | None:
-            found = aws_report.parse(match["message"])
-            if found is not None and bad_time:
+        def make() -> Event | None:
+            report = aws_report.parse(match["message"])
+            if report is not None and bad_time:
                 raise Unreadable("timestamp", match["time"], "a time")
-            if found is None:
+            if report is None:
                 return None
-            return Event(found, found.function, stream, _known(found.time, time), None)
+            return Event(report, report.function, stream, _known(report.time, time), None)
 
-        yield from self._told(told, number, line)
+        yield from self._checked(make, number, line)
 
-    def _told(self, tell: Callable[[], Event | None], line: int, row: Any) -> Iterator[Event]:
+    def _checked(self, make: Callable[[], Event | None], line: int, row: Any) -> Iterator[Event]:
         try:
-            event = tell()
+            event = make()
         except Unreadable as bad:
             text = row if isinstance(row, str) else json.dumps(row, default=str)
             self._bad(line, bad.column, bad.text, bad.expected, text)

@@ -1,6 +1,6 @@
 """Logs of AWS Lambda: what CloudWatch keeps of every invocation, in the forms it is exported in.
 
-An invocation is told by the lines START, END and REPORT (or the same as JSON), which belong
+An invocation is the lines START, END and REPORT (or the same as JSON), which belong
 together by request id and log stream; those of several instances may be interleaved, in any order
 and over several files. Each REPORT becomes a row of the invocation table:
 
@@ -81,7 +81,7 @@ _UNIQUE: Final = """
     )
 """
 # Some lines name their function, such as platform.start, which is then that of the whole request.
-# Attempts of a request on one stream follow one another: a REPORT ends one. What tells of a
+# Attempts of a request on one stream follow one another: a REPORT ends one. What concerns a
 # failure may stand behind the REPORT of its invocation.
 _ROWS: Final = f"""
     WITH {_UNIQUE},
@@ -156,7 +156,7 @@ def detect(paths: Iterable[Path]) -> bool:
 
 
 def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = False) -> Imported:
-    """Write the invocations that a log tells of, sorted by ``started``.
+    """Write the invocations of a log, sorted by ``started``.
 
     Args:
         paths: files, plain or compressed with gzip, bzip2 or xz, or folders of them.
@@ -179,11 +179,11 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
                 f"no REPORT line of Lambda's is in {_listed(files)}",
                 hint="Export the log group /aws/lambda/NAME; the system log level must be INFO.",
             )
-        said = reader.warnings(result)
+        warnings = reader.warnings(result)
         for batch in result.query(_TABLE):
             issues.take(batch.num_rows)
             result.write("invocations", reader.columns(batch))
-        return result.finish(said)
+        return result.finish(warnings)
 
 
 @dataclass
@@ -229,7 +229,7 @@ class _Reader:
     def warnings(self, result: Output) -> list[str]:
         """What a reader of the table should know."""
         (row,) = (row for batch in result.query(_COUNTS) for row in batch.to_pylist())
-        said = []
+        notes = []
         for key, noun, what in (
             ("twice", "event", "occurred again, and counts once"),
             ("open", "invocation", "without a REPORT, of which nothing is known: no row"),
@@ -239,9 +239,9 @@ class _Reader:
             ("streamless", "REPORT", "in a log that names no stream: instance is null"),
         ):
             if row[key]:
-                said.append(f"{plural(row[key], noun)} {what}")
-        said.append("memory_peak is the most that the instance used so far, as Lambda reports it")
-        return said
+                notes.append(f"{plural(row[key], noun)} {what}")
+        notes.append("memory_peak is the most that the instance used so far, as Lambda reports it")
+        return notes
 
     def columns(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
         """The columns of the invocation table."""

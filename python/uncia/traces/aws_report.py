@@ -1,4 +1,4 @@
-"""The lines by which Lambda tells of an invocation, as text and as JSON.
+"""Lambda's log lines about an invocation, as text and as JSON.
 
 | text | JSON | says |
 |---|---|---|
@@ -68,7 +68,7 @@ class Unreadable(Exception):
 
 @dataclass
 class Line:
-    """What a line tells of an invocation; times in ns, memory in bytes, None where it is silent."""
+    """What a line says about an invocation: times in ns, memory in bytes, None for no value."""
 
     kind: int
     request: str
@@ -80,7 +80,7 @@ class Line:
 
 
 def parse(message: str) -> Line | None:
-    """What a message of the log tells; None if it is the function's own or of no interest.
+    """Parse a message of the log; None if it is the function's own or of no interest.
 
     Raises:
         Unreadable: it begins as a line of Lambda's and is none.
@@ -93,9 +93,9 @@ def parse(message: str) -> Line | None:
         kind, request, rest = match.groups()
         line = Line(_KINDS[kind], _request(request))
         if line.kind == REPORT:
-            found: dict[str, Any] = dict(reversed(_NAMED.findall(rest)))
-            _report(line, {name: found.get(text) for name, text, *_ in _FIELDS})
-            _outcome(line, found.get("Status") or "", found.get("Error Type"))
+            fields: dict[str, Any] = dict(reversed(_NAMED.findall(rest)))
+            _report(line, {name: fields.get(text) for name, text, *_ in _FIELDS})
+            _outcome(line, fields.get("Status") or "", fields.get("Error Type"))
         return line
     if (fault := _TIMED_OUT.search(text)) is not None:
         return Line(FAULT, fault.group(1), outcome="timeout", error=fault.group(2))
@@ -113,7 +113,7 @@ def _parse_json(text: str) -> Line | None:
 
 
 def from_json(event: Any) -> Line | None:
-    """What an event of Lambda's JSON format tells; None as for :func:`parse`.
+    """Parse an event of Lambda's JSON format; None as for :func:`parse`.
 
     Raises:
         Unreadable: a ``platform.start`` or ``platform.report`` without what it should hold.

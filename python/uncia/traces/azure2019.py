@@ -101,7 +101,7 @@ def detect(paths: Iterable[Path]) -> bool:
 
 
 @dataclass
-class _Said:
+class _Summary:
     """What the warnings count."""
 
     summed: int = 0
@@ -110,26 +110,26 @@ class _Said:
     days: dict[str, list[int]] = field(default_factory=dict)
 
     def warnings(self) -> list[str]:
-        said = []
+        sentences = []
         if self.summed:
-            said.append(
+            sentences.append(
                 f"{plural(self.summed, 'row')} repeated a function within a day;"
                 " their counts were summed"
             )
         if self.repeated:
-            said.append(
+            sentences.append(
                 f"{plural(self.repeated, 'row')} repeated a function or application within a day;"
                 " all are in the profiles, each with its count"
             )
         if self.negative:
-            said.append(
+            sentences.append(
                 f"{plural(self.negative, 'duration')} below 0, an error of the trace, left out"
             )
         for kind, days in self.days.items():
             if missing := sorted(set(range(1, max(days) + 1)) - set(days)):
                 listed = ", ".join(map(str, missing))
-                said.append(f"no {kind} of day {listed}: nothing is known of them, not 0")
-        return said
+                sentences.append(f"no {kind} of day {listed}: nothing is known of them, not 0")
+        return sentences
 
 
 def convert(
@@ -153,16 +153,16 @@ def convert(
         *(["arrivals"] if kinds["invocations"] else []),
         *(["profiles"] if kinds["durations"] or kinds["memory"] else []),
     ]
-    issues, said = Issues(strict, keep_cut), _Said()
-    said.days = {kind: list(days) for kind, days in kinds.items() if days}
+    issues, summary = Issues(strict, keep_cut), _Summary()
+    summary.days = {kind: list(days) for kind, days in kinds.items() if days}
     with output(Path(out), tables, issues) as result:
         if kinds["invocations"]:
-            _arrivals(kinds["invocations"], result, issues, said)
+            _arrivals(kinds["invocations"], result, issues, summary)
         for day, path in kinds["durations"].items():
-            _profiles(path, day, result, issues, said, memory=False)
+            _profiles(path, day, result, issues, summary, memory=False)
         for day, path in kinds["memory"].items():
-            _profiles(path, day, result, issues, said, memory=True)
-        return result.finish(sources.warnings + said.warnings())
+            _profiles(path, day, result, issues, summary, memory=True)
+        return result.finish(sources.warnings + summary.warnings())
 
 
 def _by_day(paths: Iterable[Path], kind: str) -> dict[int, Path]:
@@ -181,7 +181,7 @@ def _by_day(paths: Iterable[Path], kind: str) -> dict[int, Path]:
     return dict(sorted(days.items()))
 
 
-def _arrivals(days: dict[int, Path], result: Output, issues: Issues, said: _Said) -> None:
+def _arrivals(days: dict[int, Path], result: Output, issues: Issues, summary: _Summary) -> None:
     arrivals = Arrivals(result)
     owners: list[str] = []
     apps: list[str] = []
@@ -210,8 +210,8 @@ def _arrivals(days: dict[int, Path], result: Output, issues: Issues, said: _Said
                 counts[good],
                 np.broadcast_to(triggers[:, None], shape),
             )
-        said.summed += _repeated(seen)
-    arrivals.finish({"owner": owners, "app": apps}, merge=said.summed > 0)
+        summary.summed += _repeated(seen)
+    arrivals.finish({"owner": owners, "app": apps}, merge=summary.summed > 0)
 
 
 def _repeated(seen: list[npt.NDArray[np.int32]]) -> int:
@@ -225,7 +225,7 @@ def _joined(checks: Checks, columns: Iterable[str]) -> pa.StringArray:
 
 
 def _profiles(
-    path: Path, day: int, result: Output, issues: Issues, said: _Said, *, memory: bool
+    path: Path, day: int, result: Output, issues: Issues, summary: _Summary, *, memory: bool
 ) -> None:
     kind = FILES[2] if memory else FILES[1]
     names, seen = Names(), []
@@ -241,10 +241,10 @@ def _profiles(
         ]
         good = checks.good(issues)
         seen.append(names.ids(name.filter(pa.array(good))))
-        for statistic, numbers, there in values:
-            believed = numbers >= 0
-            said.negative += int((good & there & ~believed).sum())
-            rows = good & there & believed
+        for statistic, numbers, present in values:
+            plausible = numbers >= 0
+            summary.negative += int((good & present & ~plausible).sum())
+            rows = good & present & plausible
             result.write(
                 "profiles",
                 {
@@ -258,7 +258,7 @@ def _profiles(
                     **_constants(statistic, day, int(rows.sum())),
                 },
             )
-    said.repeated += _repeated(seen)
+    summary.repeated += _repeated(seen)
 
 
 def _value(checks: Checks, statistic: _Statistic, *, memory: bool) -> tuple[Ints, Bools]:

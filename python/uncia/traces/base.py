@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,8 @@ SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
 REJECTED_FILE: Final = "rejected.csv"
 """The file of rejected rows in the folder of an import's tables."""
 
-_EXAMPLES: Final = 3  # bad rows that are told in full; the others are counted
-_TOLD: Final = 5  # reasons that an error lists
+_EXAMPLES: Final = 3  # bad rows that are shown in full; the others are counted
+_MAX_REASONS: Final = 5  # reasons that an error lists
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,16 @@ class Issues:
 
     def reasons(self) -> str:
         """The rejected rows by reason, the most frequent first, for a sentence."""
-        told = [f"{count:,} {reason}" for reason, count in self.rejected.most_common(_TOLD)]
-        if (more := len(self.rejected) - len(told)) > 0:
-            told.append(f"and {plural(more, 'other reason')}")
-        return "; ".join(told)
+        reasons = [
+            f"{count:,} {reason}" for reason, count in self.rejected.most_common(_MAX_REASONS)
+        ]
+        if (more := len(self.rejected) - len(reasons)) > 0:
+            reasons.append(f"and {plural(more, 'other reason')}")
+        return "; ".join(reasons)
 
 
 class Collected(Issues):
-    """Issues of one block, which another thread checks: kept, to be told in order of the blocks."""
+    """Issues of one block, which another thread checks: kept until the blocks before are done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,34 +158,44 @@ def expand(paths: Iterable[Path | str], suffixes: tuple[str, ...] = SUFFIXES) ->
     Raises:
         UnciaError: a path does not exist, a folder holds no such file, or a file is named twice.
     """
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(
-                file
-                for file in path.rglob("*")
-                if file.name.lower().endswith(suffixes)
-                and file.is_file()
-                and file.name != REJECTED_FILE
-                and not any(part.startswith(".") for part in file.relative_to(path).parts)
-            )
-            if not inside:
-                listed = ", ".join(f"*{suffix}" for suffix in suffixes)
-                raise UnciaError(f"{path} holds no file of a trace ({listed})")
-            found += inside
-        elif path.exists():
-            found.append(path)
-        else:
-            raise UnciaError(f"{path} does not exist")
-    return once(found)
+
+    def in_folder(folder: Path) -> list[Path]:
+        files = sorted(
+            file
+            for file in visible(folder)
+            if file.name.lower().endswith(suffixes)
+            and file.is_file()
+            and file.name != REJECTED_FILE
+        )
+        if not files:
+            listed = ", ".join(f"*{suffix}" for suffix in suffixes)
+            raise UnciaError(f"{folder} holds no file of a trace ({listed})")
+        return files
+
+    return gather(paths, in_folder)
 
 
-def once(files: list[Path]) -> list[Path]:
-    """The files, of which there is one at least, and none twice.
+def visible(folder: Path) -> Iterator[Path]:
+    """Everything below a folder that is not hidden, nor in a hidden folder."""
+    for path in folder.rglob("*"):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
+
+
+def gather(paths: Iterable[Path | str], in_folder: Callable[[Path], list[Path]]) -> list[Path]:
+    """The files that ``paths`` name; of a folder, those that ``in_folder`` chooses.
 
     Raises:
-        UnciaError: there is none, or one is named twice.
+        UnciaError: there is none, a path does not exist, or a file is named twice.
     """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files += in_folder(path)
+        elif path.exists():
+            files.append(path)
+        else:
+            raise UnciaError(f"{path} does not exist")
     if not files:
         raise UnciaError("no file of a trace was named")
     seen: set[Path] = set()

@@ -104,8 +104,8 @@ def counts(texts: pa.StringArray) -> tuple[Ints, Bools]:
     if pc.all(digits, min_count=0).as_py():
         numbers = texts.cast(pa.int64())
         return _numpy(numbers), _all(len(texts))
-    if (found := _whole_doubles(texts)) is not None:
-        numbers, done = found
+    if (parsed := _whole_doubles(texts)) is not None:
+        numbers, done = parsed
         return _one_by_one(texts, numbers, done, count)
     whole = pc.match_substring_regex(texts, _WHOLE_WITH_POINT)
     plain = pc.if_else(digits, texts, "0")
@@ -133,10 +133,10 @@ def _whole_doubles(texts: pa.StringArray) -> tuple[Ints, Bools] | None:
 
 def quantities(texts: pa.StringArray, factor: int) -> tuple[Ints, Bools]:
     """:func:`scaled` of every cell; returns the numbers and whether each is one (else -1)."""
-    if (found := _by_digits(texts, factor)) is not None:
-        numbers, done = found
+    if (parsed := _by_digits(texts, factor)) is not None:
+        numbers, done = parsed
         if done.all():
-            return found
+            return parsed
         left = np.flatnonzero(~done)
         numbers[left], done[left] = _by_decimals(texts.take(pa.array(left)), factor)
         return numbers, done
@@ -261,7 +261,7 @@ class Checks:
     """
 
     block: Block
-    _found: list[_Finding] = field(default_factory=list)
+    _findings: list[_Finding] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -278,12 +278,12 @@ class Checks:
             why: the reason by which the rows are counted, if not made of column and expectation.
         """
         if not ok.all():
-            self._found.append(_Finding(column, ~ok, expected, why))
+            self._findings.append(_Finding(column, ~ok, expected, why))
 
     def bad(self) -> Bools:
         """The rows found bad so far."""
         bad = np.zeros(self.rows, dtype=bool)
-        for finding in self._found:
+        for finding in self._findings:
             bad |= finding.bad
         return bad
 
@@ -343,12 +343,12 @@ class Checks:
             The numbers, and where there is one: where the cell has data.
         """
         texts = self.block.cells[column]
-        there = ~_absent(texts) if optional else _all(self.rows)
-        if not there.all():
-            texts = pc.if_else(pa.array(there), texts, "0")
+        present = ~_absent(texts) if optional else _all(self.rows)
+        if not present.all():
+            texts = pc.if_else(pa.array(present), texts, "0")
         numbers, ok = quantities(texts, factor)
         self.require(column, ok if negative else ok & (numbers >= 0), expected)
-        return numbers, there
+        return numbers, present
 
     def whole(self, column: str, expected: str, *, optional: bool = False) -> tuple[Ints, Bools]:
         """Cells that hold a whole number from 0; returned as :meth:`quantity` does."""
@@ -393,7 +393,7 @@ class Checks:
     def _problems(self, rows: Ints) -> list[Problem]:
         """The leftmost bad cell of each of some bad rows."""
         order = {column: index for index, column in enumerate(self.block.cells)}
-        findings = sorted(self._found, key=lambda finding: order[finding.column])
+        findings = sorted(self._findings, key=lambda finding: order[finding.column])
         leftmost = np.argmax([finding.bad[rows] for finding in findings], axis=0)
         lines, raw = self.block.lines[rows].tolist(), self.block.rows(rows)
         problems: dict[int, Problem] = {}
@@ -421,8 +421,8 @@ def identifiers(texts: pa.StringArray) -> Bools:
             data = np.frombuffer(texts.buffers()[2], np.uint8, int(lengths.sum()))
             if data.min() > ord(" ") and data.max() <= ord("~") and not _holds(texts, b"/", b'"'):
                 return _all(len(texts))
-    found: Bools = pc.match_substring_regex(texts, _IDENTIFIER).to_numpy(zero_copy_only=False)
-    return found.astype(bool)
+    matches: Bools = pc.match_substring_regex(texts, _IDENTIFIER).to_numpy(zero_copy_only=False)
+    return matches.astype(bool)
 
 
 def _absent(texts: pa.StringArray) -> Bools:
@@ -430,5 +430,5 @@ def _absent(texts: pa.StringArray) -> Bools:
     if shortest and not _holds(texts, b"N", b"n"):  # as in most columns of numbers
         return np.zeros(len(texts), dtype=bool)
     known = pa.array(NO_DATA, pa.utf8())
-    found: Bools = pc.is_in(texts, value_set=known).to_numpy(zero_copy_only=False).astype(bool)
-    return found
+    absent: Bools = pc.is_in(texts, value_set=known).to_numpy(zero_copy_only=False).astype(bool)
+    return absent

@@ -32,7 +32,15 @@ from pyarrow import csv as arrow_csv
 from uncia.errors import UnciaError
 from uncia.text import plural
 from uncia.traces.base import Issues
-from uncia.traces.packed import MAGIC, Bytes, CutError, DamagedError, Gzip, Plain
+from uncia.traces.packed import (
+    MAGIC,
+    Bytes,
+    CutError,
+    DamagedError,
+    Gzip,
+    Plain,
+    refuse_archive,
+)
 from uncia.traces.rejected import Problem, shown
 
 BLOCK_BYTES: Final = 16 << 20
@@ -51,15 +59,6 @@ _BOM: Final = b"\xef\xbb\xbf"
 _QUOTED: Final = re.compile(r'^"([^"]*)"$')
 
 # What a file of a trace is often packed as: first bytes, and what they say.
-_PACKED: Final = (
-    (b"PK\x03\x04", "a zip archive"),
-    (b"Rar!", "a RAR archive"),
-    (b"\xfd7zXZ", "compressed with xz"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
-    (b"BZh", "compressed with bzip2"),
-    (b"PAR1", "a Parquet file"),
-)
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -167,8 +166,8 @@ def lines(path: Path, issues: Issues) -> Iterator[Lines]:
                 line += _line_breaks(text)
             issues.note("file cut off: its rows up to the cut were taken")
             if row:
-                said = row.decode("utf-8", "backslashreplace")
-                issues.add(Problem(path, line, "", said, "a whole row", "row cut off", said))
+                shown = row.decode("utf-8", "backslashreplace")
+                issues.add(Problem(path, line, "", shown, "a whole row", "row cut off", shown))
 
 
 def _rows_before_cut(path: Path) -> int:
@@ -209,14 +208,12 @@ def ends_in_newline(path: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Bytes]:
-    """The file's text, unpacked; every failure to read it is told with its name."""
+    """Open the file's text, unpacked; errors name the file."""
     try:
         with path.open("rb") as raw:
             magic = raw.read(8)
             raw.seek(0)
-            for first, what in _PACKED:
-                if magic.startswith(first):
-                    raise UnciaError(f"{path} is {what}", hint="Unpack it first.")
+            refuse_archive(path, magic)
             yield Gzip(raw) if magic.startswith(MAGIC) else Plain(raw)
     except CutError as error:
         raise UnciaError(
@@ -342,10 +339,10 @@ def parsed(some: Lines, wanted: Sequence[str], issues: Issues) -> Iterator[Block
         row = run[:-1]
         if not row:
             continue
-        problem, found = _checked(path, row, at, len(some.names))
+        problem, pieces = _checked(path, row, at, len(some.names))
         if problem is None:
-            good += [piece + b"\n" for piece in found]
-            numbers += [at] * len(found)
+            good += [piece + b"\n" for piece in pieces]
+            numbers += [at] * len(pieces)
             continue
         if issues.strict and good:  # rows above may hold an earlier problem
             yield _checked_block(path, good, numbers, some.names, wanted)
@@ -426,8 +423,8 @@ def _checked(path: Path, row: bytes, line: int, columns: int) -> tuple[Problem |
         expected = "one line: it has a carriage return within"
         return Problem(path, line, "", text, expected, why, text), []
     many = 2 * columns  # so that there is no end of reasons
-    told = f"{cells}" if cells <= many else f"more than {many}"
-    why = f"broken line: {told} cells instead of {columns}"
+    shown = f"{cells}" if cells <= many else f"more than {many}"
+    why = f"broken line: {shown} cells instead of {columns}"
     expected = f"a row of {columns} cells: it has {cells}"
     return Problem(path, line, "", text, expected, why, text), []
 

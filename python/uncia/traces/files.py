@@ -97,7 +97,7 @@ def sort(paths: Iterable[Path | str], kinds: Sequence[Kind], trace: str) -> Sour
     Raises:
         UnciaError: a file is missing, not of this trace, or has other columns than it should.
     """
-    found: dict[str, list[Path]] = {}
+    by_kind: dict[str, list[Path]] = {}
     warnings: list[str] = []
     for path in expand(paths):
         names = header(path)
@@ -109,12 +109,12 @@ def sort(paths: Iterable[Path | str], kinds: Sequence[Kind], trace: str) -> Sour
             )
         if further := kind.check(path, names):
             warnings.append(f"{path}: {_listed('further', further)} not read")
-        found.setdefault(kind.name, []).append(path)
+        by_kind.setdefault(kind.name, []).append(path)
         if not ends_in_newline(path):
             warnings.append(
                 f"{path} does not end in a line break: if it was cut off, its last row is wrong"
             )
-    return Sources(found, warnings)
+    return Sources(by_kind, warnings)
 
 
 def _kind(names: Sequence[str], kinds: Sequence[Kind]) -> Kind | None:
@@ -130,12 +130,12 @@ def _likest(names: Sequence[str], kinds: Sequence[Kind]) -> Kind | None:
 def _nearest(missing: list[str], further: list[str]) -> str:
     """Which of the columns that are there may be meant by those that are missing."""
     plain = {name.lower().replace("_", "").replace(" ", ""): name for name in further}
-    said = []
+    hints = []
     for name in missing[:_LISTED]:
         wanted = name.lower().replace("_", "")
         if close := difflib.get_close_matches(wanted, plain, n=1):
-            said.append(f"{plain[close[0]]!r} is nearest to {name!r}")
-    return f" ({', '.join(said)})" if said else ""
+            hints.append(f"{plain[close[0]]!r} is nearest to {name!r}")
+    return f" ({', '.join(hints)})" if hints else ""
 
 
 def _starts(kinds: Sequence[Kind]) -> str:

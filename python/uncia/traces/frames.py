@@ -116,17 +116,17 @@ def columns(tree: Any) -> dict[str, Column]:
     blocks, axes = _two(manager.arguments)
     axis = _sequence(axes)
     names = [str(name) for name in _index(axis[0])] if axis else []
-    found: dict[int, Column] = {}
+    columns: dict[int, Column] = {}
     for block in _sequence(blocks):
         if not isinstance(block, Built) or block.name not in _BLOCK:
             raise Refused("its DataFrame has a block of another kind")
         values, where = _two(block.arguments)
-        found.update(zip(_positions(where), _rows(values), strict=False))
-    if sorted(found) != list(range(len(names))) or len(set(names)) != len(names):
+        columns.update(zip(_positions(where), _rows(values), strict=False))
+    if sorted(columns) != list(range(len(names))) or len(set(names)) != len(names):
         raise Refused("the columns and blocks of its DataFrame do not fit together")
-    if len({len(column) for column in found.values()}) > 1:
+    if len({len(column) for column in columns.values()}) > 1:
         raise Refused("the columns of its DataFrame differ in length")
-    return {name: found[position] for position, name in enumerate(names)}
+    return {name: columns[position] for position, name in enumerate(names)}
 
 
 def cell(value: Any) -> Items | Array | None:
@@ -215,8 +215,8 @@ def _index(value: Any) -> list[Any]:
     data = state.get("data")
     if isinstance(data, Built) and data.name in _ARROW_TEXT | _TEXT | {_BACKED}:
         return _texts(data)
-    found: list[Any] = _array(data).ravel().tolist()
-    return found
+    labels: list[Any] = _array(data).ravel().tolist()
+    return labels
 
 
 def _array(value: Any) -> Array:
@@ -238,8 +238,8 @@ def _shaped(data: Any, kind: Any, shape: Any, columnwise: bool) -> Array:
     if dtype.kind == "O":
         cells = _sequence(data)
         flat = np.empty(len(cells), dtype=object)
-        for position, one in enumerate(cells):
-            flat[position] = one
+        for position, cell in enumerate(cells):
+            flat[position] = cell
     else:
         raw = _bytes(data)
         if len(raw) % dtype.itemsize:
@@ -298,9 +298,9 @@ def _texts(value: Built) -> list[str | None]:
     # NDArrayBacked's state: the array is among a few values, in an order that changed.
     parts = value.state if isinstance(value.state, tuple) else ()
     for part in [*parts, *value.arguments]:
-        for one in part if isinstance(part, tuple) else [part]:
-            if isinstance(one, Built) and one.name in _RECONSTRUCT | _FROMBUFFER:
-                cells = _array(one).ravel().tolist()
+        for item in part if isinstance(part, tuple) else [part]:
+            if isinstance(item, Built) and item.name in _RECONSTRUCT | _FROMBUFFER:
+                cells = _array(item).ravel().tolist()
                 return [text if isinstance(text, str) else None for text in cells]
     raise Refused("it holds texts of another form than pandas gives them")
 

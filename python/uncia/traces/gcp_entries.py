@@ -43,13 +43,13 @@ _UNITS: Final = {
     "Gi": 1 << 30,
 }
 _LATENCY: Final = "seconds such as 0.123456s"
-_TOO_MANY: Final = 429
+_TOO_MANY_REQUESTS: Final = 429
 _GATEWAY_TIMEOUT: Final = 504
 
 
 @dataclass
 class Entry:
-    """What an entry tells of a request; times in ns, None where it is silent."""
+    """What an entry says about a request; times in ns, None where it is silent."""
 
     kind: int
     function: str
@@ -77,7 +77,7 @@ class Size:
 
 
 def entry(record: dict[str, Any]) -> Entry | None:
-    """What an entry tells of a request; None if it is of another log.
+    """Parse an entry; None if it is of another log.
 
     Raises:
         Unreadable: it is of a request, and a part of it is missing or wrong.
@@ -85,15 +85,15 @@ def entry(record: dict[str, Any]) -> Entry | None:
     log = unquote(str(record.get("logName", "")))
     text = record.get("textPayload")
     if log.endswith(_REQUEST_LOG) or (not log and isinstance(record.get("httpRequest"), dict)):
-        found = _around(record, REQUEST, "service_name")
-        _request(found, record.get("httpRequest"))
-        return found
+        entry = _around(record, REQUEST, "service_name")
+        _request(entry, record.get("httpRequest"))
+        return entry
     if not isinstance(text, str):
         return None
     if text.startswith("Function execution took"):
-        found = _around(record, TOOK, "function_name")
-        _took(found, text)
-        return found
+        entry = _around(record, TOOK, "function_name")
+        _took(entry, text)
+        return entry
     if text.startswith(_BEGAN):
         return _around(record, STARTED, "function_name")
     return None
@@ -149,49 +149,49 @@ def _around(record: dict[str, Any], kind: int, named: str) -> Entry:
     )
 
 
-def _request(found: Entry, request: Any) -> None:
+def _request(entry: Entry, request: Any) -> None:
     if not isinstance(request, dict):
         raise Unreadable("httpRequest", "" if request is None else request, "an object")
-    found.duration = _latency(request.get("latency"))
+    entry.duration = _latency(request.get("latency"))
     status = log_values.quantity(request.get("status"), 1)
     if status is None or not 100 <= status <= 599:
         raise Unreadable("httpRequest.status", request.get("status", ""), "an HTTP status")
-    _judge(found, status)
+    _judge(entry, status)
 
 
-def _took(found: Entry, text: str) -> None:
+def _took(entry: Entry, text: str) -> None:
     match = _TOOK.fullmatch(text.strip())
     if match is None:
         raise Unreadable("textPayload", text, "Function execution took N ms, finished with ...")
-    found.duration = log_values.quantity(match.group(1), NS_PER_MS)
-    if found.duration is None:
+    entry.duration = log_values.quantity(match.group(1), NS_PER_MS)
+    if entry.duration is None:
         raise Unreadable("textPayload", match.group(1), "milliseconds, 0 or more")
     status = match.group(2)
     if re.fullmatch(r"[1-5]\d\d", status):
-        _judge(found, int(status))
+        _judge(entry, int(status))
         return
     outcomes = {"ok": "ok", "timeout": "timeout"}
-    found.outcome = outcomes.get(status, "function_error")
-    found.error = None if found.outcome == "ok" else status
+    entry.outcome = outcomes.get(status, "function_error")
+    entry.error = None if entry.outcome == "ok" else status
 
 
-def _judge(found: Entry, status: int) -> None:
+def _judge(entry: Entry, status: int) -> None:
     """The outcome by HTTP status, as Uncia's own client judges it, and 504 as a timeout.
 
     A request that was refused before an instance was found, as without permission, never ran.
     """
-    found.status = status
-    if 400 <= status < 500 and found.kind == REQUEST and found.instance is None:
-        found.duration = None
-    if status == _TOO_MANY:
-        found.outcome = "throttled"
+    entry.status = status
+    if 400 <= status < 500 and entry.kind == REQUEST and entry.instance is None:
+        entry.duration = None
+    if status == _TOO_MANY_REQUESTS:
+        entry.outcome = "throttled"
     elif status == _GATEWAY_TIMEOUT:
-        found.outcome = "timeout"
+        entry.outcome = "timeout"
     elif status >= 500:
-        found.outcome = "function_error"
+        entry.outcome = "function_error"
     else:
-        found.outcome = "ok" if status < 400 else "transport_error"
-    found.error = None if found.outcome == "ok" else f"HTTP {status}"
+        entry.outcome = "ok" if status < 400 else "transport_error"
+    entry.error = None if entry.outcome == "ok" else f"HTTP {status}"
 
 
 def _latency(value: Any) -> int:

@@ -78,7 +78,7 @@ _WITH: Final = """
             PARTITION BY function, location, kind, time, coalesce(key, 'row ' || row)
             ORDER BY row) = 1
     ),
-    told AS (
+    logged AS (
         SELECT *, last_value(CASE WHEN kind = 1 THEN time END IGNORE NULLS) OVER latest AS began,
                   last_value(kind) OVER latest AS before
         FROM unique_entries
@@ -86,14 +86,14 @@ _WITH: Final = """
                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     )
 """
-# Of a request in Cloud Run's log, the time is its start; of one told in text, its end.
-# The time of a request in Cloud Run's log is its start, of one told in text its end.
+# Of a request in Cloud Run's log, the time is its start; of one logged as text, its end.
+# The time of a request in Cloud Run's log is its start, of one logged as text its end.
 _TABLE: Final = f"""
     {_WITH},
     rows AS (
         SELECT *, CASE WHEN kind = 0 THEN time WHEN before = 1 THEN began END AS started,
                   CASE WHEN kind = 0 THEN time + duration ELSE time END AS ended
-        FROM told WHERE kind <> 1
+        FROM logged WHERE kind <> 1
     )
     SELECT *, row_number() OVER (
         PARTITION BY function, location, invocation ORDER BY coalesce(started, ended), row
@@ -106,7 +106,7 @@ _COUNTS: Final = f"""
            count(*) FILTER (kind = 1) - count(*) FILTER (kind = 2 AND before = 1) AS open,
            count(*) FILTER (kind = 0 AND duration IS NULL) AS refused,
            (SELECT count(*) FROM entries) - count(*) AS twice
-    FROM told
+    FROM logged
 """
 
 
@@ -120,7 +120,7 @@ def _recognises(start: str) -> bool:
 
 
 def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = False) -> Imported:
-    """Write the requests that a log tells of, sorted by ``started``.
+    """Write the requests of a log, sorted by ``started``.
 
     Args:
         paths: files, plain or compressed with gzip, bzip2 or xz, or folders of them; descriptions
@@ -146,11 +146,11 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
                 hint="Read the log run.googleapis.com/requests with"
                 " `gcloud logging read ... --format=json`.",
             )
-        said = reader.warnings(result)
+        warnings = reader.warnings(result)
         for batch in result.query(_TABLE):
             issues.take(batch.num_rows)
             result.write("invocations", reader.columns(batch))
-        return result.finish([*said, *reader.allocations()])
+        return result.finish([*warnings, *reader.allocations()])
 
 
 @dataclass
@@ -178,22 +178,22 @@ class _Reader:
                 hint="Export the log with `gcloud logging read --format=json`.",
             )
         with opened(path) as file:
-            for found in records(Text(path, file), _LISTS):
-                if isinstance(found, Broken):
-                    self.issues.add(Problem(path, found.line, "", found.text, "JSON"))
+            for record in records(Text(path, file), _LISTS):
+                if isinstance(record, Broken):
+                    self.issues.add(Problem(path, record.line, "", record.text, "JSON"))
                     continue
-                if not isinstance(found.value, dict):
-                    text = json.dumps(found.value, default=str)
-                    self.issues.add(Problem(path, found.line, "", text, "an entry of a log"))
+                if not isinstance(record.value, dict):
+                    text = json.dumps(record.value, default=str)
+                    self.issues.add(Problem(path, record.line, "", text, "an entry of a log"))
                     continue
-                for size in gcp_entries.sizes(found.value):
+                for size in gcp_entries.sizes(record.value):
                     self.sizes[size.name] = size
                 try:
-                    entry = gcp_entries.entry(found.value)
+                    entry = gcp_entries.entry(record.value)
                 except Unreadable as bad:
-                    row = json.dumps(found.value, default=str)
+                    row = json.dumps(record.value, default=str)
                     self.issues.add(
-                        Problem(path, found.line, bad.column, bad.text, bad.expected, row=row)
+                        Problem(path, record.line, bad.column, bad.text, bad.expected, row=row)
                     )
                     continue
                 if entry is not None:
@@ -217,16 +217,16 @@ class _Reader:
     def warnings(self, result: Output) -> list[str]:
         """What a reader of the table should know."""
         (row,) = (row for batch in result.query(_COUNTS) for row in batch.to_pylist())
-        said = []
+        sentences = []
         for key, noun, what in (
             ("twice", "entry", "occurred again, and counts once"),
-            ("unstarted", "execution", "told at its end only: started is null"),
-            ("open", "execution", "started and told no end: no row"),
+            ("unstarted", "execution", "logged at its end only: started is null"),
+            ("open", "execution", "started without an end in the log: no row"),
             ("refused", "request", "refused before it reached an instance: execution is null"),
         ):
             if row[key]:
-                said.append(f"{plural(row[key], noun)} {what}".replace("entrys", "entries"))
-        return said
+                sentences.append(f"{plural(row[key], noun)} {what}".replace("entrys", "entries"))
+        return sentences
 
     def allocations(self) -> list[str]:
         """How many rows have no allocation."""

@@ -106,7 +106,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
             does; a request is bad; or nothing can be written.
     """
     files = expand(paths, SUFFIXES)
-    # What a file is, its end says; configurations are read first where their name tells them.
+    # What a file is, its end says; configurations are read first where their name shows them.
     files.sort(key=lambda path: "config" not in path.name.lower())
     issues = Issues(strict)
     with output(Path(out), TABLES, issues) as result:
@@ -168,7 +168,7 @@ class _Reader:
     weeks: int = 0
     functions: Names = field(default_factory=Names)
     configs: dict[tuple[str, str], _Config] = field(default_factory=dict)
-    said: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
     waited: int = 0
     _requests: int = 0
 
@@ -235,23 +235,23 @@ class _Reader:
         if values is None:
             return []
         numbers, ok = ibm_lists.Cell(values).numbers(0, len(values))
-        found: list[int | None] = []
+        days: list[int | None] = []
         for number, good in zip(numbers.tolist(), ok.tolist(), strict=True):
             if good and math.isnan(number):
-                found.append(None)
+                days.append(None)
                 continue
             scaled = cells.scaled(repr(number), factor) if good and number < _MAX_MS else None
             if scaled is None or scaled <= 0:
                 self._bad(path, row, column, number, "a list of numbers above 0")
                 return []
-            found.append(scaled)
-        return found
+            days.append(scaled)
+        return days
 
     def _week(self, path: Path, columns: Mapping[str, frames.Column]) -> None:
         self.weeks += 1
         for name in _OPTIONAL:
             if name not in columns:
-                self.said[f"{path.name} has no column {name}"] += 1
+                self.noted[f"{path.name} has no column {name}"] += 1
         names = (*_OWNER, *_LISTS, *(name for name in _OPTIONAL if name in columns))
         for row, values in enumerate(zip(*(columns[name] for name in names), strict=True), 1):
             self._app(path, row, dict(zip(names, values, strict=True)))
@@ -267,11 +267,11 @@ class _Reader:
         for name in (*_LISTS, _OPTIONAL[1]):
             if name not in values:
                 continue
-            found = frames.cell(values[name])
-            if found is None:
+            raw = frames.cell(values[name])
+            if raw is None:
                 self._bad(path, row, name, values[name], "a list")
                 return
-            lists[name] = ibm_lists.Cell(found)
+            lists[name] = ibm_lists.Cell(raw)
         length = len(lists[_LISTS[0]])
         for name, cell in lists.items():
             if len(cell) != length:
@@ -313,16 +313,16 @@ class _Reader:
             ("PodHash", pods, pod_ok, "a hash"),
         )
         good = np.ones(stop - start, dtype=bool)
-        for name, found, ok, expected in checks:
+        for name, column, ok, expected in checks:
             for index in np.flatnonzero(good & ~ok):
-                text = f"{found[int(index)]} (request {start + int(index) + 1:,} of the list)"
+                text = f"{column[int(index)]} (request {start + int(index) + 1:,} of the list)"
                 self._bad(path, row, name, text, expected)
             good &= ok
         started = ibm_lists.scaled(times[good], NS_PER_S)
         execution = ibm_lists.scaled(np.where(unknown, 0, durations)[good], NS_PER_MS)
         self._wait(lists, start, stop, good, execution, unknown[good])
         cpu, memory, shared = self._allocated(config, started)
-        self.said["requests without an execution time: execution is null"] += int(
+        self.noted["requests without an execution time: execution is null"] += int(
             unknown[good].sum()
         )
         self.stage.write(
@@ -356,7 +356,7 @@ class _Reader:
         usable = (ok & (totals >= 0) & (totals <= _MAX_MS))[good] & ~unknown
         beyond = ibm_lists.scaled(totals[good][usable], NS_PER_MS) - execution[usable]
         self.waited += int(beyond[beyond > 0].sum(dtype=object) if len(beyond) else 0)
-        self.said["requests whose TotalExecTimes is below their AppExecTimes"] += int(
+        self.noted["requests whose TotalExecTimes is below their AppExecTimes"] += int(
             (beyond < 0).sum()
         )
 
@@ -367,11 +367,11 @@ class _Reader:
         day = started // _DAY_NS
         if config is None:
             if self.configs:
-                self.said["requests of applications without a configuration"] += len(started)
+                self.noted["requests of applications without a configuration"] += len(started)
             nothing = pa.nulls(len(started), pa.int64())
             return nothing, nothing, pa.nulls(len(started), pa.bool_())
         cpu, memory = _on(config.cpu, day), _on(config.memory, day)
-        self.said["requests on days without a configuration: allocation is null"] += cpu.null_count
+        self.noted["requests on days without a configuration: allocation is null"] += cpu.null_count
         alone = pc.equal(_on(config.concurrency, day), 1)
         return cpu, memory, pc.if_else(alone, False, pa.scalar(None, pa.bool_()))
 
@@ -380,19 +380,19 @@ class _Reader:
 
     def warnings(self) -> list[str]:
         """What a reader of the table should know."""
-        said = [
+        sentences = [
             what if what.startswith("week") else f"{count:,} {what}"
-            for what, count in self.said.items()
+            for what, count in self.noted.items()
             if count
         ]
         if not self.configs:
-            said.append("no configurations were given: allocation is null")
+            sentences.append("no configurations were given: allocation is null")
         if self.waited:
-            said.append(
+            sentences.append(
                 f"{self.waited // NS_PER_MS:,} ms passed in the platform beside the applications'"
                 " time, waiting and cold starts together: not in the table"
             )
-        return said
+        return sentences
 
     def columns(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
         """The columns of the invocation table."""

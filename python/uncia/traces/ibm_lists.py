@@ -47,7 +47,9 @@ class Cell:
         ]
         if not pieces:
             return np.empty(0), np.empty(0, dtype=bool)
-        return np.concatenate([one for one, _ in pieces]), np.concatenate([ok for _, ok in pieces])
+        return np.concatenate([array for array, _ in pieces]), np.concatenate(
+            [ok for _, ok in pieces]
+        )
 
     def texts(self, start: int, stop: int) -> tuple[pa.StringArray, Bools]:
         """Some of the items as texts, null where there is none, and whether each is one or none."""
@@ -62,27 +64,27 @@ class Cell:
                 pieces.append((nothing, np.zeros(high - low, dtype=bool)))
             else:
                 codes = pa.array(part.values(low, high).astype(np.int64))
-                found = pa.array(part.texts, pa.utf8()).take(codes)
-                pieces.append((found, np.ones(high - low, dtype=bool)))
+                taken = pa.array(part.texts, pa.utf8()).take(codes)
+                pieces.append((taken, np.ones(high - low, dtype=bool)))
         if not pieces:
             return pa.array([], pa.utf8()), np.empty(0, dtype=bool)
-        return pa.concat_arrays([one for one, _ in pieces]), np.concatenate(
+        return pa.concat_arrays([array for array, _ in pieces]), np.concatenate(
             [ok for _, ok in pieces]
         )
 
 
 def _within(items: Items, start: int, stop: int) -> list[tuple[list[Any] | Kept, int, int]]:
     """The parts of a list between two positions; of a spilled part, where it is to be read."""
-    found: list[tuple[list[Any] | Kept, int, int]] = []
+    pieces: list[tuple[list[Any] | Kept, int, int]] = []
     at = 0
     for part in items.parts:
         low, high = max(start - at, 0), min(stop - at, len(part))
         at += len(part)
         if low < high:
-            found.append((part[low:high] if isinstance(part, list) else part, low, high))
+            pieces.append((part[low:high] if isinstance(part, list) else part, low, high))
         if at >= stop:
             break
-    return found
+    return pieces
 
 
 def _floats(values: list[Any]) -> tuple[Floats, Bools]:

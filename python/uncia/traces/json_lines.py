@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from uncia.errors import UnciaError
+from uncia.traces.packed import refuse_archive
 from uncia.traces.rejected import shown
 
 CHUNK_BYTES: Final = 1 << 20
@@ -34,14 +35,6 @@ MAX_RECORD_CHARS: Final = 64 << 20
 MAX_MEMBERS: Final = 100_000
 """An object of more members is no record of a log."""
 
-_PACKED: Final = (
-    (b"PK\x03\x04", "a zip archive"),
-    (b"Rar!", "a RAR archive"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
-    (b"PAR1", "a Parquet file"),
-    (b"ARROW1", "an Arrow file"),
-)
 _MAX_INTEGER_CHARS: Final = 100
 _NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _WITHIN_JSON: Final = ('"', "}", "]", ",", ":")  # what a record does not begin with
@@ -53,7 +46,7 @@ _TOKEN_CHARS: Final = 16  # an escape or a literal that the end of a piece may c
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked if gzip, bzip2 or xz; every failure is told with its name.
+    """The file's bytes, unpacked if gzip, bzip2 or xz; errors name the file.
 
     Raises:
         UnciaError: the file cannot be read, is an archive, cut off or damaged.
@@ -62,9 +55,6 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as raw:
             magic = raw.read(8)
             raw.seek(0)
-            for first, what in _PACKED:
-                if magic.startswith(first):
-                    raise UnciaError(f"{path} is {what}", hint="Unpack it first.")
             if magic.startswith(b"\x1f\x8b"):
                 with gzip.GzipFile(fileobj=raw) as unpacked:
                     yield cast(IO[bytes], unpacked)
@@ -75,6 +65,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 with lzma.LZMAFile(raw) as xzipped:
                     yield cast(IO[bytes], xzipped)
             else:
+                refuse_archive(path, magic)
                 yield raw
     except EOFError as error:
         raise UnciaError(
@@ -160,7 +151,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Found:
+class Record:
     """A record of a file.
 
     Attributes:
@@ -199,7 +190,7 @@ class _CutOff(_Malformed):
     """The text ends where the JSON does not."""
 
 
-def records(text: Text, lists: Collection[str] = ()) -> Iterator[Found | Broken]:
+def records(text: Text, lists: Collection[str] = ()) -> Iterator[Record | Broken]:
     """The records of a file of JSON, in order.
 
     A top-level list gives its elements. An object that has a list under one of the names in
@@ -223,7 +214,7 @@ class _Scanner:
             parse_float=Decimal, parse_int=_integer, parse_constant=_constant
         ).raw_decode
 
-    def run(self) -> Iterator[Found | Broken]:
+    def run(self) -> Iterator[Record | Broken]:
         text = self._text
         while first := text.peek():
             line, before = text.line(), self._index
@@ -241,15 +232,15 @@ class _Scanner:
                     raise self._error(error) from error
                 yield self._skipped(line, error)
 
-    def _object(self, line: int) -> Iterator[Found]:
+    def _object(self, line: int) -> Iterator[Record]:
         """A top-level object: a record, or what holds a list of them."""
         text = self._text
-        whole = self._if_there()
+        whole = self._whole_object()
         if whole is not None:
             value, end = whole
             if not any(isinstance(value.get(name), list) for name in self._lists):
                 text.at = end
-                yield self._found(value, line, {})
+                yield self._record(value, line, {})
                 return
         text.at += 1
         members: dict[str, Any] = {}
@@ -269,9 +260,9 @@ class _Scanner:
             if len(members) > MAX_MEMBERS:
                 raise _Malformed(f"an object of more than {MAX_MEMBERS:,} members is no record")
         if not held:
-            yield self._found(members, line, {})
+            yield self._record(members, line, {})
 
-    def _if_there(self) -> tuple[dict[str, Any], int] | None:
+    def _whole_object(self) -> tuple[dict[str, Any], int] | None:
         """The object and where it ends, if the buffer holds all of it."""
         try:
             value, end = self._decode(self._text.buffer, self._text.at)
@@ -279,11 +270,11 @@ class _Scanner:
             return None
         return value, end
 
-    def _elements(self, around: dict[str, Any]) -> Iterator[Found]:
+    def _elements(self, around: dict[str, Any]) -> Iterator[Record]:
         self._text.at += 1
         for _ in self._separated("]"):
             line = self._text.line()
-            yield self._found(self._value(), line, dict(around))
+            yield self._record(self._value(), line, dict(around))
 
     def _separated(self, closing: str) -> Iterator[None]:
         """Stops before each element of a list or object, and ends behind its end."""
@@ -316,8 +307,8 @@ class _Scanner:
                 mistake = not open_string and error.pos < len(text.buffer) - _TOKEN_CHARS
                 tail = text.buffer[error.pos :]
                 if length > MAX_RECORD_CHARS:
-                    said = f"nothing ends within {MAX_RECORD_CHARS >> 20} Mi characters"
-                    raise _Malformed(said) from error
+                    reason = f"nothing ends within {MAX_RECORD_CHARS >> 20} Mi characters"
+                    raise _Malformed(reason) from error
                 if mistake:
                     raise _Malformed(error.msg) from error
                 if not text.more():
@@ -332,9 +323,9 @@ class _Scanner:
             text.at += used
             return value
 
-    def _found(self, value: Any, line: int, around: dict[str, Any]) -> Found:
+    def _record(self, value: Any, line: int, around: dict[str, Any]) -> Record:
         self._index += 1
-        return Found(value, line, self._index, around)
+        return Record(value, line, self._index, around)
 
     def _skipped(self, line: int, error: _Malformed) -> Broken:
         """A line that is no JSON, passed over so that the next record can be read.

@@ -1,4 +1,4 @@
-"""Which files of a log are read, and what form each has, told from its first characters."""
+"""Which files of a log are read, and the form of each, detected from its first characters."""
 
 from __future__ import annotations
 

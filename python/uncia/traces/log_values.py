@@ -21,7 +21,6 @@ _TIME: Final = re.compile(
 _COMMON: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
 _NAME: Final = re.compile(r"[!-~]{1,512}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NS_DIGITS: Final = 9
 _ENDINGS: Final = re.compile(
     r"(\.(json|jsonl|ndjson|csv|log|txt|out|pkl|pickle|gz|gzip|bz2|xz|zip))+$", re.IGNORECASE
 )

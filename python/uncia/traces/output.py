@@ -188,18 +188,18 @@ class Output:
         if not tables:
             raise self._empty()
         places = {table: target_file(self._target, table, tables) for table in tables}
-        moves = [(self._file(table), place) for table, place in places.items()]
+        moves = [(self._file(table), target) for table, target in places.items()]
         if self._rejected():
             moves.append((self._work / REJECTED_FILE, rejected_file(self._target)))
         placed: list[Path] = []
         try:
-            for source, place in moves:
-                placed.append(place)
-                place.parent.mkdir(exist_ok=True)
-                source.replace(place)
+            for source, target in moves:
+                placed.append(target)
+                target.parent.mkdir(exist_ok=True)
+                source.replace(target)
         except BaseException:
-            for place in placed:
-                _remove(place)
+            for target in placed:
+                _remove(target)
             raise
         return places
 
@@ -232,9 +232,9 @@ class Output:
         if self._issues is not None and self._issues.skipped:
             return UnciaError(
                 f"no row of the trace is good: {self._issues.reasons()}",
-                hint="--strict tells the place of the first.",
+                hint="--strict names the line of the first.",
             )
-        return UnciaError("the trace is empty: no row of it tells of an invocation")
+        return UnciaError("the trace is empty: no row of it is an invocation")
 
     def close(self) -> None:
         """Close every file, so that the folder can be removed."""
@@ -319,7 +319,7 @@ def output(out: Path, tables: Sequence[str], issues: Issues | None = None) -> It
     except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise _unwritable(out, error) from error
     finally:
-        with suppress(OSError):  # a full disk, which the error that got us here tells of
+        with suppress(OSError):  # a full disk, which the error that led here names
             result.close()
         working.close()
         _remove_empty([*made, *([] if was_there or _is_file(out) else [out])])
@@ -356,5 +356,5 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 
 
 def _unwritable(out: Path, error: Exception) -> UnciaError:
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return UnciaError(f"cannot write {out}: {said}", exit_code=1)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return UnciaError(f"cannot write {out}: {reason}", exit_code=1)

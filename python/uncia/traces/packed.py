@@ -1,13 +1,38 @@
 """Files as they lie on the disk: plain, or compressed with gzip, whole or cut off."""
 
 import zlib
+from pathlib import Path
 from typing import BinaryIO, Final, Protocol
+
+from uncia.errors import UnciaError
 
 MAGIC: Final = b"\x1f\x8b"
 """The first bytes of a file that is compressed with gzip."""
 
+_ARCHIVES: Final = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"Rar!", "a RAR archive"),
+    (b"\xfd7zXZ", "compressed with xz"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"BZh", "compressed with bzip2"),
+    (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+)
+
 _GZIP_FORMAT: Final = 31  # zlib's number for: gzip's head and end mark, window of any size
 _READ: Final = 1 << 20
+
+
+def refuse_archive(path: Path, start: bytes) -> None:
+    """Refuse a file whose first bytes are those of an archive or of another format.
+
+    Raises:
+        UnciaError: it is one; the message says which.
+    """
+    for first, name in _ARCHIVES:
+        if start.startswith(first):
+            raise UnciaError(f"{path} is {name}", hint="Unpack it first.")
 
 
 class CutError(Exception):
@@ -63,7 +88,7 @@ class Gzip:
 
     def read(self, size: int) -> bytes:
         """See `Bytes.read`."""
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         left = size
         while left > 0:
             if not self._packed:
@@ -73,12 +98,12 @@ class Gzip:
                 break
             some = self._unpack(left)
             if ended and not some and self._inside:
-                if found:  # what there is; the next call tells of the cut
+                if pieces:  # what there is; the next call reports the cut
                     break
                 raise CutError
-            found.append(some)
+            pieces.append(some)
             left -= len(some)
-        return b"".join(found)
+        return b"".join(pieces)
 
     def _unpack(self, size: int) -> bytes:
         if not self._inside:

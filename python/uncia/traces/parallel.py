@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_THREADS: Final = 8
+MAX_THREADS: Final = 8
 """More are of no use: one thread reads and another writes for all of them."""
 
 
@@ -19,7 +19,7 @@ def in_order(items: Iterable[T], work: Callable[[T], R]) -> Iterator[R]:
     As many items are taken ahead as there are threads, and one more; so memory is bounded. An
     exception of ``work`` or ``items`` ends it, after the results before it.
     """
-    threads = min(MOST_THREADS, os.cpu_count() or 1)
+    threads = min(MAX_THREADS, os.cpu_count() or 1)
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="uncia-trace") as pool:
         try:
@@ -35,7 +35,7 @@ def in_order(items: Iterable[T], work: Callable[[T], R]) -> Iterator[R]:
 
 
 def _until_failure(items: Iterable[T], waiting: deque[Future[R]]) -> Iterator[T]:
-    """The items; if they fail, what is under way before may fail too, and is told instead."""
+    """The items; if they fail, what is under way before may fail too, and is raised instead."""
     try:
         yield from items
     except Exception:

@@ -89,8 +89,8 @@ class Parts:
 
     def _places(self, batch: pa.Table) -> npt.NDArray[np.int64]:
         places = self._order(batch).fill_null(_LAST)
-        found: npt.NDArray[np.int64] = places.to_numpy(zero_copy_only=False)
-        return found
+        positions: npt.NDArray[np.int64] = places.to_numpy(zero_copy_only=False)
+        return positions
 
     def _write_group(self) -> None:
         """Write the rows that wait longest as one row group; the others go on waiting."""

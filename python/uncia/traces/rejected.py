@@ -41,12 +41,12 @@ class Problem:
 
     def sentence(self) -> str:
         """The problem in words: file, line, column, what was found, what was expected."""
-        place = f"{self.path}, line {self.line}"
+        position = f"{self.path}, line {self.line}"
         if self.column:
-            place += f", column {self.column}"
+            position += f", column {self.column}"
         if not self.expected:
-            return f"{place}: {shown(self.text)}: {self.reason}"
-        return f"{place}: {shown(self.text)} is not {self.expected}"
+            return f"{position}: {shown(self.text)}: {self.reason}"
+        return f"{position}: {shown(self.text)} is not {self.expected}"
 
 
 def shown(text: str) -> str:

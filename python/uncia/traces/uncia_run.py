@@ -23,7 +23,7 @@ from uncia import record
 from uncia.errors import UnciaError
 from uncia.record import parquet
 from uncia.record.schema import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
-from uncia.traces.base import Imported, Issues, once
+from uncia.traces.base import Imported, Issues, gather, visible
 from uncia.traces.output import BATCH_ROWS, Output, output
 from uncia.traces.rejected import Problem
 
@@ -308,30 +308,24 @@ def _expand(paths: Iterable[Path | str]) -> list[Path]:
     Raises:
         UnciaError: a path does not exist, a folder holds no table, or a file is named twice.
     """
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = [
-                file
-                for file in sorted(path.rglob("*"))
-                if file.suffix in SUFFIXES
-                and file.name.split(".")[0] in record.TABLES
-                and not any(part.startswith(".") for part in file.relative_to(path).parts)
-            ]
-            done = {file.with_suffix("") for file in inside if file.suffix == _PARQUET}
-            inside = [
-                file
-                for file in inside
-                if file.suffix == _PARQUET or file.with_name(file.name.split(".")[0]) not in done
-            ]
-            if not inside:
-                raise UnciaError(
-                    f"{path} holds no table of Uncia's",
-                    hint="A run folder holds run.yaml and invocations.parquet.",
-                )
-            found += inside
-        elif path.exists():
-            found.append(path)
-        else:
-            raise UnciaError(f"{path} does not exist")
-    return once(found)
+
+    def in_folder(folder: Path) -> list[Path]:
+        tables = [
+            file
+            for file in sorted(visible(folder))
+            if file.suffix in SUFFIXES and file.name.split(".")[0] in record.TABLES
+        ]
+        done = {file.with_suffix("") for file in tables if file.suffix == _PARQUET}
+        tables = [
+            file
+            for file in tables
+            if file.suffix == _PARQUET or file.with_name(file.name.split(".")[0]) not in done
+        ]
+        if not tables:
+            raise UnciaError(
+                f"{folder} holds no table of Uncia's",
+                hint="A run folder holds run.yaml and invocations.parquet.",
+            )
+        return tables
+
+    return gather(paths, in_folder)

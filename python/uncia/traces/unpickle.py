@@ -156,15 +156,15 @@ class Items:
 
     def values(self) -> list[Any]:
         """The items one by one; for lists that are short."""
-        found: list[Any] = []
+        items: list[Any] = []
         for part in self.parts:
             if isinstance(part, list):
-                found += part
+                items += part
             else:
                 numbers = part.values(0, len(part)).tolist()
                 texts = part.texts
-                found += numbers if texts is None else [texts[int(one)] for one in numbers]
-        return found
+                items += numbers if texts is None else [texts[int(index)] for index in numbers]
+        return items
 
 
 @dataclass
@@ -283,12 +283,12 @@ class _Machine:
         return int.from_bytes(self._take(width), "little")
 
     def _line(self) -> str:
-        found = bytearray()
+        line = bytearray()
         while (byte := self._take(1)) != b"\n":
-            found += byte
-            if len(found) > _MAX_NAME:
+            line += byte
+            if len(line) > _MAX_NAME:
                 raise Refused("it names a global of more than a thousand characters")
-        return found.decode("utf-8", "replace")
+        return line.decode("utf-8", "replace")
 
     # The stack.
 
@@ -449,25 +449,25 @@ def _parsed(batch: bytes) -> Numbers:
             same = table[:, 0] == opcode
             if (same if size < 9 else same | (table[:, 0] == _FRAME)).all():
                 return table[same, 1:].copy().view(kind).ravel().astype(np.float64)
-    found: list[float] = []
+    numbers: list[float] = []
     at = 0
     while at < len(batch):
         opcode = batch[at]
         if opcode == _FLOAT:
-            found.append(struct.unpack_from(">d", batch, at + 1)[0])
+            numbers.append(struct.unpack_from(">d", batch, at + 1)[0])
             at += 9
         elif opcode == _BYTE:
-            found.append(batch[at + 1])
+            numbers.append(batch[at + 1])
             at += 2
         elif opcode == _SHORT:
-            found.append(batch[at + 1] | batch[at + 2] << 8)
+            numbers.append(batch[at + 1] | batch[at + 2] << 8)
             at += 3
         elif opcode == _FRAME:
             at += 9
         else:
-            found.append(struct.unpack_from("<i", batch, at + 1)[0])
+            numbers.append(struct.unpack_from("<i", batch, at + 1)[0])
             at += 5
-    return np.array(found, np.float64)
+    return np.array(numbers, np.float64)
 
 
 def _indices(batch: bytes) -> npt.NDArray[np.int64]:
@@ -476,19 +476,19 @@ def _indices(batch: bytes) -> npt.NDArray[np.int64]:
         table = np.frombuffer(batch, np.uint8).reshape(-1, 5)
         if (table[:, 0] == _LONG_GET).all():
             return table[:, 1:].copy().view("<u4").ravel().astype(np.int64)
-    found: list[int] = []
+    indices: list[int] = []
     at = 0
     while at < len(batch):
         opcode = batch[at]
         if opcode == _LONG_GET:
-            found.append(struct.unpack_from("<I", batch, at + 1)[0])
+            indices.append(struct.unpack_from("<I", batch, at + 1)[0])
             at += 5
         elif opcode == _FRAME:
             at += 9
         else:
-            found.append(batch[at + 1])
+            indices.append(batch[at + 1])
             at += 2
-    return np.array(found, np.int64)
+    return np.array(indices, np.int64)
 
 
 _ACTS: Final[dict[int, Callable[[_Machine], None]]] = {

@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from uncia.bandwidth.profiles import Profile
 
 _US: Final = 1e3
-_UNSURE: Final = 0.5  # what is less sure than this is not told
+_UNSURE: Final = 0.5  # what is less sure than this is null
 _TURNS: Final = (
     "Gaps begin and end at ticks, and keep to no other grid: so do other tasks' turns on the same"
-    " CPU, and no period is told."
+    " CPU. The period is not known."
 )
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """What a profile tells.
+    """The settings inferred from a profile.
 
     Attributes:
         period_us: of the bandwidth control, or None.
         quota_us: CPU time obtained in the long run, a period, or None.
         hz: the tick rate of the kernel that throttles, or None.
         scheduler: ``cfs``, ``eevdf`` or None.
-        confidence: of each of the four, 0 to 1, None for what is not told.
+        confidence: of each of the four, 0 to 1, None for what is not known.
         share: CPU time obtained over wall-clock time; None without two gaps in a run.
         runs: of the profile.
         gaps: in all of them.
         on_grid: share of intervals between gaps that are multiples of the period, or None.
-        notes: what was seen, and why something is not told.
+        notes: what was seen, and why something is not known.
         offset_us: where refills stand after a tick, as far as the profile shows it, or None.
     """
 
@@ -77,28 +77,30 @@ class Inferred:
 
 
 def infer(profile: Profile) -> Inferred:
-    """What a profile tells."""
+    """Infer the settings of a bandwidth control from a profile."""
     return infer_trace(traces.from_profile(profile))
 
 
 def infer_trace(trace: traces.Trace) -> Inferred:
-    """What a trace tells: see `Inferred`."""
+    """Infer the settings from a trace."""
     share = quotas.find(trace)
     if share is None:
         return _nothing(trace, _why_none(trace))
     period = periods.find(trace)
     if period is None:
-        found = _nothing(trace, ["Gaps end on no grid: nothing tells of a period."])
-        return replace(found, share=share.value)
+        nothing = _nothing(trace, ["Gaps end on no grid: the period is not known."])
+        return replace(nothing, share=share.value)
     if period.confidence < _UNSURE:
-        found = _nothing(trace, ["Too few throttles, or too few on one grid, to tell the period."])
-        return replace(found, share=share.value, on_grid=period.on_grid)
+        nothing = _nothing(
+            trace, ["Too few throttles, or too few on one grid, to tell the period."]
+        )
+        return replace(nothing, share=share.value, on_grid=period.on_grid)
     tick = ticks.find(trace, period, share.value)
     settled = settling.settle(trace, period, tick, share.value)
     period, tick = settled.period, settled.tick
     if turns.possible(trace, period, tick):
-        found = _nothing(trace, [_TURNS])
-        return replace(found, share=share.value, on_grid=period.on_grid)
+        nothing = _nothing(trace, [_TURNS])
+        return replace(nothing, share=share.value, on_grid=period.on_grid)
     scheduler = schedulers.find(trace, period, tick)
     notes = [*settled.notes, *tick.notes, *scheduler.notes]
     quota: float | None = round(settled.quota / _US, 3)
@@ -151,4 +153,4 @@ def _why_none(trace: traces.Trace) -> list[str]:
         return [
             "The profile has no gap: CPU time is not limited, or the quota is at least the period."
         ]
-    return ["No run has two gaps: nothing tells of an interval."]
+    return ["No run has two gaps, so there is no interval."]

@@ -79,7 +79,7 @@ class Matcher:
         self._period = period
         self._share = share
         begins = ticks.Begins.of(trace, period)
-        self._measured = [_quantiles(one) for one in _measured(begins)]
+        self._measured = [_quantiles(sample) for sample in _measured(begins)]
         times = begins.times[tick.by]
         combs = {hz: ticks.comb_of(times, hz) for hz in tick.possible}
         # The last instant seen before a tick is a little early: what counts is which of a tick and
@@ -98,7 +98,7 @@ class Matcher:
                 _Frame(
                     float(run.end[0]),
                     0.0 if absolute else refills,
-                    {hz: float(found[index]) for hz, found in phases.items()},
+                    {hz: float(phase_of_run[index]) for hz, phase_of_run in phases.items()},
                 )
             )
 
@@ -120,32 +120,38 @@ class Matcher:
             if self._frames and SHORTEST <= period <= LONGEST
         ]
         for _ in range(_RUNS):
-            going = [one for one in searches if not one.ended]
-            simulated = self._simulated([(one.parts, one.hz, one.quota) for one in going])
-            for one, seen in zip(going, simulated, strict=True):
-                one.step(seen, self._share)
-        return [self._laid(one, one.best) for one in searches if one.best is not None]
+            going = [search for search in searches if not search.ended]
+            simulated = self._simulated(
+                [(search.parts, search.hz, search.quota) for search in going]
+            )
+            for search, seen in zip(going, simulated, strict=True):
+                search.step(seen, self._share)
+        return [self._laid(search, search.best) for search in searches if search.best is not None]
 
-    def _laid(self, found: _Search, simulated: Simulated) -> Match:
+    def _laid(self, search: _Search, simulated: Simulated) -> Match:
         distance = np.mean(
             [
-                np.abs(seen - _quantiles(one)).mean()
-                for seen, one in zip(self._measured, simulated, strict=True)
+                np.abs(seen - _quantiles(sample)).mean()
+                for seen, sample in zip(self._measured, simulated, strict=True)
             ]
         )
         frame = self._frames[0]
-        offset = (frame.refills - frame.ticks[found.hz]) % (self._period.nominal / found.parts)
-        return Match(found.parts, found.hz, found.best_quota, found.plain, float(distance), offset)
+        offset = (frame.refills - frame.ticks[search.hz]) % (self._period.nominal / search.parts)
+        return Match(
+            search.parts, search.hz, search.best_quota, search.plain, float(distance), offset
+        )
 
     def quotas(self, match: Match) -> tuple[float, float]:
         """The least and the greatest quota that obtain the measured share in a setting, ns."""
         high = match.quota
-        most = self._period.nominal / match.parts
-        step = limits.RARE * most
-        tried = [match.quota + place * step for place in range(1, math.ceil(most / step) + 1)]
-        tried = [quota for quota in tried if quota < most]
+        whole_period = self._period.nominal / match.parts
+        step = limits.NOISE_SHARE * whole_period
+        tried = [
+            match.quota + number * step for number in range(1, math.ceil(whole_period / step) + 1)
+        ]
+        tried = [quota for quota in tried if quota < whole_period]
         while tried:
-            some, tried = tried[: limits.ENOUGH], tried[limits.ENOUGH :]
+            some, tried = tried[: limits.MIN_THROTTLES], tried[limits.MIN_THROTTLES :]
             simulated = self._simulated([(match.parts, match.hz, quota) for quota in some])
             for quota, seen in zip(some, simulated, strict=True):
                 if seen is None or abs(_share(seen) - self._share) > 2 * _CLOSE * self._share:
@@ -158,7 +164,7 @@ class Matcher:
         if not cases:
             return []
         seen = iter(
-            throttles([self._setting(*case, place) for case in cases for place in self._places])
+            throttles([self._setting(*case, run) for case in cases for run in self._places])
         )
         return [_pooled([next(seen)[0] for _ in self._places]) for _ in cases]
 
@@ -166,13 +172,13 @@ class Matcher:
     def _places(self) -> range:
         return range(len(self._frames))
 
-    def _setting(self, parts: float, hz: int, quota: float, place: int) -> Setting:
-        frame, period = self._frames[place], round(self._period.nominal / parts)
+    def _setting(self, parts: float, hz: int, quota: float, run: int) -> Setting:
+        frame, period = self._frames[run], round(self._period.nominal / parts)
         # Runs begin anywhere in a few periods: they are spread evenly over them, and begin as after
         # a throttle, with nothing of a slice. The clock of the simulation begins when it wakes, so
         # much earlier than it runs.
-        runs = frame.start + (place * _GOLDEN % 1.0) * 12 * self._period.nominal
-        start = round(runs) - _RESUMED
+        begin = frame.start + (run * _GOLDEN % 1.0) * 12 * self._period.nominal
+        start = round(begin) - _RESUMED
         duration = min(max(limits.POINTS * self._period.nominal, 1000 * MS), 10_000 * MS)
         return Setting(
             period_ns=period,
@@ -197,8 +203,8 @@ class _Search:
         ended: it is near enough, or nothing more can be simulated.
     """
 
-    def __init__(self, parts: float, hz: int, plain: float, most: float) -> None:
-        self.parts, self.hz, self.plain, self._most = parts, hz, plain, most
+    def __init__(self, parts: float, hz: int, plain: float, maximum: float) -> None:
+        self.parts, self.hz, self.plain, self._most = parts, hz, plain, maximum
         self.quota = self.best_quota = plain
         self.best: Simulated | None = None
         self.ended = False
@@ -224,30 +230,30 @@ def _share(simulated: Simulated) -> float:
 
 def _pooled(runs: Sequence[tuple[Ints, Ints]]) -> Simulated | None:
     """Intervals, throttles and CPU times of runs with three throttles or more; None without."""
-    found = []
+    samples = []
     for start, end in runs:
         if len(end) > 2:
             interval, gap = np.diff(end).astype(np.float64), (end - start)[1:].astype(np.float64)
-            found.append((interval, gap, interval - gap))
-    if not found:
+            samples.append((interval, gap, interval - gap))
+    if not samples:
         return None
-    interval, gap, cpu = (np.concatenate(one) for one in zip(*found, strict=True))
+    interval, gap, cpu = (np.concatenate(arrays) for arrays in zip(*samples, strict=True))
     return interval, gap, cpu
 
 
 def _measured(begins: ticks.Begins) -> tuple[Floats, Floats, Floats]:
     """Intervals, throttles and CPU times between gaps on the grid; others are passed over."""
-    found = []
+    samples = []
     for run, on, _, _ in begins.runs:
         used = np.concatenate(([0.0], np.cumsum(run.cpu)))[on]
-        found.append((np.diff(run.end[on]), run.gap[on][1:], np.diff(used)))
-    interval, gap, cpu = (np.concatenate(one) for one in zip(*found, strict=True))
+        samples.append((np.diff(run.end[on]), run.gap[on][1:], np.diff(used)))
+    interval, gap, cpu = (np.concatenate(arrays) for arrays in zip(*samples, strict=True))
     return interval, gap, cpu
 
 
 def _quantiles(values: Floats) -> Floats:
     """Quantiles, whose mean distance between two samples is their Wasserstein-1 distance."""
-    if len(values) > limits.SAMPLE:
-        values = values[:: math.ceil(len(values) / limits.SAMPLE)]
-    found: Floats = np.quantile(values, (np.arange(limits.POINTS) + 0.5) / limits.POINTS)
-    return found
+    if len(values) > limits.MAX_SAMPLE:
+        values = values[:: math.ceil(len(values) / limits.MAX_SAMPLE)]
+    quantiles: Floats = np.quantile(values, (np.arange(limits.POINTS) + 0.5) / limits.POINTS)
+    return quantiles

@@ -72,7 +72,7 @@ class Period:
 def find(trace: Trace) -> Period | None:
     """The period, or None where ends lie on no grid."""
     intervals = _sample(trace)
-    if len(intervals) < limits.FEW:
+    if len(intervals) < limits.MIN_EVENTS:
         return None
     best = _search(intervals)
     if best is None:
@@ -115,13 +115,15 @@ def grid(run: Run, period: float, tolerance: float) -> Grid:
 
 
 def _sample(trace: Trace) -> Floats:
-    found = [run.interval for run in trace.runs if len(run.end) > 1]
-    if not found:
+    pieces = [run.interval for run in trace.runs if len(run.end) > 1]
+    if not pieces:
         return np.empty(0)
-    total = sum(len(one) for one in found)
-    if total > limits.SAMPLE:  # every run gives its share, in one piece
-        found = [one[: max(3, math.ceil(len(one) * limits.SAMPLE / total))] for one in found]
-    intervals = np.concatenate(found)
+    total = sum(len(piece) for piece in pieces)
+    if total > limits.MAX_SAMPLE:  # every run gives its share, in one piece
+        pieces = [
+            piece[: max(3, math.ceil(len(piece) * limits.MAX_SAMPLE / total))] for piece in pieces
+        ]
+    intervals = np.concatenate(pieces)
     return intervals[intervals >= SHORTEST / 2]
 
 
@@ -130,11 +132,11 @@ def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
     candidates = _candidates(intervals)
     if not len(candidates):
         return None
-    rough = np.array([_score(intervals, one)[0] for one in candidates])
+    rough = np.array([_score(intervals, finalist)[0] for finalist in candidates])
     finalists = candidates[np.argsort(rough)[::-1][: 3 * _PEAKS]]
     best: tuple[float, float, float, float] | None = None
-    for one in finalists:
-        period = one
+    for finalist in finalists:
+        period = finalist
         for _ in range(2):
             _, tolerance, _ = _score(intervals, period)
             count = np.round(intervals / period)
@@ -151,7 +153,10 @@ def _search(intervals: Floats) -> tuple[float, float, float, float] | None:
     # What a search over so many candidates finds by chance alone.
     if total < math.log(len(candidates) * len(TOLERANCES)) + 2:
         return None
-    if on_grid * len(intervals) < limits.FEW or not SHORTEST * 0.9 <= period <= LONGEST * 1.1:
+    if (
+        on_grid * len(intervals) < limits.MIN_EVENTS
+        or not SHORTEST * 0.9 <= period <= LONGEST * 1.1
+    ):
         return None
     return period, tolerance, on_grid, total
 
@@ -164,26 +169,26 @@ def _candidates(intervals: Floats) -> Floats:
     index = np.round(shown / TOLERANCES[1]).astype(np.int64)
     counts = np.bincount(index)
     smooth = np.convolve(counts, np.ones(7), mode="same")
-    found: list[float] = []
+    peaks: list[float] = []
     for _ in range(_PEAKS):
         peak = int(np.argmax(smooth))
         if smooth[peak] <= 0:
             break
         near = shown[np.abs(index - peak) <= 4]
         if len(near):
-            found.append(float(np.median(near)))
+            peaks.append(float(np.median(near)))
         smooth[max(0, peak - 6) : peak + 7] = 0
-    every = [
+    candidates = [
         value / k
-        for value in found
+        for value in peaks
         for k in range(1, int(value / (SHORTEST * 0.95)) + 1)
         if value / k <= LONGEST * 1.05
     ]
-    every.sort()
+    candidates.sort()
     kept: list[float] = []
-    for one in every:
-        if not kept or one - kept[-1] > 2e-4 * one:
-            kept.append(one)
+    for candidate in candidates:
+        if not kept or candidate - kept[-1] > 2e-4 * candidate:
+            kept.append(candidate)
     return np.array(kept)
 
 
@@ -227,12 +232,12 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
     near = np.abs(residual)[np.abs(residual) < 4 * tolerance]
     width = min(max(tolerance, 6 * float(np.median(near))) if len(near) else tolerance, period / 24)
     off = (residual / period)[(np.abs(residual) > width) & (intervals > SHORTEST)]
-    if len(off) < limits.FEW:
+    if len(off) < limits.MIN_EVENTS:
         return 1
-    best, most = 1, 0.0
-    for parts in range(2, limits.PARTS + 1):
+    best, best_hits = 1, 0.0
+    for parts in range(2, limits.MAX_PARTS + 1):
         chance = 2 * width / period * parts
-        if period / parts < SHORTEST * 0.95 or chance > limits.QUARTER:
+        if period / parts < SHORTEST * 0.95 or chance > limits.CHANCE:
             break
         if not _settable(period / parts):
             continue
@@ -240,10 +245,10 @@ def _parts_of_intervals(_trace: Trace, intervals: Floats, period: float, toleran
         hits = int((np.abs(scaled - np.round(scaled)) <= width / period * parts).sum())
         expected = len(off) * chance
         excess = hits - expected - 5 * math.sqrt(expected * (1 - chance) + 1)
-        enough = hits >= max(limits.FEW, limits.RARE * len(intervals), 0.6 * len(off))
+        enough = hits >= max(limits.MIN_EVENTS, limits.NOISE_SHARE * len(intervals), 0.6 * len(off))
         # More parts always hit as much: they must hit clearly more.
-        if enough and excess > 0 and hits > most * 1.2:
-            best, most = parts, hits
+        if enough and excess > 0 and hits > best_hits * 1.2:
+            best, best_hits = parts, hits
     return best
 
 
@@ -275,18 +280,18 @@ def _parts_of_runs(trace: Trace, _intervals: Floats, period: float, tolerance: f
     apart = np.diff(phases) % 1.0
     width = max(2 * tolerance, 0.04 * MS) / period
     zero = np.minimum(apart, 1 - apart) <= width
-    if (~zero).mean() < limits.FIFTH or (~zero).sum() < 2:
+    if (~zero).mean() < limits.MAX_MISFIT or (~zero).sum() < 2:
         return 1
-    for parts in range(2, limits.PARTS + 1):
+    for parts in range(2, limits.MAX_PARTS + 1):
         chance = 2 * width * parts
-        if period / parts < SHORTEST * 0.95 or chance > limits.QUARTER:
+        if period / parts < SHORTEST * 0.95 or chance > limits.CHANCE:
             break
         if not _settable(period / parts):
             continue
         scaled = apart * parts
         fits = np.abs(scaled - np.round(scaled)) <= width * parts
-        if fits.mean() >= limits.MOST and (~zero).sum() * -math.log(chance) > -math.log(
-            limits.RARE
+        if fits.mean() >= limits.AGREEMENT and (~zero).sum() * -math.log(chance) > -math.log(
+            limits.NOISE_SHARE
         ):
             return parts
     return 1
@@ -301,15 +306,15 @@ def from_zero(trace: Trace, period: Period) -> int:
     would by chance. Zero: they stand elsewhere.
     """
     phases = _run_phases(trace, period.ns, period.tolerance)
-    late = limits.LATE / period.ns
-    for parts in range(1, limits.PARTS + 1):
+    late = limits.WAKE_DELAY_NS / period.ns
+    for parts in range(1, limits.MAX_PARTS + 1):
         if parts > 1 and (period.ns / parts < SHORTEST * 0.95 or late * parts > _BY_CHANCE):
             break
         if not _settable(period.ns / parts):
             continue
         apart = (phases * parts) % 1.0
         fits = (apart <= late * parts) | (apart >= 1 - late * parts / 5)
-        if len(fits) and fits.mean() >= limits.MOST:
+        if len(fits) and fits.mean() >= limits.AGREEMENT:
             return parts
     return 0
 
@@ -340,7 +345,7 @@ def _confidence(on_grid: float, intervals: int, gain: float) -> float:
     """That the period is right to 2 %: from how many intervals lie on its grid, and by how much."""
     seen = 1 - math.exp(-on_grid * intervals / 12)
     clear = 1 - math.exp(-gain / 12)
-    return round(min(limits.SURE, seen * clear * (0.7 + 0.3 * on_grid)), 3)
+    return round(min(limits.MAX_CONFIDENCE, seen * clear * (0.7 + 0.3 * on_grid)), 3)
 
 
 def _mode(phases: Floats, period: float, width: float) -> float:

@@ -41,7 +41,7 @@ def find(trace: Trace) -> Share | None:
     ]
     if not pairs:
         return None
-    cpu, wall = (np.array(one) for one in zip(*pairs, strict=True))
+    cpu, wall = (np.array(values) for values in zip(*pairs, strict=True))
     if len(pairs) < 4:
         cpu, wall = _pieces(trace)
     total = wall.sum()
@@ -55,7 +55,7 @@ def find(trace: Trace) -> Share | None:
         shares = cpu[draws].sum(axis=1) / wall[draws].sum(axis=1)
         error = float(shares.std() / value)
     spread = math.hypot(error, _SYSTEMATIC)
-    confidence = round(min(limits.SURE, math.erf(WITHIN / spread / math.sqrt(2))), 3)
+    confidence = round(min(limits.MAX_CONFIDENCE, math.erf(WITHIN / spread / math.sqrt(2))), 3)
     return Share(value, error, confidence)
 
 
@@ -64,7 +64,7 @@ def _pieces(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     cpu: list[float] = []
     wall: list[float] = []
     for run in trace.runs:
-        parts = np.array_split(np.arange(max(0, len(run.end) - 1)), limits.ENOUGH)
+        parts = np.array_split(np.arange(max(0, len(run.end) - 1)), limits.MIN_THROTTLES)
         for part in parts:
             if len(part):
                 cpu.append(float(run.cpu[part].sum()))

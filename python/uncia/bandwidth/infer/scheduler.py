@@ -3,7 +3,7 @@
 Up to kernel 6.3 ``start_cfs_bandwidth`` forwards the period timer from zero, so refills are at
 whole multiples of the period on CLOCK_MONOTONIC. Since 6.4 ``init_cfs_bandwidth`` gives every group
 a random offset ("sched: Interleave cfs bandwidth timers"). EEVDF came with 6.6. An absolute grid
-thus tells CFS; an offset tells a kernel since 6.4, which is EEVDF but for the two versions between.
+thus means CFS; an offset means a kernel since 6.4, which is EEVDF but for the two versions between.
 Only the clock that the timer itself runs on can tell: that its ticks stand at whole multiples shows
 that it is.
 """
@@ -37,20 +37,20 @@ class Scheduler:
 
 def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
     """The scheduler, or None with the reason."""
-    if sum(len(run.end) for run in trace.runs) < limits.ENOUGH:
+    if sum(len(run.end) for run in trace.runs) < limits.MIN_THROTTLES:
         return Scheduler(None, None, ["Too few throttles to tell the scheduler."])
     if not trace.monotonic:
         return Scheduler(
-            None, None, ["Times do not count from the kernel's zero: no scheduler is told."]
+            None, None, ["Times do not count from the kernel's zero: the scheduler is not known."]
         )
     phases, spread = _phases(trace, period)
     # As late as ends are in a run, all may be: a small offset is no random one.
-    late = min(max(limits.LATE, _SPREADS * spread), period.ns / 12)
+    late = min(max(limits.WAKE_DELAY_NS, _SPREADS * spread), period.ns / 12)
     at_zero = (phases > -TOLERANCES[0]) & (phases < late)
-    if at_zero.mean() >= limits.MOST:
+    if at_zero.mean() >= limits.AGREEMENT:
         # A random offset would be here by chance, once for all runs of one group.
         chance = (float(np.median(np.abs(phases))) * 2 + 0.05 * MS) / period.ns
-        sure = round(min(limits.SURE, 1 / (1 + chance)), 3)
+        sure = round(min(limits.MAX_CONFIDENCE, 1 / (1 + chance)), 3)
         return Scheduler(
             "cfs",
             sure,
@@ -58,16 +58,16 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
         )
     comb = tick.comb
     if comb is None or tick.by == "":
-        return Scheduler(None, None, ["Nothing tells where the kernel's clock stands."])
+        return Scheduler(None, None, ["Where the kernel's clock stands is not known."])
     if ticks.is_absolute(comb):
         if from_zero(trace, period) > 1:
             return Scheduler(None, None, ["Refills stand at whole parts of the period from zero."])
-        if at_zero.mean() > 1 - limits.MOST and len(phases) > 1:
+        if at_zero.mean() > 1 - limits.AGREEMENT and len(phases) > 1:
             return Scheduler(
                 None, None, ["Some runs' refills are at whole multiples, others' are not."]
             )
         # A clock of another machine would have its ticks here by chance.
-        sure = round(_OFFSET / (1 + 2 * limits.WHOLE), 3)
+        sure = round(_OFFSET / (1 + 2 * limits.WHOLE_TICKS), 3)
         return Scheduler(
             "eevdf",
             sure,
@@ -76,17 +76,19 @@ def find(trace: Trace, period: Period, tick: ticks.Tick) -> Scheduler:
                 " EEVDF (or CFS, in 6.4 and 6.5)."
             ],
         )
-    # Where refills stand between ticks tells nothing by itself: ticks have had an offset of their
+    # Where refills stand between ticks says nothing by itself: ticks have had an offset of their
     # own in some kernels before 6.4.
     return Scheduler(
-        None, None, ["The clock is not that of the kernel that throttles: no scheduler is told."]
+        None,
+        None,
+        ["The clock is not that of the kernel that throttles: the scheduler is not known."],
     )
 
 
 def _phases(trace: Trace, period: Period) -> tuple[Floats, float]:
     """Where each run's grid stands from the next whole multiple of the period, and how far ends
     are from it (their median), ns."""
-    found = []
+    phases = []
     apart = []
     for run in trace.runs:
         length = period.nominal
@@ -95,6 +97,6 @@ def _phases(trace: Trace, period: Period) -> tuple[Floats, float]:
         # middle.
         if lattice.on.any():
             middle = float(np.median(lattice.residual[lattice.on]))
-            found.append((lattice.phase + middle + length / 2) % length - length / 2)
+            phases.append((lattice.phase + middle + length / 2) % length - length / 2)
             apart.append(float(np.median(np.abs(lattice.residual[lattice.on] - middle))))
-    return (np.array(found), max(apart)) if found else (np.array([np.inf]), 0.0)
+    return (np.array(phases), max(apart)) if phases else (np.array([np.inf]), 0.0)

@@ -1,4 +1,4 @@
-"""What is told in the end: the settings that simulation leaves of those that the grids allow."""
+"""The settings that simulation leaves of those that the grids allow."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from uncia.bandwidth.infer.period import SHORTEST, Period
 from uncia.bandwidth.infer.trace import MS, Trace
 
 _MULTIPLES: Final = (1 / 2, 1 / 4, 1 / 5)
-_MOST_SHARE: Final = 0.6
-_AS_GOOD: Final = 1.5  # of the best distance, and this beside it
-_BESIDE: Final = 0.06 * MS
-_BY_MATCH: Final = 0.85
-_AMBIGUOUS: Final = 0.6
+_MAX_SHARE_FOR_MULTIPLES: Final = 0.6
+_RIVAL_RATIO: Final = 1.5  # of the best distance, and this beside it
+_RIVAL_DISTANCE_NS: Final = 0.06 * MS
+_CONFIDENCE_BY_MATCH: Final = 0.85
+_CONFIDENCE_WITH_RIVALS: Final = 0.6
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What is told.
+    """The result.
 
     Attributes:
         period: with its confidence.
@@ -53,31 +53,33 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
         return Settled(period, tick, plain, (plain, plain), None)
     notes: list[str] = []
     best = min(whole, key=lambda match: match.distance)
-    parts = [part for part in range(2, limits.PARTS + 1) if period.nominal / part >= SHORTEST]
+    parts = [part for part in range(2, limits.MAX_PARTS + 1) if period.nominal / part >= SHORTEST]
     # Near a whole CPU the model depends on what it does not know: whether tick or refill is first.
-    multiples = _MULTIPLES if share < _MOST_SHARE else ()
-    found = whole + matcher.matches([*parts, *multiples], tick.possible)
-    chosen = _part(trace, period, best, found, notes)
+    multiples = _MULTIPLES if share < _MAX_SHARE_FOR_MULTIPLES else ()
+    candidates = whole + matcher.matches([*parts, *multiples], tick.possible)
+    chosen = _part(trace, period, best, candidates, notes)
     if chosen.parts != 1:
         period = periods.part_of(period, chosen.parts)
-        same = [match for match in found if match.parts == chosen.parts]
+        same = [match for match in candidates if match.parts == chosen.parts]
     else:
         same = whole
     # A multiple as good is no rival: it would show more on its own grid, and was not found.
-    rivals = [match for match in found if match.parts > chosen.parts and _as_good(match, chosen)]
+    rivals = [
+        match for match in candidates if match.parts > chosen.parts and _is_rival(match, chosen)
+    ]
     if rivals:
         others = sorted(
             {period.nominal * chosen.parts / match.parts for match in rivals}, reverse=True
         )
-        names = " or ".join(f"{one / MS:.4g}" for one in others)
+        names = " or ".join(f"{ns / MS:.4g}" for ns in others)
         notes.append(f"A period of {names} ms would show nearly the same.")
-        period = replace(period, confidence=min(period.confidence, _AMBIGUOUS))
+        period = replace(period, confidence=min(period.confidence, _CONFIDENCE_WITH_RIVALS))
     tick, chosen = _rate(tick, same, chosen, notes)
     low, high = matcher.quotas(chosen)
     quota = chosen.plain
     if (
-        chosen.distance < limits.FIFTH * ticks.TICKS[chosen.hz]
-        and high / chosen.plain - 1 > limits.RARE
+        chosen.distance < limits.MAX_MISFIT * ticks.TICKS[chosen.hz]
+        and high / chosen.plain - 1 > limits.NOISE_SHARE
     ):
         quota = (low + high) / 2
         notes.append(
@@ -89,31 +91,31 @@ def settle(trace: Trace, period: Period, tick: ticks.Tick, share: float) -> Sett
     return Settled(period, tick, quota, (low, high), chosen, notes)
 
 
-def _as_good(match: Match, best: Match) -> bool:
-    return match.distance <= max(best.distance * _AS_GOOD, best.distance + _BESIDE)
+def _is_rival(match: Match, best: Match) -> bool:
+    return match.distance <= max(best.distance * _RIVAL_RATIO, best.distance + _RIVAL_DISTANCE_NS)
 
 
 def _part(
-    trace: Trace, period: Period, best: Match, found: Sequence[Match], notes: list[str]
+    trace: Trace, period: Period, best: Match, candidates: Sequence[Match], notes: list[str]
 ) -> Match:
     """The setting whose period is a part of the one found, if there is evidence for it."""
     parts = periods.from_zero(trace, period)
-    lattice = [match for match in found if match.parts == parts and parts > 1]
+    lattice = [match for match in candidates if match.parts == parts and parts > 1]
     if lattice:
         nearest = min(lattice, key=lambda match: match.distance)
-        if nearest.distance < best.distance + limits.FIFTH * ticks.TICKS[nearest.hz]:
+        if nearest.distance < best.distance + limits.MAX_MISFIT * ticks.TICKS[nearest.hz]:
             notes.append(
                 f"Throttles end multiples of {period.nominal / MS:.4g} ms from each other, but at"
                 f" multiples of {period.nominal / parts / MS:.4g} ms from the clock's zero."
             )
             return nearest
-    nearest = min(found, key=lambda match: match.distance)
+    nearest = min(candidates, key=lambda match: match.distance)
     tick = ticks.TICKS[nearest.hz]
     if (
         nearest.parts < 1
-        and not _as_good(best, nearest)
-        and best.distance > limits.FIFTH * tick
-        and nearest.distance < limits.FIFTH * tick
+        and not _is_rival(best, nearest)
+        and best.distance > limits.MAX_MISFIT * tick
+        and nearest.distance < limits.MAX_MISFIT * tick
     ):
         notes.append(
             f"Some gaps end at parts of {period.nominal / nearest.parts / MS:.4g} ms, but throttles"
@@ -133,18 +135,24 @@ def _rate(
     first, second = ordered[0], ordered[1]
     apart = second.distance - first.distance
     longer = max(ticks.TICKS[first.hz], ticks.TICKS[second.hz])
-    if second.distance < first.distance * _AS_GOOD**2 or apart < limits.FIFTH * longer:
+    if second.distance < first.distance * _RIVAL_RATIO**2 or apart < limits.MAX_MISFIT * longer:
         return tick, first
-    if first.distance > limits.FIFTH * ticks.TICKS[first.hz]:
+    if first.distance > limits.MAX_MISFIT * ticks.TICKS[first.hz]:
         return tick, first
     # With a whole number of ticks a few microseconds decide whether another tick is run: the model
     # does not know these.
-    if any(_whole(first.plain, ticks.TICKS[hz]) for hz in tick.possible if hz != max(ticks.TICKS)):
+    if any(
+        _is_whole_ticks(first.plain, ticks.TICKS[hz])
+        for hz in tick.possible
+        if hz != max(ticks.TICKS)
+    ):
         return tick, first
     notes.append(f"With {second.hz} Hz throttles would be of other lengths.")
-    told = replace(tick, hz=first.hz, possible=[first.hz], confidence=_BY_MATCH, notes=[])
-    return told, first
+    decided = replace(
+        tick, hz=first.hz, possible=[first.hz], confidence=_CONFIDENCE_BY_MATCH, notes=[]
+    )
+    return decided, first
 
 
-def _whole(quota: float, tick: float) -> bool:
-    return abs(quota - round(quota / tick) * tick) < limits.WHOLE * tick
+def _is_whole_ticks(quota: float, tick: float) -> bool:
+    return abs(quota - round(quota / tick) * tick) < limits.WHOLE_TICKS * tick

@@ -70,12 +70,17 @@ class Tick:
 def find(trace: Trace, period: Period, share: float) -> Tick:
     """The tick rate, or None with the reason."""
     begins = Begins.of(trace, period)
-    if begins.count < limits.ENOUGH:
+    if begins.count < limits.MIN_THROTTLES:
         return Tick(None, [], None, None, "", ["Too few throttles to tell the tick rate."])
     by, finest = _finest(begins)
     if finest is None:
         return Tick(
-            None, [], None, None, by, ["Throttles begin on no grid of ticks: no tick rate is told."]
+            None,
+            [],
+            None,
+            None,
+            by,
+            ["Throttles begin on no grid of ticks: the tick rate is not known."],
         )
     every = [comb_of(begins.times[by], hz) for hz in TICKS]
     fitting = [comb for comb in every if comb.hz == finest.hz or _fits(comb, finest)]
@@ -96,7 +101,9 @@ def find(trace: Trace, period: Period, share: float) -> Tick:
     possible = [comb.hz for comb in kept]
     if len(possible) > 1:
         names = " or ".join(str(hz) for hz in possible)
-        notes.append(f"Throttles would begin at the same times with {names} Hz: no rate is told.")
+        notes.append(
+            f"Throttles would begin at the same times with {names} Hz: the rate is not known."
+        )
         return Tick(None, possible, None, kept[0], by, notes)
     confidence = _confidence(kept[0], finest, begins.count)
     return Tick(possible[0], possible, confidence, kept[0], by, notes)
@@ -121,7 +128,7 @@ def is_absolute(comb: Comb) -> bool:
     """Whether ticks stand at whole multiples of the tick, but for the time to notice one."""
     tick = TICKS[comb.hz]
     apart = np.minimum(comb.phase, tick - comb.phase)
-    return bool((apart <= limits.WHOLE * tick).mean() >= limits.MOST)
+    return bool((apart <= limits.WHOLE_TICKS * tick).mean() >= limits.AGREEMENT)
 
 
 @dataclass(frozen=True)
@@ -160,11 +167,11 @@ class Begins:
 
 def _smooth(values: Floats) -> Floats:
     """The running median over neighbours."""
-    if len(values) <= (limits.ENOUGH + 1):
+    if len(values) <= (limits.MIN_THROTTLES + 1):
         return np.full(len(values), float(np.median(values)))
-    half = limits.ENOUGH // 2
+    half = limits.MIN_THROTTLES // 2
     padded = np.concatenate((np.full(half, values[0]), values, np.full(half, values[-1])))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (limits.ENOUGH + 1))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (limits.MIN_THROTTLES + 1))
     smoothed: Floats = np.partition(windows, half, axis=1)[:, half]
     return smoothed
 
@@ -174,20 +181,20 @@ def comb_of(times: list[Floats], hz: int, parts: int = 1) -> Comb:
     tick = TICKS[hz] / parts
     power, total, phases = 0.0, 0, []
     residuals = []
-    for one in times:
-        turns = one / tick
+    for run in times:
+        turns = run / tick
         angle = 2 * np.pi * (turns - np.floor(turns))
         across, up = float(np.cos(angle).sum()), float(np.sin(angle).sum())
         phase = math.atan2(up, across) / (2 * np.pi) * tick
-        residual = (one - phase + tick / 2) % tick - tick / 2
+        residual = (run - phase + tick / 2) % tick - tick / 2
         # The circular mean is pulled by what is off the grid; the median of what is near is not.
         near = np.abs(residual) <= tick / 8
         if near.any():
             shift = float(np.median(residual[near]))
             phase += shift
             residual = (residual - shift + tick / 2) % tick - tick / 2
-        power += (across**2 + up**2) / len(one)
-        total += len(one)
+        power += (across**2 + up**2) / len(run)
+        total += len(run)
         phases.append(phase % tick)
         residuals.append(residual)
     runs = len(times)
@@ -225,12 +232,12 @@ def _fits(comb: Comb, finest: Comb) -> bool:
     if comb.length < finest.length - 0.15:
         return False
     noise = float(np.median(np.abs(finest.residual))) * 1.48
-    off = np.abs(comb.residual) > min(max(5 * noise, fine / 4), limits.QUARTER * tick)
-    if off.mean() > limits.FIFTH:
+    off = np.abs(comb.residual) > min(max(5 * noise, fine / 4), limits.CHANCE * tick)
+    if off.mean() > limits.MAX_MISFIT:
         return False
     on_fine = float(np.cos(2 * np.pi * finest.residual[off] / fine).sum())
     count = int(off.sum())
-    return not (count >= limits.FEW and on_fine > _FINER_SIGMA * math.sqrt(count / 2))
+    return not (count >= limits.MIN_EVENTS and on_fine > _FINER_SIGMA * math.sqrt(count / 2))
 
 
 @dataclass(frozen=True)
@@ -258,14 +265,16 @@ def _overruns(begins: Begins, period: Period, share: float) -> _Overruns:
         cpu = np.diff(used)
         alone = np.diff(np.flatnonzero(on)) == 1  # no other gap, which may have used the quota
         missed = np.floor(
-            run.gap[on] / period.ns - limits.RARE
+            run.gap[on] / period.ns - limits.NOISE_SHARE
         )  # refills in the throttle but the last
         first = last - missed  # the first refill in the throttle
         meanwhile = np.maximum(first[1:] - last[:-1] - 1, 0)  # refills while it ran
         change.append((cpu - quota * (first[1:] - first[:-1]))[alone])
         debt.append(missed * quota)
         excess.append((cpu - quota * (1 + meanwhile))[alone])
-    return _Overruns(*(np.concatenate(one or [np.empty(0)]) for one in (change, debt, excess)))
+    return _Overruns(
+        *(np.concatenate(values or [np.empty(0)]) for values in (change, debt, excess))
+    )
 
 
 def _excluded(bounds: _Overruns, tick: float) -> bool:
@@ -273,7 +282,7 @@ def _excluded(bounds: _Overruns, tick: float) -> bool:
     most = tick + _MIGRATION
     for values in (np.abs(bounds.change), bounds.debt, bounds.excess):
         beyond = int((values > most).sum())
-        if beyond >= max(limits.FEW, limits.RARE * len(values)):
+        if beyond >= max(limits.MIN_EVENTS, limits.NOISE_SHARE * len(values)):
             return True
     return False
 
@@ -281,4 +290,4 @@ def _excluded(bounds: _Overruns, tick: float) -> bool:
 def _confidence(comb: Comb, finest: Comb, count: int) -> float:
     """From how clearly begins stand on the grid and how many there are."""
     seen = 1 - math.exp(-count * min(comb.length, finest.length) ** 2 / 15)
-    return round(min(limits.SURE, 0.5 + 0.49 * seen), 3)
+    return round(min(limits.MAX_CONFIDENCE, 0.5 + 0.49 * seen), 3)

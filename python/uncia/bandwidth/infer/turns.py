@@ -21,7 +21,7 @@ _ALIGNED: Final = 0.7  # resultant length of gaps' lengths on the circle of a ti
 # Two tasks that take turns of a tick keep to one grid of two ticks, and may for long: of such a
 # period more is asked.
 _MOVED_TWO: Final = 0.97
-_MANY: Final = 150  # ends
+_MIN_ENDS: Final = 150  # ends
 
 
 def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:
@@ -30,16 +30,16 @@ def possible(trace: Trace, period: Period, tick: ticks.Tick) -> bool:
     if length is None:
         return False
     count = period.nominal / length
-    if count < 2 - limits.WHOLE:
+    if count < 2 - limits.WHOLE_TICKS:
         whole = 1 / count
-        return abs(whole - round(whole)) < limits.WHOLE  # each tick is at a refill
-    if abs(count - round(count)) > limits.WHOLE:
+        return abs(whole - round(whole)) < limits.WHOLE_TICKS  # each tick is at a refill
+    if abs(count - round(count)) > limits.WHOLE_TICKS:
         return False
     runs = [run for run in trace.runs if len(run.end) > 2]
     two = round(count) == 2
-    if not runs or (two and sum(len(run.end) for run in runs) < _MANY):
+    if not runs or (two and sum(len(run.end) for run in runs) < _MIN_ENDS):
         return True
-    return _kept(runs, period, length) < (_MOVED_TWO if two else 1 - limits.FIFTH)
+    return _kept(runs, period, length) < (_MOVED_TWO if two else 1 - limits.MAX_MISFIT)
 
 
 def _kept(runs: list[Run], period: Period, length: float) -> float:
@@ -64,6 +64,6 @@ def _tick_of_gaps(trace: Trace, tick: ticks.Tick) -> float | None:
         length = ticks.TICKS[hz]
         mean = complex(np.exp(2j * np.pi * gaps / length).mean())
         apart = abs(float(np.angle(mean))) / (2 * np.pi) * length
-        if abs(mean) >= _ALIGNED and apart <= min(limits.LATE, length / 8):
+        if abs(mean) >= _ALIGNED and apart <= min(limits.WAKE_DELAY_NS, length / 8):
             return length
     return None

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-AS_FAST: Final = 0.05
+SPEED_TOLERANCE: Final = 0.05
 """If the model's error is unknown, a mean that is longer by at most this share is as fast."""
 
 WORTH: Final = 0.01
@@ -79,25 +79,25 @@ class Step:
         return self.avoid.usd / self.take.usd - 1
 
 
-def ladder(choices: Sequence[Choice], as_fast: float = AS_FAST) -> list[Choice]:
+def ladder(choices: Sequence[Choice], tolerance: float = SPEED_TOLERANCE) -> list[Choice]:
     """List the sizes worth taking, cheapest first.
 
-    Each is the cheapest of those that are faster than the one before it by more than `as_fast`.
+    Each is the cheapest of those that are faster than the one before it by more than `tolerance`.
     """
     result: list[Choice] = []
     for choice in sorted(choices, key=lambda choice: (choice.usd, choice.mean_ms)):
-        if not result or choice.mean_ms < result[-1].mean_ms * (1 - as_fast):
+        if not result or choice.mean_ms < result[-1].mean_ms * (1 - tolerance):
             result.append(choice)
     return result
 
 
-def instead(choices: Sequence[Choice], as_fast: float = AS_FAST) -> list[Instead | None]:
+def instead(choices: Sequence[Choice], tolerance: float = SPEED_TOLERANCE) -> list[Instead | None]:
     """Find, for each size, the cheapest one that is as fast; None if nothing is saved."""
     result: list[Instead | None] = []
     times = np.array([choice.mean_ms for choice in choices])
     costs = np.array([choice.usd for choice in choices])
     for choice in choices:
-        allowed = times <= choice.mean_ms * (1 + as_fast)
+        allowed = times <= choice.mean_ms * (1 + tolerance)
         best = choices[int(np.argmin(np.where(allowed, costs, np.inf)))]
         saves = 1 - best.usd / choice.usd if choice.usd else 0.0
         if saves < WORTH:

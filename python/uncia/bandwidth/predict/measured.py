@@ -188,7 +188,7 @@ def _of_run(path: Path, preset: Preset) -> list[Row]:
     if not times:
         raise UnciaError(
             f"{path} has no invocation that ended ok and says its execution and {column}",
-            f"{preset.title} is sized by {column}; run the function on a platform that tells it.",
+            f"{preset.title} is sized by {column}; run the function on a platform that reports it.",
         )
     return [
         Row(

@@ -52,7 +52,7 @@ class Study:
     @property
     def tolerance(self) -> float:
         """The model's error: means that differ by no more than this share count as equal."""
-        return max(advice.AS_FAST, self.preset.error or 0)
+        return max(advice.SPEED_TOLERANCE, self.preset.error or 0)
 
     def choices(self) -> list[Choice]:
         """List the sizes that have a price."""
@@ -165,7 +165,7 @@ class Study:
                 f" {self.preset.error:.1%} on average; durations closer than {self.tolerance:.1%}"
                 " count as equal in the advice."
             )
-        why = {own.why_not for own in self.billed if own.why_not is not None}
+        why = {bill.why_not for bill in self.billed if bill.why_not is not None}
         notes += [
             f"Not every size has a price at {self.tariff.id}: {reason}." for reason in sorted(why)
         ]
@@ -246,7 +246,7 @@ def _is_table(path: Path) -> bool:
 
 
 def _check(preset: Preset, sizes: Sequence[int]) -> None:
-    smallest, largest = preset.platform.least, _MAX_MB if preset.by_memory else _MAX_MICRO
+    smallest, largest = preset.platform.min_size, _MAX_MB if preset.by_memory else _MAX_MICRO
     option = "--memory" if preset.by_memory else "--vcpu"
     for size in sizes:
         if not smallest <= size <= largest:

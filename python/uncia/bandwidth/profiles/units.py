@@ -34,7 +34,7 @@ _LONGEST_RUN_NS: Final = 3600e9  # when no duration says so
 _LOOP_NS: Final = (5.0, 100e3)
 _MIN_GAP_NS: Final = 0.45e6
 _LONGEST_INTERVAL_NS: Final = 5e9
-_MANY: Final = 20  # events whose spread is meaningful
+_MIN_EVENTS: Final = 20  # events whose spread is meaningful
 _SPREAD: Final = 0.05
 
 _HINT: Final = "Say what the times are in: --unit ns, us, ms or s."
@@ -147,11 +147,11 @@ def _by_duration(run: RawRun, factor: float) -> bool | None:
     span = _span(run) * factor
     if span > _max_ns(run.duration_s):
         return False
-    return len(run.events) < _MANY or span >= _SPREAD * run.duration_s * _SECOND
+    return len(run.events) < _MIN_EVENTS or span >= _SPREAD * run.duration_s * _SECOND
 
 
 def _by_loops(run: RawRun, factor: float) -> bool | None:
-    if run.iterations is None or len(run.events) < _MANY:
+    if run.iterations is None or len(run.events) < _MIN_EVENTS:
         return None
     busy = _span(run) - math.fsum(gap for _, gap in run.events)
     return _LOOP_NS[0] <= busy * factor / run.iterations <= _LOOP_NS[1]
@@ -163,7 +163,7 @@ def _by_threshold(run: RawRun, factor: float) -> bool | None:
 
 
 def _by_intervals(run: RawRun, factor: float) -> bool | None:
-    if len(run.events) < _MANY:
+    if len(run.events) < _MIN_EVENTS:
         return None
     return _span(run) * factor / len(run.events) <= _LONGEST_INTERVAL_NS
 

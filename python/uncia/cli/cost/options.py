@@ -140,14 +140,9 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(str(name) for name in names))
 
 
-def row_count(count: int) -> str:
-    """Write a number of rows: ``1 row``, ``1,000 rows``."""
-    return plural(count, "row")
-
-
 def reasons(counts: Mapping[str, int]) -> str:
     """Write how many rows are left out for each reason: ``3 rows (throttled), 1 row (...)``."""
-    return ", ".join(f"{row_count(count)} ({reason})" for reason, count in counts.items())
+    return ", ".join(f"{plural(count, 'row')} ({reason})" for reason, count in counts.items())
 
 
 def unpriced_notes(unpriced: Iterable[tuple[str, Mapping[str, int]]]) -> list[str]:

@@ -86,16 +86,16 @@ def register(app: typer.Typer) -> None:
         shares = [Fraction(1, 2), Fraction(95, 100)] if varies else []
         rows = closed_form.sweep(controls, cpu, begin, shares)
         jumps = _jumps(controls, cpu)
-        whole_mb = platform.whole_mb if platform and memory else None
+        mb_per_vcpu = platform.mb_per_vcpu if platform and memory else None
         if html is not None:
-            _write(html, rows, jumps, cpu, begin, whole_mb)
+            _write(html, rows, jumps, cpu, begin, mb_per_vcpu)
         notes = _notes(controls, cpu)
         if as_json:
-            typer.echo(json.dumps(_json(rows, jumps, cpu, begin, whole_mb), indent=2))
+            typer.echo(json.dumps(_json(rows, jumps, cpu, begin, mb_per_vcpu), indent=2))
             for note in notes:
                 typer.echo(f"note: {note}", err=True)
         else:
-            _print(rows, jumps, whole_mb, notes)
+            _print(rows, jumps, mb_per_vcpu, notes)
 
 
 def _platform(like: str | None) -> Platform | None:
@@ -110,9 +110,9 @@ def _sold(platform: Platform) -> tuple[str | None, str | None]:
     """The sizes that a platform sells, as text: shares, or memory up to a whole vCPU."""
     from uncia.bandwidth.sizes import vcpu_text
 
-    if platform.whole_mb is None:
-        return f"{vcpu_text(platform.least)}..1/{vcpu_text(platform.step)}", None
-    return None, f"{platform.least}..{platform.whole_mb}/64,{platform.whole_mb}"
+    if platform.mb_per_vcpu is None:
+        return f"{vcpu_text(platform.min_size)}..1/{vcpu_text(platform.step)}", None
+    return None, f"{platform.min_size}..{platform.mb_per_vcpu}/64,{platform.mb_per_vcpu}"
 
 
 def _phase(text: str) -> Phase:
@@ -155,7 +155,7 @@ def _controls(
         quotas = sizes.durations(quota, "--quota")
         return [closed_form.control_of_quota(period, ns) for period in periods for ns in quotas]
     if memory is not None:
-        if platform is None or platform.whole_mb is None:
+        if platform is None or platform.mb_per_vcpu is None:
             raise UnciaError(
                 "--memory: how much CPU comes with memory depends on the platform"
                 if platform is None
@@ -164,7 +164,7 @@ def _controls(
             )
         memory_mb = sizes.memory(memory)
         return [
-            closed_form.control_of_memory(period, mb, platform.whole_mb)
+            closed_form.control_of_memory(period, mb, platform.mb_per_vcpu)
             for period in periods
             for mb in memory_mb
         ]
@@ -208,7 +208,7 @@ def _json(
     jumps: Sequence[Jump],
     cpu: CpuTime,
     phase: Phase,
-    whole_mb: int | None,
+    mb_per_vcpu: int | None,
 ) -> dict[str, Any]:
     from uncia.bandwidth.sizes import vcpu_text
     from uncia.units import NS_PER_MS
@@ -251,7 +251,7 @@ def _json(
                 "periods": jump.periods,
                 "quota_ns": str(jump.quota_ns),
                 "vcpu": vcpu_text(jump.micro_vcpu),
-                "memory_mb": None if whole_mb is None else jump.memory_mb(whole_mb),
+                "memory_mb": None if mb_per_vcpu is None else jump.memory_mb(mb_per_vcpu),
                 "below_ns": str(jump.below_ns),
                 "at_ns": str(jump.at_ns),
                 "mean_below_ms": float(jump.mean_below_ns / NS_PER_MS),
@@ -263,7 +263,7 @@ def _json(
 
 
 def _print(
-    rows: Sequence[Expected], jumps: Sequence[Jump], whole_mb: int | None, notes: Sequence[str]
+    rows: Sequence[Expected], jumps: Sequence[Jump], mb_per_vcpu: int | None, notes: Sequence[str]
 ) -> None:
     import pandas as pd
 
@@ -305,7 +305,7 @@ def _print(
             for period in dict.fromkeys(jump.period_ns for jump in jumps)
             for jump in [item for item in jumps if item.period_ns == period][:_SHOWN_JUMPS]
         ]
-        size = "MB" if whole_mb else "vCPU"
+        size = "MB" if mb_per_vcpu else "vCPU"
         emit(
             pd.DataFrame(
                 [
@@ -313,7 +313,9 @@ def _print(
                         "period": format_duration(jump.period_ns),
                         "periods": jump.periods,
                         "quota, ms": ms(jump.quota_ns),
-                        size: jump.memory_mb(whole_mb) if whole_mb else vcpu_text(jump.micro_vcpu),
+                        size: jump.memory_mb(mb_per_vcpu)
+                        if mb_per_vcpu
+                        else vcpu_text(jump.micro_vcpu),
                         "just below, ms": ms(jump.below_ns),
                         "at it, ms": ms(jump.at_ns),
                         "mean fall at any phase, ms": ms(jump.mean_below_ns - jump.mean_at_ns),
@@ -336,7 +338,7 @@ def _write(
     jumps: Sequence[Jump],
     cpu: CpuTime,
     phase: Phase,
-    whole_mb: int | None,
+    mb_per_vcpu: int | None,
 ) -> None:
     from uncia.cli import pages
     from uncia.report.cpu.duration import section
@@ -347,6 +349,6 @@ def _write(
         title="Duration under a quota",
         summary="How long a task takes at each size by the closed form (Equation 2), and where"
         " it becomes faster at once.",
-        sections=[section(rows, jumps, cpu, phase, whole_mb)],
+        sections=[section(rows, jumps, cpu, phase, mb_per_vcpu)],
         facts=[("CPU time", cpu.words), ("Sizes", f"{len(rows):,}")],
     )

@@ -218,7 +218,7 @@ def _print(rows: list[Effect], given: Limit, times: CpuTime, threads: int) -> No
 
 
 def _watch(text: str, *, every: str, duration: str | None, as_json: bool) -> None:
-    """Print how much of a group's time is throttling until it is told to stop.
+    """Print how much of a group's time is throttling until it is interrupted.
 
     Raises:
         EndedError: the group ended; what was seen until then has been printed.
@@ -301,8 +301,8 @@ def _conclude(group: Group, readings: list[Reading], *, as_json: bool) -> None:
     from uncia.bandwidth.limits import cpu_text
 
     span = throttling.between(readings[0], readings[-1])
-    found: list[Episode] = throttling.episodes(readings)
-    counted = throttling.judged(found)
+    episodes: list[Episode] = throttling.episodes(readings)
+    counted = throttling.judged(episodes)
     needed = sorted(throttling.needed(episode, group.limit.period_ns) for episode in counted)
     half = needed[(len(needed) - 1) // 2] if needed else None
     most = needed[-1] if needed else None
@@ -314,7 +314,7 @@ def _conclude(group: Group, readings: list[Reading], *, as_json: bool) -> None:
             "period_ns": group.limit.period_ns,
             "burst_ns": group.limit.burst_ns,
             **_facts(span),
-            "episodes": len(found),
+            "episodes": len(episodes),
             "half_unthrottled_milli_cpu": half,
             "all_unthrottled_milli_cpu": most,
         }
@@ -329,8 +329,8 @@ def _conclude(group: Group, readings: list[Reading], *, as_json: bool) -> None:
         typer.echo("It was not throttled.")
         return
     typer.echo(
-        f"It was throttled {len(found):,} times. About {cpu_text(half)} would have ended half of"
-        f" these, {cpu_text(most)} all of them."
+        f"It was throttled {plural(len(episodes), 'time')}. About {cpu_text(half)} would have ended"
+        f" half of these, {cpu_text(most)} all of them."
     )
     if not all(episode.ended for episode in counted):
         typer.echo(

@@ -128,7 +128,7 @@ def _sizes(platform: Preset, memory: str | None, vcpu: str | None) -> list[int]:
 
 def _all(platform: Preset) -> list[int]:
     steps = platform.platform
-    return list(range(steps.least, platform.whole + 1, steps.step))
+    return list(range(steps.min_size, platform.whole + 1, steps.step))
 
 
 def _alternatives(prediction: Study, now: int | None) -> list[str]:

@@ -35,7 +35,7 @@ def section(
     steps: Sequence[Jump],
     cpu: CpuTime,
     phase: Phase,
-    whole_mb: int | None,
+    mb_per_vcpu: int | None,
 ) -> Section:
     """Make the section of a sweep.
 
@@ -44,17 +44,17 @@ def section(
         steps: the jumps of the median CPU time, of all periods.
         cpu: the CPU time.
         phase: when in a period the task begins.
-        whole_mb: the memory that comes with a whole vCPU, if sizes are of memory.
+        mb_per_vcpu: the memory that comes with a whole vCPU, if sizes are of memory.
     """
     blocks: list[Block] = [
         Chart(
             "durations",
-            durations(cpu, phase, _ranges(rows), whole_mb),
+            durations(cpu, phase, _ranges(rows), mb_per_vcpu),
             "Expected duration by size, one curve a period, and the reciprocal",
             f"Duration of a task that needs {cpu.words} of CPU time",
         ),
         _durations(rows),
-        _jumps(steps, whole_mb),
+        _jumps(steps, mb_per_vcpu),
     ]
     return Section(
         "duration",
@@ -76,7 +76,7 @@ def durations(
     cpu: CpuTime,
     phase: Phase,
     ranges: Mapping[int, tuple[int, int]],
-    whole_mb: int | None = None,
+    mb_per_vcpu: int | None = None,
 ) -> vega.Spec:
     """Draw expected durations over sizes, with a curve for each period and the dashed reciprocal.
 
@@ -88,10 +88,10 @@ def durations(
         cpu: the CPU time.
         phase: when in a period the task begins.
         ranges: period -> smallest and largest quota, all in ns.
-        whole_mb: the memory that comes with a whole vCPU, to draw over memory; None: over vCPU.
+        mb_per_vcpu: the memory that comes with a whole vCPU, to draw over memory; None: over vCPU.
     """
     median = cpu.quantile(Fraction(1, 2))
-    unit = whole_mb or 1
+    unit = mb_per_vcpu or 1
     points = []
     for period, (smallest, largest) in ranges.items():
         steps = jumps(period, [median], smallest, largest)[0]
@@ -118,7 +118,7 @@ def durations(
     shares = [low * (high / low) ** (step / 100) for step in range(101)]
     mean = float(cpu.mean / NS_PER_MS)
     ideal = [{"size": share * unit, "value": mean / share} for share in shares]
-    return curves(points, ideal, "memory, MB" if whole_mb else "vCPU (quota / period)")
+    return curves(points, ideal, "memory, MB" if mb_per_vcpu else "vCPU (quota / period)")
 
 
 def curves(points: vega.Rows, ideal: vega.Rows, axis: str) -> vega.Spec:
@@ -215,10 +215,10 @@ def _durations(rows: Sequence[Expected]) -> Table:
     )
 
 
-def _jumps(steps: Sequence[Jump], whole_mb: int | None) -> Table:
+def _jumps(steps: Sequence[Jump], mb_per_vcpu: int | None) -> Table:
     size = Column("vCPU", lambda jump: vcpu_text(jump.micro_vcpu), str)
-    if whole_mb is not None:
-        size = Column("MB", lambda jump: jump.memory_mb(whole_mb), count)
+    if mb_per_vcpu is not None:
+        size = Column("MB", lambda jump: jump.memory_mb(mb_per_vcpu), count)
     return Table(
         [
             Column("period", lambda jump: format_duration(jump.period_ns)),

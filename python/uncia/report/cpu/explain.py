@@ -295,7 +295,7 @@ def _numbers() -> dict[str, str]:
     """Compute the numbers in the text."""
     period, whole = LAMBDA.period_ns, LAMBDA_MB
     steps = closed_form.jumps(period, [drawn.PYAES], 1, period, most=5)[0]
-    sizes = range(LAMBDA.least, whole + 1)
+    sizes = range(LAMBDA.min_size, whole + 1)
     controls = [closed_form.control_of_memory(period, size, whole) for size in sizes]
     rows = closed_form.sweep(controls, constant(drawn.PYAES))
     costs = {
@@ -303,7 +303,9 @@ def _numbers() -> dict[str, str]:
         for size, row in zip(sizes, rows, strict=True)
     }
     cheapest = min(sizes, key=lambda size: costs[size])
-    plain = bills.memory_bill(_LAMBDA_TARIFF, cheapest, rows[cheapest - LAMBDA.least].reciprocal_ns)
+    plain = bills.memory_bill(
+        _LAMBDA_TARIFF, cheapest, rows[cheapest - LAMBDA.min_size].reciprocal_ns
+    )
     burst = bills.fees_that_pay(_LAMBDA_TARIFF, "aws", [_QUARTER])[0]
     assert burst is not None, "2 s do not fit one quota"
     return {

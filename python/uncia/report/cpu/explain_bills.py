@@ -84,7 +84,9 @@ def fees_that_pay(tariff: str, platform: str, shares: Sequence[int]) -> list[Bur
         last = LONG_TASK - (count - 1) * quota
         whole_ns = billed_ns(tariff, row.mean_ns)
         split_ns = (count - 1) * billed_ns(tariff, quota) + billed_ns(tariff, last)
-        memory = _SMALL_MB if sold.whole_mb is None else sold.whole_mb * share // MICRO_PER_VCPU
+        memory = (
+            _SMALL_MB if sold.mb_per_vcpu is None else sold.mb_per_vcpu * share // MICRO_PER_VCPU
+        )
         price = price_per_second(rules, Size(share, memory * MIB))
         if price is None:
             raise ValueError(f"{tariff} has no price for {memory} MB")

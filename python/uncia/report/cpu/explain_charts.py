@@ -132,8 +132,8 @@ def steps() -> vega.Spec:
     ideal: list[dict[str, Any]] = []
     for need in needs:
         cpu, label = constant(need), _need(need)
-        smallest = control_of_memory(LAMBDA.period_ns, LAMBDA.least, LAMBDA_MB).quota_ns
-        memory_mb = set(range(LAMBDA.least, LAMBDA_MB + 1, 20)) | {LAMBDA_MB}
+        smallest = control_of_memory(LAMBDA.period_ns, LAMBDA.min_size, LAMBDA_MB).quota_ns
+        memory_mb = set(range(LAMBDA.min_size, LAMBDA_MB + 1, 20)) | {LAMBDA_MB}
         quotas = {LAMBDA.period_ns * mb // LAMBDA_MB for mb in memory_mb}
         jumps = closed_form.jumps(LAMBDA.period_ns, [need], smallest, LAMBDA.period_ns)[0]
         edges = {jump.quota_ns - offset for jump in jumps for offset in (0, 1)} | {
@@ -169,10 +169,10 @@ def steps() -> vega.Spec:
 
 def bill() -> vega.Spec:
     """Draw the cost of a million requests over memory, under AWS Lambda's tariff."""
-    memory_mb = set(range(LAMBDA.least, LAMBDA_MB + 1, 4))
+    memory_mb = set(range(LAMBDA.min_size, LAMBDA_MB + 1, 4))
     for jump in closed_form.jumps(LAMBDA.period_ns, [PYAES], 1, LAMBDA.period_ns)[0]:
         size = jump.memory_mb(LAMBDA_MB)
-        memory_mb |= {size - 1, size} if size > LAMBDA.least else set()
+        memory_mb |= {size - 1, size} if size > LAMBDA.min_size else set()
     sizes = sorted(memory_mb)
     controls = [control_of_memory(LAMBDA.period_ns, size, LAMBDA_MB) for size in sizes]
     rows = closed_form.sweep(controls, constant(PYAES))
@@ -259,7 +259,7 @@ def _series(
     x = vega.quantity(
         "size",
         "memory, MB",
-        scale={"domain": [LAMBDA.least, LAMBDA_MB], "nice": False},
+        scale={"domain": [LAMBDA.min_size, LAMBDA_MB], "nice": False},
         axis={"tickCount": 8},
     )
     y = vega.quantity(

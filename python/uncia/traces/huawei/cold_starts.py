@@ -74,13 +74,13 @@ def read(
     Returns:
         What they are compared with, if that is wanted and there are any.
     """
-    found: list[Keys] = []
+    parts: list[Keys] = []
     for path in paths:
         for block in blocks(path, _READ, issues):
             caused = _cold_block(block, result, issues, regions.platform(path))
             if wanted:
-                found.append(keys(regions.number(path), *caused))
-    return Starts(found) if found else None
+                parts.append(keys(regions.number(path), *caused))
+    return Starts(parts) if parts else None
 
 
 def _cold_block(
@@ -100,7 +100,7 @@ def _cold_block(
     good = checks.good(issues)
     cells.note(issues, good)
     issues.note(f"requestID: {EMPTY}", int((good & ~with_request).sum()))
-    issues.note("pod tells no flavour", int((good & pods.without_flavour()).sum()))
+    issues.note("pod names no flavour", int((good & pods.without_flavour()).sum()))
     instances = pods.instances()
     columns = {
         "platform": same(platform, len(good)),

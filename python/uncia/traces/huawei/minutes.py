@@ -197,7 +197,7 @@ def _by_metric(paths: Iterable[Path]) -> dict[str, list[Path]]:
     Raises:
         UnciaError: a name says nothing or several things, or the files are of both clouds.
     """
-    found: dict[str, list[Path]] = {}
+    by_metric: dict[str, list[Path]] = {}
     clouds: dict[str, Path] = {}
     for path in paths:
         words = f"{path.resolve().parent.name}/{path.name}"
@@ -207,30 +207,30 @@ def _by_metric(paths: Iterable[Path]) -> dict[str, list[Path]]:
                 f"{path}: nothing in the file says what it holds, and neither does its folder",
                 hint=f"Put the files into folders as the trace has them: {', '.join(_METRICS)}.",
             )
-        found.setdefault(metrics[0], []).append(path)
+        by_metric.setdefault(metrics[0], []).append(path)
         for cloud in ("private_dataset", "public_dataset"):
             if cloud in path.resolve().parts:
                 clouds.setdefault(cloud, path)
     if len(clouds) > 1:
-        told = " and ".join(map(str, clouds.values()))
+        listed = " and ".join(map(str, clouds.values()))
         raise UnciaError(
-            f"{told} are of two clouds, whose functions have the same numbers",
+            f"{listed} are of two clouds, whose functions have the same numbers",
             hint="Import one at a time.",
         )
-    return found
+    return by_metric
 
 
 def _left_out(metrics: dict[str, list[Path]], delay_unit: str | None) -> list[str]:
     """Which files are not read, and why; they leave ``metrics``."""
-    said = []
+    sentences = []
 
     def leave(metric: str, paths: list[Path], why: str) -> None:
-        said.append(f"{plural(len(paths), 'file')} of {metric} not read: {why}")
+        sentences.append(f"{plural(len(paths), 'file')} of {metric} not read: {why}")
         left = [path for path in metrics[metric] if path not in paths]
         metrics[metric] = left
 
     if metrics.get(_MINUTES) and metrics.get(_SECONDS):
-        leave(_SECONDS, metrics[_SECONDS], f"{_MINUTES} tells of the same requests")
+        leave(_SECONDS, metrics[_SECONDS], f"{_MINUTES} counts the same requests")
     if delays := metrics.get(_DELAY):
         seconds = [
             path for path in delays if "second" in f"{path.resolve().parent.name}/{path.name}"
@@ -243,7 +243,7 @@ def _left_out(metrics: dict[str, list[Path]], delay_unit: str | None) -> list[st
     for metric in _METRICS[4:]:
         if paths := metrics.get(metric):
             leave(metric, paths, "no table has a place for it")
-    return said
+    return sentences
 
 
 class _Times:

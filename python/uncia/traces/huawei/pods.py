@@ -24,12 +24,12 @@ _POD: Final = rf"^(?P<pool>.+-(?P<cpu>{_CPU})-(?P<memory>{_MEMORY}))-.+$"
 
 @dataclass(frozen=True)
 class Pods:
-    """The pods of a block, each told once.
+    """The pods of a block, each once.
 
     Attributes:
         names: the pods; shape (pods,).
         codes: the pod of each row, an index into ``names``; null where the trace has none.
-        pool: ``pool22-300-128``, null where the name tells no flavour; shape (pods,).
+        pool: ``pool22-300-128``, null where the name holds no flavour; shape (pods,).
         cpu: allocated micro-vCPU, null as ``pool``.
         memory: allocated bytes, null as ``pool``.
     """
@@ -61,7 +61,7 @@ class Pods:
         return values.take(self.codes)
 
     def without_flavour(self) -> Bools:
-        """Where a row's pod tells no flavour, or there is none."""
+        """Where a row's pod names no flavour, or there is none."""
         return _null(self.each(self.cpu))
 
     def instances(self) -> pa.DictionaryArray:
@@ -125,17 +125,18 @@ def _flavours(names: pa.StringArray) -> tuple[pa.StringArray, pa.Int64Array, pa.
             pc.match_substring_regex(memory, rf"^{_MEMORY}$"),
         ),
     )
-    found = (
+    flavours = (
         pc.binary_join_element_wise(pool, cpu, memory, "-"),
         pc.if_else(simple, cpu, None).cast(pa.int64()),
         pc.if_else(simple, memory, None).cast(pa.int64()),
     )
     if pc.all(simple, min_count=0).as_py():
-        return found
+        return flavours
     odd = pc.invert(simple)
     matched = _matched(names.filter(odd))
     return tuple(
-        pc.replace_with_mask(quick, odd, slow) for quick, slow in zip(found, matched, strict=True)
+        pc.replace_with_mask(quick, odd, slow)
+        for quick, slow in zip(flavours, matched, strict=True)
     )
 
 
@@ -146,8 +147,8 @@ def _matched(names: pa.StringArray) -> tuple[pa.StringArray, pa.Int64Array, pa.I
 
 
 def _null(array: pa.Array) -> Bools:
-    found: Bools = pc.is_null(array).to_numpy(zero_copy_only=False).astype(bool)
-    return found
+    nulls: Bools = pc.is_null(array).to_numpy(zero_copy_only=False).astype(bool)
+    return nulls
 
 
 def optional(numbers: Ints, there: Bools) -> pa.Array:

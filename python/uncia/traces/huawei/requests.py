@@ -15,8 +15,9 @@ A row of the request tables becomes a row of the invocation table:
   sampling rather than a measurement; it stays as it is and is noted.
 * A value that is empty or NaN is null, and noted. The trace holds no failures, so every outcome is
   ok.
-* A request whose pod has more than 10,240 MB is rejected unless told otherwise: the published
-  analysis leaves those out, because AWS Lambda sells no more. So is what no platform produces.
+* A request whose pod has more than 10,240 MB is rejected unless another bound is given: the
+  published analysis leaves those out, because AWS Lambda sells no more. So is what no platform
+  produces.
 
 `cold_starts` reads the cold-start tables. With both, a request is a cold start if it caused the
 start of the very pod that served it, in its region; ``initialization`` is
@@ -150,13 +151,13 @@ def convert(
         for platform, batch in reader.read(requests, issues):
             part = f"{_PLATFORM}={platform}" if partition_by == _PLATFORM else ""
             result.append("invocations", batch, _place, sort=sort, part=part)
-        said = [
+        warnings = [
             *sources.warnings,
             *regions.warnings(),
             *reader.warnings(),
             *result.order_warnings("invocations"),
         ]
-        return result.finish(said)
+        return result.finish(warnings)
 
 
 def _place(batch: pa.Table) -> pa.Array:
@@ -235,7 +236,7 @@ class _Requests:
         both = cores[1] & execution[1]
         zero = both & (execution[0] > 0) & (cores[0] == 0)
         issues.note("cpu_usage is zero", int((good & zero).sum()))
-        issues.note("pod tells no flavour", int((good & pods.without_flavour()).sum()))
+        issues.note("pod names no flavour", int((good & pods.without_flavour()).sum()))
         both_ends = ended[1] & execution[1]
         columns = {
             "platform": same(self._regions.platform(block.path), len(good)),

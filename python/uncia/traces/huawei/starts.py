@@ -41,7 +41,7 @@ def hashes(texts: pa.StringArray, seed: int) -> Hashes:
     offsets = np.frombuffer(texts.buffers()[1], np.int32, rows + 1).astype(np.int64)
     data = np.frombuffer(texts.buffers()[2], np.uint8) if texts.buffers()[2] else np.zeros(0, "u1")
     lengths = np.diff(offsets)
-    found = np.empty(rows, dtype=np.uint64)
+    result = np.empty(rows, dtype=np.uint64)
     for length in np.unique(lengths).tolist():
         mine = np.flatnonzero(lengths == length)
         words = max(1, -(-length // _WORD))
@@ -53,8 +53,8 @@ def hashes(texts: pa.StringArray, seed: int) -> Hashes:
         state = mixed(np.full(len(mine), _SEEDS[seed] ^ np.uint64(length), dtype=np.uint64))
         for word in padded.view("<u8").T:
             state = mixed(state ^ word)
-        found[mine] = state
-    return found
+        result[mine] = state
+    return result
 
 
 def mixed(bits: Hashes) -> Hashes:
@@ -84,8 +84,8 @@ def keys(region: int, requests: pa.StringArray, pods: pa.StringArray, costs: Int
 class Starts:
     """The cold starts by the request that caused them."""
 
-    def __init__(self, found: Iterable[Keys]) -> None:
-        columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    def __init__(self, keys: Iterable[Keys]) -> None:
+        columns = [np.concatenate(column) for column in zip(*keys, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         self._request, self._request_too, self._pod, self._pod_too, self._costs = (
             column[order] for column in columns
@@ -125,14 +125,14 @@ class Starts:
         begins = np.repeat(np.cumsum(many) - many, many)
         start = np.repeat(first, many) + np.arange(len(which)) - begins
         caused = self._request_too[start] == request_too[which]
-        own = caused & known[which]
-        own &= (self._pod[start] == pod[which]) & (self._pod_too[start] == pod_too[which])
+        matches = caused & known[which]
+        matches &= (self._pod[start] == pod[which]) & (self._pod_too[start] == pod_too[which])
         costs = np.full(len(rows), -1, dtype=np.int64)
-        np.maximum.at(costs, which[own], self._costs[start[own]])
+        np.maximum.at(costs, which[matches], self._costs[start[matches]])
         some = np.zeros(len(rows), dtype=bool)
         some[which[caused]] = True
-        found = costs >= 0
-        return rows[found], costs[found], int((some & ~found).sum())
+        has_cost = costs >= 0
+        return rows[has_cost], costs[has_cost], int((some & ~has_cost).sum())
 
 
 def _request(region: int, requests: pa.StringArray) -> tuple[Hashes, Hashes]:

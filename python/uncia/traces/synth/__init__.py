@@ -72,7 +72,7 @@ def make(
     parquet: bool = False,
     jobs: int | None = None,
 ) -> Made:
-    """Write a synthetic trace, and ``planted.json`` that tells what is in it.
+    """Write a synthetic trace, and ``planted.json`` that lists what is in it.
 
     Args:
         kind: the name of a kind.
@@ -111,7 +111,7 @@ def make(
 
 def _clear(folder: Path, itself: bool) -> None:
     """Remove what was written into a folder that was empty, and the folder if it was made."""
-    with suppress(OSError):  # a disk that fails, which the error that got us here tells of
+    with suppress(OSError):  # a disk that fails, which the error that led here names
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if itself:

@@ -43,7 +43,7 @@ _APP: Final = 2  # functions of an application
 # Quantiles 0.45 and 0.81 of the normal are -0.1257 and 0.8779; of the lognormal, 24 and 1440.
 _SPREAD: Final = np.log(60) / (0.8779 + 0.1257)
 _CENTRE: Final = np.log(24) + 0.1257 * _SPREAD
-_MOST: Final = 10_000_000  # invocations of a function in a day
+_MAX_A_DAY: Final = 10_000_000  # invocations of a function in a day
 
 _TRIGGERS: Final = {
     "http": 0.55,
@@ -87,7 +87,7 @@ def _functions(seed: int, block: int) -> tuple[list[str], list[str], Floats, Flo
     shares = np.array(list(_TRIGGERS.values()))
     kinds = rng.choice(len(shares), _BLOCK, p=shares / shares.sum())
     z = np.clip(rng.standard_normal((2, _BLOCK)), -4, 4)
-    daily = np.minimum(np.exp(_CENTRE + _SPREAD * z[0]), _MOST)
+    daily = np.minimum(np.exp(_CENTRE + _SPREAD * z[0]), _MAX_A_DAY)
     triggers = list(_TRIGGERS)
     average = 1000 * np.exp(-0.38 + 2.36 * np.clip(z[1], -3, 2.5))
     return names, [triggers[kind] for kind in kinds.tolist()], daily, average

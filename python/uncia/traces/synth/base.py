@@ -19,7 +19,7 @@ import numpy.typing as npt
 from uncia.errors import UnciaError
 
 ACCOUNT: Final = "planted.json"
-"""The file that tells what is in a synthetic trace."""
+"""The file that lists what is in a synthetic trace."""
 
 _MAX_ROWS: Final = 1 << 43
 _MAX_SEED: Final = (1 << 63) - 1
@@ -112,9 +112,9 @@ def checked(order: Order, kind: str) -> Order:
     return order
 
 
-def generator(seed: int, *place: int) -> np.random.Generator:
-    """The random numbers of a place within a trace, independent of those of other places."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=place)))
+def generator(seed: int, *key: int) -> np.random.Generator:
+    """Random numbers for a part of a trace, independent of those of other parts."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
 @contextmanager
@@ -138,11 +138,11 @@ def spread(total: int, parts: int) -> list[tuple[int, int]]:
     return [(low, high - low) for low, high in pairwise(edges) if high > low]
 
 
-def spoiled_rows(order: Order, rows: int, *place: int) -> npt.NDArray[np.int64]:
+def spoiled_rows(order: Order, rows: int, *key: int) -> npt.NDArray[np.int64]:
     """Which of a block's rows to spoil: each with the probability that is asked."""
     if not order.malformed:
         return np.zeros(0, dtype=np.int64)
-    rng = generator(order.seed, *place, 1 << 20)
+    rng = generator(order.seed, *key, 1 << 20)
     return np.flatnonzero(rng.random(rows) < order.malformed)
 
 

@@ -72,9 +72,9 @@ def _requests(seed: int, number: int, rows: int) -> Iterator[list[str]]:
         status = rng.choice(_STATUSES, _LIFE, p=_SHARES).tolist()
         for i, latency in enumerate(latencies[: rows - life * _LIFE].tolist()):
             now += timedelta(microseconds=gaps[i])
-            place = number * rows + life * _LIFE + i
+            index = number * rows + life * _LIFE + i
             entry = _entry(
-                f"service-{number}", now, latency, status[i], digits[32 * i :][:32], place
+                f"service-{number}", now, latency, status[i], digits[32 * i :][:32], index
             )
             if status[i] != 429:  # which no instance saw
                 entry["labels"] = {"instanceId": instance}
@@ -83,11 +83,11 @@ def _requests(seed: int, number: int, rows: int) -> Iterator[list[str]]:
 
 
 def _entry(
-    service: str, at: datetime, latency: int, status: int, trace: str, place: int
+    service: str, at: datetime, latency: int, status: int, trace: str, index: int
 ) -> dict[str, Any]:
     seen = at + timedelta(microseconds=latency // 1000)
     return {
-        "insertId": f"{service}-{place:012d}",
+        "insertId": f"{service}-{index:012d}",
         "httpRequest": {
             "requestMethod": "POST",
             "requestUrl": f"https://{service}.example.com/",

@@ -105,8 +105,8 @@ def _week(order: Order, number: int, rows: int) -> FileMade:
 def _requests(seed: int, week: int, app: int, count: int) -> _Lists:
     """Times in s, execution and total in ms, and pods of an application's requests in a week."""
     rng = generator(seed, 2, week, app)
-    own = generator(seed, 3, app)
-    median_us = 10_000 * 100 ** own.random()
+    rng_of_app = generator(seed, 3, app)
+    median_us = 10_000 * 100 ** rng_of_app.random()
     z = np.clip(rng.standard_normal(count), -4, 4)
     execution = np.maximum(1, np.rint(median_us * np.exp(0.4 * z))).astype(np.int64)
     at = np.sort(rng.integers(0, _WEEK_MS, count)) + (week - 1) * _WEEK_MS

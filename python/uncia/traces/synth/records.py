@@ -15,9 +15,9 @@ def replaced(old: str, new: str) -> Spoiler:
     """Another text in the place of one that the record has."""
 
     def spoil(record: str) -> str:
-        found = record.replace(old, new, 1)
-        assert found != record, record
-        return found
+        result = record.replace(old, new, 1)
+        assert result != record, record
+        return result
 
     return spoil
 

@@ -43,8 +43,8 @@ def whole(numbers: Ints) -> Bytes:
     """Numbers from 0 without leading zeros, filled up on the left."""
     digits = len(str(int(numbers.max(initial=0))))
     out = padded(numbers, digits)
-    for place in range(digits - 1):
-        out[numbers < 10 ** (digits - 1 - place), place] = 0
+    for column in range(digits - 1):
+        out[numbers < 10 ** (digits - 1 - column), column] = 0
     return out
 
 
@@ -100,7 +100,7 @@ _BYTES: Final = np.frombuffer("".join(f"{n:04x}" for n in range(65536)).encode()
 def hexadecimal(numbers: npt.NDArray[np.uint64]) -> Bytes:
     """Numbers below 2^48 as 12 hexadecimal digits each."""
     out = np.empty((len(numbers), 3), dtype=np.uint32)
-    for place in range(3):
-        part = (numbers >> np.uint64(16 * (2 - place))) & np.uint64(0xFFFF)
-        out[:, place] = _BYTES.take(part.astype(np.int64))
+    for column in range(3):
+        part = (numbers >> np.uint64(16 * (2 - column))) & np.uint64(0xFFFF)
+        out[:, column] = _BYTES.take(part.astype(np.int64))
     return out.view(np.uint8).reshape(-1, 12)

@@ -65,14 +65,14 @@ def make(order: Order) -> Made:
 
 def parts(order: Order) -> list[Part]:
     """The files to write, each of whole blocks if there are more blocks than files."""
-    found = []
+    parts = []
     for region, rows in rows_by_region(order.rows).items():
         count = order.files or min(_PARTS, max(1, rows // _ROWS_A_FILE))
         unit = BLOCK if rows >= count * BLOCK else 1
         for number, (first, some) in enumerate(spread(-(-rows // unit), count)):
             last = min((first + some) * unit, rows)
-            found.append(Part(order, region, number, first * unit, last - first * unit))
-    return found
+            parts.append(Part(order, region, number, first * unit, last - first * unit))
+    return parts
 
 
 def _write_files(part: Part) -> list[FileMade]:
@@ -90,39 +90,39 @@ def _write_files(part: Part) -> list[FileMade]:
 
         file = begin("requests", requests, _REQUESTS)
         for number, low, high in part.blocks():
-            found, rows = block(order.seed, part.region, number), slice(low, high)
-            cells = _request_cells(found, order.seed, rows)
+            data, rows = block(order.seed, part.region, number), slice(low, high)
+            cells = _request_cells(data, order.seed, rows)
             text = lines([cells[name] for name in _REQUESTS])
-            spoiled = _spoiled(order, found, rows)
+            spoiled = _spoiled(order, data, rows)
             file.write(spoil.spoil(text, spoiled, line, turn, _SPOILERS, requests.planted))
             line, turn = line + high - low, turn + len(spoiled)
-            for name, count in natural(found, rows).items():
+            for name, count in natural(data, rows).items():
                 requests.natural[name] = requests.natural.get(name, 0) + count
-            there = (found.starts.row >= low) & (found.starts.row < high)
-            if there.any():
+            started_here = (data.starts.row >= low) & (data.starts.row < high)
+            if started_here.any():
                 if not starts.rows:
                     made.append(starts)
                     cold = begin("cold_starts", starts, _STARTS)
-                started = _start_cells(found, there)
+                started = _start_cells(data, started_here)
                 cold.write(lines([started[name] for name in _STARTS]))
-                starts.rows += int(there.sum())
+                starts.rows += int(started_here.sum())
     return made
 
 
-def _spoiled(order: Order, found: Block, rows: slice) -> Ints:
+def _spoiled(order: Order, data: Block, rows: slice) -> Ints:
     """Which rows to spoil, of those without a flaw, so that it is that share of all."""
     if not order.malformed:
         return np.zeros(0, dtype=np.int64)
-    rng = generator(order.seed, REGIONS.index(found.region), found.number, 2)
-    sound = found.kind == USED
+    rng = generator(order.seed, REGIONS.index(data.region), data.number, 2)
+    sound = data.kind == USED
     share = min(1.0, order.malformed * BLOCK / max(int(sound.sum()), 1))
     return np.flatnonzero((sound & (rng.random(BLOCK) < share))[rows])
 
 
-def _request_cells(found: Block, seed: int, rows: slice) -> dict[str, list[Bytes]]:
+def _request_cells(data: Block, seed: int, rows: slice) -> dict[str, list[Bytes]]:
     """The cells of the request table, by column."""
-    place = REGIONS.index(found.region)
-    rng = generator(seed, place, found.number, 1)
+    region = REGIONS.index(data.region)
+    rng = generator(seed, region, data.number, 1)
     # Chosen, about the example row of the release's documentation: a few hundred us each.
     spent = {
         name: rng.integers(low, high, BLOCK, dtype=np.uint16).astype(np.int64)[rows]
@@ -135,20 +135,20 @@ def _request_cells(found: Block, seed: int, rows: slice) -> dict[str, list[Bytes
             ("between", 50, 900),
         )
     }
-    kind, pod, execution = found.kind[rows], found.pod[rows], found.execution[rows]
-    ended, without_usage = found.ended[rows], kind == NO_USAGE
+    kind, pod, execution = data.kind[rows], data.pod[rows], data.execution[rows]
+    ended, without_usage = data.ended[rows], kind == NO_USAGE
     in_worker = execution + spent["worker"]
     around = sum(spent[name] for name in ("frontend", "bus", "read", "write", "between"))
-    functions = [str(function) for function, _ in found.names]
-    users = [str(user) for _, user in found.names]
-    clusters = [str(1 + function % 4) for function, _ in found.names]
+    functions = [str(function) for function, _ in data.names]
+    users = [str(user) for _, user in data.names]
+    clusters = [str(1 + function % 4) for function, _ in data.names]
     return {
         "time_worker": decimal(ended, 3),
         "time_frontend": decimal(ended + 1 + spent["between"] // 500, 3),
-        "requestID": [hexadecimal(found.identifier[rows])],
+        "requestID": [hexadecimal(data.identifier[rows])],
         "clusterName": [chosen(clusters, pod)],
         "funcName": [chosen(functions, pod)],
-        "podID": blank([chosen(found.pods, pod)], kind == NO_POD),
+        "podID": blank([chosen(data.pods, pod)], kind == NO_POD),
         "userID": [chosen(users, pod)],
         "totalCost_worker": decimal(in_worker, 6),
         "workerCost": decimal(spent["worker"], 6),
@@ -158,16 +158,16 @@ def _request_cells(found: Block, seed: int, rows: slice) -> dict[str, list[Bytes
         "busCost": decimal(spent["bus"], 6),
         "readBodyCost": decimal(spent["read"], 6),
         "writeRspCost": decimal(spent["write"], 6),
-        "cpu_usage": blank(decimal(found.cpu[rows], 6), without_usage),
-        "memory_usage": blank(decimal(found.memory[rows], 6), without_usage),
-        "requestBodySize": [whole(found.body[rows]), constant(len(kind), b".0")],
+        "cpu_usage": blank(decimal(data.cpu[rows], 6), without_usage),
+        "memory_usage": blank(decimal(data.memory[rows], 6), without_usage),
+        "requestBodySize": [whole(data.body[rows]), constant(len(kind), b".0")],
     }
 
 
-def _start_cells(found: Block, there: npt.NDArray[np.bool_]) -> dict[str, list[Bytes]]:
+def _start_cells(data: Block, chosen_starts: npt.NDArray[np.bool_]) -> dict[str, list[Bytes]]:
     """The cells of the cold-start table, by column."""
-    starts = found.starts
-    kept = np.flatnonzero(there)
+    starts = data.starts
+    kept = np.flatnonzero(chosen_starts)
     names = [starts.names[i] for i in kept.tolist()]
     total = starts.total[kept]
     parts = {

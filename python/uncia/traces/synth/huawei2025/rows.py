@@ -226,8 +226,8 @@ def _pods(rng: np.random.Generator) -> _Pods:
 
 def block(seed: int, region: str, number: int) -> Block:
     """Block ``number`` of a region, whole."""
-    place = REGIONS.index(region)
-    rng = generator(seed, place, number)
+    region_index = REGIONS.index(region)
+    rng = generator(seed, region_index, number)
     pods = _pods(rng)
     pod = layout().slots.take(rng.integers(0, 65536, BLOCK, dtype=np.uint16))
     kind = _kinds(rng, region)
@@ -238,14 +238,14 @@ def block(seed: int, region: str, number: int) -> Block:
     large = kind == LARGE
     pod[large] = pods.first_large + (body[large] % _LARGE)
     execution, cpu, memory = _usage(z, kind, pod, pods)
-    first = np.uint64((place << 44) + number * BLOCK)
+    first = np.uint64((region_index << 44) + number * BLOCK)
     identifier = identifiers(first + np.arange(BLOCK, dtype=np.uint64))
-    texts, pools = _texts(pods, place, number)
-    names = _names(pods.function, place)
+    texts, pools = _texts(pods, region_index, number)
+    names = _names(pods.function, region_index)
     cold = np.full(BLOCK, -1, dtype=np.int64)
     starts = _starts(
-        rng, place, number, pods, (born, requests), (pod, ended, execution, cold, kind, identifier),
-        (texts, names),
+        rng, region_index, number, pods, (born, requests),
+        (pod, ended, execution, cold, kind, identifier), (texts, names),
     )  # fmt: skip
     return Block(
         region, number, kind, pod, texts, pools, names, identifier, ended, execution, cold, cpu,
@@ -328,12 +328,12 @@ def _born_rows(rng: np.random.Generator, pods: _Pods, pod: Ints) -> tuple[Ints, 
             some, mine = np.split(mine, [min(wanted[i], len(mine) // 2)])
             requests[i] = len(some)
             rows.append((i, some))
-    found = np.concatenate([some for _, some in sorted(rows, key=lambda one: one[0])])
-    pod[found] = np.repeat(pods.first_born + np.arange(_BORN), requests)
-    return found, requests
+    index = np.concatenate([some for _, some in sorted(rows, key=lambda item: item[0])])
+    pod[index] = np.repeat(pods.first_born + np.arange(_BORN), requests)
+    return index, requests
 
 
-def _texts(pods: _Pods, place: int, number: int) -> tuple[list[str], list[str]]:
+def _texts(pods: _Pods, region: int, number: int) -> tuple[list[str], list[str]]:
     """Identifiers and pools of the pods of a block."""
     pools = [
         f"pool{22 + 2 * (cpu // 300 - 1) % 12}-{cpu}-{memory}"
@@ -341,7 +341,7 @@ def _texts(pods: _Pods, place: int, number: int) -> tuple[list[str], list[str]]:
     ]
     size = len(pools)
     texts = [
-        f"{pool}-{(number * size + i) * 8 + (0 if _is_shared(i, pods) else place + 1):010d}"
+        f"{pool}-{(number * size + i) * 8 + (0 if _is_shared(i, pods) else region + 1):010d}"
         for i, pool in enumerate(pools)
     ]
     return texts, pools
@@ -351,15 +351,15 @@ def _is_shared(i: int, pods: _Pods) -> bool:
     return i < pods.first_born and i % _SHARED == 0
 
 
-def _names(function: Ints, place: int) -> list[tuple[int, int]]:
+def _names(function: Ints, region: int) -> list[tuple[int, int]]:
     """Function and user of each pod; numbers do not repeat across regions."""
-    ids = (function + 1 + 1000 * place).tolist()
+    ids = (function + 1 + 1000 * region).tolist()
     return [(number, 1 + number * 37 % 401) for number in ids]
 
 
 def _starts(
     rng: np.random.Generator,
-    place: int,
+    region: int,
     number: int,
     pods: _Pods,
     born: tuple[Ints, Ints],
@@ -374,7 +374,7 @@ def _starts(
     time[:_BORN] = _DAY * _DAY_MS + rng.integers(0, _DAY_MS * 9 // 10, _BORN)
     row = rng.integers(0, BLOCK, count)
     # The flag of the highest bit sets those apart whose request the tables do not hold.
-    spare = np.uint64((1 << 47) + (place << 44) + number * BLOCK)
+    spare = np.uint64((1 << 47) + (region << 44) + number * BLOCK)
     caused_by = identifiers(spare + np.arange(count, dtype=np.uint64))
 
     chosen, requests = born
@@ -391,8 +391,8 @@ def _starts(
     ended[other[elsewhere]] = (time[:_BORN] - (-execution[other] // 1000))[elsewhere]
     twin = order % 16 == 9  # chosen: started by the request that started the pod before it, too
     caused_by[:_BORN][twin] = caused_by[:_BORN][np.roll(twin, -1)]
-    own = there & ~elsewhere & ~twin & (kind[first] != NO_POD) & (kind[first] != LARGE)
-    cold[first[own]] = total[:_BORN][own]
+    sound = there & ~elsewhere & ~twin & (kind[first] != NO_POD) & (kind[first] != LARGE)
+    cold[first[sound]] = total[:_BORN][sound]
 
     # Pods of earlier days: residents that were started then, and ones that are gone.
     resident = rng.integers(0, pods.first_born, _EARLIER + _ELSEWHERE)
@@ -401,7 +401,7 @@ def _starts(
     ids = [texts[0][pods.first_born + i] for i in range(_BORN)]
     ids += [texts[0][i] for i in resident[:_EARLIER].tolist()]
     ids += [
-        f"{texts[0][i].rpartition('-')[0]}-{5_000_000_000 + (number * count + n) * 8 + place + 1}"
+        f"{texts[0][i].rpartition('-')[0]}-{5_000_000_000 + (number * count + n) * 8 + region + 1}"
         for n, i in enumerate(resident[_EARLIER:].tolist())
     ]
     order = np.argsort(row, kind="stable")
@@ -472,7 +472,7 @@ class Part:
         ]
 
 
-def natural(found: Block, rows: slice) -> dict[str, int]:
+def natural(data: Block, rows: slice) -> dict[str, int]:
     """Rows by kind, those without a flaw left out."""
-    counts = np.bincount(found.kind[rows], minlength=len(KINDS)).tolist()
+    counts = np.bincount(data.kind[rows], minlength=len(KINDS)).tolist()
     return {name: n for name, n in zip(KINDS, counts, strict=True) if n and name != KINDS[USED]}

@@ -30,10 +30,10 @@ def write_table(part: Part) -> list[FileMade]:
     schema = record.schema("invocations")
     with parquet.Writer(path, schema, **_settings(schema)) as writer:
         for number, low, high in part.blocks():
-            found = block(part.order.seed, part.region, number)
+            data = block(part.order.seed, part.region, number)
             rows = slice(low, high)
-            writer.write(table(found, rows, schema), high - low)
-            for name, count in natural(found, rows).items():
+            writer.write(table(data, rows, schema), high - low)
+            for name, count in natural(data, rows).items():
                 made.natural[name] = made.natural.get(name, 0) + count
     return [made]
 
@@ -54,29 +54,29 @@ def _settings(schema: pa.Schema) -> dict[str, object]:
     }
 
 
-def table(found: Block, rows: slice, schema: pa.Schema) -> pa.Table:
+def table(data: Block, rows: slice, schema: pa.Schema) -> pa.Table:
     """Rows of a block as rows of the invocation table."""
-    kind, pod = found.kind[rows], found.pod[rows]
+    kind, pod = data.kind[rows], data.pod[rows]
     n = len(kind)
-    execution, cold = NS_PER_US * found.execution[rows], found.cold[rows]
-    ended = NS_PER_MS * found.ended[rows]
+    execution, cold = NS_PER_US * data.execution[rows], data.cold[rows]
+    ended = NS_PER_MS * data.ended[rows]
     no_pod, no_usage = kind == NO_POD, kind == NO_USAGE
     warm = cold < 0
-    identifier = _identifiers(hexadecimal(found.identifier[rows]))
-    millicores, megabytes = _allocations(found)
+    identifier = _identifiers(hexadecimal(data.identifier[rows]))
+    millicores, megabytes = _allocations(data)
     columns = {
-        "platform": _same(f"huawei-{found.region}", n),
-        "function": _functions(found, pod, no_pod),
+        "platform": _same(f"huawei-{data.region}", n),
+        "function": _functions(data, pod, no_pod),
         "invocation": identifier,
         "request_id": identifier,
         "attempt": pa.array(np.ones(n, dtype=np.int64)),
-        "request_bytes": pa.array(found.body[rows]),
+        "request_bytes": pa.array(data.body[rows]),
         "outcome": _same("ok", n),
         "start": pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(n, dtype=np.int32), mask=warm), pa.array(["cold"])
         ),
         "instance": pa.DictionaryArray.from_arrays(
-            pa.array(pod.astype(np.int32), mask=no_pod), pa.array(found.pods)
+            pa.array(pod.astype(np.int32), mask=no_pod), pa.array(data.pods)
         ),
         "started": pa.array(ended - execution),
         "ended": pa.array(ended),
@@ -84,8 +84,8 @@ def table(found: Block, rows: slice, schema: pa.Schema) -> pa.Table:
         "execution": pa.array(execution),
         "allocated_cpu": pa.array(_MILLI * millicores.take(pod), mask=no_pod),
         "allocated_memory": pa.array(MIB * megabytes.take(pod), mask=no_pod),
-        "cpu_user": pa.array(_cpu_time(found.cpu[rows], found.execution[rows]), mask=no_usage),
-        "memory_avg": pa.array(_bytes(found.memory[rows]), mask=no_usage),
+        "cpu_user": pa.array(_cpu_time(data.cpu[rows], data.execution[rows]), mask=no_usage),
+        "memory_avg": pa.array(_bytes(data.memory[rows]), mask=no_usage),
     }
     return pa.Table.from_arrays(
         [columns.get(field.name, _nulls(field.type, n)) for field in schema], schema=schema
@@ -102,16 +102,16 @@ def _bytes(micro_megabytes: Ints) -> Ints:
     return (micro_megabytes * 32_768 + 15_625) // 31_250
 
 
-def _allocations(found: Block) -> tuple[Ints, Ints]:
-    sizes = [pool.split("-") for pool in found.pools]
+def _allocations(data: Block) -> tuple[Ints, Ints]:
+    sizes = [pool.split("-") for pool in data.pools]
     cpu, memory = zip(*((int(cpu), int(memory)) for _, cpu, memory in sizes), strict=True)
     return np.array(cpu, dtype=np.int64), np.array(memory, dtype=np.int64)
 
 
-def _functions(found: Block, pod: Ints, no_pod: npt.NDArray[np.bool_]) -> pa.DictionaryArray:
+def _functions(data: Block, pod: Ints, no_pod: npt.NDArray[np.bool_]) -> pa.DictionaryArray:
     """``funcName---userID---pool``, without the pool where there is no pod."""
-    short = [f"{function}---{user}" for function, user in found.names]
-    long = [f"{name}---{pool}" for name, pool in zip(short, found.pools, strict=True)]
+    short = [f"{function}---{user}" for function, user in data.names]
+    long = [f"{name}---{pool}" for name, pool in zip(short, data.pools, strict=True)]
     distinct = {name: i for i, name in enumerate(dict.fromkeys(long + short))}
     index = np.array([distinct[name] for name in long + short], dtype=np.int32)
     return pa.DictionaryArray.from_arrays(

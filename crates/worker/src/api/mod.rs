@@ -149,7 +149,8 @@ impl Api {
             )
             .answer();
         }
-        if let Err(error) = guard::check(&self.config, request.uri().path(), request.headers()) {
+        let checked = guard::check(&self.config, request.uri().path(), request.headers());
+        if let Err(error) = checked.and_then(|()| guard::check_framing(request.headers())) {
             return error.answer();
         }
         let (head, body) = request.into_parts();
@@ -167,6 +168,9 @@ impl Api {
         self: &Arc<Self>,
         request: http::Request<Incoming>,
     ) -> Answer {
+        if let Err(error) = guard::check_framing(request.headers()) {
+            return error.answer();
+        }
         let (mut head, body) = request.into_parts();
         let caller = head.extensions.remove::<Caller>();
         head.headers.remove(invoke::INVOCATION_HEADER);

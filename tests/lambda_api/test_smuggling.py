@@ -16,8 +16,8 @@ INVOKE = b"POST /2015-03-31/functions/f/invocations HTTP/1.1\r\nHost: localhost\
 SECOND = b"GET /uncia/v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
-# Each is refused or, if in BOTH, answered by its chunks; and the connection closed: nothing of SECOND
-# is read.
+# Each is refused or, if in BOTH, answered by its chunks; and the connection closed, so that nothing
+# of SECOND is read.
 BOTH = ("a length and chunks", "chunks and a length")
 AMBIGUOUS = {
     "a length and chunks": b"Content-Length: 5\r\n" + CHUNKED + b"\r\n0\r\n\r\n",

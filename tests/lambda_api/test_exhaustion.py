@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from .conftest import Serve, instances, package
 from .test_serving import wait_for
@@ -130,13 +131,17 @@ def test_a_function_on_the_hosts_network_keeps_few_connections(serve: Serve) -> 
         assert waits.result()[1] == event["address"]
 
 
+def with_few_descriptors(engine: Path, folder: Path) -> Path:
+    path = folder / "engine"
+    path.write_text(f'#!/bin/sh\nulimit -n 220\nexec {engine} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 def test_clients_leave_descriptors_for_instances(
     serve: Serve, engine_binary: Path, tmp_path: Path
 ) -> None:
-    few = tmp_path / "engine"
-    few.write_text(f'#!/bin/sh\nulimit -n 220\nexec {engine_binary} "$@"\n')
-    few.chmod(0o755)
-    platform = serve({"pause_after_ms": 0}, binary=few)
+    platform = serve({"pause_after_ms": 0}, binary=with_few_descriptors(engine_binary, tmp_path))
     platform.create("calm")
     platform.create("other")
     assert platform.invoke("calm")[1] == {"got": {}}
@@ -146,6 +151,29 @@ def test_clients_leave_descriptors_for_instances(
         for name in ("calm", "calm", "other"):
             assert platform.invoke(name)[1] == {"got": {}}
     assert call(platform.address, "other") == {"got": {"n": 1}}
+    assert platform.stop() == 0
+
+
+def test_instances_that_take_all_descriptors_do_not_end_the_platform(
+    serve: Serve, engine_binary: Path, tmp_path: Path
+) -> None:
+    platform = serve({"pause_after_ms": 0}, binary=with_few_descriptors(engine_binary, tmp_path))
+    platform.create("calm")
+    slow = "import time\ndef handler(event, context):\n    time.sleep(2)\n    return 'slow'\n"
+    platform.create("slow", slow, MemorySize=1769)
+    assert platform.invoke("calm")[1] == {"got": {}}
+
+    def attempt(_: int) -> str:
+        try:
+            return str(platform.invoke("slow")[1])
+        except ClientError as error:
+            return str(error.response["Error"]["Message"])
+
+    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+        answers = list(pool.map(attempt, range(30)))
+    assert any("open files" in answer for answer in answers), answers
+    assert call(platform.address, "calm") == {"got": {"n": 1}}
+    assert attempt(0) == "slow"
     assert platform.stop() == 0
 
 

@@ -25,7 +25,7 @@ import threading
 import time
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ LEAD_S = 1.0
 LIMIT_S = 4
 RSS_POLL_S = 0.02
 FUNCTIONS = "/2015-03-31/functions"
+
+Samples = list[np.ndarray]
 
 CALM = "def handler(event, context):\n    return {}\n"
 _PRELUDE = """
@@ -247,7 +249,12 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
                 most = max(most, seen[0])
         finally:
             server.stop()
-    found = {"worker_mib": (most - idle) / MIB}
+    return figures(alone, beside, most - idle)
+
+
+def figures(alone: Samples, beside: Samples, more_bytes: int) -> dict[str, float]:
+    """Of the calm function's latencies in all rounds, and of the worker's memory."""
+    found = {"worker_mib": more_bytes / MIB}
     for name, samples in (("alone", alone), ("beside", beside)):
         together = np.concatenate(samples)
         found[f"{name}_p50_ms"], found[f"{name}_p99_ms"] = np.quantile(together, [0.5, 0.99])
@@ -262,15 +269,25 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=1, help="greedy requests at a time")
     parser.add_argument("--instances", type=int, help="of the greedy function (as --callers)")
     parser.add_argument("--memory", type=int, default=1769, help="MB of the greedy function")
+    compare(parser, "greed", list(KINDS), measure)
+
+
+def compare(
+    parser: argparse.ArgumentParser,
+    what: str,
+    kinds: list[str],
+    measure: Callable[[str, argparse.Namespace], dict[str, float]],
+) -> None:
+    """Measures each of the kinds that were asked for, and prints a table."""
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    unknown = set(options.kinds) - KINDS.keys()
+    unknown = set(options.kinds) - set(kinds)
     if unknown:
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
     found = {}
-    print("| greed | p50 alone | beside | p99 alone | beside | ratio | worker's memory |")
+    print(f"| {what} | p50 alone | beside | p99 alone | beside | ratio | worker's memory |")
     print("|---|---|---|---|---|---|---|")
-    for kind in options.kinds or KINDS:
+    for kind in options.kinds or kinds:
         found[kind] = it = measure(kind, options)
         print(
             f"| {kind} | {it['alone_p50_ms']:.2f} | {it['beside_p50_ms']:.2f} "

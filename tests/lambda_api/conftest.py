@@ -155,14 +155,16 @@ def serve(engine_binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -
         pytest.skip("checks cgroups and other users' processes, which takes root")
     started: list[Platform] = []
 
-    def start(config: dict[str, Any] | None = None, state: str = "state") -> Platform:
+    def start(
+        config: dict[str, Any] | None = None, state: str = "state", binary: Path = engine_binary
+    ) -> Platform:
         folder = tmp_path / state
         if not getattr(request.module, "BARE", False) and not folder.exists():
             folder.mkdir()
             (folder / "lock").touch()  # by which a platform knows it as one's
             ready = request.getfixturevalue("runtimes")
             subprocess.run(["cp", "-al", ready, folder], check=True)
-        platform = Platform(engine_binary, folder, config)
+        platform = Platform(binary, folder, config)
         started.append(platform)
         return platform
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::files::{keyed, number, pread};
+use crate::files::{keyed, keyed_together, number, pread};
 use crate::interface::Interface;
 use crate::{Controller, Version};
 
@@ -44,11 +44,11 @@ impl Throttling {
     /// Reads the text of `cpu.stat`: version 1 counts ns, version 2 us.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Some(Self {
-            periods: keyed(text, "nr_periods")?,
-            count: keyed(text, "nr_throttled")?,
-            ns: time(text, "throttled_time", "throttled_usec")?,
-        })
+        // The key of version 1 is looked for first: its file is read apart from the CPU time.
+        let keys = ["nr_periods", "nr_throttled", "throttled_time"];
+        let [periods, count, ns] = keyed_together(text, keys);
+        let ns = ns.or_else(|| keyed::<i64>(text, "throttled_usec")?.checked_mul(1_000));
+        Some(Self { periods: periods?, count: count?, ns: ns? })
     }
 
     /// What was added since an earlier reading.
@@ -180,6 +180,20 @@ impl Counters {
         Some(pread(self.cpu.as_ref()?, |text| self.interface.parse_cpu(text))?.total)
     }
 
+    /// [`Self::cpu_total`] and [`Self::throttling`]: with one access where one file has both, as on
+    /// version 2.
+    #[must_use]
+    pub fn cpu_total_and_throttling(&self) -> (Option<i64>, Option<Throttling>) {
+        if self.stat.is_some() {
+            return (self.cpu_total(), self.throttling());
+        }
+        let both = |text: &str| {
+            let cpu = self.interface.parse_cpu(text).map(|cpu| cpu.total);
+            Some((cpu, Throttling::parse(text)))
+        };
+        self.cpu.as_ref().and_then(|file| pread(file, both)).unwrap_or_default()
+    }
+
     fn parse_cpu(&self, text: &str) -> Option<Cpu> {
         let cpu = self.interface.parse_cpu(text)?;
         let split = self.cpu_split.as_ref().and_then(|file| pread(file, sum_over_cpus));
@@ -284,6 +298,8 @@ mod tests {
         assert_eq!(counters.read_all(), readings);
         assert_eq!((counters.cpu(), counters.throttling()), (readings.cpu, readings.throttling));
         assert_eq!(counters.cpu_total(), Some(123_456_789));
+        let together = (Some(123_456_789), readings.throttling);
+        assert_eq!(counters.cpu_total_and_throttling(), together);
         assert_eq!(counters.threads(), Some(3));
     }
 
@@ -310,6 +326,8 @@ mod tests {
         };
         assert_eq!(counters.read_all(), readings);
         assert_eq!((counters.cpu(), counters.throttling()), (readings.cpu, readings.throttling));
+        let together = (Some(30_000), readings.throttling);
+        assert_eq!(counters.cpu_total_and_throttling(), together);
     }
 
     #[test]
@@ -320,6 +338,7 @@ mod tests {
         assert_eq!(bare.read_all(), Readings { cpu, ..Readings::default() });
         assert_eq!(bare.threads(), None);
         let none = Counters::open(Version::V1, |_| None);
+        assert_eq!(none.cpu_total_and_throttling(), (None, None));
         assert_eq!(none.read_all(), Readings::default());
     }
 

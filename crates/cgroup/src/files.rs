@@ -60,6 +60,24 @@ pub(crate) fn keyed<T: FromStr>(text: &str, key: &str) -> Option<T> {
     text.lines().find_map(|line| number(line.strip_prefix(key)?.strip_prefix(' ')?))
 }
 
+/// The numbers after some keys in a file of lines "key number", in one pass that ends with the last of them.
+pub(crate) fn keyed_together<const N: usize>(text: &str, keys: [&str; N]) -> [Option<i64>; N] {
+    let (mut numbers, mut missing) = ([None; N], N);
+    for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+        if missing == 0 {
+            break;
+        }
+        if let Some(index) = keys.iter().position(|it| *it == key) {
+            // The first of several with one key counts, as in `keyed`.
+            if numbers[index].is_none() {
+                numbers[index] = number(value);
+                missing -= usize::from(numbers[index].is_some());
+            }
+        }
+    }
+    numbers
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -104,11 +122,17 @@ mod tests {
                 prop_assert_eq!(keyed(&text, key), Some(*number));
             }
             prop_assert_eq!(keyed::<u64>(&text, "A"), None);
+            let keys: Vec<_> = pairs.keys().map(String::as_str).chain(["A", "B", "C"]).collect();
+            for three in keys.windows(3).filter_map(|keys| keys.first_chunk::<3>()) {
+                let one_by_one = three.map(|key| keyed::<i64>(&text, key));
+                prop_assert_eq!(keyed_together(&text, *three), one_by_one);
+            }
         }
 
         #[test]
         fn no_text_breaks_the_parser(text in "(?s).{0,200}", key in "[a-z_]{0,5}") {
             let _ = keyed::<u64>(&text, &key);
+            let _ = keyed_together(&text, [key.as_str(), "other"]);
             let _ = number::<i64>(&text);
         }
     }

@@ -1,7 +1,8 @@
 //! One group: made, limited, frozen, counted, removed.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +46,9 @@ struct Stopped {
     held: bool,
     /// It is ending, and is never frozen again.
     released: bool,
+    /// The freezer's file, open from the first time on that it was written: whoever could freeze the
+    /// group can thaw it, even if there is no descriptor left.
+    freezer: Option<File>,
 }
 
 impl Drop for Group {
@@ -218,9 +222,18 @@ impl Group {
             if stopped.released {
                 return Err(Error::Ending);
             }
+            self.write_freezer(&mut stopped, true)?;
             stopped.paused = true;
-            self.write_freezer(true)?;
         }
+        let frozen = self.until_frozen(folder).await;
+        if frozen.is_err() && !self.stopped().released {
+            // Whoever is told that it is not frozen does not thaw it.
+            self.thaw()?;
+        }
+        frozen
+    }
+
+    async fn until_frozen(&self, folder: &Path) -> Result<(), Error> {
         let deadline = tokio::time::Instant::now() + FREEZE_TIMEOUT;
         let mut looks = 0;
         while !self.interface().is_frozen(folder)? {
@@ -228,7 +241,6 @@ impl Group {
                 return Err(Error::Ending);
             }
             if tokio::time::Instant::now() > deadline {
-                self.thaw()?;
                 return Err(Error::Unfreezable(folder.to_owned()));
             }
             looks += 1;
@@ -248,7 +260,7 @@ impl Group {
     pub fn thaw(&self) -> Result<(), Error> {
         let mut stopped = self.stopped();
         stopped.paused = false;
-        if stopped.held { Ok(()) } else { self.write_freezer(false) }
+        if stopped.held { Ok(()) } else { self.write_freezer(&mut stopped, false) }
     }
 
     /// Stops the group because its CPU time is used up, until [`Self::let_go`]. Does not wait.
@@ -261,7 +273,7 @@ impl Group {
             return Ok(());
         }
         stopped.held = true;
-        if stopped.paused { Ok(()) } else { self.write_freezer(true) }
+        if stopped.paused { Ok(()) } else { self.write_freezer(&mut stopped, true) }
     }
 
     /// Undoes [`Self::hold`]. What is paused stays so.
@@ -273,7 +285,7 @@ impl Group {
         if !std::mem::take(&mut stopped.held) || stopped.paused {
             return Ok(());
         }
-        self.write_freezer(false)
+        self.write_freezer(&mut stopped, false)
     }
 
     /// Lets it run whatever the reasons not to, and for good: it is about to end, and what is frozen
@@ -283,19 +295,31 @@ impl Group {
     /// As [`Self::thaw`].
     pub fn release(&self) -> Result<(), Error> {
         let mut stopped = self.stopped();
-        *stopped = Stopped { paused: false, held: false, released: true };
-        self.write_freezer(false)
+        (stopped.paused, stopped.held, stopped.released) = (false, false, true);
+        self.write_freezer(&mut stopped, false)
     }
 
     fn stopped(&self) -> MutexGuard<'_, Stopped> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Only to be called under the lock, so that the last word is the right one.
-    fn write_freezer(&self, freeze: bool) -> Result<(), Error> {
+    /// Under the lock, so that the last word is the right one.
+    fn write_freezer(&self, stopped: &mut Stopped, freeze: bool) -> Result<(), Error> {
         let Some(folder) = self.folder(Controller::Freezer) else { return Ok(()) };
-        let (file, value) = self.interface().freezer(freeze);
-        write(&folder.join(file), value)
+        let (name, value) = self.interface().freezer(freeze);
+        let path = folder.join(name);
+        let mut write = || {
+            let file = match &mut stopped.freezer {
+                Some(file) => file,
+                none => none.insert(File::options().write(true).open(&path)?),
+            };
+            file.write_all_at(value.as_bytes(), 0)
+        };
+        write().map_err(|source| Error::Write {
+            path: path.clone(),
+            value: value.to_owned(),
+            source,
+        })
     }
 
     /// The first process of the group, in this process's numbering.
@@ -518,6 +542,28 @@ mod tests {
         let error = group.freeze().await.unwrap_err();
         assert!(matches!(error, Error::Unfreezable(_)));
         assert_eq!(fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap(), "0");
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_looked_at_is_thawed() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V2, top.path());
+        // As without a descriptor for it.
+        let _ = fs::remove_file(top.path().join("a/cgroup.events"));
+        assert!(group.freeze().await.is_err());
+        assert_eq!(fs::read_to_string(top.path().join("a/cgroup.freeze")).unwrap(), "0");
+    }
+
+    #[tokio::test]
+    async fn thawing_opens_nothing() {
+        let top = tempfile::tempdir().unwrap();
+        let group = group(Version::V2, top.path());
+        fs::write(top.path().join("a/cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+        group.freeze().await.unwrap();
+        let (path, kept) = (top.path().join("a/cgroup.freeze"), top.path().join("kept"));
+        fs::rename(&path, &kept).unwrap();
+        group.thaw().unwrap();
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "0");
     }
 
     #[tokio::test]

@@ -33,6 +33,17 @@ pub(super) fn check(config: &Config, path: &str, headers: &HeaderMap) -> Result<
     }
 }
 
+/// Checks that nobody in between can have seen another end of the request than this server. A request
+/// with a length beside its chunks goes by the chunks, and is the connection's last (RFC 9112, 6.1).
+pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut codings = headers.get_all(http::header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(ApiError::bad_http("The only Transfer-Encoding that is taken is chunked")),
+    }
+}
+
 fn allowed(config: &Config, host: &str) -> bool {
     let name = without_port(host);
     let bare = name.trim_start_matches('[').trim_end_matches(']');

@@ -42,6 +42,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Connections at a time; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 4_096;
+/// Of the files that the platform may have open, clients have one part in so many; the others are for
+/// instances.
+const CLIENTS_PART: usize = 2;
 /// Answers in progress may take this long to be written when the platform stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The account and region that ARNs carry.
@@ -65,6 +68,7 @@ impl Api {
         listener: TcpListener,
         mut stop: watch::Receiver<bool>,
     ) {
+        let most = max_connections(uncia_process::descriptors::limit());
         let mut connections = JoinSet::new();
         loop {
             let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
@@ -72,7 +76,7 @@ impl Api {
                 biased;
                 () = stopped => break,
                 Some(_) = connections.join_next() => {}
-                accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                accepted = listener.accept(), if connections.len() < most => {
                     match accepted {
                         Ok((stream, _)) => {
                             connections.spawn(self.clone().converse(stream, stop.clone()));
@@ -149,8 +153,12 @@ impl Api {
             )
             .answer();
         }
-        if let Err(error) = guard::check(&self.config, request.uri().path(), request.headers()) {
+        let checked = guard::check(&self.config, request.uri().path(), request.headers());
+        if let Err(error) = checked {
             return error.answer();
+        }
+        if let Err(error) = guard::check_framing(request.headers()) {
+            return last(error.answer());
         }
         let (head, body) = request.into_parts();
         match body::of_client(body, head.uri.path()).await {
@@ -167,6 +175,9 @@ impl Api {
         self: &Arc<Self>,
         request: http::Request<Incoming>,
     ) -> Answer {
+        if let Err(error) = guard::check_framing(request.headers()) {
+            return last(error.answer());
+        }
         let (mut head, body) = request.into_parts();
         let caller = head.extensions.remove::<Caller>();
         head.headers.remove(invoke::INVOCATION_HEADER);
@@ -203,6 +214,19 @@ impl Api {
         let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
         warnings.map(String::as_str).collect()
     }
+}
+
+/// How many connections are accepted at a time where so many files may be open.
+fn max_connections(descriptors: Option<u64>) -> usize {
+    let descriptors = descriptors.map_or(usize::MAX, |it| it.try_into().unwrap_or(usize::MAX));
+    MAX_CONNECTIONS.min(descriptors / CLIENTS_PART)
+}
+
+/// The last answer of its connection.
+fn last(mut answer: Answer) -> Answer {
+    let close = HeaderValue::from_static("close");
+    answer.headers_mut().insert(http::header::CONNECTION, close);
+    answer
 }
 
 /// An answer with bytes.

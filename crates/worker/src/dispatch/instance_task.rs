@@ -174,16 +174,16 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         }
         let start = Moment::now();
         let paused = self.paused.take();
-        match paused {
-            // If it cannot be thawed it does not answer in time, which is an answer.
-            Some(Pause::Freeze) => drop(self.instance.thaw().await),
-            Some(Pause::ScaleDown) if self.instance.scale_up().is_err() => {
-                // It is gone, or would be given less than is paid for.
-                self.instance.stop(Duration::ZERO).await;
-                self.served(&work, ServeResult::Undelivered { preempted: false });
-                return Some("exit");
-            }
-            Some(Pause::ScaleDown) | None => {}
+        let resumed = match paused {
+            Some(Pause::Freeze) => self.instance.thaw().await,
+            Some(Pause::ScaleDown) => self.instance.scale_up(),
+            None => Ok(()),
+        };
+        if resumed.is_err() {
+            // It is gone, stays frozen, or would be given less than is paid for.
+            self.instance.stop(Duration::ZERO).await;
+            self.served(&work, ServeResult::Undelivered { preempted: false });
+            return Some("exit");
         }
         let resume = paused.map(|pause| Resume { pause, start, end: Moment::now() });
         let instance = self.instance.clone();

@@ -143,12 +143,11 @@ impl Spawner {
         let mut handles = Vec::new();
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            let (executable, queue, reported) =
-                (executable.to_owned(), queue.clone(), failure.clone());
+            let (executable, queue) = (executable.to_owned(), queue.clone());
             let (begun, begins) = mpsc::channel();
             let body = move || {
                 let mut process = match SpawnerProcess::start(&executable) {
-                    Ok(process) => process,
+                    Ok(process) => Some(process),
                     // Whoever asked for it has not gone meanwhile.
                     Err(error) => return drop(begun.send(Err(error))),
                 };
@@ -156,23 +155,7 @@ impl Spawner {
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((launch, answer)) = job else { return };
-                    let started = process.launch(&launch);
-                    if matches!(&started, Err(LaunchError::Ended)) {
-                        // Somebody has killed it, or the kernel has, for lack of memory. It may have
-                        // made the process already: whoever wants one again needs other sockets.
-                        tracing::warn!("{}; it is started again", LaunchError::Ended);
-                        end_unannounced(&launch.control);
-                        match SpawnerProcess::start(&executable) {
-                            Ok(another) => process = another,
-                            Err(error) => {
-                                drop(answer.send(Err(LaunchError::Ended.into())));
-                                return reported.report(format!(
-                                    "a process that starts instances has ended and cannot be \
-                                     started again: {error}"
-                                ));
-                            }
-                        }
-                    }
+                    let started = launched(&mut process, &executable, &launch);
                     // If nobody waits for the answer any more, dropping the child ends it.
                     drop(answer.send(started.map_err(io::Error::from)));
                 }
@@ -208,6 +191,33 @@ impl Spawner {
             let _ = handle.join();
         }
     }
+}
+
+/// Has a spawner start a process. One that has ended is started again, or by the next that is wanted: what is
+/// missing now, such as descriptors or memory, may be there then.
+fn launched(
+    spawner: &mut Option<SpawnerProcess>,
+    executable: &Path,
+    launch: &Launch,
+) -> Result<Child, LaunchError> {
+    let process = match spawner.take() {
+        Some(process) => process,
+        None => SpawnerProcess::start(executable)?,
+    };
+    let started = process.launch(launch);
+    if !matches!(&started, Err(LaunchError::Ended)) {
+        *spawner = Some(process);
+        return started;
+    }
+    // Somebody has killed it, or the kernel has, for lack of memory. It may have made the process
+    // already: whoever wants one again needs other sockets.
+    tracing::warn!("{}; it is started again", LaunchError::Ended);
+    end_unannounced(&launch.control);
+    drop(process);
+    *spawner = SpawnerProcess::start(executable)
+        .inspect_err(|error| tracing::warn!("it cannot be started yet: {error}"))
+        .ok();
+    started
 }
 
 /// Why a first process was not started.
@@ -267,7 +277,12 @@ impl SpawnerProcess {
         wire::send(socket, &order, &beside).map_err(|_| LaunchError::Ended)?;
         match wire::receive(socket, MsgFlags::empty()) {
             Ok(Some((Answer::Started(pid), mut beside))) => {
-                Ok(Child { pid, pidfd: Some(beside.pop().ok_or(LaunchError::Ended)?) })
+                let Some(pidfd) = beside.pop() else {
+                    // A child of this thread, so that the number is nobody else's.
+                    end_by_number(Pid::from_raw(pid));
+                    return Err(io::Error::from_raw_os_error(libc::EMFILE).into());
+                };
+                Ok(Child { pid, pidfd: Some(pidfd) })
             }
             Ok(Some((Answer::Failed(errno), _))) => Err(io::Error::from_raw_os_error(errno).into()),
             Ok(None) | Err(_) => Err(LaunchError::Ended),
@@ -294,12 +309,15 @@ fn end_unannounced(control: &OwnedFd) {
         let descriptors = fs::read_dir(format!("/proc/{child}/fd")).into_iter().flatten().flatten();
         let mut files = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
         if files.any(|file| file == socket) {
-            let child = Pid::from_raw(child);
-            // Whoever it is, it is this thread's, and nobody else reaps it.
-            let _ = signal::kill(child, signal::Signal::SIGKILL);
-            let _ = nix::sys::wait::waitpid(child, None);
+            end_by_number(Pid::from_raw(child));
         }
     }
+}
+
+/// Ends and reaps a child of this thread, which nobody else reaps.
+fn end_by_number(child: Pid) {
+    let _ = signal::kill(child, signal::Signal::SIGKILL);
+    let _ = nix::sys::wait::waitpid(child, None);
 }
 
 /// Collects an ended child, so that nothing of it is left. Blocks until it has ended.

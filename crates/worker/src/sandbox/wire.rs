@@ -4,11 +4,12 @@
 //! and file descriptors travel beside it. The end of the connection means that the other is gone.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
-use nix::cmsg_space;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -160,34 +161,32 @@ pub(super) fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> i
     Ok(())
 }
 
-/// Receives one packet; `None` when the other side is gone.
+/// Receives one packet; `None` when the other side is gone. Descriptors for which this process has no
+/// room are missing.
 pub(super) fn receive<T: DeserializeOwned>(
     socket: RawFd,
     flags: MsgFlags,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut packet = vec![0; MAX_PACKET];
-    let mut space = cmsg_space!([RawFd; MAX_FDS]);
-    let (length, fds) = {
-        let mut parts = [IoSliceMut::new(&mut packet)];
-        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
-        let message = recvmsg::<()>(socket, &mut parts, Some(&mut space), flags)?;
-        let mut fds = Vec::new();
-        for control in message.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(received) = control {
-                // SAFETY: the kernel has just made these descriptors for this process, and nothing
-                // else knows their numbers.
-                fds.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::from_bits_retain(flags.bits().cast_unsigned()) | RecvFlags::CMSG_CLOEXEC;
+    // SAFETY: whoever calls this has the socket open meanwhile.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+    let message = recvmsg(socket, &mut [IoSliceMut::new(&mut packet)], &mut beside, flags)?;
+    let mut fds = Vec::new();
+    for control in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = control {
+            fds.extend(received);
         }
-        if message.flags.contains(MsgFlags::MSG_TRUNC) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet was too large"));
-        }
-        (message.bytes, fds)
-    };
-    if length == 0 {
+    }
+    if message.flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet was too large"));
+    }
+    if message.bytes == 0 {
         return Ok(None);
     }
-    Ok(Some((serde_json::from_slice(&packet[..length])?, fds)))
+    Ok(Some((serde_json::from_slice(&packet[..message.bytes])?, fds)))
 }
 
 /// A connected pair: the worker's end, which never blocks, and the init's.

@@ -254,3 +254,110 @@ pub(crate) fn check_handler(
     };
     runtime.definition().check_package(&has, identifier, handler).map_err(PackageError::NoHandler)
 }
+
+#[cfg(test)]
+mod tests {
+    use zip::write::SimpleFileOptions;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn zipped(entries: impl IntoIterator<Item = (String, usize)>) -> Vec<u8> {
+        let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+        for (name, size) in entries {
+            writer.start_file(name, options).unwrap();
+            writer.write_all(&vec![0; size]).unwrap();
+        }
+        writer.finish().unwrap().into_inner()
+    }
+
+    /// What unpacking says, and how many bytes it has written.
+    fn attempt(zip: &[u8]) -> (Result<(), PackageError>, u64) {
+        let folder = tempfile::tempdir().unwrap();
+        let result = unpack(zip, &folder.path().join("package"));
+        assert_eq!(fs_entries(folder.path()), usize::from(folder.path().join("package").exists()));
+        (result, bytes_below(folder.path()))
+    }
+
+    fn fs_entries(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().count()
+    }
+
+    fn bytes_below(folder: &Path) -> u64 {
+        let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+        let size = |entry: std::fs::DirEntry| {
+            let metadata = entry.metadata().unwrap();
+            if metadata.is_dir() { bytes_below(&entry.path()) } else { metadata.len() }
+        };
+        entries.map(size).sum()
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_unpacked() {
+        let bomb = zipped((0..3).map(|number| (format!("{number}.py"), 100 * MIB)));
+        assert!(bomb.len() < MIB);
+        let (result, written) = attempt(&bomb);
+        assert!(matches!(result, Err(PackageError::Unzipped)), "{result:?}");
+        assert_eq!(written, 0);
+    }
+
+    #[test]
+    fn a_bomb_that_lies_about_its_size_is_refused_too() {
+        let mut bomb = zipped([("large.py".to_owned(), 300 * MIB)]);
+        // Both the entry's head and the directory at the end of the file say that it has 10 bytes.
+        for (signature, offset) in [(b"PK\x01\x02", 24), (b"PK\x03\x04", 22)] {
+            let found = bomb.windows(4).rposition(|window| window == signature).unwrap() + offset;
+            bomb[found..found + 4].copy_from_slice(&10_u32.to_le_bytes());
+        }
+        // By whoever sees it first.
+        let (result, written) = attempt(&bomb);
+        let refused = matches!(result, Err(PackageError::Unzipped | PackageError::NotAZip(_)));
+        assert!(refused, "{result:?}");
+        assert!(written <= MAX_UNZIPPED_BYTES);
+    }
+
+    #[test]
+    fn more_files_than_a_package_may_have_are_refused() {
+        let (result, written) = attempt(&zipped((0..70_000).map(|it| (it.to_string(), 0))));
+        assert!(matches!(result, Err(PackageError::Entries(70_000))), "{result:?}");
+        assert_eq!(written, 0);
+    }
+
+    #[test]
+    fn entries_that_share_their_bytes_count_each_by_itself() {
+        // 1,000 entries of the directory that all mean the one file of 1 MiB.
+        let zip = zipped([("a0000".to_owned(), MIB)]);
+        let start = zip.windows(4).rposition(|it| it == b"PK\x01\x02").unwrap();
+        let end = zip.windows(4).rposition(|it| it == b"PK\x05\x06").unwrap();
+        let mut bomb = zip[..start].to_vec();
+        for number in 0..1_000 {
+            let mut entry = zip[start..end].to_vec();
+            entry[46..51].copy_from_slice(format!("a{number:04}").as_bytes());
+            bomb.extend(entry);
+        }
+        let directory = u32::try_from(bomb.len() - start).unwrap();
+        let mut last = zip[end..].to_vec();
+        last[8..10].copy_from_slice(&1_000_u16.to_le_bytes());
+        last[10..12].copy_from_slice(&1_000_u16.to_le_bytes());
+        last[12..16].copy_from_slice(&directory.to_le_bytes());
+        bomb.extend(last);
+        let (result, written) = attempt(&bomb);
+        assert!(matches!(result, Err(PackageError::Unzipped)), "{result:?}");
+        assert_eq!(written, 0);
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused_however_they_are_written() {
+        for name in ["/etc/x", "../x", "a/../../x", "a/./../../x", "a//../../x", "C:/x", "a\\..\\x"]
+        {
+            let refused = matches!(
+                check_name(name),
+                Err(PackageError::Escapes(_) | PackageError::BadName(_))
+            );
+            assert!(refused, "{name}");
+        }
+        assert_eq!(check_name("a/./b//c.py").unwrap(), Path::new("a/b/c.py"));
+    }
+}

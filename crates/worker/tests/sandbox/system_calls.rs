@@ -30,6 +30,7 @@ pub(crate) fn tests() -> Vec<Trial> {
             forbidden(Network::Host)
         }),
         test("forbidden_system_calls_without_root", Needs::Users, without_root),
+        test("system_calls_of_another_machine", Needs::Filter, other_machine),
         test("the_first_process_is_filtered_too", Needs::Filter, first_process),
         test("a_kernel_without_filters", Needs::Filter, || async {
             unfiltered(libc::ENOSYS, "no filters");
@@ -146,6 +147,31 @@ async fn refused_on(host: &std::sync::Arc<Host>, network: Network) {
 
 async fn forbidden(network: Network) {
     refused_on(&crate::fixture::host(), network).await;
+}
+
+/// `getpid` of a 32-bit program (`int 0x80`), made by a child: it ends by SIGSYS before the kernel takes
+/// 20, which is `writev` here, for anything. A kernel without that convention ends it by SIGSEGV.
+async fn other_machine() {
+    let code = "
+        import ctypes, mmap, os
+        CODE = bytes.fromhex('b814000000cd80c3')  # mov eax, 20; int 0x80; ret
+        def handler(event, context):
+            memory = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+            memory.write(CODE)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            child = os.fork()
+            if child == 0:
+                os._exit(1 if ctypes.CFUNCTYPE(ctypes.c_long)(address)() >= 0 else 2)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        ";
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    for network in [Network::None, Network::Host] {
+        let ended = Function::python(code).with(|spec| spec.network = network).once("{}").await;
+        let refused = [-libc::SIGSYS, -libc::SIGSEGV].map(|it| json!(it));
+        assert!(refused.contains(&ended), "{ended}");
+    }
 }
 
 /// This program again, as a worker.

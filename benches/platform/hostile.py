@@ -1,0 +1,221 @@
+"""What hostile clients and functions do to the latency of a function beside them.
+
+For each attack a platform of its own is started. A function ``calm`` is called at a fixed rate, in
+turn alone and during the attack, whose effects are printed as `greedy.py` prints those of greed:
+attacks here go for what is nobody's in particular, such as connections, descriptors and processes.
+
+``threads`` is no attack: it only uses as much CPU as the attacks' clients do, and so shows what of
+the difference is the machine's.
+
+    .venv/bin/python benches/platform/hostile.py [--rounds 3] [--seconds 10] [--json FILE] [KIND...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import resource
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from greedy import (
+    CALM,
+    FUNCTIONS,
+    LEAD_S,
+    compare,
+    create,
+    figures,
+    greed,
+    latencies,
+    resident_bytes,
+    watch,
+)
+
+from uncia.platforms import embedded
+
+IDLE = 1_000
+SLOW = 200
+# Of each slow client, and of each that sends long heads.
+PAUSE_S = 0.1
+LONG = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 1_000_000 + b"\r\n\r\n"
+INVOKE = f"POST {FUNCTIONS}/calm/invocations HTTP/1.1\r\nHost: localhost\r\n".encode()
+
+Attack = Callable[[str], AbstractContextManager[None]]
+
+
+def connect(address: str) -> socket.socket:
+    host, port = address.split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+@contextlib.contextmanager
+def repeated(*works: Callable[[], None]) -> Iterator[None]:
+    """Does each of these over and over, at a time."""
+    over = threading.Event()
+
+    def repeat(work: Callable[[], None]) -> None:
+        while not over.wait(PAUSE_S):
+            with contextlib.suppress(OSError):
+                work()
+
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    time.sleep(LEAD_S)
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+class Crowd:
+    """Clients that all have sent the same beginning, and go on with the same piece."""
+
+    def __init__(self, address: str, count: int, beginning: bytes, piece: bytes) -> None:
+        self.address, self.count = address, count
+        self.beginning, self.piece = beginning, piece
+        self.clients: list[socket.socket] = []
+
+    def __call__(self) -> None:
+        """Sends a piece from each; those whose connection was closed connect again."""
+        for client in self.clients[:]:
+            try:
+                client.sendall(self.piece)
+            except OSError:
+                self.clients.remove(client)
+                client.close()
+        while len(self.clients) < self.count:
+            client = connect(self.address)
+            client.sendall(self.beginning)
+            self.clients.append(client)
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+
+def crowd(count: int, beginning: bytes, piece: bytes) -> Attack:
+    @contextlib.contextmanager
+    def attack(address: str) -> Iterator[None]:
+        clients = Crowd(address, count, beginning, piece)
+        with contextlib.closing(clients), repeated(clients):
+            yield
+
+    return attack
+
+
+def send_long_head(address: str) -> None:
+    with connect(address) as client:
+        client.sendall(LONG)
+        client.recv(100)
+
+
+def spin() -> None:
+    end = time.thread_time() + 0.002
+    while time.thread_time() < end:
+        pass
+
+
+CLIENTS: dict[str, Attack] = {
+    "threads": lambda address: repeated(*[spin] * 4),
+    "idle connections": crowd(IDLE, b"", b""),
+    "slow heads": crowd(SLOW, INVOKE, b"X-A: b\r\n"),
+    "slow bodies": crowd(SLOW, INVOKE + b"Content-Length: 6000000\r\n\r\n", b" " * 1000),
+    "slow chunks": crowd(SLOW, INVOKE + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n" * 100),
+    "long heads": lambda address: repeated(*[lambda: send_long_head(address)] * 4),
+}
+
+# The bodies of handlers that go on until their time is up.
+HANDLERS = {
+    "descriptors": """
+    import os, time
+    for _ in range(30):
+        if os.fork() == 0:
+            break
+    keep = []
+    while True:
+        try:
+            keep += os.pipe()
+        except OSError:
+            time.sleep(0.01)
+            for number in keep:
+                os.close(number)
+            keep = []
+""",
+    "fork bomb": """
+    import os
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass
+""",
+    "connections of the host's network": """
+    import socket
+    host, port = ADDRESS
+    keep = []
+    while True:
+        try:
+            keep.append(socket.create_connection((host, port), timeout=1))
+        except OSError:
+            keep = []
+""",
+}
+
+
+@contextlib.contextmanager
+def attack(kind: str, server: embedded.Server) -> Iterator[None]:
+    if kind in CLIENTS:
+        with CLIENTS[kind](server.address):
+            yield
+    else:
+        with greed(server.address, 1):
+            yield
+
+
+def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
+    """One attack on a platform of its own."""
+    with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
+        server = embedded.Server(Path(work) / "state", {"shutdown_grace_ms": 100})
+        try:
+            client = embedded.client(server.address)
+            create(client, "calm", CALM, 1769)
+            if kind in HANDLERS:
+                host, port = server.address.split(":")
+                source = HANDLERS[kind].replace("ADDRESS", repr((host, int(port))))
+                tags = {"network": "host" if "ADDRESS" in HANDLERS[kind] else "none"}
+                source = "def handler(event, context):\n" + source
+                create(client, "greedy", source, 1769, max_instances="1", **tags)
+            latencies(server.address, 1)
+            idle = resident_bytes(server.process.pid)
+            alone, beside, most = [], [], idle
+            for _ in range(options.rounds):
+                alone.append(latencies(server.address, options.seconds))
+                with watch(server.process.pid) as seen, attack(kind, server):
+                    beside.append(latencies(server.address, options.seconds))
+                most = max(most, seen[0])
+        finally:
+            server.stop()
+    return figures(alone, beside, most - idle)
+
+
+def main() -> None:
+    kinds = [*CLIENTS, *HANDLERS]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(kinds)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=10)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    compare(parser, "attack", kinds, measure)
+
+
+if __name__ == "__main__":
+    main()

@@ -387,13 +387,30 @@ impl Keeper {
         }
         let arguments = zygote.clone_arguments(0);
         let copy = parent.fork(libc::SYS_clone, arguments, &self.children)?;
-        match join(groups, copy.pid) {
+        match self.join(&copy, groups) {
             Ok(()) => Ok(copy),
             Err(error) => {
                 self.end(&copy);
                 Err(error)
             }
         }
+    }
+
+    /// Has a copy join its control groups. The kernel makes whoever moves another process wait, for 10 ms
+    /// and more, and not who moves itself.
+    fn join(&self, copy: &Tracee, groups: &[File]) -> Traced<()> {
+        let scratch = copy.scratch(&self.children)?;
+        for group in groups {
+            let descriptor = self.hand_over(copy, number(group))?;
+            let own = Call::new("join a control group", libc::SYS_write)
+                .number(descriptor as i64)
+                .bytes(b"0".to_vec())
+                .number(1);
+            copy.make(&own, scratch, &self.children)?;
+            let close = [descriptor, 0, 0, 0, 0, 0];
+            copy.call("close a descriptor", libc::SYS_close, close, &self.children)?;
+        }
+        copy.drop_scratch(scratch, &self.children)
     }
 
     /// Starts a copy that begins in a control group of version 2. To join one, it would wait for 10 ms and

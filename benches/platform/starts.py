@@ -81,10 +81,21 @@ class Platform:
         self.process.terminate()
         self.process.wait()
 
-    def create(self, name: str, tags: dict[str, str], *, node: bool) -> None:
+    def create(
+        self,
+        name: str,
+        tags: dict[str, str],
+        imports: list[str],
+        *,
+        node: bool,
+        folder: Path | None,
+    ) -> None:
         package = io.BytesIO()
-        with zipfile.ZipFile(package, "w") as archive:
-            archive.writestr(*(("handler.js", NODE_HANDLER) if node else ("handler.py", HANDLER)))
+        handler = "".join(f"import {module}\n" for module in imports) + HANDLER
+        with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(*(("handler.js", NODE_HANDLER) if node else ("handler.py", handler)))
+            for path in folder.rglob("*") if folder is not None else ():
+                archive.write(path, path.relative_to(folder or path))
         body = {
             "FunctionName": name,
             "Runtime": "nodejs20.x" if node else "python3.12",
@@ -160,6 +171,15 @@ def main() -> None:
     parser.add_argument(
         "--from", action="append", dest="kinds", metavar="KIND", help="their start_from"
     )
+    parser.add_argument(
+        "--import",
+        action="append",
+        default=[],
+        dest="imports",
+        metavar="MODULE",
+        help="what the handler in Python imports besides",
+    )
+    parser.add_argument("--package", type=Path, metavar="FOLDER", help="a folder of their modules")
     parser.add_argument("--tag", action="append", default=[], help="of the functions: uncia:x=y")
     options = parser.parse_args()
     tags = dict(tag.split("=", 1) for tag in options.tag)
@@ -170,7 +190,9 @@ def main() -> None:
             for kind in kinds:
                 own = {"uncia:keep-alive-ms": "1", "uncia:start-from": kind} | tags
                 for name in (f"single-{kind}", f"burst-{kind}"):
-                    platform.create(name, own, node=options.node)
+                    platform.create(
+                        name, own, options.imports, node=options.node, folder=options.package
+                    )
             single: dict[str, list[float]] = defaultdict(list)
             for _ in range(options.starts):
                 for kind in kinds:

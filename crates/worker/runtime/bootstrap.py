@@ -24,6 +24,9 @@ _TASK = "/var/task"
 # Names where a runtime that is started ahead is told its instance, if this is one.
 _WAITS_AT = "_UNCIA_WAITS_AT"
 
+# Names where a copy of a runtime that has run imports is told its instance, if this is one.
+_IMPORTS = "_UNCIA_IMPORTS"
+
 # A module that there is not.
 _MISSING = "no module"
 
@@ -467,11 +470,11 @@ def _set_environment(variables):
         time.tzset()
 
 
-def _main(connection=None):
+def _main(connection=None, handler=None):
     connection = connection or _Connection(_variable("AWS_LAMBDA_RUNTIME_API"))
     log = _LogHandler()
     try:
-        handler = _load(_variable("_HANDLER"))
+        handler = handler or _load(_variable("_HANDLER"))
     except Exception as error:
         if isinstance(error, _Unusable):
             kind, trace = error.kind, error.trace
@@ -509,6 +512,17 @@ if posix.fstat(0).st_mode & _FILE_TYPE == _SOCKET:
     del zygote
     _BEGAN = time.monotonic_ns()
     _main()
+elif _variable(_IMPORTS) is not None:
+    # What a keeper has stand still. It goes on as each instance.
+    sys.path.insert(0, _OWN_FOLDER)
+    import function_zygote
+
+    del sys.path[0]
+    _prepare()
+    _handler = function_zygote.import_once(int(_variable(_IMPORTS)))
+    del function_zygote
+    _BEGAN = time.monotonic_ns()
+    _main(handler=_handler)
 else:
     _prepare()
     if _variable(_WAITS_AT) is not None:

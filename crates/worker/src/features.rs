@@ -1,5 +1,7 @@
 //! What makes the platform fast, or holds functions back, and is on here.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::instance::{Capabilities, Runtime};
@@ -15,6 +17,8 @@ pub struct Features {
     pub byte_code: Vec<&'static str>,
     /// What instances can be started from.
     pub start_from: Vec<&'static str>,
+    /// What they cannot be started from, and why: a sentence each.
+    pub not_started_from: BTreeMap<&'static str, &'static str>,
     /// Whether the system calls of functions are filtered.
     pub system_call_filter: bool,
 }
@@ -23,13 +27,33 @@ impl Features {
     /// What is on with these capabilities.
     pub fn of(capabilities: &Capabilities) -> Self {
         let compiled = Runtime::all().iter().filter(|it| it.definition().byte_code().is_some());
+        let not_started_from = without_copies(capabilities);
+        let mut start_from = settings::start_choices();
+        start_from.retain(|kind| !not_started_from.contains_key(kind));
         Self {
             journal_format: meterlog::JOURNAL_FORMAT,
             byte_code: compiled.map(|it| it.name()).collect(),
-            start_from: settings::start_choices(),
+            start_from,
+            not_started_from,
             system_call_filter: capabilities.seccomp,
         }
     }
+}
+
+/// What takes copies of processes that have started, where there can be none.
+fn without_copies(capabilities: &Capabilities) -> BTreeMap<&'static str, &'static str> {
+    let mut without = BTreeMap::new();
+    if !capabilities.root {
+        let reason = "Only root's copies may enter the sandbox of another user; functions are started \
+                      as prepared instead.";
+        without.extend([("zygote", reason), ("function_zygote", reason)]);
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        let reason = "Only on x86-64 can a function have a zygote of its own; it is started as \
+                      prepared instead.";
+        without.insert("function_zygote", reason);
+    }
+    without
 }
 
 #[cfg(test)]
@@ -44,6 +68,11 @@ mod tests {
             assert_eq!(features.system_call_filter, seccomp);
             assert!(features.byte_code.contains(&"python"));
             assert!(features.start_from.starts_with(&["fresh", "prepared"]), "{features:?}");
+        }
+        for root in [true, false] {
+            let features = Features::of(&Capabilities { root, ..capabilities.clone() });
+            assert_eq!(features.start_from.contains(&"zygote"), root);
+            assert_eq!(features.not_started_from.contains_key("zygote"), !root);
         }
     }
 }

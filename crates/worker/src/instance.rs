@@ -43,6 +43,8 @@ pub enum StartFrom {
     Pool,
     /// The same, and a runtime that has started, of which it is a copy.
     Zygote,
+    /// A runtime that has run the function's imports, of which it is a copy.
+    FunctionZygote,
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.

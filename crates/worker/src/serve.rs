@@ -111,7 +111,7 @@ impl Worker {
     }
 
     /// What does not hold on this machine, and what the log has lost, a sentence each.
-    pub fn warnings(&self) -> Vec<&str> {
+    pub fn warnings(&self) -> Vec<String> {
         self.api.warnings()
     }
 

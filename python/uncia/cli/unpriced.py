@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from uncia.cli.cost import options
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.tariffs import Line
@@ -34,7 +35,7 @@ def empty_bills(lines: Sequence[Line]) -> list[str]:
             tariffs.setdefault(tuple(line.unpriced.items()), []).append(_name(line))
     sentences = []
     for counts, names in tariffs.items():
-        total = options.row_count(sum(count for _, count in counts))
+        total = plural(sum(count for _, count in counts), "row")
         why = counts[0][0] if len(counts) == 1 else options.reasons(dict(counts))
         which = ", ".join(names)
         if len(names) == len(lines) > 1:

@@ -119,6 +119,8 @@ def _features(probe: Probe) -> list[Check]:
         return []
     compiled = " and ".join(features.get("byte_code", [])) or "no runtime"
     starts = " or ".join(features.get("start_from", []))
+    others = features.get("not_started_from", {})
+    missing = "".join(f" Not from {kind}: {reason}" for kind, reason in others.items())
     filtered = "are" if features.get("system_call_filter") else "are not"
     return [
         Check(
@@ -126,7 +128,7 @@ def _features(probe: Probe) -> list[Check]:
             "ok",
             f"Rows go through a journal of format {features.get('journal_format')}; packages for "
             f"{compiled} are compiled when they are stored; instances start from {starts}; "
-            f"system calls of functions {filtered} filtered.",
+            f"system calls of functions {filtered} filtered.{missing}",
         )
     ]
 

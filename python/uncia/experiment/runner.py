@@ -416,6 +416,7 @@ class Execution:
         if self.platform is None:
             return None
         collected = self.platform.collect()
+        self.description.warnings.extend(collected.warnings)
         epoch, run = self.description.epoch_unix_ns, self.description.run
         if collected.instances is not None:
             shifted = shift(collected.instances, "instances", epoch, run)

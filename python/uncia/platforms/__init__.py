@@ -106,12 +106,14 @@ class Collected:
     """What a platform logged of the invocations it served since the previous collection.
 
     Tables of the schemas in :mod:`uncia.record`; times are Unix nanoseconds, ``run`` and
-    ``experiment`` are null. None where the platform keeps no such table.
+    ``experiment`` are null. None where the platform keeps no such table. ``warnings`` are what
+    readers of the results must know since :meth:`Platform.start` or the previous collection.
     """
 
     invocations: pa.Table | None = None
     spans: pa.Table | None = None
     instances: pa.Table | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class Platform(Protocol):

@@ -278,6 +278,21 @@ class EmbeddedPlatform:
         )
         return server.warnings
 
+    def _new_warnings(self) -> tuple[str, ...]:
+        """Return what the engine warns of and has not warned of before."""
+        server = self._running()
+        url = f"http://{server.address}/uncia/v1/health"
+        try:
+            with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
+                warnings = json.load(answer)["warnings"]
+        except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
+            raise RunFailedError(
+                f"the embedded platform's warnings cannot be fetched: {error}"
+            ) from error
+        new = tuple(warning for warning in warnings if warning not in server.warnings)
+        server.warnings.extend(new)
+        return new
+
     def _adopt(self, server: Server) -> None:
         """Remember an engine that has just been started, and journal its process."""
         self._server = server
@@ -303,7 +318,7 @@ class EmbeddedPlatform:
         spans, self._spans_after = self._fetch("spans", self._spans_after)
         # What an instance served changes until it ends, so all of them are fetched every time.
         instances, _ = self._fetch("instances", 0)
-        return Collected(invocations, spans, instances)
+        return Collected(invocations, spans, instances, self._new_warnings())
 
     def close(self) -> None:
         # An interruption may come after the engine has begun and before it is known here.

@@ -210,9 +210,9 @@ impl Api {
     }
 
     /// What does not hold on this machine, and what the log has lost, a sentence each.
-    pub(crate) fn warnings(&self) -> Vec<&str> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
-        warnings.map(String::as_str).collect()
+        warnings.cloned().chain(self.host.refusals()).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
 use super::enforcer::{Enforcer, EnforcerUse};
-use super::kinds::{Pool, RuntimePool, Zygotes};
+use super::kinds::{FunctionZygotes, Pool, RuntimePool, Zygotes};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
@@ -72,6 +72,7 @@ pub struct Host {
     pub(super) prepared: Arc<Pool>,
     pub(super) started: Arc<RuntimePool>,
     pub(super) zygotes: Arc<Zygotes>,
+    pub(super) function_zygotes: Arc<FunctionZygotes>,
     pub(super) sampler: Sampler,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
@@ -167,6 +168,7 @@ impl Host {
             prepared: Arc::default(),
             started: Arc::new(RuntimePool::new(config.pool)),
             zygotes: Arc::default(),
+            function_zygotes: Arc::default(),
             sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
@@ -190,6 +192,11 @@ impl Host {
     /// What this machine offers, as found when the host was opened.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    /// What functions asked for and do not get, a sentence each.
+    pub fn refusals(&self) -> Vec<String> {
+        self.function_zygotes.refusals()
     }
 
     /// What event-driven enforcement has cost so far.
@@ -253,11 +260,12 @@ impl Host {
         }
         let (spawner, prepared) = (self.spawner.clone(), self.prepared.clone());
         let (zygotes, started) = (self.zygotes.clone(), self.started.clone());
-        let groups = self.ready_groups.clone();
+        let (groups, own) = (self.ready_groups.clone(), self.function_zygotes.clone());
         let end = move || {
             spawner.end();
             prepared.clear();
             zygotes.clear();
+            own.clear();
             started.clear();
             groups.clear();
         };

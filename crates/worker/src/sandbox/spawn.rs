@@ -65,6 +65,8 @@ pub(super) enum Purpose {
     Instance,
     /// To become a zygote. It has no pid namespace of its own, or it could put no process into others.
     Zygote,
+    /// To keep a function's zygote; as a zygote otherwise.
+    Keeper,
 }
 
 /// Worker to spawner: start a first process. Its control socket and its output come beside it.

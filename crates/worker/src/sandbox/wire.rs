@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 /// The largest packet that is read. The kernel's default send buffer takes about this much.
 pub(super) const MAX_PACKET: usize = 256 * 1024;
 
-/// Most file descriptors in one packet: the Runtime API's listener and the chain endpoint's.
-const MAX_FDS: usize = 2;
+/// Most file descriptors in one packet: the files of an instance's control groups.
+const MAX_FDS: usize = 16;
 
 /// Worker to init, the first packet: what to build before anything is known of the instance. Beside it, the
 /// socket of the zygote whose copy the runtime is to be, if one is.
@@ -85,6 +85,18 @@ pub(super) struct ZygoteConfig {
     pub arguments: Vec<String>,
     /// As exec takes it: `NAME=value`.
     pub environment: Vec<String>,
+    /// Whether the system calls of its copies are filtered.
+    pub filter: bool,
+}
+
+/// Keeper of a function's zygote to worker: what has become of the function's import.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum KeeperReport {
+    /// It has ended, and there can be copies.
+    Ready,
+    /// Why there will be none: the end of a sentence about it.
+    Refused(String),
 }
 
 /// Worker to init, later.

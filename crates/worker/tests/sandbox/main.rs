@@ -5,6 +5,7 @@ mod clock;
 mod enforcement;
 mod errors;
 mod fixture;
+mod function_zygotes;
 mod hostile;
 mod isolation;
 mod keep_alive;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     tests.extend(rogue::tests());
     tests.extend(system_calls::tests());
     tests.extend(zygotes::tests());
+    tests.extend(function_zygotes::tests());
     tests.extend(waiting::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();

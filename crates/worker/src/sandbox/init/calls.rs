@@ -1,26 +1,32 @@
 //! System calls as data: what a process must do to itself, said in one place, whether this program does
 //! it or a copy of a zygote.
 
+use std::borrow::Cow;
+
 use libc::c_long;
 use nix::errno::Errno;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{Doing, Failure};
+use super::Failure;
 
 /// A system call that changes the calling process and no memory of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[expect(
+    clippy::unsafe_derive_deserialize,
+    reason = "only a first process of this program sends them"
+)]
 pub(super) struct Call {
     /// What it is good for, for people: "change the user".
-    step: &'static str,
-    number: c_long,
-    arguments: Vec<Argument>,
+    pub(super) step: Cow<'static, str>,
+    pub(super) number: c_long,
+    pub(super) arguments: Vec<Argument>,
     /// Whether its failure is no failure of the whole.
-    optional: bool,
+    pub(super) optional: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Argument {
+pub(super) enum Argument {
     Number(i64),
     /// A structure that the kernel reads.
     Bytes(Vec<u8>),
@@ -28,7 +34,7 @@ enum Argument {
 
 impl Call {
     pub(super) fn new(step: &'static str, number: c_long) -> Self {
-        Self { step, number, arguments: Vec::new(), optional: false }
+        Self { step: step.into(), number, arguments: Vec::new(), optional: false }
     }
 
     pub(super) fn number(mut self, value: impl Into<i64>) -> Self {
@@ -62,7 +68,8 @@ impl Call {
         };
         match Errno::result(result) {
             Err(_) if self.optional => Ok(()),
-            result => result.map(drop).doing(self.step),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure::Call(self.step.to_string(), error)),
         }
     }
 }

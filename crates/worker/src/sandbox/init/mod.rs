@@ -8,6 +8,8 @@
 //! signal the runtime, and the system calls that waiting takes.
 
 mod calls;
+#[cfg(target_arch = "x86_64")]
+mod keeper;
 mod mounts;
 mod network;
 mod privileges;
@@ -47,6 +49,8 @@ enum Failure {
     Configuration(io::Error),
     #[error("cannot {0}: {1}")]
     Step(&'static str, Errno),
+    #[error("cannot {0}: {1}")]
+    Call(String, Errno),
     #[error("cannot {0}: {1}")]
     Io(&'static str, io::Error),
     #[error("cannot open the control file {0}: {1}")]
@@ -90,6 +94,14 @@ pub(super) fn enter(title: Title) -> ExitCode {
 /// Becomes a zygote, in a process that has one thread.
 pub(super) fn enter_zygote() -> ExitCode {
     end(zygote::become_one())
+}
+
+/// Becomes the keeper of a function's zygote, in a process that has one thread.
+pub(super) fn enter_keeper() -> ExitCode {
+    #[cfg(target_arch = "x86_64")]
+    return end(keeper::become_one());
+    #[cfg(not(target_arch = "x86_64"))]
+    ExitCode::FAILURE
 }
 
 fn end(result: Result<(), Failure>) -> ExitCode {
@@ -170,7 +182,7 @@ fn start(
     groups: &Groups,
     copy: Option<Result<zygote::Copy, Failure>>,
 ) -> Result<(Pid, &'static str, Option<NotForked>), Failure> {
-    let started = copy.map(|copy| copy.and_then(|copy| copy.become_runtime(config, &groups.join)));
+    let started = copy.map(|copy| copy.and_then(|copy| copy.become_runtime(config, groups)));
     let not_forked = match started {
         Some(Ok(pid)) => return Ok((pid, "fork", None)),
         Some(Err(failure)) => Some(NotForked {

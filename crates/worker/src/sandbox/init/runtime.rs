@@ -20,7 +20,7 @@ use crate::sandbox::wire::InitConfig;
 pub(super) const GATE: RawFd = 100;
 
 /// A flag of `clone3`, as `linux/sched.h` has it: the process begins in a given control group.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Of the runtime's process until its program runs; what it keeps there is small.
 const STACK_BYTES: usize = 256 * 1024;

@@ -6,8 +6,8 @@
 //! ([`Copy`]): the zygote forks twice, so that the copy, whose parent ends at once, becomes a child of
 //! the first process, as a runtime is that was executed. The copy waits until the sandbox is built.
 
+use std::borrow::Cow;
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -21,9 +21,13 @@ use serde::{Deserialize, Serialize};
 
 use super::calls::Call;
 use super::seccomp::SystemCallFilter;
-use super::{Doing, Failure, mounts, privileges, receive, runtime};
+use super::{Doing, Failure, Groups, mounts, privileges, receive, runtime};
 use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::{self, InitConfig, ZygoteConfig};
+
+/// What a first process has of its own, besides the namespace of its processes.
+pub(super) const NAMESPACES: libc::c_int =
+    libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 /// How long, in ms, a copy may take before a first process executes the program instead.
 const PATIENCE_MS: u16 = 5_000;
@@ -39,6 +43,8 @@ pub(in crate::sandbox) struct Rules {
     seccomp: (libc::c_long, libc::c_uint, Vec<libc::c_ulong>),
     setns: libc::c_long,
     pidfd_open: libc::c_long,
+    /// Its number, and the flag with which a process begins in a control group.
+    clone3: (libc::c_long, u64),
     process_namespace: libc::c_int,
     /// All others that a first process has of its own.
     namespaces: libc::c_int,
@@ -64,11 +70,9 @@ impl Rules {
             ),
             setns: libc::SYS_setns,
             pidfd_open: libc::SYS_pidfd_open,
+            clone3: (libc::SYS_clone3, runtime::CLONE_INTO_CGROUP),
             process_namespace: libc::CLONE_NEWPID,
-            namespaces: libc::CLONE_NEWNS
-                | libc::CLONE_NEWNET
-                | libc::CLONE_NEWIPC
-                | libc::CLONE_NEWUTS,
+            namespaces: NAMESPACES,
             folder: TASK,
             out_of_memory: privileges::OUT_OF_MEMORY,
         }
@@ -81,21 +85,23 @@ impl Rules {
 const COPY: u8 = 0;
 
 /// First process to copy, over a socket of theirs: what to become. Beside it: the control files through
-/// which it joins its cgroups.
-#[derive(Serialize)]
-struct Order<'a> {
-    environment: &'a [(String, String)],
+/// which it joins its cgroups, and at the end the folder in which it can begin instead.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Order<'a> {
+    pub environment: Cow<'a, [(String, String)]>,
     /// How many control files there are.
-    groups: usize,
-    calls: Vec<Call>,
+    pub groups: usize,
+    /// Whether there is a folder.
+    pub begin_in: bool,
+    pub calls: Vec<Call>,
     /// After its system calls are filtered.
-    last: Vec<Call>,
+    pub last: Vec<Call>,
 }
 
 /// Copy to first process, over the same.
-#[derive(Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Report {
+pub(super) enum Report {
     /// It waits for what it is to become.
     Waits,
     /// It is about to load the handler, and has this number.
@@ -168,16 +174,26 @@ impl Copy {
 
     /// Makes it the runtime of this sandbox, and returns once that runs; the error says why it does not,
     /// and that it never will.
-    pub(super) fn become_runtime(self, config: &InitConfig, join: &[File]) -> Result<Pid, Failure> {
+    pub(super) fn become_runtime(
+        self,
+        config: &InitConfig,
+        groups: &Groups,
+    ) -> Result<Pid, Failure> {
         let mut calls = privileges::prepare_runtime();
         calls.extend(privileges::become_user(config));
         // As after an exec; a change of the user has taken it away. Until it is filtered, none of the
         // function's processes may reach into it.
         let dumpable =
             Call::new("be dumpable", libc::SYS_prctl).number(libc::PR_SET_DUMPABLE).number(1);
-        let groups = join.len();
-        let order = Order { environment: &config.environment, groups, calls, last: vec![dumpable] };
-        let beside: Vec<_> = join.iter().map(AsRawFd::as_raw_fd).collect();
+        let order = Order {
+            environment: Cow::Borrowed(&config.environment),
+            groups: groups.join.len(),
+            begin_in: groups.begin_in.is_some(),
+            calls,
+            last: vec![dumpable],
+        };
+        let beside: Vec<_> =
+            groups.join.iter().chain(&groups.begin_in).map(AsRawFd::as_raw_fd).collect();
         if let Err(error) = wire::send(self.socket.as_raw_fd(), &order, &beside) {
             // It may have said why before it ended.
             while let Ok(report) = self.receive() {

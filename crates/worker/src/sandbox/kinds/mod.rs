@@ -5,6 +5,7 @@
 //! [`start`](super::start).
 
 mod fresh;
+mod function_zygote;
 mod pool;
 mod prepared;
 mod zygote;
@@ -18,6 +19,7 @@ use super::runtimes::Runtime;
 use super::users::User;
 use crate::instance::{InstanceSpec, StartError, StartFrom};
 
+pub(super) use function_zygote::FunctionZygotes;
 pub(super) use pool::RuntimePool;
 pub(super) use prepared::{Pool, Prepared};
 pub(super) use zygote::{Zygote, Zygotes, is_zygote_of};
@@ -91,6 +93,7 @@ pub(super) fn of(start_from: StartFrom) -> &'static dyn StartKind {
         StartFrom::Fresh => &fresh::Fresh,
         StartFrom::Prepared => &prepared::FromPrepared,
         StartFrom::Zygote => &zygote::FromZygote,
+        StartFrom::FunctionZygote => &function_zygote::FromFunctionZygote,
         StartFrom::Pool => &pool::FromPool,
     }
 }

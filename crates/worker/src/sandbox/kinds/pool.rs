@@ -284,6 +284,7 @@ impl Host {
     pub fn forget(&self, function: &str) {
         self.started.forget(function);
         self.ready_groups.forget(function);
+        self.function_zygotes.forget(function);
     }
 
     /// Starts a runtime for any function whose instances have this one's limits.

@@ -92,7 +92,7 @@ impl Prepared {
 
 /// What is kept of one sort.
 #[derive(Default)]
-struct Kept {
+pub(super) struct Kept {
     processes: Mutex<VecDeque<Prepared>>,
     /// Held by who makes more: one at a time.
     making: tokio::sync::Mutex<()>,
@@ -103,10 +103,50 @@ impl Kept {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<Prepared> {
+    pub(super) fn take(&self) -> Option<Prepared> {
         let mut processes = self.processes();
         // One may have been killed, by the kernel or by hand.
         std::iter::from_fn(|| processes.pop_front()).find(|prepared| !prepared.has_ended())
+    }
+}
+
+impl Kept {
+    /// Ends all. Blocks until they have ended.
+    pub(super) fn end(&self) {
+        let all = std::mem::take(&mut *self.processes());
+        for prepared in all {
+            prepared.child.end();
+        }
+    }
+
+    /// Makes as many as are to be kept, unless somebody does already.
+    pub(super) async fn refill(
+        &self,
+        most: usize,
+        host: &Host,
+        spec: &InstanceSpec,
+        zygote: Option<&Zygote>,
+    ) {
+        // Whoever makes more already goes on until there are enough.
+        let Ok(_making) = self.making.try_lock() else { return };
+        self.fill(most, host, spec, zygote).await;
+    }
+
+    /// Only for who holds `making`.
+    async fn fill(&self, most: usize, host: &Host, spec: &InstanceSpec, zygote: Option<&Zygote>) {
+        while self.processes().len() < most && !host.closed.load(Ordering::SeqCst) {
+            let made = host.first_process(spec.network, NO_INSTANCE, zygote).await;
+            // Whoever needs one then makes one, and learns why that fails.
+            let Ok(mut prepared) = made else { return };
+            if let Some(zygote) = zygote {
+                if let Err(error) = prepared.waits(COPY_TIMEOUT).await {
+                    zygote.refuse(&error);
+                    return;
+                }
+                zygote.confirm();
+            }
+            self.processes().push_back(prepared);
+        }
     }
 }
 
@@ -130,10 +170,7 @@ impl Pool {
         for kept in sorts.into_values() {
             // Whoever is making one keeps it first.
             let _making = kept.making.blocking_lock();
-            let all = std::mem::take(&mut *kept.processes());
-            for prepared in all {
-                prepared.child.end();
-            }
+            kept.end();
         }
     }
 
@@ -183,33 +220,14 @@ pub(super) async fn expect(host: &Arc<Host>, spec: &InstanceSpec, zygote: Option
     let Some(kept) = host.prepared.of(spec, zygote.as_deref()) else { return };
     // Whoever makes them already has made them then.
     let _making = kept.making.lock().await;
-    fill(&kept, host, spec, zygote.as_deref()).await;
+    kept.fill(KEPT, host, spec, zygote.as_deref()).await;
 }
 
 /// Makes as many as are kept, after a start.
 pub(super) async fn replenish(host: &Arc<Host>, spec: &InstanceSpec, zygote: Option<Arc<Zygote>>) {
     host.make_group_ready(spec).await;
     let Some(kept) = host.prepared.of(spec, zygote.as_deref()) else { return };
-    // Whoever makes more already goes on until there are enough.
-    let Ok(_making) = kept.making.try_lock() else { return };
-    fill(&kept, host, spec, zygote.as_deref()).await;
-}
-
-/// Only for who holds `making`.
-async fn fill(kept: &Kept, host: &Host, spec: &InstanceSpec, zygote: Option<&Zygote>) {
-    while kept.processes().len() < KEPT && !host.closed.load(Ordering::SeqCst) {
-        let made = host.first_process(spec.network, NO_INSTANCE, zygote).await;
-        // Whoever needs one then makes one, and learns why that fails.
-        let Ok(mut prepared) = made else { return };
-        if let Some(zygote) = zygote {
-            if let Err(error) = prepared.waits(COPY_TIMEOUT).await {
-                zygote.refuse(&error);
-                return;
-            }
-            zygote.confirm();
-        }
-        kept.processes().push_back(prepared);
-    }
+    kept.refill(KEPT, host, spec, zygote.as_deref()).await;
 }
 
 impl Host {

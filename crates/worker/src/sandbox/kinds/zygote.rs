@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt::SendTimeout};
+use nix::sys::socket::{Shutdown, setsockopt, sockopt::SendTimeout};
 use nix::sys::time::TimeVal;
 use nix::unistd::pipe2;
 
@@ -104,6 +104,22 @@ impl Zygote {
         }
     }
 
+    /// Whether it makes copies.
+    pub(super) fn is_usable(&self) -> bool {
+        self.works() && !self.has_ended() && !self.refuses.load(Ordering::Relaxed)
+    }
+
+    /// Asks it to end, and ends it if it does not. Blocks until it has ended.
+    pub(super) fn end(&self, patience: Duration) {
+        // It reads the end of its orders, whoever else has this end of the socket.
+        let _ = nix::sys::socket::shutdown(self.socket.as_raw_fd(), Shutdown::Write);
+        let mut ended = [PollFd::new(self.child.pidfd().as_fd(), PollFlags::POLLIN)];
+        let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        if !matches!(poll(&mut ended, patience), Ok(count) if count > 0) {
+            self.kill();
+        }
+    }
+
     fn works(&self) -> bool {
         self.works.load(Ordering::Relaxed)
     }
@@ -183,7 +199,7 @@ impl Zygotes {
             Some(State::Unusable(since)) if since.elapsed() < RETRY => return None,
             Some(State::Unusable(_)) | None => {}
         }
-        match start(host, spec.runtime, root).await {
+        match launch(host, spec.runtime, root, Purpose::Zygote).await {
             Ok(zygote) => {
                 let zygote = Arc::new(zygote);
                 zygotes.insert(spec.runtime, State::Started(zygote.clone()));
@@ -211,14 +227,20 @@ impl Zygotes {
 
 /// Whether an instance may be a copy: entering a sandbox takes rights that only root has over all of
 /// them, and a copy does not obey what an interpreter reads when it starts.
-fn can_be_copy(host: &Host, spec: &InstanceSpec) -> bool {
+pub(super) fn can_be_copy(host: &Host, spec: &InstanceSpec) -> bool {
     let definition = spec.runtime.definition();
     definition.has_zygote()
         && host.capabilities.root
         && !spec.environment.keys().any(|name| definition.reads_at_start(name))
 }
 
-async fn start(host: &Host, runtime: Runtime, root: &Root) -> Result<Zygote, StartError> {
+/// Starts a zygote, or the keeper of a function's.
+pub(super) async fn launch(
+    host: &Host,
+    runtime: Runtime,
+    root: &Root,
+    purpose: Purpose,
+) -> Result<Zygote, StartError> {
     let failed = |error: io::Error| StartError::Sandbox(error.to_string());
     let (socket, theirs) = wire::blocking_pair().map_err(failed)?;
     setsockopt(&socket, SendTimeout, &ORDER_TIMEOUT).map_err(|error| failed(error.into()))?;
@@ -230,17 +252,20 @@ async fn start(host: &Host, runtime: Runtime, root: &Root) -> Result<Zygote, Sta
         program: root.command[0].clone().into(),
         arguments: root.command.clone(),
         environment: variables.chain([format!("{LABEL}={label}")]).collect(),
+        filter: host.capabilities.seccomp,
     };
     // Both wait in the socket, the second one for the program.
-    wire::send(std::os::fd::AsRawFd::as_raw_fd(&socket), &config, &[]).map_err(failed)?;
-    zygote::instruct(&socket, host.capabilities.seccomp).map_err(failed)?;
+    wire::send(socket.as_raw_fd(), &config, &[]).map_err(failed)?;
+    if purpose == Purpose::Zygote {
+        zygote::instruct(&socket, host.capabilities.seccomp).map_err(failed)?;
+    }
     let launch = Launch {
         label,
         control: theirs,
         output: write,
         own_network: true,
         user_namespace: false,
-        purpose: Purpose::Zygote,
+        purpose,
     };
     let child = host.spawner.start(launch).await.map_err(failed)?;
     Ok(Zygote {

@@ -20,6 +20,9 @@ const COMPILER: &str = include_str!("../../../runtime/compiler.py");
 /// What the client becomes where instances are copies of it.
 const ZYGOTE: &str = include_str!("../../../runtime/zygote.py");
 
+/// What the client becomes where instances are copies of it once it has run a function's imports.
+const FUNCTION_ZYGOTE: &str = include_str!("../../../runtime/function_zygote.py");
+
 /// Where the client looks for a package's byte code.
 const BYTE_CODE: &str = "/var/runtime/bytecode";
 
@@ -98,7 +101,12 @@ impl RuntimeDefinition for Definition {
             interpreter: Some(interpreter.executable),
             copies,
             links: vec![("var/lang/bin/python3".into(), name.into())],
-            files: vec![("bootstrap.py", CLIENT), ("compiler.py", COMPILER), ("zygote.py", ZYGOTE)],
+            files: vec![
+                ("bootstrap.py", CLIENT),
+                ("compiler.py", COMPILER),
+                ("zygote.py", ZYGOTE),
+                ("function_zygote.py", FUNCTION_ZYGOTE),
+            ],
             // -S: there are no site packages; looking for them takes longer than all else.
             // -u: what a function prints before it is killed is not lost.
             command: vec![

@@ -122,6 +122,7 @@ fn become_first(
     Ok(match order.purpose {
         Purpose::Instance => init::enter(title),
         Purpose::Zygote => init::enter_zygote(),
+        Purpose::Keeper => init::enter_keeper(),
     })
 }
 

@@ -7,12 +7,14 @@ pub(crate) static SETTING: Setting = Setting {
     name: "start_from",
     description: "What an instance is started from: fresh, nothing; prepared, a process in \
                   namespaces of its own that was made ahead; zygote, the same and a copy of a \
-                  runtime that has started (Python); or pool, a runtime that was started ahead \
-                  (Python, Node.js).",
+                  runtime that has started (Python); function_zygote, a copy of a runtime that \
+                  has run the function's imports (Python); or pool, a runtime that was started \
+                  ahead (Python, Node.js).",
     kind: Kind::Choice(&[
         ("fresh", |to| to.start_from(StartFrom::Fresh)),
         ("prepared", |to| to.start_from(StartFrom::Prepared)),
         ("zygote", |to| to.start_from(StartFrom::Zygote)),
+        ("function_zygote", |to| to.start_from(StartFrom::FunctionZygote)),
         ("pool", |to| to.start_from(StartFrom::Pool)),
     ]),
     default: Default::Value(Value::Word("prepared")),

@@ -14,6 +14,8 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use seccompiler::BpfProgram;
 
+pub(in crate::sandbox) use program::ARCHITECTURE;
+
 /// A filter of system calls.
 pub struct SystemCallFilter {
     program: BpfProgram,

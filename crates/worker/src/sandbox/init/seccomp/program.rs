@@ -16,9 +16,9 @@ use super::table::{Answer, Group, Test};
 
 /// The architecture that a call's number is of, as `linux/audit.h` writes it.
 #[cfg(target_arch = "x86_64")]
-pub(super) const ARCHITECTURE: u32 = 0xC000_003E;
+pub(in crate::sandbox) const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
-pub(super) const ARCHITECTURE: u32 = 0xC000_00B7;
+pub(in crate::sandbox) const ARCHITECTURE: u32 = 0xC000_00B7;
 
 /// Offsets in `seccomp_data`.
 const NUMBER: u32 = 0;

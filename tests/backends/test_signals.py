@@ -36,7 +36,7 @@ with connect(temporary=Path(sys.argv[1])) as backend:
 """
 
 COMMAND = """
-import os, signal, time
+import os, signal, time, typer
 import uncia.cli
 
 def command():
@@ -46,7 +46,9 @@ def command():
     finally:
         print("closed")
 
-uncia.cli.build = lambda name: command
+app = typer.Typer()
+app.command()(command)
+uncia.cli.build = lambda name: app
 uncia.cli.main()
 """
 

@@ -35,7 +35,7 @@ def test_an_earlier_spelling_is_replaced_with_a_warning(
     [
         ["run", "x.yaml", "--out", "folder"],  # It has --out.
         ["bill", "--", "--engine"],
-        ["load", "--body", "--force"],  # Nothing of that name is known.
+        ["load", "--body", "--engine"],  # Nothing of that name is known.
         ["bil", "x", "--engine", "spark"],
         ["cost"],
         [],

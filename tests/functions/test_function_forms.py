@@ -134,8 +134,9 @@ def test_unknown_names_are_told_with_what_there_is(mine: Path) -> None:
     assert "hello" in caught.value.hint
     with pytest.raises(UnciaError, match="no folder"):
         load(str(mine / "nowhere"))
+    (mine / "empty").mkdir()
     with pytest.raises(UnciaError, match=r"no function: it has no function\.yaml"):
-        load(mine / "python")
+        load(mine / "empty")
     for strange in ("", "_shared", "hello\n", "HELLO"):
         with pytest.raises(UnciaError, match="no function"):
             load(strange)

@@ -39,7 +39,7 @@ def test_a_server_that_fails_makes_the_command_fail(inside: Inside, tmp_path: Pa
         allowed = inside(*arguments, "--allow-failures")
     assert ended.code == 1
     assert "10 of 10 requests failed: 10 function_error" in ended.err
-    assert "10 function_error, for example: HTTP 503: busy" in ended.out
+    assert "10 x function_error of load: HTTP 503: busy" in ended.out
     assert pyarrow.parquet.read_table(out).column("status").to_pylist() == [503] * 10
     assert allowed.code == 0, allowed.err
 

@@ -83,10 +83,11 @@ def distinct(table: pa.Table, explained: Iterable[Mapping[str, Any]] = ()) -> li
 
 def describe(text: str) -> tuple[str | None, str]:
     """Split an error's text into its type, if it names one, and its message without identifiers."""
-    text = _PREFIX.sub("", text.strip(), count=1)
+    text = text.strip()
     for pattern, replacement in _IDS:
         text = pattern.sub(replacement, text)
-    match = _TYPE.fullmatch(text)
+    match = _TYPE.fullmatch(_PREFIX.sub("", text, count=1))
+    # Where the function named no error, the status is all that tells what kind it was.
     return (None, text) if match is None else (match[1], match["message"])
 
 

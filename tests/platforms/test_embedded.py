@@ -15,7 +15,7 @@ import pytest
 
 from uncia import functions, yamlio
 from uncia.cli.new import new_function
-from uncia.errors import RunFailedError, UnciaError
+from uncia.errors import RunFailedError
 from uncia.platforms import Context, FunctionSpec, embedded, journal, processes
 from uncia.platforms.embedded import EmbeddedPlatform, Options, Server
 from uncia.platforms.journal import Journal

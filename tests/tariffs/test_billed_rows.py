@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from uncia.backends import Backend, connect
 from uncia.cli import build
+from uncia.cli.invocations import Printer
 from uncia.tariffs import bill, get
 from uncia.tariffs.catalogue import billable, is_model
 from uncia.tariffs.common_rows import common_rows
@@ -154,3 +155,44 @@ def test_common_rows_are_exactly_what_each_bill_prices(
         for name in names
     ]
     assert count == len(set.intersection(*priced))
+
+
+def test_sizes_a_byte_apart_are_bills_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    sizes = [10_240 * MB, 10_240 * MB + 1]
+    pq.write_table(table([WHOLE | {"allocated_memory": size} for size in sizes]), path)
+    ran = invoke("bill", path, "--tariff", "sim", "--by", "memory", "--json")
+    names = [line["memory"] for line in json.loads(ran.stdout)]
+    assert names[0] == "10,240 MB"
+    assert len(set(names)) == 2
+
+
+def test_no_price_in_several_groups_counts_the_rows_of_all_and_each_tariff_once(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.parquet"
+    missing = WHOLE | {"execution": None}
+    pq.write_table(table([missing] * 3 + [missing | {"experiment": "other"}] * 2), path)
+    tariffs = ("--tariff", "sim", "--tariff", "aws-lambda-x86")
+    ran = invoke("bill", path, *tariffs, "--by", "experiment", "--strict")
+    assert ran.exit_code == 1
+    said = "None of 5 rows (main; other) has a price under any of these 2 tariffs:"
+    assert f"{said} execution is null." in ran.output
+
+
+def test_strict_fails_without_rows_in_groups_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table([]), path)
+    for by in ((), ("--by", "memory")):
+        ran = invoke("bill", path, "--tariff", "sim", "--strict", *by)
+        assert ran.exit_code == 1
+        assert "There are no rows" in ran.output
+
+
+@pytest.mark.parametrize(("user", "system"), [(7, 5), (7, None), (None, 5), (None, None)])
+def test_serve_prints_the_cost_of_the_bill(user: int | None, system: int | None) -> None:
+    one = WHOLE | {"cpu_user": user and user * MS, "cpu_system": system and system * MS}
+    columns = {name: [value] for name, value in one.items() if value is not None}
+    tariff = get("cloudflare-workers")
+    (line,) = bill(pa.table(columns), [tariff])
+    assert Printer(tariff, as_json=True)._cost(one) == line.exact_cost

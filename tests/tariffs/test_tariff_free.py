@@ -85,3 +85,14 @@ def test_several_prices_for_a_resource_have_no_free_part() -> None:
     twice = tariff.model_copy(update={"charges": [*tariff.charges, *tariff.charges]})
     with pytest.raises(UnciaError, match="several prices for memory"):
         bill(table([row(execution=MS, allocated_memory=128 * MB)]), [twice], free_tier=True)
+
+
+def test_amounts_that_cost_nothing_are_not_taken_off_those_that_do() -> None:
+    # 1 GB allocated for a second costs nothing, 1 MB used does: free is at most what is charged.
+    tariff = with_tier("azure-consumption", gb_seconds=400_000)
+    paid = next(charge for charge in tariff.charges if charge.resource == "memory")
+    free = paid.model_copy(update={"basis": "allocated", "price": "0"})
+    both = tariff.model_copy(update={"charges": [paid, free]})
+    rows = table([row(allocated_memory=GB, memory_avg=MB)])
+    with pytest.raises(UnciaError, match="several prices for memory"):
+        bill(rows, [both], free_tier=True)

@@ -78,10 +78,9 @@ class Printer:
         }
 
     def _cost(self, row: Mapping[str, Any]) -> Fraction | None:
-        from uncia.tariffs.request import cost
+        from uncia.tariffs.request import cost, total_cpu_time
 
-        used = (row["cpu_user"], row["cpu_system"])
-        cpu_time = None if None in used else sum(used)
+        cpu_time = total_cpu_time(row["cpu_user"], row["cpu_system"])
         return cost(self.tariff, {**row, "cpu_time": cpu_time})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -27,20 +28,31 @@ def empty_bills(lines: Sequence[Line]) -> list[str]:
 
     Groups in which no row is billable at all (throttled, never run) have nothing to price.
     """
-    if lines and not any(line.total_rows for line in lines):
+    if not any(line.total_rows for line in lines):
         return ["There are no rows, so there is nothing to price."]
-    tariffs: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    alike: dict[tuple[tuple[str, ...], tuple[tuple[str, int], ...]], list[str]] = {}
     for line in lines:
         if line.rows == 0 and line.unpriced:
-            tariffs.setdefault(tuple(line.unpriced.items()), []).append(_name(line))
+            key = tuple(map(str, line.group.values())), tuple(line.unpriced.items())
+            alike.setdefault(key, []).append(line.tariff)
+    # Groups that the same tariffs refuse for the same reasons share a sentence about all rows.
+    merged: dict[tuple[tuple[str, ...], frozenset[str]], tuple[list[str], Counter[str]]] = {}
+    for (group, counts), tariffs in alike.items():
+        reasons = frozenset(reason for reason, _ in counts)
+        names, total = merged.setdefault((tuple(tariffs), reasons), ([], Counter()))
+        if group:
+            names.append(", ".join(group))
+        total.update(dict(counts))
+    everyone = len({line.tariff for line in lines})
     sentences = []
-    for counts, names in tariffs.items():
-        total = plural(sum(count for _, count in counts), "row")
-        why = counts[0][0] if len(counts) == 1 else options.reasons(dict(counts))
-        which = ", ".join(names)
-        if len(names) == len(lines) > 1:
-            which = f"any of these {len(names)} tariffs"
-        sentences.append(f"None of {total} has a price under {which}: {why}.")
+    for (tariffs_alike, _), (names, total) in merged.items():
+        rows = plural(total.total(), "row")
+        where = f" ({'; '.join(names)})" if names else ""
+        why = next(iter(total)) if len(total) == 1 else options.reasons(dict(total))
+        which = ", ".join(tariffs_alike)
+        if len(tariffs_alike) == everyone > 1:
+            which = f"any of these {everyone} tariffs"
+        sentences.append(f"None of {rows}{where} has a price under {which}: {why}.")
     return sentences
 
 
@@ -50,8 +62,3 @@ def remedies(lines: Iterable[Line]) -> Iterator[str]:
     for columns, remedy in _REMEDIES.items():
         if any(column in reasons for column in columns):
             yield f"Rows need {remedy}."
-
-
-def _name(line: Line) -> str:
-    group: Sequence[str] = [str(value) for value in line.group.values() if value is not None]
-    return f"{line.tariff} ({', '.join(group)})" if group else line.tariff

@@ -123,6 +123,7 @@ def with_memory_names(lines: Sequence[Line]) -> list[Line]:
     named = []
     for line in sorted(lines, key=order):
         memory = line.group[MEMORY]
-        name = None if memory is None else f"{int(memory) / MIB:,.10g} MB"
+        # 16 digits tell every two sizes apart, so that no two groups have one name.
+        name = None if memory is None else f"{int(memory) / MIB:,.16g} MB"
         named.append(replace(line, group={**line.group, MEMORY: name}))
     return named

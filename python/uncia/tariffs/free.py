@@ -47,17 +47,17 @@ def credit(tariff: Tariff, line: Line) -> Credit:
         "memory": (tier.gb_seconds or 0) * GIB * NS_PER_S,
     }
     for resource, limit in free.items():
-        prices = [charge.unit_price for charge in tariff.charges if charge.resource == resource]
-        known = [price for price in prices if price]
-        if not limit or not known:
+        of_resource = [charge for charge in tariff.charges if charge.resource == resource]
+        if not limit or not any(charge.unit_price for charge in of_resource):
             continue
-        amount = billed[resource]
-        if len(known) > 1 or amount is None:
+        amount, price = billed[resource], of_resource[0].unit_price
+        # The amount billed is that of all charges together, those of no price and credits as well.
+        if len(of_resource) > 1 or of_resource[0].is_credit or amount is None or price is None:
             raise UnciaError(
                 f"the tariff {tariff.id} has several prices for {resource}, and its free tier does"
                 " not say which of them it covers"
             )
-        charges += min(amount, limit) * known[0]
+        charges += min(amount, limit) * price
     return Credit(fees, charges)
 
 

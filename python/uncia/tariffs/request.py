@@ -121,6 +121,11 @@ def cost(tariff: Tariff, request: Mapping[str, Any]) -> Fraction | None:
     return total
 
 
+def total_cpu_time(user: int | None, system: int | None) -> int | None:
+    """The sum of user and system CPU time; where one is not known it is the other, as in a bill."""
+    return None if user is None and system is None else (user or 0) + (system or 0)
+
+
 def _is_plausible(value: int | None, most: int) -> bool:
     return value is None or 0 <= value <= most
 

@@ -199,7 +199,11 @@ async fn refused() {
         ),
         ("open('/tmp/left', 'w').close()", "/tmp"),
         ("import os; os.chdir('/tmp')", "folder"),
-        ("import mmap; kept = mmap.mmap(-1, 4096)", "memory"),
+        ("import mmap; kept = mmap.mmap(-1, 4096)", "memory that its copies would share"),
+        (
+            "import mmap; kept = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); kept.madvise(mmap.MADV_DONTFORK)",
+            "memory that its copies would lack",
+        ),
         ("raise ValueError('on purpose')", "ValueError: on purpose"),
         ("import missing", "No module named 'missing'"),
         ("import os; os._exit(3)", "exit status 3"),

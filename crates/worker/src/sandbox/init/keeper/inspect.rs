@@ -15,6 +15,11 @@ use crate::sandbox::rootfs::TASK;
 /// The standard streams, of which every copy has its own.
 const STREAMS: [&str; 3] = ["0", "1", "2"];
 
+/// The flag of memory that can be written to and is the same in all copies.
+const SHARED: &str = "sh";
+/// The flag of memory that a fork leaves out: `MADV_DONTFORK`.
+const NOT_COPIED: &str = "dc";
+
 /// The capabilities of which a copy has none, and what else its status must be.
 const COPY_STATUS: [(&str, &str); 7] = [
     ("CapInh", "0000000000000000"),
@@ -67,8 +72,12 @@ pub(super) fn obstacle(pid: i32, first: i32) -> io::Result<Option<String>> {
     if let Some(open) = open_file(pid)? {
         return Ok(Some(open));
     }
-    if shares_memory(&fs::read_to_string(folder(pid).join("smaps"))?) {
+    let maps = fs::read_to_string(folder(pid).join("smaps"))?;
+    if has_memory(&maps, SHARED) {
         return Ok(Some("it has made memory that its copies would share".into()));
+    }
+    if has_memory(&maps, NOT_COPIED) {
+        return Ok(Some("it has made memory that its copies would lack".into()));
     }
     let root = folder(pid).join("root");
     if fs::read_dir(root.join("tmp"))?.next().is_some() {
@@ -106,10 +115,10 @@ fn open_file(pid: i32) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether memory that can be written to would be the same in all copies.
-fn shares_memory(maps: &str) -> bool {
+/// Whether any of a process's memory has a flag, as `/proc/PID/smaps` shows it.
+fn has_memory(maps: &str, wanted: &str) -> bool {
     let flags = maps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
-    flags.into_iter().any(|flags| flags.split_whitespace().any(|flag| flag == "sh"))
+    flags.into_iter().any(|flags| flags.split_whitespace().any(|flag| flag == wanted))
 }
 
 /// Checks that a copy, which is about to run the function, has no right that a function does not have.
@@ -133,10 +142,10 @@ mod tests {
     fn shared_memory_is_found_by_its_flag_alone() {
         let maps =
             |flags: &str| format!("7f00-7f01 rw-s 0 0:1 7 /dev/zero (sh)\nVmFlags: {flags}\n");
-        assert!(shares_memory(&maps("rd wr sh mr mw me ms sd")));
+        assert!(has_memory(&maps("rd wr sh mr mw me ms sd"), SHARED));
         // A file that was opened for reading, such as a table of the C library's.
-        assert!(!shares_memory(&maps("rd mr me ms sd")));
-        assert!(!shares_memory(""));
+        assert!(!has_memory(&maps("rd mr me ms sd"), SHARED));
+        assert!(!has_memory("", SHARED));
     }
 
     #[test]

@@ -53,6 +53,7 @@ def test_the_command_prints_choices_hints_and_writes_a_page(measured: Path) -> N
     assert "5 rows are too few for a claim, it needs 59" in done.stdout
     assert "other architecture: run it on arm64" in done.stdout
     text = page.read_text(encoding="utf-8")
+    assert "USD a million less than at the present size under the same tariff." in done.stdout
     assert "What to choose" in text
     assert "vega-lite" in text
 

@@ -249,3 +249,12 @@ def test_the_schema_knows_the_words_of_the_file() -> None:
     assert set(schema["properties"]) == set(model.ExperimentFile.model_fields)
     text = str(schema)
     assert all(word in text for word in ("poisson", "embedded", "transport_error"))
+
+
+def test_a_folder_has_rows_enough_for_a_gate_to_judge_its_medians(tmp_path: Path) -> None:
+    (tmp_path / "handler.py").write_text("def handler(event, context): ...", encoding="utf-8")
+    file, document = model.load(tmp_path)
+    planned = plan(file, Sources(document, tmp_path.resolve().parent))
+    rows = {one.name: one.expected_requests() for one in planned.experiments}
+    assert rows["warm"] >= 6
+    assert rows["cold"] >= 6

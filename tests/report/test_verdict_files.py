@@ -138,6 +138,12 @@ def test_junit_counts_what_it_holds() -> None:
         assert failure.get("message") == "violated: 1 < 2 & so on"
 
 
+def test_the_summary_tells_verdicts_from_conditions() -> None:
+    one = [finding("not judged", "too few")]
+    assert compare.summarize(one) == "1 condition: 1 not judged."
+    assert compare.summarize(one * 4) == "1 condition, 4 verdicts: 4 not judged."
+
+
 @given(st.text())
 def test_junit_is_xml_whatever_a_run_says(text: str) -> None:
     root = ElementTree.fromstring(junit.junit([finding("violated", text)]).encode())

@@ -234,6 +234,14 @@ def test_what_cannot_be_replayed_is_told(tmp_path: Path, trace: Path) -> None:
     assert "shorter than a nanosecond" in refused(table=str(minutes), speed=1e12)
 
 
+def test_arrivals_that_somebody_else_wrote_are_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "counted.parquet"
+    pq.write_table(
+        pa.table({"function": ["a", "a", "b"], "minute": [8, 9, 8], "count": [3, 2, 1]}), path
+    )
+    assert counts(read(table=str(path), window=["8min", "10min"])) == {"a": [3, 2], "b": [1]}
+
+
 def test_files_that_are_no_tables_of_ours_are_told(tmp_path: Path) -> None:
     def file(name: str, content: bytes) -> str:
         (tmp_path / name).write_bytes(content)
@@ -246,8 +254,10 @@ def test_files_that_are_no_tables_of_ours_are_told(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert "not the folder of a run" in refused(table=str(tmp_path / "folder"))
     other = tmp_path / "other.parquet"
-    pq.write_table(pa.table({"function": ["a"], "minute": [1], "count": [1]}), other)
+    pq.write_table(pa.table({"function": ["a"], "minute": [1]}), other)
     assert "is not a table of Uncia" in refused(table=str(other))
+    pq.write_table(pa.table({"function": ["a"], "minute": ["x"], "count": [1]}), other)
+    assert "cannot be read as a table" in refused(table=str(other))
     spans = tmp_path / "spans.parquet"
     record.write(record.empty("spans"), spans, "spans")
     assert "holds the table spans; a replay reads invocations or arrivals" in refused(

@@ -210,6 +210,8 @@ def summarize(findings: Sequence[Finding]) -> str:
     conditions = len({finding.gate.text for finding in findings})
     which = f"{conditions} condition{'s' if conditions > 1 else ''}"
     if counts["violated"] or counts["not judged"]:
+        if len(findings) > conditions:  # one condition of several experiments, or of several runs
+            which += f", {len(findings)} verdicts"
         verdicts: tuple[Verdict, ...] = ("violated", "not judged", "holds")
         return f"{which}: {', '.join(f'{counts[v]} {v}' for v in verdicts if counts[v])}."
     return f"{'All ' if conditions > 1 else ''}{which} hold{'s' if conditions == 1 else ''}."

@@ -102,7 +102,7 @@ def _parquet(path: Path, allowed: Sequence[str], extra: Sequence[str]) -> tuple[
 
     schema = parquet.open_file(path).schema_arrow
     name = _table_name(path, schema, allowed)
-    version = schema.metadata.get(VERSION_KEY.encode())
+    version = (schema.metadata or {}).get(VERSION_KEY.encode())
     if version is not None and int(version) != SCHEMA_VERSION:
         raise UnciaError(
             f"{path} was written with table schema version {int(version)}; "
@@ -133,14 +133,22 @@ def _stream_schema(path: Path) -> pa.Schema:
 
 
 def _table_name(path: Path, schema: pa.Schema, allowed: Sequence[str]) -> str:
-    """Read the name of a table, one of ``allowed``, from its metadata."""
+    """Read the name of a table, one of ``allowed``, from its metadata.
+
+    A table that somebody else wrote has no name there. It is the one whose columns it has.
+    """
     from uncia.record.schema import TABLE_KEY
 
     name = (schema.metadata or {}).get(TABLE_KEY.encode())
     if name is None:
+        for table in allowed:
+            if set(_COLUMNS[table]) <= set(schema.names):
+                return table
+        columns = " or ".join(f"{table} ({', '.join(_COLUMNS[table])})" for table in allowed)
         raise UnciaError(
-            f"{path} is not a table of Uncia: its metadata does not name one",
-            hint="Import a trace first: uncia trace import.",
+            f"{path} is not a table of Uncia: its metadata does not name one, and it lacks columns",
+            hint="Import a trace first (uncia trace import), or write a table with the columns of"
+            f" {columns}.",
         )
     text = str(name, "utf-8", "replace")
     if text not in allowed:

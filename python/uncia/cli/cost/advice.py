@@ -154,9 +154,13 @@ def _print(
             f"{len(functions) - _MAX_FUNCTIONS:,} more functions, which cost less, are not shown:"
             " --function NAME, or --json for all."
         )
+    # Without a tariff in use each tariff's own price of the present size stands in for it.
+    present = "at present (*)"
+    if not choices["present"].astype(bool).any():
+        present = "at the present size under the same tariff"
     notes.append(
         f"p95: of the {of}, with its interval. Measured choices first, then estimated ones. saves:"
-        " USD a million less than at present (*)."
+        f" USD a million less than {present}."
     )
     for note in notes:
         typer.echo(note)

@@ -53,9 +53,19 @@ def test_the_command_prints_choices_hints_and_writes_a_page(measured: Path) -> N
     assert "5 rows are too few for a claim, it needs 59" in done.stdout
     assert "other architecture: run it on arm64" in done.stdout
     text = page.read_text(encoding="utf-8")
-    assert "USD a million less than at the present size under the same tariff." in done.stdout
+    assert "USD a million less than at present (*)." in done.stdout
     assert "What to choose" in text
     assert "vega-lite" in text
+
+
+def test_without_a_tariff_in_use_savings_are_those_under_the_same_tariff(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    pq.write_table(table(rows("f", [10 * MS] * 8, memory=512, platform="embedded")), path)
+    done = CliRunner().invoke(build(), ["cost", "advice", str(path), "-t", "aws-lambda-x86"])
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.stdout.split())
+    assert "USD a million less than at the present size under the same tariff." in text
+    assert "(*)" not in text
 
 
 def test_json_is_a_flat_list_of_choices_and_hints(measured: Path) -> None:

@@ -29,6 +29,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("a_zygote_serves_one_function_as_it_is", Needs::Users, changed),
         test("copies_begin_in_their_group_of_version_2", Needs::Unified, version_2),
         test("nothing_is_left_of_a_functions_zygote", Needs::Users, gone),
+        test("a_zygote_that_ends_again_and_again_is_not_made_again", Needs::Users, ending),
     ]
 }
 
@@ -445,4 +446,34 @@ async fn gone() {
     host.close().await;
     assert_eq!(left(&state), [0; 0]);
     assert!(mounts().iter().all(|it| !it.contains(&state)));
+}
+
+/// An import is paid for by the platform, so whoever ends its zygote cannot have it run for ever.
+async fn ending() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().to_str().unwrap().to_owned();
+    let host = Host::open(config(folder.path())).await.unwrap();
+    let function = function("def handler(event, context): return event");
+    let mut made = 0;
+    while host.refusals().is_empty() {
+        host.expect(&function.spec).await;
+        made += 1;
+        assert!(made < 100, "it is made again and again");
+        for process in left(&state) {
+            // It may have ended with another.
+            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
+        let started = host.start(function.spec.clone()).await;
+        if let Ok(instance) = started.result {
+            instance.stop(Duration::ZERO).await;
+        }
+    }
+    assert!(host.refusals()[0].contains("its zygote has ended by itself 8 times"));
+    let started = host.start(function.spec.clone()).await;
+    assert!(!is_copy(&started));
+    let instance = started.result.unwrap();
+    assert_eq!(answer(&instance.invoke(request("1")).await), 1);
+    instance.stop(Duration::ZERO).await;
+    host.close().await;
+    assert_eq!(left(&state), [0; 0]);
 }

@@ -38,6 +38,10 @@ const MAX_FUNCTIONS: usize = 16;
 /// First processes that are kept for each, with what starts a copy in them.
 const KEPT: usize = 2;
 
+/// Zygotes of a function that end by themselves before it gets no other: each runs the imports anew, at the
+/// platform's expense.
+const MOST_ENDS: u32 = 8;
+
 /// Until a zygote is told to end by its keeper, before the keeper is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -221,6 +225,8 @@ struct Entry {
     function: String,
     terms: Terms,
     state: State,
+    /// How many of its zygotes have ended by themselves.
+    ends: u32,
 }
 
 /// The zygotes that functions have.
@@ -240,7 +246,8 @@ impl FunctionZygotes {
         let index = entries.iter().position(|it| it.function == spec.function);
         let entry = index.map(|index| entries.remove(index)).filter(|it| it.terms == terms);
         let state = State::Missing;
-        let entry = entry.unwrap_or(Entry { function: spec.function.clone(), terms, state });
+        let entry =
+            entry.unwrap_or(Entry { function: spec.function.clone(), terms, state, ends: 0 });
         entries.push(entry);
         if entries.len() > MAX_FUNCTIONS {
             entries.remove(0);
@@ -282,7 +289,12 @@ impl FunctionZygotes {
         let mut entries = self.entries();
         let entry = entries.iter_mut().find(|it| it.function == spec.function && it.terms == terms);
         if let Some(entry) = entry {
-            entry.state = state;
+            entry.ends += u32::from(matches!(entry.state, State::Ready(_)));
+            entry.state = if entry.ends < MOST_ENDS {
+                state
+            } else {
+                State::Refused(format!("its zygote has ended by itself {MOST_ENDS} times"))
+            };
         }
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,26 @@ def test_warm_ups_are_billed_only_as_an_experiment_of_their_own(mixed: Path) -> 
     done = invoke("bill", mixed, "-t", "aws-lambda-x86", "--by", "experiment", "--json")
     by_name = {line["experiment"]: line["rows"] for line in json.loads(done.stdout)}
     assert by_name == {"main": 14, "main.warmup": 2}
+
+
+def test_analyses_of_bills_leave_out_the_warm_ups_too(mixed: Path) -> None:
+    line = entries(mixed)["aws-lambda-x86", ""]
+    done = invoke("cost", "decompose", mixed, "-t", "aws-lambda-x86", "--json")
+    (parts,) = json.loads(done.stdout)
+    assert parts["rows"] == line["rows"]
+    assert Decimal(parts["cost_usd"]) == Decimal(line["cost_usd"])
+    assert "note: 2 warm-up rows are left out" in done.stderr
+    done = invoke("cost", "inflation", mixed, "-t", "aws-lambda-x86", "--json")
+    # Of four more the use is not known.
+    assert {row["rows"] for row in json.loads(done.stdout)} == {line["rows"] - 4}
+    done = invoke(
+        "cost", "decompose", mixed, "-t", "aws-lambda-x86", "--by", "experiment", "--json"
+    )
+    assert sorted(row["rows"] for row in json.loads(done.stdout)) == [2, line["rows"]]
+    for command in (["utilization"], ["rounding", "--at-least", "0ms"], ["break-even"]):
+        done = invoke("cost", command[0], mixed, *command[1:])
+        assert done.exit_code == 0, done.output
+        assert "note: 2 warm-up rows are left out" in done.stderr
 
 
 def test_common_rows_are_those_that_every_tariff_can_price(mixed: Path) -> None:

@@ -50,7 +50,8 @@ def register(app: typer.Typer) -> None:
 
         groups, rule = options.unique(by), options.fit_rule(fit)
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
-            frame = compute(table, tariff or None, group_by=groups, fit=rule, backend=backend)
+            rows = options.results(table, backend, groups)
+            frame = compute(rows, tariff or None, group_by=groups, fit=rule, backend=backend)
         if html is not None:
             from uncia.report.cost.decompose import section
 

@@ -47,11 +47,12 @@ def register(app: typer.Typer) -> None:
         groups, rule, tariffs = options.unique(by), options.fit_rule(fit), tariff or None
         curves: pd.DataFrame | None = None
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
+            rows = options.results(table, backend, groups)
             frame = compute(
-                table, tariffs, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
+                rows, tariffs, fit=rule, group_by=groups, cdf=cdf and as_json, backend=backend
             )
             if html is not None and not groups:
-                curves = inflation_cdf(table, tariffs, fit=rule, backend=backend)
+                curves = inflation_cdf(rows, tariffs, fit=rule, backend=backend)
         if html is not None:
             from uncia.report.cost.inflation import section
 

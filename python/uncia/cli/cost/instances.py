@@ -93,7 +93,7 @@ def register(app: typer.Typer) -> None:
         tariffs = [find(name) for name in tariff]
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(
-                table,
+                options.results(table, backend),
                 [item for item in tariffs if not item.by_instance] or None,
                 [item for item in tariffs if item.by_instance] or None,
                 function=function,

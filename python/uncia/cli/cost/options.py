@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from uncia.backends import Backend, Source
     from uncia.report.page import Section
     from uncia.tariffs import FitRule
 
@@ -133,6 +134,24 @@ def fit_rule(name: str) -> FitRule:
 
     check(name)
     return cast("FitRule", name)
+
+
+def results(table: Sequence[str], backend: Backend, groups: Sequence[str] = ()) -> Source:
+    """Return the rows of a table without its warm-ups, as `uncia bill` takes them.
+
+    A note on standard error says how many are left out.
+
+    Args:
+        table: paths.
+        backend: where the rows are.
+        groups: columns that rows are analysed by; warm-ups stay if experiments are apart.
+    """
+    from uncia.costs.billed_rows import select_rows
+
+    selected = select_rows(list(table), None, groups, backend)
+    for note in selected.notes:
+        typer.echo(f"note: {note}", err=True)
+    return selected.rows
 
 
 def unique(names: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from uncia.cli.cost import options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from uncia.backends import Backend, Source
+    from uncia.backends import Backend
     from uncia.report.page import Section
     from uncia.tariffs.compare import FitRule
 
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _sections(
-    source: Source, tariffs: Sequence[str] | None, fit: FitRule, backend: Backend
+    source: Sequence[str], tariffs: Sequence[str] | None, fit: FitRule, backend: Backend
 ) -> list[Section]:
     from uncia.costs.breakeven import break_even
     from uncia.costs.coldstarts import analysed
@@ -70,20 +70,22 @@ def _sections(
     from uncia.report.cost import utilization as utilization_page
 
     starts = analysed(source, tariffs, fit=fit, points=_POINTS, backend=backend)
+    # Of starts those of warm-ups count too: their instances are in the table beside.
+    rows = options.results(source, backend)
     return [
         inflation_page.section(
-            inflation(source, tariffs, fit=fit, backend=backend),
-            inflation_cdf(source, tariffs, fit=fit, backend=backend),
+            inflation(rows, tariffs, fit=fit, backend=backend),
+            inflation_cdf(rows, tariffs, fit=fit, backend=backend),
         ),
-        utilization_page.section(utilization(source, fit=fit, backend=backend)),
-        decompose_page.section(decompose(source, tariffs, fit=fit, backend=backend)),
+        utilization_page.section(utilization(rows, fit=fit, backend=backend)),
+        decompose_page.section(decompose(rows, tariffs, fit=fit, backend=backend)),
         coldstarts_page.section(starts.frame, starts.cdf),
         rounding_page.section(
             fee_equivalents(tariffs),
-            rounding(source, tariffs, at_least=AT_LEAST, fit=fit, backend=backend),
+            rounding(rows, tariffs, at_least=AT_LEAST, fit=fit, backend=backend),
         ),
         prices_page.section(prices(tariffs), BUNDLE, AGAINST),
         instances_page.break_even_section(
-            break_even(source, tariffs, None, fit=fit, backend=backend)
+            break_even(rows, tariffs, None, fit=fit, backend=backend)
         ),
     ]

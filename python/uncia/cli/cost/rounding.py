@@ -60,7 +60,8 @@ def register(app: typer.Typer) -> None:
         if table:
             rule = options.fit_rule(fit)
             with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
-                added = measure(table, tariffs, at_least=shortest, fit=rule, backend=backend)
+                rows = options.results(table, backend)
+                added = measure(rows, tariffs, at_least=shortest, fit=rule, backend=backend)
         if html is not None:
             from uncia.report.cost.rounding import section
 

@@ -28,7 +28,8 @@ def register(app: typer.Typer) -> None:
         from uncia.costs.utilization import measure
 
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
-            usage = measure(table, fit=options.fit_rule(fit), backend=backend)
+            rows = options.results(table, backend)
+            usage = measure(rows, fit=options.fit_rule(fit), backend=backend)
         if html is not None:
             from uncia.report.cost.utilization import section
 

@@ -171,7 +171,7 @@ def test_the_page(command: Run, runs: Path, tmp_path: Path) -> None:
         "bills",
         "failures",
     ]
-    assert "1 condition: 2 violated." in page.text
+    assert "1 condition, 2 verdicts: 2 violated." in page.text
     assert all(link.startswith("#") for link in page.links)
     assert sorted(page.places) == sorted(page.specs)
     for spec in page.specs.values():

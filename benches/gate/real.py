@@ -115,8 +115,8 @@ def main() -> None:
         counts.setdefault(kind, Counter())[finding["verdict"]] += 1
         cells = (kind, function, str(repeats), f"`{condition}`", finding["verdict"])
         print(f"| {' | '.join(cells)} | {finding['reason']} |", flush=True)
-    for kind, found in counts.items():
-        print(f"\n{kind}: {', '.join(f'{n} {verdict}' for verdict, n in found.items())}")
+    for kind, verdicts in counts.items():
+        print(f"\n{kind}: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items())}")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def rows(number: int, folder: Path) -> pa.Table:
     latency = pc.subtract(table["received"], table["scheduled"])
 
     def mean(counter: str) -> float:
-        found = machine.filter(pc.equal(machine["counter"].cast(pa.utf8()), counter))["value"]
-        return float(pc.mean(found).as_py())
+        values = machine.filter(pc.equal(machine["counter"].cast(pa.utf8()), counter))["value"]
+        return float(pc.mean(values).as_py())
 
     return pa.table(
         {

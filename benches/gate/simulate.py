@@ -55,10 +55,10 @@ def load(path: Path, rng: np.random.Generator) -> tuple[list[list[Figures]], int
     table = pq.read_table(path)
     result = []
     for run in sorted(set(table["run"].to_pylist())):
-        own = table.filter(pc.equal(table["run"], run))
+        rows = table.filter(pc.equal(table["run"], run))
         parts = {
-            name: own.filter(pc.equal(own["experiment"], name))
-            for name in own["experiment"].unique().to_pylist()
+            name: rows.filter(pc.equal(rows["experiment"], name))
+            for name in rows["experiment"].unique().to_pylist()
         }
         arrays = {
             name: {column: part[column].to_numpy() for column in part.column_names}
@@ -171,8 +171,8 @@ def judge(
     for condition in conditions:
         key = (condition.experiment or "", condition.metric, condition.tariff or "")
         sides = [[run[key] for run in side] for side in (base, change)]
-        found = repeats.change(key, sides[0], sides[1], paired=True)
-        findings += verdicts.judge([condition], "change", [found], [])
+        judged = repeats.change(key, sides[0], sides[1], paired=True)
+        findings += verdicts.judge([condition], "change", [judged], [])
     return findings
 
 

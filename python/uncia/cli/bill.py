@@ -109,7 +109,7 @@ def register(app: typer.Typer) -> None:
             for note in selected.notes:
                 typer.echo(f"note: {note}", err=True)
         else:
-            models = {one.id for one in resolve(tariff or None) if not one.sold}
+            models = {item.id for item in resolve(tariff or None) if not item.sold}
             _print(lines, groups, rule, selected.notes, models)
         if strict and empty:
             raise typer.Exit(1)

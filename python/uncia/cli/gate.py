@@ -164,15 +164,15 @@ def _tariffs(given: list[str], conditions: list[Gate]) -> list[str] | None:
 
     costs = [gate.tariff for gate in conditions if gate.metric == "cost"]
     named = [tariff for tariff in costs if tariff is not None and not set("*?[") & set(tariff)]
-    found = {tariff.id: name for tariff, name in zip(resolve(given), given, strict=True)}
+    given_names = {tariff.id: name for tariff, name in zip(resolve(given), given, strict=True)}
     for name in named:
         # It may be that of a file given.
-        if name not in found:
+        if name not in given_names:
             resolve([name])
-            found[name] = name
+            given_names[name] = name
     if not given and len(named) < len(costs):
         return None
-    return list(found.values())
+    return list(given_names.values())
 
 
 def _check_whole(repeats: Repeats, folder: Path) -> None:

@@ -171,7 +171,7 @@ class Sender(Form):
             return "a replay is of functions, and cannot drive a chain"
         if replay is not None and replay.map is not None and self.function is not None:
             return f"{what} that replays has a function for all recorded ones or a map, not both"
-        if replay is None and any(isinstance(one, ColumnField) for one in self.fields.values()):
+        if replay is None and any(isinstance(form, ColumnField) for form in self.fields.values()):
             return "a field of kind column is of the rows of a replay (arrivals of kind replay)"
         return None
 

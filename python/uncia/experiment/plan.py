@@ -232,12 +232,12 @@ def _check_defaults(file: ExperimentFile, sources: Sources, alias: str, function
     if function.source is None:
         return
     definition = sources.definition(function.source)
-    own = {
+    settings = {
         key: getattr(definition, key)
         for key in ("memory", "timeout")
         if getattr(function, key) is None
     }
-    for key, message in adapter(file.platform.kind).CAPABILITIES.mistakes(own):
+    for key, message in adapter(file.platform.kind).CAPABILITIES.mistakes(settings):
         raise sources.document.error(
             ("functions", alias, "source"),
             f"its {key} of {message}",

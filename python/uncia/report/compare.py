@@ -121,17 +121,17 @@ def build(
             figures[-1].append(compared.figures(measured[-1][-1], stream, seed))
     parts = [Side(*side) for side in zip(labels, runs, map(_together, measured), strict=True)]
     candidates = []
-    for side, own in zip(parts[1:], figures[1:], strict=True):
+    for side, of_side in zip(parts[1:], figures[1:], strict=True):
         order = run_sets.pairs(parts[0].runs, side.runs)
-        if len(parts[0].runs) == len(own) == 1:
-            changes = compared.compare(figures[0][0], own[0])
+        if len(parts[0].runs) == len(of_side) == 1:
+            changes = compared.compare(figures[0][0], of_side[0])
         elif order is not None:
             first, second = (
-                [f[i] for i in o] for f, o in zip((figures[0], own), order, strict=True)
+                [f[i] for i in o] for f, o in zip((figures[0], of_side), order, strict=True)
             )
             changes = repeats.compare(first, second, paired=True)
         else:
-            changes = repeats.compare(figures[0], own, paired=False)
+            changes = repeats.compare(figures[0], of_side, paired=False)
         candidates.append(
             Candidate(side.label, side.runs, side.measured, changes, order is not None)
         )

@@ -65,10 +65,10 @@ def charts(run_dir: Path, out: Path, form: str) -> Iterator[Path]:
 
     if form not in FORMS:
         raise UnciaError(f"charts are drawn as {', '.join(FORMS)}, not as {form!r}")
-    found = page.charts(run.page(data.load(run_dir)))
-    if not found:
+    charts = page.charts(run.page(data.load(run_dir)))
+    if not charts:
         raise UnciaError(f"the report of {run_dir} has no chart, so there is nothing to export")
-    for chart in found:
+    for chart in charts:
         image = drawn(chart.spec, form, chart.title)
         yield _write(out / f"{chart.name}.{form}", partial(_bytes, image))
 

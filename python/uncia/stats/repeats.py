@@ -244,12 +244,12 @@ def _sample(figure: Figure, scale: Scale) -> tuple[Floats, Floats] | None:
     values = [run.value for run in figure.runs if run.value is not None]
     if len(values) < 2 or len(values) < len(figure.runs):
         return None
-    found = np.array(values, np.float64)
+    scaled = np.array(values, np.float64)
     if scale == "ratio":
-        if found.min() <= 0:
+        if scaled.min() <= 0:
             return None
-        found = np.log(found)
-    return found, np.array([_row_variance(run, scale) for run in figure.runs], np.float64)
+        scaled = np.log(scaled)
+    return scaled, np.array([_row_variance(run, scale) for run in figure.runs], np.float64)
 
 
 def _is_free(figure: Figure) -> bool:

@@ -297,7 +297,7 @@ def _measure(gate: Gate, change: Change, level: Fraction) -> _Measurement:
             for wanted in (LEVEL, level)
         ]
         spread, strict = (
-            None if found is None else (scale(found[0]), scale(found[1])) for found in intervals
+            None if bounds is None else (scale(bounds[0]), scale(bounds[1])) for bounds in intervals
         )
         return _Measurement(value, spread, strict, estimate)
     if estimate is not None:

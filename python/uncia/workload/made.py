@@ -122,7 +122,7 @@ def demands(
     if not has_rows:
         path = _profiles_path(made, folder / replay.table, folder)
         source = {} if path is None else _profiles(path, expanded)
-    found: dict[str, Demand] = {}
+    result: dict[str, Demand] = {}
     missing: list[str] = []
     for part in expanded.replayed:
         if source is None:
@@ -132,13 +132,13 @@ def demands(
         if demand is None:
             missing.append(part.function)
         else:
-            found[part.function] = demand
+            result[part.function] = demand
     if missing:
         raise UnciaError(
             f"{replay.table} does not tell how long requests of {name_some(missing)} took",
             hint="Give a duration for such requests, or name the functions to replay.",
         )
-    return found
+    return result
 
 
 def _of_rows(part: Replayed, made: Made) -> Demand | None:
@@ -237,11 +237,11 @@ def _profiles(path: Path, expanded: Expansion) -> dict[str, _Profile]:
     for row in of_apps.to_pylist():
         applications.setdefault((row["owner"], row["app"]), []).append(row)
     result = {}
-    for name, own in rows.items():
-        application = applications.get((own[0]["owner"], own[0]["app"]), [])
+    for name, of_name in rows.items():
+        application = applications.get((of_name[0]["owner"], of_name[0]["app"]), [])
         result[name] = _Profile(
-            _points(own, "duration", minute),
-            _points(own, "memory", minute) or _points(application, "memory", minute),
+            _points(of_name, "duration", minute),
+            _points(of_name, "memory", minute) or _points(application, "memory", minute),
         )
     return result
 
@@ -253,7 +253,7 @@ def _points(rows: list[dict[str, Any]], column: str, minute: int) -> Points | No
     known = [row for row in rows if row[column] is not None]
     begins = {row["minute"] for row in known if row["minute"] is not None}
     if begins:
-        begin = max((one for one in begins if one <= minute), default=min(begins))
+        begin = max((other for other in begins if other <= minute), default=min(begins))
         known = [row for row in known if row["minute"] in (None, begin)]
     points = {row["quantile"]: row[column] for row in known if row["statistic"] == "quantile"} | {
         _ENDS[row["statistic"]]: row[column] for row in known if row["statistic"] in _ENDS

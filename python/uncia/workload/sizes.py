@@ -34,9 +34,9 @@ def contradictions(rows: pa.Table, functions: Iterable[Declared]) -> list[str]:
         functions: what was declared; of a function with several, each row may have any.
     """
     declared: dict[str, dict[str, set[int]]] = {}
-    for one in functions:
-        sizes = declared.setdefault(one.function, {})
-        for name, size in (("allocated_memory", one.memory), ("allocated_cpu", one.cpu)):
+    for item in functions:
+        sizes = declared.setdefault(item.function, {})
+        for name, size in (("allocated_memory", item.memory), ("allocated_cpu", item.cpu)):
             if size is not None:
                 sizes.setdefault(name, set()).add(size)
     sentences = []

@@ -190,8 +190,8 @@ def bill_each(
     if len(used) > 1 and len(used) * len(groups) > _MAX_LINES:
         result: dict[tuple[str, Any], Price] = {}
         for tariff in used:
-            own = {key: rows for key, rows in groups.items() if key[0] == tariff.id}
-            result |= bill_each(backend, [tariff], own)
+            of_tariff = {key: rows for key, rows in groups.items() if key[0] == tariff.id}
+            result |= bill_each(backend, [tariff], of_tariff)
         return result
     keys = list(groups)
     prices = {key: Price() for key in keys}

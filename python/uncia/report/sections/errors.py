@@ -28,8 +28,8 @@ _TEXT: Final = Markup('<span style="white-space: pre-wrap; font-family: monospac
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
     """Show the distinct errors of failed requests; None if all ended as expected."""
-    found = [error for error in errors.distinct(rows) if _is_failure(run, error)]
-    if not found:
+    failures = [error for error in errors.distinct(rows) if _is_failure(run, error)]
+    if not failures:
         return None
     explained = {_key(error): error for error in run.stored.get("errors") or []}
     blocks: list[Block] = [
@@ -42,13 +42,13 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
                 Column("functions", lambda error: ", ".join(error["functions"])),
                 Column("experiments", lambda error: ", ".join(error["experiments"]) or ABSENT),
             ],
-            found,
+            failures,
             "Rows of invocations whose outcome is neither ok nor declared, by the column error."
             " Messages that differ only in identifiers are one.",
             "Errors",
         )
     ]
-    for error in found[:_MAX_EXPLAINED]:
+    for error in failures[:_MAX_EXPLAINED]:
         more = explained.get(_key(error), {})
         name = error["type"] or error["message"] or error["outcome"]
         for title, text in (

@@ -71,14 +71,14 @@ def found(plan: Plan, rows: pa.Table) -> list[str]:
             # Of deployments with different periods the rows do not tell which is whose.
             if own_periods or period is None:
                 continue
-            of_function = of_experiment.filter(pc.equal(of_experiment["function"], alias))
-            gap, count = _common_gap(of_function), _over_quota(of_function, period)
+            served = of_experiment.filter(pc.equal(of_experiment["function"], alias))
+            gap, count = _common_gap(served), _over_quota(served, period)
             if not gap or gap % period or not count:
                 continue
             warnings.append(
                 f"{experiment.name}: requests of {alias} came at multiples of {gap / NS_PER_MS:g}"
                 f" ms, a whole number of quota periods ({format_duration(period)}), and {count:,}"
-                f" of {len(of_function):,} needed more CPU time than the quota of one: each met it at"
+                f" of {len(served):,} needed more CPU time than the quota of one: each met it at"
                 " the same point of the period, so their durations are not those of requests at"
                 f" other times. {_ADVICE}"
             )

@@ -85,10 +85,10 @@ def rows(cpu_ms: float, gap_ms: int, count: int = 12) -> pa.Table:
 
 def test_a_run_warns_when_its_requests_used_the_quota_up() -> None:
     result, _ = planned(constant("5/s"))
-    (told,) = locked.found(result, rows(6, 200))
+    (told,) = locked.observed(result, rows(6, 200))
     assert "came at multiples of 200 ms" in told
     assert "11 of 12 needed more CPU time than the quota of one" in told
     # 0.289 of 20 ms are 5.79 ms.
-    assert not locked.found(result, rows(5, 200))
-    assert not locked.found(result, rows(6, 190))
-    assert not locked.found(result, rows(6, 200, count=5))
+    assert not locked.observed(result, rows(5, 200))
+    assert not locked.observed(result, rows(6, 190))
+    assert not locked.observed(result, rows(6, 200, count=5))

@@ -50,7 +50,7 @@ def expected(plan: Plan, sources: Sources) -> list[str]:
     return warnings
 
 
-def found(plan: Plan, rows: pa.Table) -> list[str]:
+def observed(plan: Plan, rows: pa.Table) -> list[str]:
     """List the functions of a run whose requests came so, and used their quota up.
 
     Args:
@@ -66,10 +66,10 @@ def found(plan: Plan, rows: pa.Table) -> list[str]:
         for stream in experiment.streams:
             function = plan.deployments[stream.deployment].function
             periods.setdefault(stream.alias, set()).add(_period(function, plan.file))
-        for alias, own_periods in periods.items():
-            period = own_periods.pop()
+        for alias, periods_of_alias in periods.items():
+            period = periods_of_alias.pop()
             # Of deployments with different periods the rows do not tell which is whose.
-            if own_periods or period is None:
+            if periods_of_alias or period is None:
                 continue
             served = of_experiment.filter(pc.equal(of_experiment["function"], alias))
             gap, count = _common_gap(served), _over_quota(served, period)

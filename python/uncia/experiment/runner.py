@@ -183,7 +183,7 @@ class Execution:
         try:
             with self.interruption.held():
                 tables = self._tables()
-            for warning in locked.found(self.plan, tables["invocations"]):
+            for warning in locked.observed(self.plan, tables["invocations"]):
                 self.description.warnings.append(warning)
                 self.reporter.note(f"Warning: {warning}")
             self._judge(tables["invocations"], error, interrupted)

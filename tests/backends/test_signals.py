@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 QUERY = """
 import sys
 from pathlib import Path
@@ -32,6 +34,29 @@ with connect(temporary=Path(sys.argv[1])) as backend:
         return backend._connection.con.execute(raw).fetchall()
 
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    backend._run(query)
+"""
+
+STARTING = """
+import os, signal, sys, threading
+from pathlib import Path
+from uncia.backends import connect
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+begin = threading.Thread.start
+
+def start(thread):
+    begin(thread)
+    threading.Thread.start = begin
+    os.kill(os.getpid(), signal.SIGINT)
+
+with connect(temporary=Path(sys.argv[1])) as backend:
+    def query():
+        pairs = "range(3000000) a(x), range(3000000) b(y)"
+        raw = f"SELECT count(*) FROM {pairs} WHERE (x * 31 + y) % 7 = 3"
+        return backend._connection.con.execute(raw).fetchall()
+
+    threading.Thread.start = start
     backend._run(query)
 """
 
@@ -72,8 +97,11 @@ def test_ctrl_c_ends_a_query_that_would_take_hours(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_before_the_query_has_begun_is_not_forgotten(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", EARLY, str(tmp_path)]
+@pytest.mark.parametrize("script", [EARLY, STARTING], ids=["planned", "starting"])
+def test_an_interrupt_before_the_query_has_begun_is_not_forgotten(
+    tmp_path: Path, script: str
+) -> None:
+    command = [sys.executable, "-c", script, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "KeyboardInterrupt" in done.stderr
     assert list(tmp_path.iterdir()) == []

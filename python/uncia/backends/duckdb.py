@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -192,16 +193,19 @@ class DuckDB:
 
         In the main thread, DuckDB would handle no signal until it is done, maybe minutes later.
         """
-        with unfused_selects(), ThreadPoolExecutor(max_workers=1) as threads:
-            answer = threads.submit(query)
+        answer: Future[_Answer] = Future()
+        thread = threading.Thread(target=_compute, args=(answer, query), daemon=True)
+        with unfused_selects():
             self._queries += 1
             try:
+                thread.start()
                 if self._listener is not None:
                     self._report_progress(answer, self._listener)
                 return answer.result()
             finally:
-                # DuckDB ignores an interrupt that comes before the query has begun.
-                while not answer.done():
+                # A signal may come while the thread starts; DuckDB ignores an interrupt that comes
+                # before the query has begun.
+                while not (answer.done() or answer.cancel()):
                     self._connection.con.interrupt()
                     wait([answer], timeout=_INTERRUPT_INTERVAL_S)
 
@@ -255,6 +259,16 @@ def open_backend(options: Options) -> DuckDB:
         UnciaError: DuckDB has no such option, or does not start.
     """
     return DuckDB(options)
+
+
+def _compute(answer: Future[_Answer], query: Callable[[], _Answer]) -> None:
+    """Compute an answer, unless it has been cancelled."""
+    if not answer.set_running_or_notify_cancel():
+        return
+    try:
+        answer.set_result(query())
+    except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
+        answer.set_exception(error)
 
 
 def _first(error: BaseException) -> str:

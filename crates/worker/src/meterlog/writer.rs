@@ -104,10 +104,11 @@ impl Writer {
             if self.refused.is_none_or(|refused| refused.elapsed() >= RETRY_PAUSE) {
                 self.write_rows();
             }
-            self.answer_barriers();
+            // Before whoever waits goes on: what comes next finds the files as they stay.
             if self.refused.is_none() {
                 self.make_next_file();
             }
+            self.answer_barriers();
             if self.written >= RETENTION_ROWS {
                 self.remove_surplus();
             }

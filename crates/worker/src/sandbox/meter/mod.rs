@@ -432,10 +432,9 @@ mod tests {
         write("pids.current", "100000\n");
         let meter = meter(folder.path());
         let mut runtime = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let first = crate::sandbox::cgroup::Thread::open(runtime.id().cast_signed()).unwrap();
-        // Until it sleeps: one that runs is looked at again.
-        let name = format!("/proc/{}/comm", runtime.id());
-        while std::fs::read_to_string(&name).unwrap() != "sleep\n" || first.running_on().is_some() {
+        // Until it sleeps: one that runs, or will as soon as its pages are read, is looked at again.
+        let name = format!("/proc/{}/stat", runtime.id());
+        while !std::fs::read_to_string(&name).unwrap().contains(" (sleep) S ") {
             thread::sleep(Duration::from_millis(1));
         }
         meter.set_runtime(runtime.id().cast_signed());

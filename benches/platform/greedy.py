@@ -26,6 +26,7 @@ import time
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -158,20 +159,16 @@ def resident_bytes(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def greed(address: str, callers: int) -> Iterator[None]:
-    """Keeps so many requests of the greedy function in flight."""
+def repeated(*works: Callable[[], None], pause_s: float) -> Iterator[None]:
+    """Does each of these over and over, in a thread of its own, whatever the network says."""
     over = threading.Event()
 
-    def call() -> None:
-        url = f"http://{address}{FUNCTIONS}/greedy/invocations"
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        while not over.is_set():
-            # 429 while many instances run; what it answers otherwise says nothing here either.
-            with contextlib.suppress(OSError), opener.open(url, b"{}", timeout=60) as answer:
-                answer.read()
-            over.wait(0.01)
+    def repeat(work: Callable[[], None]) -> None:
+        while not over.wait(pause_s):
+            with contextlib.suppress(OSError):
+                work()
 
-    threads = [threading.Thread(target=call) for _ in range(callers)]
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
     time.sleep(LEAD_S)
@@ -181,6 +178,19 @@ def greed(address: str, callers: int) -> Iterator[None]:
         over.set()
         for thread in threads:
             thread.join()
+
+
+def greed(address: str, callers: int) -> AbstractContextManager[None]:
+    """Keeps so many requests of the greedy function in flight."""
+    url = f"http://{address}{FUNCTIONS}/greedy/invocations"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def call() -> None:
+        # 429 while many instances run; what it answers otherwise says nothing here either.
+        with opener.open(url, b"{}", timeout=60) as answer:
+            answer.read()
+
+    return repeated(*[call] * callers, pause_s=0.01)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ import contextlib
 import resource
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -26,12 +25,12 @@ from pathlib import Path
 from greedy import (
     CALM,
     FUNCTIONS,
-    LEAD_S,
     compare,
     create,
     figures,
     greed,
     latencies,
+    repeated,
     resident_bytes,
     watch,
 )
@@ -51,28 +50,6 @@ Attack = Callable[[str], AbstractContextManager[None]]
 def connect(address: str) -> socket.socket:
     host, port = address.split(":")
     return socket.create_connection((host, int(port)), timeout=60)
-
-
-@contextlib.contextmanager
-def repeated(*works: Callable[[], None]) -> Iterator[None]:
-    """Does each of these over and over, at a time."""
-    over = threading.Event()
-
-    def repeat(work: Callable[[], None]) -> None:
-        while not over.wait(PAUSE_S):
-            with contextlib.suppress(OSError):
-                work()
-
-    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    time.sleep(LEAD_S)
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
 
 
 class Crowd:
@@ -105,7 +82,7 @@ def crowd(count: int, beginning: bytes, piece: bytes) -> Attack:
     @contextlib.contextmanager
     def attack(address: str) -> Iterator[None]:
         clients = Crowd(address, count, beginning, piece)
-        with contextlib.closing(clients), repeated(clients):
+        with contextlib.closing(clients), repeated(clients, pause_s=PAUSE_S):
             yield
 
     return attack
@@ -124,12 +101,12 @@ def spin() -> None:
 
 
 CLIENTS: dict[str, Attack] = {
-    "threads": lambda address: repeated(*[spin] * 4),
+    "threads": lambda address: repeated(*[spin] * 4, pause_s=PAUSE_S),
     "idle connections": crowd(IDLE, b"", b""),
     "slow heads": crowd(SLOW, INVOKE, b"X-A: b\r\n"),
     "slow bodies": crowd(SLOW, INVOKE + b"Content-Length: 6000000\r\n\r\n", b" " * 1000),
     "slow chunks": crowd(SLOW, INVOKE + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n" * 100),
-    "long heads": lambda address: repeated(*[lambda: send_long_head(address)] * 4),
+    "long heads": lambda address: repeated(*[lambda: send_long_head(address)] * 4, pause_s=PAUSE_S),
 }
 
 # The bodies of handlers that go on until their time is up.

@@ -222,18 +222,30 @@ def compare(baseline: Figures, candidate: Figures) -> list[Change]:
 def change(key: tuple[str, str, str], baseline: Figure, candidate: Figure) -> Change:
     """Compute the change of one metric."""
     experiment, metric, tariff = key
-    kind: Kind = "points" if metric in SHARES else "ratio"
-    difference: float | None = None
     bounds: tuple[float, float] | None = None
     if baseline.value is not None and candidate.value is not None:
-        if kind == "points":
-            difference = candidate.value - baseline.value
-        elif baseline.value > 0:
-            difference = candidate.value / baseline.value
-        else:
-            difference = 1.0 if candidate.value == baseline.value else math.inf
         bounds = row_interval(baseline, candidate)
-    return Change(experiment, metric, tariff, baseline, candidate, kind, difference, bounds)
+    kind, moved = moved_by(metric, baseline.value, candidate.value)
+    return Change(experiment, metric, tariff, baseline, candidate, kind, moved, bounds)
+
+
+def moved_by(
+    metric: str, baseline: float | None, candidate: float | None
+) -> tuple[Kind, float | None]:
+    """Compute by how much a metric has changed: shares in points, all else as a ratio.
+
+    Returns:
+        How it is measured, and the change; None if a value is missing. What was 0 and is not has
+        grown without bound.
+    """
+    kind: Kind = "points" if metric in SHARES else "ratio"
+    if baseline is None or candidate is None:
+        return kind, None
+    if kind == "points":
+        return kind, candidate - baseline
+    if baseline > 0:
+        return kind, candidate / baseline
+    return kind, 1.0 if candidate == baseline else math.inf
 
 
 def row_interval(

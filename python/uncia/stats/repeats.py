@@ -25,7 +25,7 @@ from typing import Final, Literal
 import numpy as np
 
 from uncia.stats import shares, student
-from uncia.stats.comparison import SHARES, Change, Figure, Figures, Kind, absent
+from uncia.stats.comparison import Change, Figure, Figures, absent, moved_by
 from uncia.stats.quantiles import LEVEL, Floats
 
 Scale = Literal["ratio", "points", "unit"]
@@ -146,23 +146,14 @@ def change(
 ) -> Change:
     """Compute the change of one metric."""
     experiment, metric, tariff = key
-    kind: Kind = "points" if metric in SHARES else "ratio"
     before, after = pool(baseline), pool(candidate)
-    difference: float | None = None
+    kind, moved = moved_by(metric, before.value, after.value)
     bounds: tuple[float, float] | None = None
-    if before.value is not None and after.value is not None:
-        if kind == "points":
-            difference = after.value - before.value
-        elif before.value > 0:
-            difference = after.value / before.value
-        else:
-            difference = 1.0 if after.value == before.value else math.inf
+    if moved is not None:
         estimated = estimate(before, after, kind, paired=paired)
         if estimated is not None and not (before.few or after.few):
             bounds = estimated.interval()
-    return Change(
-        experiment, metric, tariff, before, after, kind, difference, bounds, paired=paired
-    )
+    return Change(experiment, metric, tariff, before, after, kind, moved, bounds, paired=paired)
 
 
 def pool(figures: Sequence[Figure]) -> Figure:

@@ -59,7 +59,7 @@ async fn share_nothing() {
     let code = "
         import os, random, secrets, uuid
         def handler(event, context):
-            own = [str(random.random()), secrets.token_hex(), str(uuid.uuid4()), str(hash('x')), hex(id(None))]
+            own = [str(random.random()), secrets.token_hex(), str(uuid.uuid4()), str(hash('x')), hex(id(object()))]
             return [own, os.listdir('/var/task')]
         ";
     let mut seen = BTreeSet::new();

@@ -22,21 +22,25 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test test-rust test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
+.PHONY: demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
 
 # The first at once: Clippy ends with crates that wait for one another, and Java comes over the network.
-# Tests of Rust alone: some compare shares of the CPU.
+# Tests of Rust alone: some compare shares of the CPU. What fails in one group hides nothing of another.
 test: install-dev
 	@$(MAKE) --no-print-directory --jobs 3 java lint-rust lint-python
-	@$(MAKE) --no-print-directory test-rust
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync test-computing test-waiting
-	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
+	@$(MAKE) --no-print-directory --keep-going test-rust test-beside test-alone
 
 test-rust: install-dev
-	RUSTC_WRAPPER=$(TEST_RUSTC) $(CARGO) test --workspace --release --locked --quiet
+	RUSTC_WRAPPER=$(TEST_RUSTC) $(CARGO) test --workspace --release --locked --quiet --no-fail-fast
+
+test-beside: install-dev
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-computing test-waiting
+
+test-alone: install-dev
+	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
 
 test-computing: install-dev
 	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)

@@ -322,7 +322,7 @@ def _describe(gate: Gate, change: Change, measured: _Measurement) -> str:
     if gate.measure == "value" and gate.metric in SHARES:
         text += f" ({change.candidate.count} requests)"
     elif gate.measure == "change":
-        text += f" ({measured.value:+.1f} {'points' if change.kind == 'points' else '%'})"
+        text += f" ({measured.value:+z.1f} {'points' if change.kind == 'points' else '%'})"
     elif gate.measure == "difference":
         text += f" ({measured.value:+.4g}{unit})"
     if measured.interval is not None:

@@ -318,3 +318,10 @@ def test_a_slowdown_of_a_tenth_is_found() -> None:
     )
     assert counts["violated"] >= 180
     assert counts["holds"] == 0
+
+
+def test_reasons_write_numbers_without_exponents() -> None:
+    base, change = [100.0, 5000.0, 90.0, 7000.0], [2000.0, 110.0, 40_000.0, 95.0]
+    (finding,) = judged("warm.p50>10%", changed(runs(base), runs(change)))
+    assert "95 % interval" in finding.reason
+    assert "e+" not in finding.reason

@@ -324,13 +324,16 @@ def _describe(gate: Gate, change: Change, measured: _Measurement) -> str:
     elif gate.measure == "change":
         text += f" ({measured.value:+z.1f} {'points' if change.kind == 'points' else '%'})"
     elif gate.measure == "difference":
-        text += f" ({measured.value:+.4g}{unit})"
+        text += f" ({_number(measured.value, '+')}{unit})"
     if measured.interval is not None:
         sign = "" if gate.measure == "value" else "+"
-        low, high = measured.interval
-        text += f", 95 % interval {low:{sign}.3g} to {high:{sign}.3g}"
+        low, high = (_number(bound, sign, digits=3) for bound in measured.interval)
+        text += f", 95 % interval {low} to {high}"
     return text
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+def _number(value: float | None, sign: str = "", digits: int = 4) -> str:
+    """Write so many digits, or all before the point: no exponent of ten."""
+    if value is None:
+        return "–"
+    return f"{value:{sign}.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:{sign}z.{digits}g}"

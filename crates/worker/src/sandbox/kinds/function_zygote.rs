@@ -5,11 +5,9 @@
 //! has run the function's code, so it serves this function as it is now, and ends when that is changed. A
 //! function whose import cannot be copied has none, and its instances start as prepared ones do.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::MsgFlags;
@@ -32,15 +30,8 @@ use crate::sandbox::threads;
 use crate::sandbox::users::User;
 use crate::sandbox::wire::{self, KeeperReport, Report};
 
-/// Functions that have one: those that started last. Each has the memory of its imports.
-const MAX_FUNCTIONS: usize = 16;
-
 /// First processes that are kept for each, with what starts a copy in them.
 const KEPT: usize = 2;
-
-/// Zygotes of a function that end by themselves before it gets no other: each runs the imports anew, at the
-/// platform's expense.
-const MOST_ENDS: u32 = 8;
 
 /// Until a zygote is told to end by its keeper, before the keeper is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -143,8 +134,8 @@ async fn make(host: &Arc<Host>, spec: &InstanceSpec) {
 }
 
 /// A zygote that stands still after its imports. Dropping it ends it.
-struct FunctionZygote {
-    keeper: Arc<Zygote>,
+pub(super) struct FunctionZygote {
+    pub keeper: Arc<Zygote>,
     kept: Arc<Kept>,
     /// None once it is ended.
     sandbox: Option<Sandbox>,
@@ -159,7 +150,7 @@ struct Sandbox {
 
 impl FunctionZygote {
     /// What ends it, which waits for processes and the kernel.
-    fn take_end(&mut self) -> Option<impl FnOnce() + Send + 'static> {
+    pub(super) fn take_end(&mut self) -> Option<impl FnOnce() + Send + 'static> {
         let (keeper, kept) = (self.keeper.clone(), self.kept.clone());
         let sandbox = self.sandbox.take()?;
         Some(move || {
@@ -176,161 +167,6 @@ impl Drop for FunctionZygote {
         if let Some(end) = self.take_end() {
             threads::run_aside(end);
         }
-    }
-}
-
-/// What a zygote was made for: with any of it changed, it is another function's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Terms {
-    runtime: Runtime,
-    arn: String,
-    version: String,
-    handler: String,
-    code: PathBuf,
-    mounts: Vec<(PathBuf, PathBuf)>,
-    environment: BTreeMap<String, String>,
-    memory_bytes: u64,
-    pids_max: u64,
-    ephemeral_bytes: u64,
-    network: Network,
-}
-
-impl Terms {
-    fn of(spec: &InstanceSpec) -> Self {
-        Self {
-            runtime: spec.runtime,
-            arn: spec.function_arn.clone(),
-            version: spec.version.clone(),
-            handler: spec.handler.clone(),
-            code: spec.code.clone(),
-            mounts: spec.mounts.clone(),
-            environment: spec.environment.clone(),
-            memory_bytes: spec.memory_bytes,
-            pids_max: spec.pids_max,
-            ephemeral_bytes: spec.ephemeral_bytes,
-            network: spec.network,
-        }
-    }
-}
-
-enum State {
-    /// It is wanted.
-    Missing,
-    Ready(Arc<FunctionZygote>),
-    /// Why there is none until the function is changed.
-    Refused(String),
-}
-
-struct Entry {
-    function: String,
-    terms: Terms,
-    state: State,
-    /// How many of its zygotes have ended by themselves.
-    ends: u32,
-}
-
-/// The zygotes that functions have.
-#[derive(Default)]
-pub(in crate::sandbox) struct FunctionZygotes {
-    /// The function that was started last is the last.
-    entries: Mutex<Vec<Entry>>,
-    /// Held by who makes one.
-    making: tokio::sync::Mutex<()>,
-}
-
-impl FunctionZygotes {
-    /// Notes that a function wants one, as it is now, until [`Self::forget`].
-    fn note(&self, spec: &InstanceSpec) {
-        let terms = Terms::of(spec);
-        let mut entries = self.entries();
-        let index = entries.iter().position(|it| it.function == spec.function);
-        let entry = index.map(|index| entries.remove(index)).filter(|it| it.terms == terms);
-        let state = State::Missing;
-        let entry =
-            entry.unwrap_or(Entry { function: spec.function.clone(), terms, state, ends: 0 });
-        entries.push(entry);
-        if entries.len() > MAX_FUNCTIONS {
-            entries.remove(0);
-        }
-    }
-
-    /// The one for an instance that starts now.
-    fn ready(&self, spec: &InstanceSpec) -> Option<Arc<FunctionZygote>> {
-        let terms = Terms::of(spec);
-        let entries = self.entries();
-        let entry = entries.iter().find(|it| it.function == spec.function && it.terms == terms)?;
-        match &entry.state {
-            State::Ready(zygote) if zygote.keeper.is_usable() => Some(zygote.clone()),
-            State::Ready(_) | State::Missing | State::Refused(_) => None,
-        }
-    }
-
-    /// Whether one is to be made.
-    fn lacks(&self, spec: &InstanceSpec) -> bool {
-        let terms = Terms::of(spec);
-        self.entries().iter().any(|it| {
-            it.function == spec.function
-                && it.terms == terms
-                && match &it.state {
-                    State::Missing => true,
-                    State::Ready(zygote) => !zygote.keeper.is_usable(),
-                    State::Refused(_) => false,
-                }
-        })
-    }
-
-    /// Keeps one, or why there is none, unless the function has been forgotten or changed meanwhile.
-    fn keep(&self, spec: &InstanceSpec, made: Result<FunctionZygote, String>) {
-        let terms = Terms::of(spec);
-        let state = match made {
-            Ok(zygote) => State::Ready(Arc::new(zygote)),
-            Err(reason) => State::Refused(reason),
-        };
-        let mut entries = self.entries();
-        let entry = entries.iter_mut().find(|it| it.function == spec.function && it.terms == terms);
-        if let Some(entry) = entry {
-            entry.ends += u32::from(matches!(entry.state, State::Ready(_)));
-            entry.state = if entry.ends < MOST_ENDS {
-                state
-            } else {
-                State::Refused(format!("its zygote has ended by itself {MOST_ENDS} times"))
-            };
-        }
-    }
-
-    /// Keeps none any more for a function.
-    pub(in crate::sandbox) fn forget(&self, function: &str) {
-        self.entries().retain(|it| it.function != function);
-    }
-
-    /// Why functions have none, though they want one: a sentence each.
-    pub(in crate::sandbox) fn refusals(&self) -> Vec<String> {
-        let entries = self.entries();
-        let refusal = |it: &Entry| match &it.state {
-            State::Refused(reason) => Some(format!(
-                "The function {} has no zygote of its own, and starts as prepared: {reason}.",
-                it.function
-            )),
-            State::Missing | State::Ready(_) => None,
-        };
-        entries.iter().filter_map(refusal).collect()
-    }
-
-    /// Ends all, once the host is closed and nothing is started any more. Blocks until they have ended.
-    pub(in crate::sandbox) fn clear(&self) {
-        let _making = self.making.blocking_lock();
-        for entry in std::mem::take(&mut *self.entries()) {
-            if let State::Ready(zygote) = entry.state
-                && let Some(mut zygote) = Arc::into_inner(zygote)
-                && let Some(end) = zygote.take_end()
-            {
-                end();
-            }
-        }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -467,47 +303,5 @@ async fn verdict(socket: &AsyncFd<OwnedFd>) -> Option<Result<(), String>> {
         Ok(Some((KeeperReport::Refused(reason), _))) => Some(Err(reason)),
         Ok(None) => None,
         Err(error) => Some(Err(error.to_string())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sandbox::environment::tests::spec;
-
-    #[test]
-    fn a_zygote_is_wanted_until_the_function_is_changed_or_forgotten() {
-        let zygotes = FunctionZygotes::default();
-        let first = spec("python", &[]);
-        assert!(!zygotes.lacks(&first));
-        zygotes.note(&first);
-        assert!(zygotes.lacks(&first) && zygotes.ready(&first).is_none());
-        zygotes.keep(&first, Err("it has opened a socket".into()));
-        assert!(!zygotes.lacks(&first));
-        assert!(zygotes.refusals()[0].ends_with("it has opened a socket."));
-        // Noted again, it is refused still.
-        zygotes.note(&first);
-        assert!(!zygotes.lacks(&first));
-        let changed = InstanceSpec { handler: "other.handler".into(), ..first.clone() };
-        zygotes.note(&changed);
-        assert!(zygotes.lacks(&changed) && !zygotes.lacks(&first));
-        assert!(zygotes.refusals().is_empty());
-        // What was being made meanwhile.
-        zygotes.keep(&first, Err("too late".into()));
-        assert!(zygotes.lacks(&changed));
-        zygotes.forget(&changed.function);
-        assert!(!zygotes.lacks(&changed));
-    }
-
-    #[test]
-    fn only_functions_started_last_have_one() {
-        let zygotes = FunctionZygotes::default();
-        let of =
-            |number: usize| InstanceSpec { function: number.to_string(), ..spec("python", &[]) };
-        for number in 0..2 * MAX_FUNCTIONS {
-            zygotes.note(&of(number));
-        }
-        let lacking: Vec<_> = (0..2 * MAX_FUNCTIONS).filter(|it| zygotes.lacks(&of(*it))).collect();
-        assert_eq!(lacking, (MAX_FUNCTIONS..2 * MAX_FUNCTIONS).collect::<Vec<_>>());
     }
 }

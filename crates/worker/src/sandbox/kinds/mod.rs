@@ -6,6 +6,7 @@
 
 mod fresh;
 mod function_zygote;
+mod function_zygotes;
 mod pool;
 mod prepared;
 mod zygote;
@@ -19,7 +20,7 @@ use super::runtimes::Runtime;
 use super::users::User;
 use crate::instance::{InstanceSpec, StartError, StartFrom};
 
-pub(super) use function_zygote::FunctionZygotes;
+pub(super) use function_zygotes::FunctionZygotes;
 pub(super) use pool::RuntimePool;
 pub(super) use prepared::{Pool, Prepared};
 pub(super) use zygote::{Zygote, Zygotes, is_zygote_of};

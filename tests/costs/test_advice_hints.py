@@ -89,6 +89,19 @@ def test_memory_that_is_not_used_is_not_paid_for(on_gcp: pd.DataFrame) -> None:
     assert hint["tariff"] == GCP
 
 
+def test_memory_that_restored_instances_share_is_told_of(backend: Backend) -> None:
+    used = {"memory_peak": 10 * MB, "memory_avg": 10 * MB, "cpu_user": MS, "initialization": MS}
+    usual = {"memory": 4096, "cpu": 10**6, "platform": "gcp", **used}
+    assumptions = {}
+    for start in ("cold", "restored"):
+        starts = [start] + ["warm"] * 9
+        data = table(rows("copy", [100 * MS] * 10, start=starts, **usual))
+        hint = only(hints(data, backend=backend), "copy", "right-size memory")
+        assumptions[start] = hint["assumption"]
+    assert "restored instances share" in assumptions["restored"]
+    assert "restored" not in assumptions["cold"]
+
+
 def test_requests_that_need_little_memory_go_apart(on_gcp: pd.DataFrame) -> None:
     hint = only(on_gcp, "mixed", "split by memory")
     # What right-sizing to 1216 MB saves already does not count: 1200 MB in steps of 64 MB.

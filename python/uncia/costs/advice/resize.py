@@ -182,6 +182,18 @@ def _keeps_bound(study: Study, sample: Sample, execution: Ints) -> bool:
     return p95 is not None and p95 <= study.bound
 
 
+def _headroom_words(study: Study, config: Configuration) -> str:
+    """State what a smaller size rests on.
+
+    Memory that an instance shares with the process of which it is a copy is in no control group's
+    peak but that process's.
+    """
+    words = f"memory {_HEADROOM_WORDS} suffices"
+    if study.facts[config].restored_rows:
+        words += ", which lacks what restored instances share with the process they are copies of"
+    return words
+
+
 def _right_size(
     study: Study, config: Configuration, sample: Sample, tariff: Tariff, fits: Fits
 ) -> list[Trial]:
@@ -196,7 +208,7 @@ def _right_size(
         )
         for size, execution in _at(study, config, sample, tariff, need, fits)
     ]
-    assumption = f"memory {_HEADROOM_WORDS} suffices"
+    assumption = _headroom_words(study, config)
     if _memory_moves_cpu(tariff):
         assumption += "; with less vCPU, CPU time takes as long as the share says"
     before = _before(study, config, sample, tariff)
@@ -245,7 +257,7 @@ def _by_need(
         return []
     assumption = (
         "the caller can tell the two kinds of request apart beforehand;"
-        f" memory {_HEADROOM_WORDS} suffices; CPU time takes as long as the share says"
+        f" {_headroom_words(study, config)}; CPU time takes as long as the share says"
     )
     before = _before(study, config, sample, tariff)
     return [Trial(config.function, SPLIT_BY_NEED, tariff, before, ways, assumption, simpler)]

@@ -27,7 +27,7 @@ KEYS: Final = ("function", "platform", "memory", "cpu")
 
 UNKNOWN: Final = -1
 
-_TEXTS: Final = ("platform", "invocation", "parent")
+_TEXTS: Final = ("platform", "invocation", "parent", "start")
 _TIMES: Final = ("started", "ended", "throttled_time")
 
 
@@ -60,6 +60,7 @@ class Facts:
         average_rows: rows with an average of memory.
         start_rows: rows with start and end times.
         parent_rows: rows with a parent invocation.
+        restored_rows: rows that began an instance from a process that had been started before.
         within: rows within the bound; 0 without a bound.
         execution: summed, ns.
         execution_max: the longest, ns.
@@ -79,6 +80,7 @@ class Facts:
     average_rows: int
     start_rows: int
     parent_rows: int
+    restored_rows: int
     within: int
     execution: int
     execution_max: int
@@ -208,6 +210,7 @@ def billable_rows(table: ir.Table) -> ir.Table:
         ),
         invocation=rows["g_invocation"].cast("string"),
         parent=rows["g_parent"].cast("string"),
+        restored=rows["g_start"].cast("string") == "restored",
         started=rows["g_started"].cast("int64"),
         ended=rows["g_ended"].cast("int64"),
         throttled=rows["g_throttled_time"].cast("int64"),
@@ -246,6 +249,7 @@ def collect_facts(
                 "average_rows": rows["v_memory_avg"].count(),
                 "start_rows": (rows["started"].notnull() & rows["ended"].notnull()).sum(),
                 "parent_rows": rows["parent"].count(),
+                "restored_rows": rows["restored"].sum(),
                 "within": ibis.ifelse(rows[column] <= limit, integer(1), integer(0)).sum(),
                 "execution": _total(rows["v_execution"]),
                 "execution_max": rows["v_execution"].max(),

@@ -99,11 +99,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _platform(like: str | None) -> Platform | None:
-    from uncia.providers import PLATFORMS
+    from uncia import profiles
+    from uncia.profiles.cpu import sold
 
-    if like is not None and like not in PLATFORMS:
-        raise UnciaError(f"--like: {like!r} is none of {', '.join(PLATFORMS)}")
-    return None if like is None else PLATFORMS[like]
+    return None if like is None else sold(profiles.find(like))
 
 
 def _sold(platform: Platform) -> tuple[str | None, str | None]:

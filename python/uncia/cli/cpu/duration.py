@@ -53,7 +53,9 @@ def register(app: typer.Typer) -> None:
             None, metavar="RANGE", help="Memory sizes in MB: 128..1769/64; needs --like."
         ),
         like: str = typer.Option(
-            None, metavar="aws|gcp|ibm", help="Platform whose period and sizes to use."
+            None,
+            metavar="PROFILE",
+            help="Platform whose period and sizes to use: aws, gcp, ibm, or a profile's file.",
         ),
         phase: str = typer.Option(
             "start",

@@ -22,6 +22,8 @@ pub enum Rejection {
 pub enum StopReason {
     /// It idled for as long as it may.
     KeepAlive,
+    /// The scaling has more instances than it wants.
+    ScaledDown,
     /// Its room was needed, by another instance or under memory pressure.
     Evicted,
     /// It was to be preempted, and answered first.

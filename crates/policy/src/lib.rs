@@ -7,8 +7,8 @@
 //! timer is next. What can be decided in more than one way is a small trait with a folder of its
 //! own, and in it a file per policy, found by the file's name: [`admission`], [`order`],
 //! [`scaling`], [`binding`], [`placement`], [`reuse`], [`retention`], [`eviction`], [`cpu`].
-//! [`Policies::from_names`] makes a set of them. All policies read the same [`View`] of the state
-//! and draw from the same seeded [`Random`] stream, so that the same seed and events give the same
+//! [`Policies::from_names`] makes a set of them. All policies read the same [`View`] of the state, with
+//! the numbers that are set for all functions ([`Parameters`]), and draw from the same seeded [`Random`] stream, so that the same seed and events give the same
 //! decisions.
 //!
 //! A [`Budget`] decides in the same manner when an instance has used its share of a CPU.
@@ -24,6 +24,7 @@ mod event;
 pub mod eviction;
 mod ids;
 pub mod order;
+mod parameters;
 pub mod placement;
 mod policies;
 pub mod retention;
@@ -38,6 +39,7 @@ pub use budget::{Budget, Verdict};
 pub use decision::{CpuAssignment, CpuClass, Decision, Rejection, StopReason};
 pub use event::{End, Event};
 pub use ids::{FunctionId, InstanceId, Nanos, RequestId, WorkerId};
+pub use parameters::Parameters;
 pub use policies::{Choice, Policies, PolicyNames, UnknownPolicy};
 pub use scheduler::Scheduler;
 pub use settings::{Capacity, CpuSet, FunctionSettings, Pause, Qos, Resources, Usage};

@@ -3,7 +3,8 @@
 use crate::state::rooms::{Room, Rooms};
 use crate::state::{Function, Instance, Phase, State, Worker};
 use crate::{
-    Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Pause, Resources, WorkerId,
+    Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Parameters, Pause, Resources,
+    WorkerId,
 };
 
 /// The scheduler's state at a moment.
@@ -20,6 +21,11 @@ impl<'a> View<'a> {
     /// The time of the event that is being handled.
     pub fn now(&self) -> Nanos {
         self.state.now
+    }
+
+    /// What is set for all functions.
+    pub fn parameters(&self) -> &'a Parameters {
+        &self.state.parameters
     }
 
     /// Admitted requests that have not ended.
@@ -193,6 +199,11 @@ impl<'a> FunctionView<'a> {
     /// Instances that do not retire.
     pub fn instances(&self) -> u32 {
         self.function.instances()
+    }
+
+    /// Requests that its instances serve.
+    pub fn serving(&self) -> u32 {
+        self.function.serving
     }
 
     /// Further requests that its instances, starting ones included, can take.

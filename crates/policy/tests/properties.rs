@@ -7,12 +7,24 @@ use std::collections::BTreeMap;
 use driver::{Doing, Driver, Instance};
 use proptest::prelude::*;
 use uncia_policy::{
-    End, Event, FunctionSettings, Nanos, Pause, Policies, PolicyNames, Qos, Resources, WorkerId,
+    End, Event, FunctionSettings, Nanos, Parameters, Pause, Policies, PolicyNames, Qos, Resources,
+    WorkerId,
 };
 
 const FUNCTIONS: u64 = 4;
 const WORKERS: u32 = 4;
 const ROOM: Resources = Resources { cpu: 4, memory: 12 };
+/// Short enough for what the steps pass of time.
+const PARAMETERS: Parameters = Parameters {
+    queue_length: 1,
+    target_utilization: 70,
+    scaling_window: 600,
+    scaling_tick: 20,
+    scale_to_zero_delay: 300,
+    scale_down: true,
+    keep_alive_min: 100,
+    histogram_bin: 30,
+};
 
 /// The functions differ in all that policies look at.
 fn settings(function: u64) -> FunctionSettings {
@@ -89,7 +101,7 @@ fn names() -> impl Strategy<Value = PolicyNames> {
 }
 
 fn set_up(names: &PolicyNames, workers: u32) -> Driver {
-    let mut driver = Driver::new(names, 7);
+    let mut driver = Driver::with_parameters(names, PARAMETERS, 7);
     for worker in 0..workers {
         driver.join(worker, ROOM, 4);
     }

@@ -235,7 +235,7 @@ table! {
         started: Int64 [always] "ns", "when its start began";
         initialized: Int64 [null "when it never became ready"] "ns", "when it was ready for a request";
         ended: Int64 [null "while it lives"] "ns", "when it was gone";
-        end_reason: Text [null "while it lives"] "", "keep_alive, evicted, preempted, timeout, out_of_memory, exit, shutdown, update, delete, init_error or crash";
+        end_reason: Text [null "while it lives"] "", "keep_alive, scaled_down, evicted, preempted, timeout, out_of_memory, exit, shutdown, update, delete, init_error or crash";
         start: Text [null "when not known"] "", "cold or restored";
         allocated_cpu: Int64 [null "when not known"] "micro-vCPU", "CPU allocated";
         allocated_memory: Int64 [null "when not known"] "bytes", "memory allocated";

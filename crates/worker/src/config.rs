@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value as Json;
-use uncia_policy::{Policies, PolicyNames, UnknownPolicy};
+use uncia_policy::{Parameters, Policies, PolicyNames, UnknownPolicy};
 
 use crate::instance::Runtime;
 use crate::json::UniqueKeys;
@@ -46,6 +46,8 @@ pub struct Config {
     pub runtimes: Runtimes,
     /// Which policy makes which choice, by name; Lambda's unless they are named.
     pub policies: PolicyNames,
+    /// What the policies read beside the functions' settings.
+    pub parameters: Parameters,
 }
 
 impl Default for Config {
@@ -65,6 +67,7 @@ impl Default for Config {
             allowed_hosts: Vec::new(),
             runtimes: Runtimes::default(),
             policies: PolicyNames::default(),
+            parameters: Parameters::default(),
         };
         for setting in platform::ALL {
             setting.set_default(&mut Target::of_config(&mut config));
@@ -296,7 +299,10 @@ mod tests {
             let before = format!("{config:?}");
             let value = match &setting.kind {
                 Kind::Number { range, .. } => Value::Number(range.start() + 7),
-                Kind::Flag(_) => Value::Flag(true),
+                Kind::Flag(_) => {
+                    let is_on = crate::settings::Default::Value(Value::Flag(true));
+                    Value::Flag(setting.default != is_on)
+                }
                 Kind::Choice(choices) => Value::Word(choices[0].0),
             };
             setting.kind.set(&mut Target::of_config(&mut config), value);

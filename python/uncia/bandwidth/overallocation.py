@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.errors import UnciaError
-from uncia.providers import LAMBDA, LAMBDA_MB
+from uncia.profiles.cpu import LAMBDA
+from uncia.providers import LAMBDA_MB
 from uncia.stats.quantiles import quantiles_of
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_US, parse_duration
 

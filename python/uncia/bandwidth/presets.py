@@ -1,6 +1,6 @@
 """Presets of providers: their bandwidth control, their sandboxes, and the evidence.
 
-Periods, tick rates and sizes are those of `uncia.providers`; the rest was measured in the data
+Periods, tick rates and sizes are those of `uncia.profiles`; the rest was measured in the data
 published with the cost paper (*Demystifying Serverless Costs on Public Platforms*, EuroSys'26), as
 the comment on each figure says.
 """
@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.providers import LAMBDA_MB, PLATFORMS, Platform
+from uncia.profiles.cpu import PLATFORMS
+from uncia.providers import LAMBDA_MB, Platform
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS, NS_PER_S
 
 SLICE_NS: Final = 5 * NS_PER_MS

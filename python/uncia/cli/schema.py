@@ -23,6 +23,12 @@ def _function() -> dict[str, Any]:
     return json_schema()
 
 
+def _profile() -> dict[str, Any]:
+    from uncia.profiles import Profile
+
+    return Profile.model_json_schema(mode="validation")
+
+
 def _tariff() -> dict[str, Any]:
     from uncia.tariffs import Tariff
 
@@ -38,6 +44,7 @@ def _workload() -> dict[str, Any]:
 _FORMS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "experiment": _experiment,
     "function": _function,
+    "profile": _profile,
     "tariff": _tariff,
     "workload": _workload,
 }

@@ -16,6 +16,7 @@ from uncia.settings import PLATFORM_SETTINGS, POLICIES, Setting
 
 if TYPE_CHECKING:
     from uncia.platforms.embedded import Options
+    from uncia.profiles import Profile
 
 _STRING_TYPES: Final = ("duration", "cpu", "choice")
 _POLICY_HELP: Final = "The policy that makes a choice; may be repeated. " + " ".join(
@@ -38,6 +39,13 @@ def register(app: typer.Typer) -> None:
             help="Folder of functions and logs. Default: $XDG_STATE_HOME/uncia/serve.",
             show_default=False,
         ),
+        like: str | None = typer.Option(
+            None,
+            metavar="PROFILE",
+            help="Serve as a provider does: aws, azure, cloudflare, gcp, ibm, or a file (.yaml)."
+            " Other options count where they are given.",
+            show_default=False,
+        ),
         policy: list[str] = typer.Option(
             [],
             metavar="CHOICE=POLICY",
@@ -48,8 +56,8 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
-            help="The tariff of the costs shown: its id or file. Default: AWS Lambda's for this"
-            " machine's architecture.",
+            help="The tariff of the costs shown: its id or file. Default: that of --like, else AWS"
+            " Lambda's for this machine's architecture.",
             show_default=False,
         ),
         quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no invocations."),
@@ -68,9 +76,12 @@ def register(app: typer.Typer) -> None:
         from uncia.platforms.journal import state_home
         from uncia.tariffs.catalogue import resolve
 
-        options = _options({**settings, "policies": _policies(policy)})
+        options = _options({**settings, "like": like, "policies": _policies(policy)})
         folder = state_home() / "serve" if state is None else state
-        (billed,) = resolve([tariff or _tariff()])
+        profile = options.profile()
+        (billed,) = resolve([tariff or _tariff(profile)])
+        for warning in [] if profile is None else profile.warnings():
+            _warn(warning)
         printer = Printer(billed, as_json)
         messages: Literal["json", "text"] = "json" if as_json else "text"
         with Foreground(listen, folder, options.engine(), messages, _warn) as server:
@@ -95,9 +106,13 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
 
 
-def _tariff() -> str:
-    """AWS Lambda's tariff for this machine's architecture."""
-    return "aws-lambda-arm" if platform.machine() == "aarch64" else "aws-lambda-x86"
+def _tariff(profile: Profile | None) -> str:
+    """The tariff of the profile, else AWS Lambda's, for this machine's architecture."""
+    from uncia import profiles
+
+    tariffs = (None if profile is None else profile.tariff) or profiles.get("aws").tariff
+    assert tariffs is not None, "AWS's profile has one"
+    return tariffs.aarch64 if platform.machine() == "aarch64" else tariffs.x86_64
 
 
 def _greet(ready: dict[str, Any], folder: Path, tariff: str) -> None:

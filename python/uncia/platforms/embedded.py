@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from uncia import engine, settings
+from uncia import engine, profiles, settings
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import (
     Capabilities,
@@ -38,6 +38,7 @@ from uncia.platforms import (
 )
 from uncia.platforms.journal import Journal, Resource, state_home
 from uncia.platforms.lambda_api import IDENTIFIERS, SETTINGS, LambdaApi, mistakes
+from uncia.profiles import Profile
 from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting, form
 
 CAPABILITIES: Final = Capabilities(
@@ -77,6 +78,11 @@ class Options(_DeclaredOptions):
     """How the embedded platform behaves; what is left out is the engine's default."""
 
     kind: Literal["embedded"]
+    like: str | None = Field(
+        None,
+        description="Serve as a provider does: the name of a profile, or its file. What is given"
+        " beside it counts",
+    )
     policies: form.Policies | None = Field(None, description="Which policy makes which choice")
 
     @model_validator(mode="after")
@@ -88,6 +94,14 @@ class Options(_DeclaredOptions):
             )
         return self
 
+    @field_validator("like")
+    @classmethod
+    def _is_profile(cls, like: str | None) -> str | None:
+        try:
+            return None if like is None else (profiles.find(like), like)[1]
+        except UnciaError as error:
+            raise ValueError(str(error)) from error
+
     @model_validator(mode="after")
     def _expressible(self) -> Self:
         for name, value in form.given(self, PLATFORM_SETTINGS).items():
@@ -97,12 +111,23 @@ class Options(_DeclaredOptions):
                 raise ValueError(f"{name}: {error}") from error
         return self
 
+    def profile(self) -> Profile | None:
+        """The profile of the provider that it is like."""
+        return None if self.like is None else profiles.find(self.like)
+
     def engine(self) -> dict[str, Any]:
         """The configuration of ``uncia-engine serve``."""
         values = form.given(self, PLATFORM_SETTINGS)
+        policies = {} if self.policies is None else form.given(self.policies, POLICIES)
+        profile = self.profile()
+        if profile is not None:
+            # A choice that is a setting, too, is the profile's only if it is given in neither way.
+            of_profile = profile.setting_values().items()
+            values = {name: it for name, it in of_profile if name not in policies} | values
+            policies = profile.policy_names() | policies
         config: dict[str, Any] = settings.configuration(values, "platform.")
-        if self.policies is not None:
-            config["policies"] = form.given(self.policies, POLICIES)
+        if policies:
+            config["policies"] = policies
         # The interpreter that requirements are installed for; not that of a virtual environment,
         # which is only a link with a folder of its own.
         base = str(getattr(sys, "_base_executable", sys.executable))
@@ -255,6 +280,7 @@ class EmbeddedPlatform:
 
     def __init__(self, options: Options, context: Context) -> None:
         self._config: Final = options.engine()
+        self._options: Final = options
         self._journal: Final[Journal] = context.journal
         self._state: Final = state_home() / "embedded" / context.run
         self._resource = Resource("embedded", "engine", str(self._state))
@@ -276,7 +302,8 @@ class EmbeddedPlatform:
             journal=self._journal,
             runtimes={**IDENTIFIERS, "python": f"python3.{sys.version_info.minor}"},
         )
-        return server.warnings
+        profile = self._options.profile()
+        return [*server.warnings, *(profile.warnings() if profile else [])]
 
     def _new_warnings(self) -> tuple[str, ...]:
         """Return what the engine warns of and has not warned of before."""

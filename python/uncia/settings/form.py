@@ -13,7 +13,11 @@ from uncia.units import Cpu, Duration
 
 
 def make(
-    name: str, base: type[Form], settings: Iterable[Setting], default: Callable[[Setting], str]
+    name: str,
+    base: type[Form],
+    settings: Iterable[Setting],
+    default: Callable[[Setting], str],
+    wrap: Callable[[Any], Any] = lambda kind: kind,
 ) -> type[Form]:
     """Make a form with an optional key for each setting, besides the keys of ``base``.
 
@@ -22,11 +26,12 @@ def make(
         base: the form that it extends.
         settings: the settings that get keys.
         default: returns the words for a setting's default.
+        wrap: returns the type of a key for that of its setting's value.
     """
     fields: dict[str, Any] = {}
     for setting in settings:
         description = f"{setting.description} Default: {default(setting)}."
-        fields[setting.name] = (_type(setting) | None, Field(None, description=description))
+        fields[setting.name] = (wrap(_type(setting)) | None, Field(None, description=description))
     return create_model(name, __base__=base, __module__=base.__module__, **fields)
 
 

@@ -19,7 +19,8 @@ from uncia.bandwidth.intermittent import LONG, TASKS, stage
 from uncia.bandwidth.overallocation import quota_ns
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment.progress import Reporter
-from uncia.providers import LAMBDA, LAMBDA_MB
+from uncia.profiles.cpu import LAMBDA
+from uncia.providers import LAMBDA_MB
 from uncia.record.selection import of_experiments
 from uncia.stats.quantiles import quantiles_of
 from uncia.suites.study import SEED, TIMEOUT_NS

@@ -3,7 +3,7 @@
 //!
 //! `pause = idle_since + pause_after`, `stop_at = idle_since + keep_alive`
 
-use super::{Retention, Schedule};
+use super::{Retention, Schedule, pause};
 use crate::{InstanceView, Random, View};
 
 /// Keeps instances as their functions' settings say.
@@ -17,12 +17,7 @@ pub fn policy() -> Box<dyn Retention> {
 
 impl Retention for FixedKeepAlive {
     fn schedule(&mut self, _: View<'_>, _: &mut Random, instance: &InstanceView<'_>) -> Schedule {
-        let function = instance.function();
-        let settings = function.settings();
-        let pause_at = instance.since().saturating_add(settings.pause_after);
-        Schedule {
-            pause: settings.pause.map(|how| (pause_at, how)),
-            stop_at: instance.since().saturating_add(settings.keep_alive),
-        }
+        let keep_alive = instance.function().settings().keep_alive;
+        Schedule { pause: pause(instance), stop_at: instance.since().saturating_add(keep_alive) }
     }
 }

@@ -1,6 +1,6 @@
 //! How long an idle instance is kept, and what it may do meanwhile: one file per policy.
 
-use crate::{InstanceView, Nanos, Pause, Random, View};
+use crate::{FunctionId, FunctionView, InstanceView, Nanos, Pause, Random, View};
 
 include!(concat!(env!("OUT_DIR"), "/retention.rs"));
 
@@ -23,4 +23,37 @@ pub trait Retention: Send {
         random: &mut Random,
         instance: &InstanceView<'_>,
     ) -> Schedule;
+
+    /// Whether it starts instances ahead of their requests; the methods below are not asked otherwise.
+    fn prewarms(&self) -> bool {
+        false
+    }
+
+    /// Takes note of a request that has arrived and is in flight only after this.
+    fn on_arrival(&mut self, view: View<'_>, function: &FunctionView<'_>) {
+        let _ = (view, function);
+    }
+
+    /// When [`Self::prewarm`] is to be asked next; None as long as nothing is planned.
+    fn next_prewarm(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Adds the functions of which an instance is to be ready by now, which are planned no longer. Those
+    /// that have any instance are left alone.
+    fn prewarm(&mut self, view: View<'_>, out: &mut Vec<FunctionId>) {
+        let _ = (view, out);
+    }
+
+    /// Forgets a function.
+    fn on_deleted(&mut self, function: FunctionId) {
+        let _ = function;
+    }
+}
+
+/// When and how the instance is paused by its function's settings.
+fn pause(instance: &InstanceView<'_>) -> Option<(Nanos, Pause)> {
+    let function = instance.function();
+    let settings = function.settings();
+    settings.pause.map(|how| (instance.since().saturating_add(settings.pause_after), how))
 }

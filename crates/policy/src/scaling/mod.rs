@@ -1,10 +1,19 @@
-//! How many instances to start: one file per policy.
+//! How many instances to start, and to stop: one file per policy.
 
-use crate::{FunctionId, FunctionView, Nanos, Random, View};
+use crate::{FunctionId, FunctionView, Nanos, Parameters, Random, View};
 
 include!(concat!(env!("OUT_DIR"), "/scaling.rs"));
 
-/// Decides how many more instances of a function to start.
+/// How the number of a function's instances is to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// So many more are started, as far as it may have them and there is room.
+    Start(u32),
+    /// So many are stopped, as far as they are idle and need not be kept: the least recently used first.
+    Stop(u32),
+}
+
+/// Decides how many more instances of a function to start, and how many to stop.
 ///
 /// The scheduler starts no more than the function's `max_instances`, nor than there is room for; what
 /// is missing then is asked for again when there may be.
@@ -21,12 +30,23 @@ pub trait Scaling: Send {
     fn starts(&mut self, view: View<'_>, random: &mut Random, function: &FunctionView<'_>) -> u32;
 
     /// How often [`Self::on_tick`] is asked; None for never.
-    fn tick_every(&self) -> Option<Nanos> {
+    fn tick_every(&self, parameters: &Parameters) -> Option<Nanos> {
+        let _ = parameters;
         None
     }
 
-    /// Adds the functions of which instances are to be started, and how many of each.
-    fn on_tick(&mut self, view: View<'_>, random: &mut Random, out: &mut Vec<(FunctionId, u32)>) {
+    /// Adds the functions of which instances are to be started or stopped, and how many of each.
+    fn on_tick(
+        &mut self,
+        view: View<'_>,
+        random: &mut Random,
+        out: &mut Vec<(FunctionId, Change)>,
+    ) {
         let _ = (view, random, out);
     }
+}
+
+/// Instances that are missing of those that the function is to have ready.
+fn missing_ready(function: &FunctionView<'_>) -> u32 {
+    function.settings().min_instances.saturating_sub(function.instances())
 }

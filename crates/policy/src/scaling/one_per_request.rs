@@ -4,7 +4,7 @@
 //! `starts = max(waiting / concurrency - starting, min_instances - instances, 0)`, the quotient
 //! rounded up
 
-use super::Scaling;
+use super::{Scaling, missing_ready};
 use crate::{FunctionView, Random, View};
 
 /// Starts what waiting requests need, and what is to be kept ready.
@@ -24,8 +24,6 @@ impl Scaling for OnePerRequest {
     fn starts(&mut self, _: View<'_>, _: &mut Random, function: &FunctionView<'_>) -> u32 {
         let settings = function.settings();
         let needed = (function.waiting_for_new() as u32).div_ceil(settings.concurrency.max(1));
-        let instances = function.starting() + function.idle() + function.active();
-        let ready = settings.min_instances.saturating_sub(instances);
-        needed.saturating_sub(function.starting()).max(ready)
+        needed.saturating_sub(function.starting()).max(missing_ready(function))
     }
 }

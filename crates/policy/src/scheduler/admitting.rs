@@ -24,6 +24,10 @@ impl Scheduler {
         };
         let arrived = self.state.now;
         self.state.functions[slot].statistics.on_arrival(arrived);
+        if self.prewarms {
+            let view = View::new(&self.state);
+            self.policies.retention.on_arrival(view, &view.function_at(slot));
+        }
         let candidate = Candidate { request, function, arrived, can_wait };
         let key = self.key(slot, &candidate);
         let known = &self.state.functions[slot];

@@ -13,11 +13,12 @@ use rand_chacha::rand_core::SeedableRng as _;
 
 use crate::admission::WaitFor;
 use crate::cpu::CpuEvent;
+use crate::scaling::Change;
 use crate::state::timer::NEVER;
 use crate::state::{Function, State};
 use crate::{
     Counts, CpuAssignment, Decision, Event, FunctionId, FunctionSettings, InstanceId, Nanos,
-    Policies, Random, StopReason, View,
+    Parameters, Policies, Random, StopReason, View,
 };
 use timers::Timers;
 
@@ -49,26 +50,36 @@ pub struct Scheduler {
     assigns_cpus: bool,
     /// Whether the policy for scaling is asked about functions that lack nothing.
     starts_ahead: bool,
+    /// Whether the policy for retention starts instances ahead of their requests.
+    prewarms: bool,
     /// Filled by policies, and empty between uses.
     assignments: Vec<(InstanceId, CpuAssignment)>,
-    starts: Vec<(FunctionId, u32)>,
+    changes: Vec<(FunctionId, Change)>,
+    prewarmed: Vec<FunctionId>,
 }
 
 impl Scheduler {
     /// No workers, no functions; the policies draw from a stream with this seed.
     pub fn new(policies: Policies, seed: u64) -> Self {
+        Self::with_parameters(policies, Parameters::default(), seed)
+    }
+
+    /// The same with other numbers for the policies.
+    pub fn with_parameters(policies: Policies, parameters: Parameters, seed: u64) -> Self {
         Self {
-            tick_every: policies.scaling.tick_every().map(|every| every.max(1)),
+            tick_every: policies.scaling.tick_every(&parameters).map(|every| every.max(1)),
             assigns_cpus: policies.cpu.assigns(),
             starts_ahead: policies.scaling.starts_ahead(),
+            prewarms: policies.retention.prewarms(),
             policies,
             random: Random::seed_from_u64(seed),
-            state: State::default(),
+            state: State::new(parameters),
             timers: Timers::default(),
             next_tick: NEVER,
             is_room_new: false,
             assignments: Vec::new(),
-            starts: Vec::new(),
+            changes: Vec::new(),
+            prewarmed: Vec::new(),
         }
     }
 
@@ -116,8 +127,8 @@ impl Scheduler {
             self.start_parked(out);
             self.admit_waiting(out);
         }
-        if let Some(at) = self.timers.arm(&mut self.state.instances, self.state.now, self.next_tick)
-        {
+        let next = self.next_tick.min(self.next_prewarm());
+        if let Some(at) = self.timers.arm(&mut self.state.instances, self.state.now, next) {
             out.push(Decision::WakeAt(at));
         }
     }
@@ -168,7 +179,7 @@ impl Scheduler {
 
     #[inline]
     fn run_timers(&mut self, out: &mut Vec<Decision>) {
-        if self.timers.may_be_due(self.state.now) || self.tick_every.is_some() {
+        if self.timers.may_be_due(self.state.now) || self.tick_every.is_some() || self.prewarms {
             self.run_due_timers(out);
         }
     }
@@ -176,6 +187,9 @@ impl Scheduler {
     fn run_due_timers(&mut self, out: &mut Vec<Decision>) {
         while let Some(slot) = self.timers.next_due(&mut self.state.instances, self.state.now) {
             self.idle_timer(slot, out);
+        }
+        if self.next_prewarm() <= self.state.now {
+            self.prewarm(out);
         }
         let Some(every) = self.tick_every else { return };
         let now = self.state.now;
@@ -186,6 +200,12 @@ impl Scheduler {
             self.next_tick = now.saturating_add(every);
             self.tick(out);
         }
+    }
+
+    /// When an instance is to be started ahead of its requests, or never.
+    fn next_prewarm(&self) -> Nanos {
+        let next = if self.prewarms { self.policies.retention.next_prewarm() } else { None };
+        next.unwrap_or(NEVER)
     }
 
     /// Has the CPUs assigned anew after what happened to the instance in the slot.

@@ -1,5 +1,6 @@
 //! Starts of instances.
 
+use crate::scaling::Change;
 use crate::state::Instance;
 use crate::{Decision, Rejection, Scheduler, StopReason, View};
 
@@ -34,18 +35,34 @@ impl Scheduler {
         self.start_many(slot, starts, out);
     }
 
-    /// Asks the scaling for starts without an event.
+    /// Asks the scaling for changes without an event.
     pub(super) fn tick(&mut self, out: &mut Vec<Decision>) {
-        let mut starts = std::mem::take(&mut self.starts);
+        let mut changes = std::mem::take(&mut self.changes);
         let view = View::new(&self.state);
-        self.policies.scaling.on_tick(view, &mut self.random, &mut starts);
-        for (function, count) in starts.drain(..) {
-            if let Some(slot) = self.state.function(function) {
-                self.start_many(slot, count, out);
+        self.policies.scaling.on_tick(view, &mut self.random, &mut changes);
+        for (function, change) in changes.drain(..) {
+            match (self.state.function(function), change) {
+                (Some(slot), Change::Start(count)) => self.start_many(slot, count, out),
+                (Some(slot), Change::Stop(count)) => self.stop_many(slot, count, out),
+                (None, _) => {}
             }
         }
-        self.starts = starts;
+        self.changes = changes;
         self.is_room_new = true;
+    }
+
+    /// Starts an instance ahead of its request for each function that is due, unless it has one.
+    pub(super) fn prewarm(&mut self, out: &mut Vec<Decision>) {
+        let mut functions = std::mem::take(&mut self.prewarmed);
+        self.policies.retention.prewarm(View::new(&self.state), &mut functions);
+        for function in functions.drain(..) {
+            let Some(slot) = self.state.function(function) else { continue };
+            let known = &self.state.functions[slot];
+            if known.instances() == 0 && known.in_flight == 0 {
+                self.start_many(slot, 1, out);
+            }
+        }
+        self.prewarmed = functions;
     }
 
     /// Starts so many instances, as far as the function may have them and there is room.

@@ -137,6 +137,15 @@ impl Scheduler {
         }
     }
 
+    /// Stops so many instances of a function, as far as they are idle and not kept ready.
+    pub(super) fn stop_many(&mut self, slot: usize, stops: u32, out: &mut Vec<Decision>) {
+        let available = self.state.functions[slot].available.iter(&self.state.instances);
+        let idle = available.filter(|slot| self.state.instances[*slot].is_evictable());
+        for instance in idle.take(stops as usize).collect::<Vec<_>>() {
+            self.stop(instance, StopReason::ScaledDown, out);
+        }
+    }
+
     /// Stops an instance that serves nothing and is linked.
     pub(super) fn stop(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
         self.timers.clear(&mut self.state.instances, slot);
@@ -155,6 +164,7 @@ impl Scheduler {
     pub(super) fn delete(&mut self, id: FunctionId, out: &mut Vec<Decision>) {
         let Some(slot) = self.state.function(id) else { return };
         self.state.functions[slot].deleted = true;
+        self.policies.retention.on_deleted(id);
         self.reject_backlog(slot, Rejection::NoFunction, out);
         // Others may have waited behind those.
         self.is_room_new = true;

@@ -26,7 +26,7 @@ use rooms::Rooms;
 use slots::Slots;
 pub(crate) use worker::Worker;
 
-use crate::{Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, WorkerId};
+use crate::{Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Parameters, WorkerId};
 
 /// How many instances do what, and how many requests wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,6 +62,7 @@ fn slot_of(id: InstanceId) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) now: Nanos,
+    pub(crate) parameters: Parameters,
     pub(crate) functions: Slots<Function>,
     pub(crate) instances: Slots<Instance>,
     /// By the instances' slots.
@@ -102,6 +103,10 @@ pub(crate) fn nine_tenths(limit: u64) -> u64 {
 }
 
 impl State {
+    pub(crate) fn new(parameters: Parameters) -> Self {
+        Self { parameters, ..Self::default() }
+    }
+
     pub(crate) fn function(&self, id: FunctionId) -> Option<usize> {
         self.functions_by_id.get(id)
     }

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use uncia_policy::{
-    Capacity, Counts, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, Nanos, Pause,
-    Policies, PolicyNames, Rejection, RequestId, Resources, Scheduler, Usage, WorkerId,
+    Capacity, Counts, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, Nanos,
+    Parameters, Pause, Policies, PolicyNames, Rejection, RequestId, Resources, Scheduler, Usage,
+    WorkerId,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub(crate) struct Driver {
     pub attempts: BTreeMap<RequestId, u32>,
     pub preempted: u32,
     pub started: u32,
+    /// Whether an instance may idle for longer than its function's keep-alive.
+    keeps_longer: bool,
     /// Every instance so far, in the order of starts.
     pub starts: Vec<InstanceId>,
     /// Every decision so far.
@@ -66,9 +69,14 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(names: &PolicyNames, seed: u64) -> Self {
+        Self::with_parameters(names, Parameters::default(), seed)
+    }
+
+    pub(crate) fn with_parameters(names: &PolicyNames, parameters: Parameters, seed: u64) -> Self {
         let policies = Policies::from_names(names).expect("policies that exist");
         Self {
-            scheduler: Scheduler::new(policies, seed),
+            scheduler: Scheduler::with_parameters(policies, parameters, seed),
+            keeps_longer: names.retention == "histogram",
             now: 0,
             wake_at: None,
             next_request: 0,
@@ -202,6 +210,11 @@ impl Driver {
         self.check();
     }
 
+    /// Instances of the function that count towards its limit.
+    pub(crate) fn instances_of(&self, function: FunctionId) -> u32 {
+        self.scheduler.view().function(function).map_or(0, |function| function.instances())
+    }
+
     fn carry_out(&mut self, decision: Decision) {
         match decision {
             Decision::Start { instance, function, worker } => {
@@ -228,6 +241,7 @@ impl Driver {
                 );
                 let kept = self.settings[&function].min_instances > 0;
                 let is_fresh = self.now < known.since + settings.keep_alive;
+                let kept = kept || self.keeps_longer;
                 assert!(kept || !known.is_idle() || is_fresh, "kept too long");
                 known.serving.push(request);
                 *self.attempts.entry(request).or_default() += 1;
@@ -304,6 +318,12 @@ impl Driver {
         );
         assert_eq!(self.scheduler.instances(), self.instances.len());
         assert_eq!(self.scheduler.in_flight() as usize, counts.waiting + serving);
+        for (function, settings) in &self.settings {
+            assert!(
+                self.instances_of(*function) <= settings.max_instances,
+                "more than it may have"
+            );
+        }
         assert!(self.scheduler.timers() <= idle, "at most one timer for each idle instance");
         if self.settings.values().all(|settings| settings.min_instances == 0) {
             assert_eq!(self.scheduler.timers(), idle, "one timer for each idle instance");

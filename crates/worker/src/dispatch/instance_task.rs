@@ -232,6 +232,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
 fn stop_reason(reason: StopReason) -> &'static str {
     match reason {
         StopReason::KeepAlive => "keep_alive",
+        StopReason::ScaledDown => "scaled_down",
         StopReason::Evicted => "evicted",
         StopReason::Update => "update",
         StopReason::Delete => "delete",

@@ -131,7 +131,7 @@ impl Dispatcher {
         let max_per_function = (event_slots.available_permits() * 9).div_ceil(10);
         let capacity = Capacity { resources, max_instances: config.max_instances };
         let joined = Event::WorkerJoined { worker: WorkerId(0), capacity };
-        let scheduler = Scheduler::new(policies, config.seed);
+        let scheduler = Scheduler::with_parameters(policies, config.parameters, config.seed);
         let state = Owner::new(config, host, log, scheduler, owner.clone());
         tokio::spawn(state.run(joined, messages));
         Self { owner, event_slots, function_slots: Arc::default(), max_per_function }

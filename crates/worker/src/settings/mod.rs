@@ -44,6 +44,7 @@ pub(crate) struct Setting {
 }
 
 /// What holds if nobody sets it.
+#[derive(PartialEq, Eq)]
 pub(crate) enum Default {
     Value(Value),
     /// What follows from something else, in words; the setting then sets nothing.

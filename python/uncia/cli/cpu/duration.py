@@ -53,7 +53,9 @@ def register(app: typer.Typer) -> None:
             None, metavar="RANGE", help="Memory sizes in MB: 128..1769/64; needs --like."
         ),
         like: str = typer.Option(
-            None, metavar="aws|gcp|ibm", help="Platform whose period and sizes to use."
+            None,
+            metavar="PROFILE",
+            help="Platform whose period and sizes to use: aws, gcp, ibm, or a profile's file.",
         ),
         phase: str = typer.Option(
             "start",
@@ -99,11 +101,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _platform(like: str | None) -> Platform | None:
-    from uncia.providers import PLATFORMS
+    from uncia import profiles
+    from uncia.profiles.cpu import sold
 
-    if like is not None and like not in PLATFORMS:
-        raise UnciaError(f"--like: {like!r} is none of {', '.join(PLATFORMS)}")
-    return None if like is None else PLATFORMS[like]
+    return None if like is None else sold(profiles.find(like))
 
 
 def _sold(platform: Platform) -> tuple[str | None, str | None]:

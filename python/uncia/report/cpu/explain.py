@@ -18,7 +18,8 @@ from markupsafe import Markup, escape
 
 from uncia.bandwidth import closed_form
 from uncia.bandwidth.cpu_time import constant
-from uncia.providers import LAMBDA, LAMBDA_MB
+from uncia.profiles.cpu import LAMBDA
+from uncia.providers import LAMBDA_MB
 from uncia.report import export, page
 from uncia.report.cpu import explain_bills as bills
 from uncia.report.cpu import explain_charts as drawn

@@ -11,7 +11,7 @@ from typing import Final
 from uncia.bandwidth.closed_form import control_of_share, sweep
 from uncia.bandwidth.cpu_time import constant
 from uncia.costs.sizes import Size, price_per_second
-from uncia.providers import PLATFORMS
+from uncia.profiles.cpu import PLATFORMS
 from uncia.tariffs import catalogue
 from uncia.tariffs.request import cost
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_S

@@ -13,7 +13,8 @@ from typing import Any, Final
 from uncia.bandwidth import closed_form
 from uncia.bandwidth.closed_form import Control, control_of_memory, control_of_share
 from uncia.bandwidth.cpu_time import constant
-from uncia.providers import LAMBDA, LAMBDA_MB
+from uncia.profiles.cpu import LAMBDA
+from uncia.providers import LAMBDA_MB
 from uncia.report import theme, vega
 from uncia.report.cpu.explain_bills import BURST_TARIFFS, fees_that_pay, memory_bill
 from uncia.report.cpu.explain_ticks import durations

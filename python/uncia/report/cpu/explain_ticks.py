@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from uncia.bandwidth.simulate import Probe, Setting, Task, simulate
-from uncia.providers import GCP, IBM, LAMBDA
+from uncia.profiles.cpu import GCP, IBM, LAMBDA
 from uncia.report import theme, vega
 from uncia.report.page import Chart
 from uncia.report.plots import ecdf

@@ -1,0 +1,41 @@
+//! What is set of the policies for all functions.
+
+use crate::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// Numbers that policies read, for all functions alike; each says whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    /// Requests that may wait for each instance before another is started: `queue-per-instance`.
+    pub queue_length: u32,
+    /// Percent of its concurrency that an instance is to serve on average: `concurrency-target`.
+    pub target_utilization: u32,
+    /// The time over which the concurrency is averaged: `concurrency-target`.
+    pub scaling_window: Nanos,
+    /// How often the instances are counted anew: `concurrency-target`.
+    pub scaling_tick: Nanos,
+    /// How long the last instance is kept once none is wanted: `concurrency-target`.
+    pub scale_to_zero_delay: Nanos,
+    /// Whether idle instances beyond the target are stopped: `concurrency-target`.
+    pub scale_down: bool,
+    /// How long an idle instance is kept at least: `uniform`, `opportunistic`.
+    pub keep_alive_min: Nanos,
+    /// The width of a bin of idle times, of which there are 240: `histogram`.
+    pub histogram_bin: Nanos,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            queue_length: 1,
+            target_utilization: 70,
+            scaling_window: 60 * SECOND,
+            scaling_tick: 2 * SECOND,
+            scale_to_zero_delay: 30 * SECOND,
+            scale_down: true,
+            keep_alive_min: 0,
+            histogram_bin: 60 * SECOND,
+        }
+    }
+}

@@ -140,6 +140,13 @@ def test_openwhisk_is_where_the_command_says(write: Callable[..., Path]) -> None
     assert len(ignored) == 4, "url and data of both"
 
 
+def test_keys_that_faasprofiler_never_reads_are_left_out(write: Callable[..., Path]) -> None:
+    path = write(PROFILER, serverless_platform="generic", instances=instance(host="example.org"))
+    warnings = importers.convert(path).warnings
+    assert "serverless_platform: the original never reads it; left out" in warnings
+    assert "instances.one.host: the original never reads it; left out" in warnings
+
+
 def test_a_stellar_experiment(write: Callable[..., Path]) -> None:
     imported = importers.convert(write(STELLAR))
     file = read(imported)

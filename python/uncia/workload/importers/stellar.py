@@ -155,7 +155,7 @@ def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> 
         )
     if "Function" in config.model_fields_set:
         imported.warnings.append(
-            "Function: the original reads it in sub-experiments alone, and ignores it here; left out"
+            "Function: the original reads it in sub-experiments, and ignores it here; left out"
         )
     imported.warnings.append(
         f"Provider {config.Provider!r}: the file is for the platform {options.platform!r}"
